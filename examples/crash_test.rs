@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 struct BookRide(u32);
 #[derive(Serialize, Deserialize)]
 struct Ride(String);
-/// A bank that honours keys, outside of the database: what it has done, no rollback undoes.
+/// A bank that honors keys, outside of the database: what it has done, no rollback undoes.
 #[derive(Clone, Default)]
 struct App(Arc<Mutex<HashMap<String, u32>>>);
 

@@ -89,7 +89,7 @@ impl Rides for Postgres {
     }
 }
 
-/// A bank that honours keys, outside of the database: what it has done, no rollback undoes.
+/// A bank that honors keys, outside of the database: what it has done, no rollback undoes.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<BTreeMap<String, u32>>>);
 

@@ -53,14 +53,14 @@ pub struct Phase {
     pub was: &'static [&'static str],
     /// Where it works.
     pub kind: PhaseKind,
-    /// `#[phase(commit)]`: commit the recovery point right after this phase, even where it could
-    /// ride in the next commit.
+    /// `#[phase(commit)]`: commit the recovery point immediately after this phase, even if it could be
+    /// committed with the next one.
     pub commit: bool,
-    /// `#[phase(timeout = "10s")]`: how long the phase may take. Of a foreign phase, from when its body
-    /// begins; past it the body is dropped. Of a local phase that hands its statements over, how long the
-    /// database may take to execute them. `None`: [`Phase::time_limit`]'s default.
+    /// `#[phase(timeout = "10s")]`: how long the phase may take. Foreign phase: from the beginning of its
+    /// body; past it the body is dropped. Local phase with a [`Batch`]: how long the database may take to
+    /// execute its statements. `None`: the default of [`Phase::time_limit`].
     pub timeout: Option<Duration>,
-    /// Whether it has a `#[reconcile]` function, which is asked about an unknown outcome.
+    /// Whether it has a `#[reconcile]` function, which is called for an unknown outcome.
     pub reconciles: bool,
 }
 
@@ -71,7 +71,7 @@ pub enum PhaseKind {
     /// In the database, in one transaction of this isolation level, which the phase is given
     /// ([`Tx`]).
     Local(Isolation),
-    /// The same, with statements that the phase hands over ([`Batch`]).
+    /// The same, with statements that the phase adds to a [`Batch`].
     Batch(Isolation),
     /// At a foreign system, with no transaction open.
     Foreign(EffectClass),
@@ -95,12 +95,12 @@ pub enum EffectClass {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isolation {
-    /// The default, and what the engine's own guarded update is built for.
+    /// The default, and the level of the engine's own guarded updates.
     #[default]
     ReadCommitted,
     /// One snapshot for the whole phase.
     RepeatableRead,
-    /// As if the phases ran one after the other. A serialization failure re-runs the phase.
+    /// As if transactions ran one after the other. A serialization failure re-runs the phase.
     Serializable,
 }
 
@@ -120,7 +120,7 @@ impl PhaseKind {
         self.isolation().is_some()
     }
 
-    /// Whether the phase hands its statements over.
+    /// Whether the phase takes a `Batch`.
     pub(crate) fn is_batch(self) -> bool {
         matches!(self, Self::Batch(_))
     }
@@ -138,16 +138,15 @@ impl Phase {
         self.kind == PhaseKind::Local(Isolation::ReadCommitted)
     }
 
-    /// The name that the derived key is made of: the oldest, so that a rename between a call and
-    /// its repetition does not change the key at the provider (G1).
+    /// The name from which the derived key is computed: the oldest, so that a rename between a call and its
+    /// repetition does not change the provider's key (G1).
     #[must_use]
     pub fn key_name(&self) -> &'static str {
         self.was.last().copied().unwrap_or(self.name)
     }
 
-    /// How long the phase may take, where it is bounded: a foreign phase 30 s and a local phase that hands
-    /// its statements over 15 s, unless it says otherwise. A local phase with a transaction has no limit
-    /// of the engine's.
+    /// How long the phase may take, if it is limited: by default 30 s for a foreign phase and 15 s for a
+    /// local phase with a `Batch`. By default the engine does not limit a local phase with a `Tx`.
     #[must_use]
     pub fn time_limit(&self) -> Option<Duration> {
         let by_default = match self.kind {
@@ -158,7 +157,7 @@ impl Phase {
         self.timeout.or(by_default)
     }
 
-    /// Whether a row that says `name` means this phase.
+    /// Whether `name` in a row means this phase.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.was.contains(&name)
@@ -174,11 +173,11 @@ impl Definition {
     }
 }
 
-/// What the body of one phase came to, as the engine stores it.
+/// The result of the body of one phase, as the engine stores it.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Step {
-    /// Go on; here is the output, serialised.
+    /// Continue, with this output, serialized.
     Output(Box<RawValue>),
     /// Finish with this reply, and keep the phase's writes.
     Reply(Reply),
@@ -203,7 +202,7 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, PhaseError>;
 
-    /// Runs the local phase `index`, which hands its statements over.
+    /// Runs the local phase `index`, which adds its statements to a `Batch`.
     fn run_batch<'a>(
         &'a self,
         index: usize,
@@ -221,7 +220,7 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Step, ForeignError>;
 
-    /// Asks the phase's `#[reconcile]` function what became of its call.
+    /// Calls the phase's `#[reconcile]` function.
     fn reconcile<'a>(
         &'a self,
         index: usize,
@@ -229,8 +228,8 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
 
-    /// Whether the phases from `from` on that ask for the output of phase `index` can read `output` as
-    /// that.
+    /// Whether `output` decodes as the output of phase `index`, for each phase from `from` on that asks for
+    /// it.
     fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool;
 }
 
@@ -246,15 +245,15 @@ pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + Deserialize
     /// Name, version and phases.
     const DEFINITION: Definition;
 
-    /// The types of the outputs, one for each phase but the last. Empty where they are not known: then
-    /// no change of them is seen.
+    /// The types of the outputs, one for each phase but the last. Empty if they are not known: then no change
+    /// of them is found.
     #[must_use]
     fn outputs() -> Vec<ValueType> {
         Vec::new()
     }
 
-    /// Of each output, the indices of the phases that ask for it, or whose `#[reconcile]` function does. `None` where
-    /// that is not known: then each phase behind may.
+    /// For each output, the indices of the phases that ask for it, or whose `#[reconcile]` function does.
+    /// `None` if that is not known: then each later phase may.
     #[must_use]
     fn asked() -> Option<&'static [&'static [usize]]> {
         None

@@ -31,7 +31,7 @@ pub(crate) enum Because {
     NotWritten,
     /// A float that is NaN or infinite.
     NotFinite,
-    /// What is written does not deserialise.
+    /// What is written does not deserialize.
     NotRead,
     /// Another value is read.
     Differs,
@@ -65,7 +65,7 @@ pub(crate) fn stored<T: Serialize + DeserializeOwned>(value: &T) -> Result<Box<R
 
 /// Whether a float in the value is NaN or infinite. For values that are not read back as their own type.
 pub(crate) fn writes_a_float_as_null<T: Serialize>(value: &T, json: &[u8]) -> bool {
-    // Most values hold no null, and need no second serialisation.
+    // Most values hold no null, and need no second serialization.
     let holds_null = json.windows(4).any(|bytes| bytes == b"null");
     holds_null && tree::of(value).as_ref().and_then(not_finite).is_some()
 }

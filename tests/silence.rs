@@ -426,7 +426,7 @@ impl Careless {
         }
     }
 
-    /// Its provider honours no key, so none is needed.
+    /// Its provider honors no key, so none is needed.
     #[phase(foreign(at_most_once))]
     async fn mailed(&self, call: ForeignCall) -> PhaseResult<()> {
         if matches!(self, Self::Skipped) {

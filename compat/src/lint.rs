@@ -169,7 +169,7 @@ lints! {
     /// everything from now on may be repeated.
     EffectClaimed "effect_claimed" Warn
         retries "none is affected"
-        instead "make sure that the provider honours the derived key, from its documentation and by a test",
+        instead "make sure that the provider honors the derived key, from its documentation and by a test",
     /// No function asks the provider any more what became of a call: a request whose call is unknown waits for an
     /// operator.
     ReconcileDropped "reconcile_dropped" Warn
@@ -216,7 +216,7 @@ lints! {
     FingerprintUnstable "fingerprint_unstable" Deny
         retries "each retry and replay is a mismatch (422)"
         instead "make the default a constant, a HashSet a BTreeSet, or the field #[serde(default)] Unfingerprinted<..>",
-    /// The same parameters have another fingerprint than before. Retries are recognised by decoding the stored
+    /// The same parameters have another fingerprint than before. Retries are recognized by decoding the stored
     /// parameters.
     FingerprintChanged "fingerprint_changed" Allow
         retries "a retry or replay of an earlier request costs one statement more"
@@ -268,17 +268,17 @@ lints! {
     /// A stored number is read as another one: an integer as a float that does not have all its digits, or a float as a
     /// narrower one. A provider that was asked once is asked again for another amount.
     NumberRounded "number_rounded" Deny
-        retries "a retry is recognised, also one with another number that is rounded to the same; finished requests replay"
+        retries "a retry is recognized, also one with another number that is rounded to the same; finished requests replay"
         instead "keep the type, or make a new version; where each number that is stored is known to be small, accept the change",
     /// A value that one alternative of an `untagged` type wrote is read as another, which is tried before it: the next
     /// attempt goes on with another alternative than the one before.
     AlternativeTaken "alternative_taken" Deny
-        retries "a retry is recognised, and its request goes on with the other alternative; finished requests replay"
+        retries "a retry is recognized, and its request goes on with the other alternative; finished requests replay"
         instead "keep the order of the alternatives and put a new one behind them, or tell them apart by a tag, in a new version",
     /// No value was found of an alternative of an `untagged` type: one that is tried before it takes all of them, or
     /// it takes what it takes by a rule of its own.
     AlternativeHidden "alternative_hidden" Warn
-        retries "a retry is recognised; its request goes on with the alternative that takes its parameters first"
+        retries "a retry is recognized; its request goes on with the alternative that takes its parameters first"
         instead "put the alternative that takes less in front of the one that takes more; of one with a rule of its own, give a sample",
     /// A job of this name is not staged any more, by this definition: those that are staged are delivered only
     /// where a process has a handler of that name.

@@ -75,12 +75,12 @@ pub struct Locked {
 pub enum Effect {
     /// In the database.
     Local,
-    /// At a provider that honours the derived key for as long as the window.
+    /// At a provider that honors the derived key for as long as the window.
     Idempotent {
         /// `None`: for ever.
         window: Option<Duration>,
     },
-    /// At a provider that honours no key.
+    /// At a provider that honors no key.
     AtMostOnce,
 }
 

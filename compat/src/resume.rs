@@ -9,9 +9,9 @@ use crate::lock::{Effect, Locked};
 pub enum Class {
     /// It has none: the phase works in the database.
     Local,
-    /// It honours the derived key.
+    /// It honors the derived key.
     Idempotent,
-    /// It honours no key.
+    /// It honors no key.
     AtMostOnce,
 }
 
@@ -71,7 +71,7 @@ impl KnownPhase for Locked {
 pub enum CallState {
     /// The row was not run since that recovery point, or the phase is local.
     NotMade,
-    /// It may have been made; the provider honours the derived key.
+    /// It may have been made; the provider honors the derived key.
     MayHaveBeenMade,
     /// Its intent is committed, and its outcome is not.
     IntentOpen,

@@ -155,9 +155,9 @@ impl Parse for PhaseOptions {
 }
 
 fn foreign(keyword: &Ident, input: ParseStream) -> Result<Foreign> {
-    const CLASSES: &str = "write `foreign(idempotent)` if the provider honours the derived key, \
+    const CLASSES: &str = "write `foreign(idempotent)` if the provider honors the derived key, \
         `foreign(idempotent, window = \"24h\")` if it forgets keys after a while, \
-        `foreign(at_most_once)` if it honours none";
+        `foreign(at_most_once)` if it honors none";
     let missing = |span| {
         Error::new(span, format!("a foreign phase says what its provider promises: {CLASSES}"))
     };
@@ -199,7 +199,7 @@ fn foreign(keyword: &Ident, input: ParseStream) -> Result<Foreign> {
         ("idempotent", window) => Effect::Idempotent { window: window.map(|(_, length)| length) },
         ("at_most_once", None) => Effect::AtMostOnce,
         ("at_most_once", Some((span, _))) => {
-            let text = "`window` says how long a provider honours the derived key, which an \
+            let text = "`window` says how long a provider honors the derived key, which an \
                 at_most_once provider does not: remove it";
             return Err(Error::new(span, text));
         }

@@ -51,7 +51,7 @@ struct CreateRide {
 #[derive(Serialize, Deserialize)]
 struct Id(String);
 
-/// The foreign systems: files in a folder, one for each key that they have honoured, and a line for each call.
+/// The foreign systems: files in a folder, one for each key that they have honored, and a line for each call.
 struct App {
     folder: PathBuf,
     /// The call that never answers.

@@ -19,8 +19,8 @@ use crate::fingerprint::{RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::Store;
 
-/// The request definitions of an application: what its engine registers, and what its lock files record.
-/// With one list for both, none is forgotten.
+/// The request definitions of an application. Its engine registers them and its lock files record them, so
+/// with one list for both none is forgotten.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod doc {
@@ -95,14 +95,14 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         }
     }
 
-    /// Gives a sample of parameters, for a type of which a part is `opaque` in its lock file: the note
-    /// `not_probed` names such a part.
+    /// Adds a sample of the parameters, for a type that is `opaque` in part in its lock file: the note
+    /// `not_probed` names such parts.
     #[must_use]
     pub fn sample<R: RequestDefinition<S, A>>(self, parameters: &R) -> Self {
         self.with_sample::<R>(None, parameters)
     }
 
-    /// As [`sample`](Self::sample), of the output of a phase.
+    /// As [`sample`](Self::sample), for the output of a phase.
     #[must_use]
     pub fn output_sample<R: RequestDefinition<S, A>>(
         self,
@@ -112,9 +112,9 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         self.with_sample::<R>(Some(phase), output)
     }
 
-    /// Says what the arguments of a job are that `R` stages, so that its lock file has their form: of the type
-    /// that is staged, and that the job's handler takes. The names of jobs that stand in the block of `R` as
-    /// `stage_job("name", ..)` are recorded anyway; this names those that other functions stage, too.
+    /// Declares the type of the arguments of a job that `R` stages, so that its lock file records their form:
+    /// the type that is staged and that the job's handler takes. Names of jobs in the block of `R`, as in
+    /// `stage_job("name", ..)`, are recorded anyway; use this also for jobs that other functions stage.
     #[must_use]
     pub fn job<R, T>(mut self, name: &'static str) -> Self
     where
@@ -155,8 +155,8 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
         self.0.into_iter().fold(builder, |builder, listed| (listed.register)(builder))
     }
 
-    /// What stored rows and providers can see of these definitions. The highest version of each is the
-    /// current one, the others are draining.
+    /// The lock files of these definitions: what stored rows and providers can see of them. The highest
+    /// version of each definition is the current one; the others are draining.
     #[must_use]
     pub fn locks(&self) -> Locks {
         self.0.iter().map(|listed| self.lock(listed)).collect()

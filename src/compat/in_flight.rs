@@ -1,5 +1,5 @@
-//! [`InFlight`]: where the unfinished requests of a database stand, and which jobs are staged there, told without
-//! the code of any definition.
+//! [`InFlight`]: the unfinished requests and the staged jobs of a database, read without the code of any
+//! definition.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,36 +17,36 @@ const MOST_ROWS: u32 = 10_000;
 /// default, and the minute in which a completer enters it there.
 const YOUTH: Duration = Duration::from_secs(120);
 
-/// The unfinished requests of a database, by where they stand: names, versions, recovery points and the
-/// phases that they were written under; and the jobs that are staged there, by their names. What is behind a codec
-/// is not opened. So it needs no code of theirs, and a command line or a deploy pipeline can read it;
-/// [`Engine::check`](crate::Engine::check) knows more of the requests.
+/// The unfinished requests of a database, grouped by definition, version, recovery point and the phases under
+/// which they were written; and its staged jobs, by name. It does not decode values behind a codec. So it
+/// needs no code of the definitions, and a command line or a deploy pipeline can read it;
+/// [`Engine::check`](crate::Engine::check) knows more about the requests.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct InFlight {
-    /// The places, in the order in which they were found.
+    /// The groups of requests, in the order in which they were found.
     pub places: Vec<Standing>,
     /// The staged jobs, by their names.
     pub jobs: Vec<StagedJobs>,
-    /// Whether there may be more: a search came to its bound of ten thousand rows.
+    /// Whether there may be more: a search reached its limit of ten thousand rows.
     pub truncated: bool,
 }
 
-/// Requests at one place that the definitions of some lock files cannot go on with.
+/// A group of requests that a build with these lock files cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// Where they stand, and how many they are.
+    /// Their state, and how many they are.
     pub rows: Standing,
     /// Why.
     pub because: StrandedBecause,
 }
 
 impl InFlight {
-    /// Reads them: two statements, with five searches by index of ten thousand rows each at most.
+    /// Reads them with two statements: five searches by index, of at most ten thousand rows each.
     ///
     /// # Errors
-    /// Any [`StoreError`] where the tables cannot be read.
+    /// Any [`StoreError`] if the tables cannot be read.
     pub async fn read<S: Store>(store: &S) -> Result<Self, StoreError> {
         let mut seen = std::collections::HashSet::new();
         let mut counts = [0; 2];
@@ -79,13 +79,13 @@ impl InFlight {
         Ok(found)
     }
 
-    /// How many of the rows stand where a finding of [`compare`](super::compare) says that rows are affected.
+    /// How many of the rows a finding of [`compare`](super::compare) affects.
     #[must_use]
     pub fn rows_at(&self, finding: &Finding) -> u64 {
         rows_at(&self.places, finding)
     }
 
-    /// How many staged jobs a finding of [`compare`](super::compare) is about: those of its name.
+    /// How many staged jobs a finding of [`compare`](super::compare) affects: those with its name.
     #[must_use]
     pub fn jobs_at(&self, finding: &Finding) -> u64 {
         let is_of = |jobs: &&StagedJobs| finding.job.as_deref() == Some(&jobs.name);
@@ -99,14 +99,14 @@ impl InFlight {
         self.places.iter().filter(is_of).map(|place| place.rows).sum()
     }
 
-    /// Whether no row of this version is unfinished: once no node creates any, its code may go.
+    /// Whether no row of this version is unfinished. If no node creates any more, its code may be removed.
     #[must_use]
     pub fn is_drained(&self, definition: &str, version: u32) -> bool {
         !self.truncated && self.rows_of(definition, version) == 0
     }
 
-    /// The rows that a build with these lock files would leave alone, by the phases that they were written
-    /// under. Whether it reads their stored parameters and outputs is not seen here.
+    /// The rows that a build with these lock files would leave alone, judged by the phases under which they
+    /// were written. It does not check whether the build can decode their stored parameters and outputs.
     #[must_use]
     pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
         let left = self.places.iter().filter_map(|rows| {
@@ -118,15 +118,15 @@ impl InFlight {
 }
 
 impl InFlight {
-    /// The staged jobs that a build with these lock files would not deliver: no lock file has their name, or their
-    /// arguments do not have the form that it has. Of each name the arguments of [some](StagedJobs::unread) are
-    /// looked at.
+    /// The staged jobs that a build with these lock files would not deliver: no lock file has their name, or
+    /// their arguments do not have the recorded form. It reads the arguments of [some](StagedJobs::unread)
+    /// jobs of each name.
     #[must_use]
     pub fn jobs_left_by(&self, locks: &Locks) -> Vec<LeftJobs> {
         self.jobs.iter().flat_map(|jobs| jobs.left_by(locks)).collect()
     }
 
-    /// How many staged jobs only this version stages: their handlers have to stay as long as there are any.
+    /// How many staged jobs there are that only this version stages. Keep their handlers while there are any.
     #[must_use]
     pub fn jobs_only_of(&self, locks: &Locks, definition: &str, version: u32) -> u64 {
         let is_it = |lock: &Lock| lock.definition == definition && lock.version == version;

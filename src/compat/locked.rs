@@ -9,8 +9,8 @@ use crate::store::Store;
 /// `update` writes the lock files anew; `off` checks nothing.
 const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
 
-/// Fails the test where the lock files do not say what the code says, with what the change does to
-/// requests that are under way, a diff, and what to do.
+/// Fails the test if the lock files differ from the code. The message says what the change does to requests
+/// in progress, shows a diff, and says what to do.
 ///
 /// ```
 /// # mod my_app {
@@ -23,13 +23,13 @@ const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
 /// }
 /// ```
 ///
-/// The files are in `phases/` beside Cargo.toml, one for each definition and version; commit them.
-/// A second argument names another folder. `ATOMIC_PHASES_LOCK=update cargo test` writes them; a definition
-/// that has no file gets one. Where `CI` is set nothing is ever written. `ATOMIC_PHASES_LOCK=off` checks
-/// nothing.
+/// The files are in `phases/` beside Cargo.toml, one for each definition and version; commit them. A second
+/// argument names another folder. A definition without a file gets one. `ATOMIC_PHASES_LOCK=update cargo
+/// test` updates the files, and `ATOMIC_PHASES_LOCK=off` checks nothing. If `CI` is set, no file is ever
+/// written.
 ///
-/// Updating a file is a statement that no row of the former form is left, or that it was never deployed:
-/// `cargo atomic-phases diff --against <what is deployed>` tells the difference.
+/// By updating a file you state that no row of the former form is left, or that it was never deployed. `cargo
+/// atomic-phases diff --against <what is deployed>` shows whether that is so.
 #[allow(clippy::test_attr_in_doctest, reason = "the example is a test")]
 #[macro_export]
 macro_rules! locked {
@@ -48,7 +48,7 @@ macro_rules! locked {
     };
 }
 
-/// What [`check_locks`] does with files that are not of this code.
+/// What [`check_locks`] does with files that differ from the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Fails.
@@ -57,12 +57,12 @@ pub enum Mode {
     CheckOrCreate,
     /// Writes them.
     Update,
-    /// Does not look at them.
+    /// Ignores them.
     Off,
 }
 
 impl Mode {
-    /// What `ATOMIC_PHASES_LOCK` and `CI` say.
+    /// The mode that `ATOMIC_PHASES_LOCK` and `CI` select.
     #[must_use]
     pub fn of_environment() -> Self {
         let is_set = |name| {
@@ -77,7 +77,7 @@ impl Mode {
     }
 }
 
-/// Why lock files are refused.
+/// Why a check of the lock files failed.
 #[derive(Debug)]
 pub struct NotLocked(String);
 

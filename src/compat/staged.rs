@@ -1,4 +1,4 @@
-//! The staged jobs of a database beside lock files: which of them would a build not deliver?
+//! Compares the staged jobs of a database with lock files: which of them would a build not deliver?
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ const MOST_ARGUMENTS: usize = 1000;
 pub struct StagedJobs {
     /// The name.
     pub name: String,
-    /// How many were found, the dead letters included.
+    /// How many were found, including dead letters.
     pub jobs: u64,
     /// How many of them are dead letters.
     pub dead: u64,
-    /// Of how many the arguments were not looked at: behind a codec, or longer than 4 KiB, or there were a
-    /// thousand of that name already.
+    /// How many of them were not checked: their arguments are behind a codec or longer than 4 KiB, or a
+    /// thousand of that name had been checked already.
     pub unread: u64,
     args: Vec<Value>,
 }
@@ -37,7 +37,7 @@ pub struct StagedJobs {
 pub struct LeftJobs {
     /// Their name.
     pub name: String,
-    /// How many were found to be so.
+    /// How many of them.
     pub jobs: u64,
     /// Why.
     pub because: JobsLeftBecause,
@@ -47,15 +47,15 @@ pub struct LeftJobs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobsLeftBecause {
-    /// No lock file of a version that is live has a job of that name: they wait for a handler.
+    /// No lock file of a live version has a job of that name: they wait for a handler.
     NotNamed,
-    /// Their arguments do not have the form that the lock files have: each is a dead letter at its delivery. Says
-    /// where, of the first.
+    /// Their arguments do not have the recorded form: each becomes a dead letter when it is delivered.
+    /// Contains the place in the first of them.
     Unreadable(String),
 }
 
 impl JobsLeftBecause {
-    /// For programs.
+    /// A name for programs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {

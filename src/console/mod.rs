@@ -1,9 +1,8 @@
-//! The faces of [`ops`](crate::ops) over HTTP: the web console (`Console`, cargo feature `console`) and the JSON
-//! API (`Api`, cargo feature `ops-api`).
+//! [`ops`](crate::ops) over HTTP: the web console (`Console`, cargo feature `console`) and the JSON API
+//! (`Api`, cargo feature `ops-api`).
 //!
-//! Nothing here decides what an operator may see or do, and nothing reads a row: that is the layer's. What is
-//! decided here is who is let in (`access`), and whether a request that writes comes from a page of ours
-//! (`origin`).
+//! Nothing here reads a row or decides what an operator may see or do: `ops` does. This module decides who is
+//! let in (`access`), and whether a request that writes comes from one of its own pages (`origin`).
 
 pub(crate) mod access;
 #[cfg(feature = "ops-api")]

@@ -9,7 +9,7 @@
 //! booked charged=i(charge_created) called=a@300000 answered =pZ3kWq1x
 //! ```
 //!
-//! Phases are separated by one space. `=i` marks a foreign phase whose provider honours the derived
+//! Phases are separated by one space. `=i` marks a foreign phase whose provider honors the derived
 //! key, `=a` one that is called at most once; neither, a local phase. The name in parentheses is the
 //! one that the derived key is made of, where it is not the phase's own. `@` and a number of
 //! milliseconds are the phase's time limit, where that is not 30 s. A last part without a name is the
@@ -51,7 +51,7 @@ pub(crate) struct ListedPhase {
 pub(crate) enum ListedKind {
     /// In the database.
     Local,
-    /// At a provider that honours the derived key.
+    /// At a provider that honors the derived key.
     Idempotent,
     /// At a provider that is called at most once.
     AtMostOnce,

@@ -29,16 +29,16 @@ pub struct RequestStatus {
     pub unknown_phase: Option<String>,
     /// The phase whose call may have been made and has no outcome yet: under way, or unknown.
     pub open_intent: Option<String>,
-    /// Why the last attempt ended before the request did, in the words of the library or of the phase;
+    /// Why the last attempt ended without finishing the request, in the words of the library or of the phase;
     /// `None` if no attempt has failed so far, and once the request is completed.
     pub reason: Option<String>,
-    /// Since when it waits for a reconcile function or an operator.
+    /// When it began to wait for a reconcile function or an operator.
     pub waiting_since: Option<DateTime<Utc>>,
     /// When something happens next: the end of the lease or of the back-off.
     pub retry_after: Duration,
     /// When it was accepted.
     pub created_at: DateTime<Utc>,
-    /// Until when a finished request replays its answer.
+    /// When a finished request stops replaying its answer.
     pub expires_at: DateTime<Utc>,
     /// Its reply, once it is completed and if it was retained.
     pub reply: Option<Reply>,

@@ -21,7 +21,7 @@ pub enum Mutant {
     ReplyBuiltTwice,
     /// A commit without an answer is taken for done (G7, G8).
     AssumeCommitted,
-    /// A call that may have been made is made again, at a provider that honours no key (G2).
+    /// A call that may have been made is made again, at a provider that honors no key (G2).
     RepeatOpenIntent,
     /// Who asks what became of its commit takes the key from whoever holds it by now (G3, G10).
     TakeOverWithoutToken,

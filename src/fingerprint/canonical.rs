@@ -13,7 +13,7 @@ use super::{scalars, unfingerprinted};
 /// How deep objects and arrays may be nested: as deep as serde_json reads them.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// What serialising a value came to.
+/// What serializing a value came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// Its text is written.

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The newtype name by which the canonical form recognises the wrapper.
+/// The newtype name by which the canonical form recognizes the wrapper.
 pub(crate) const NAME: &str = "$atomic_phases::private::Unfingerprinted";
 
 /// A field that may differ between a request and its retry: a client's timestamp, a trace id. The

@@ -39,7 +39,7 @@ impl<S: OperatorStore> Ops<S> {
         self.settle(entry, resolved).await
     }
 
-    /// Lets a dead letter try again, with a new count of attempts: [`Resolution::retry`]. Needs
+    /// Retries a dead letter, with a new count of attempts: [`Resolution::retry`]. Needs
     /// [`Permissions::ACT`].
     ///
     /// # Errors

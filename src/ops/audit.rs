@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::key::ShortHash;
 use crate::store::audit::Audited;
 
-/// What an operator did, or was refused: a row of the audit. Holds no key, no scope and no value.
+/// A row of the audit: what an operator did, or was refused. Contains no key, scope or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditRecord {
@@ -20,7 +20,7 @@ pub struct AuditRecord {
     /// `job.discard`, `pause`,
     /// `unpause`, `bulk.start`, `bulk.stop`, or `reveal.` and what was revealed.
     pub act: String,
-    /// `applied`; `already`, where it was done before; or `refused`.
+    /// `applied`; `already`, if it had been done before; or `refused`.
     pub outcome: String,
     /// Why it was refused.
     pub refused_because: Option<String>,
@@ -32,7 +32,7 @@ pub struct AuditRecord {
     pub request_id: Option<Uuid>,
     /// Which job.
     pub job_id: Option<Uuid>,
-    /// As part of which bulk act it was done.
+    /// The bulk act that it is part of.
     pub bulk_id: Option<Uuid>,
     /// Name and version of the request's definition.
     pub definition: Option<(String, u32)>,

@@ -16,8 +16,8 @@ use crate::store::audit::AuditEntry;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
 use crate::store::operators::{OperatorStore, Walk};
 
-/// How many requests a bulk act has at most. Some seconds of one worker; a larger one is a slip more often than
-/// it is meant.
+/// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
+/// mistake than intended.
 pub(super) const MOST: usize = 1000;
 
 /// How many pages a plan looks at: each looks at ten thousand rows at most.
@@ -31,9 +31,9 @@ const SAMPLE: usize = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BulkAct {
-    /// [`Ops::retry`]. Needs [`Permissions::ACT`], too.
+    /// [`Ops::retry`]. Also needs [`Permissions::ACT`].
     Retry,
-    /// [`Ops::erase`]. Needs [`Permissions::ERASE`], too.
+    /// [`Ops::erase`]. Also needs [`Permissions::ERASE`].
     Erase,
 }
 
@@ -76,16 +76,16 @@ impl BulkAct {
     }
 }
 
-/// Which requests a bulk act is about; a thousand at most.
+/// The requests of a bulk act; a thousand at most.
 #[derive(Clone, Debug)]
 pub enum Selection {
-    /// What a list of this filter shows. A filter without a condition is refused.
+    /// All requests that this filter lists. A filter without a condition is refused.
     Filter(Filter),
-    /// These.
+    /// The requests with these ids.
     Requests(Vec<Uuid>),
 }
 
-/// What a bulk act would be about. Nothing is changed.
+/// What a bulk act would do. Planning changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkPlan {
@@ -173,11 +173,11 @@ impl Selected {
     }
 }
 
-/// A bulk act, and how far it came.
+/// A bulk act and its progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkView {
-    /// What it is known by.
+    /// Its id.
     pub id: Uuid,
     /// `retry` or `erase`.
     pub act: String,
@@ -185,13 +185,13 @@ pub struct BulkView {
     pub actor: String,
     /// The operator's own reason.
     pub reason: String,
-    /// How many requests it is about.
+    /// How many requests it has.
     pub count: u32,
     /// How many of them have been processed.
     pub settled: u32,
     /// To how many of those it was applied.
     pub applied: u32,
-    /// Since when, by the database's clock.
+    /// When it was started, by the database's clock.
     pub started_at: DateTime<Utc>,
     /// When it ended. `None`: it is still running.
     pub ended_at: Option<DateTime<Utc>>,
@@ -216,25 +216,25 @@ impl From<BulkRow> for BulkView {
     }
 }
 
-/// A request that a bulk act left as it was.
+/// A request that a bulk act did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkRefusal {
     /// Which request.
     pub request_id: Uuid,
-    /// `refused`, or `already` where it was so before.
+    /// `refused`, or `already` if the act had been done before.
     pub outcome: String,
     /// Why.
     pub because: Option<String>,
 }
 
-/// A bulk act with each request that it left as it was.
+/// A bulk act, with each request that it did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BulkDetails {
-    /// How far it came.
+    /// The act and its progress.
     pub bulk: BulkView,
-    /// In the order of their turns.
+    /// The requests, in the order in which they were processed.
     pub refusals: Vec<BulkRefusal>,
 }
 
@@ -252,7 +252,7 @@ impl Done for Started {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// What a bulk act would be about. Needs [`Permissions::READ`].
+    /// Plans a bulk act: returns what it would do, and changes nothing. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError::BadFilter`]: a filter without a condition, or more than a thousand requests.
@@ -273,14 +273,14 @@ impl<S: OperatorStore> Ops<S> {
         })
     }
 
-    /// Starts a bulk act on what was [planned](Self::plan_bulk): the workers of every node do it, one request at a
-    /// time, each in a transaction of its own with its audit row, and go on with it behind a process that died.
-    /// A request that has moved on since now is left alone, and so is one outside of the actor's scopes. A plan is
-    /// started once: of a start that is sent twice, at the same time or much later, both are told the id of the one bulk
-    /// act. Needs [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
+    /// Starts a bulk act on what was [planned](Self::plan_bulk). The workers of all nodes process it, one
+    /// request at a time, each in a transaction of its own with its audit row. If a process dies, another
+    /// continues. Requests that have changed since the plan, or are outside of the actor's scopes, are not
+    /// changed. A plan is started once: if a start is sent twice, at the same time or later, both return the id of the
+    /// one bulk act. Needs [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] where the selection is not what was `planned` any more: plan again. Otherwise as
+    /// [`OpsError::MovedOn`] if the selection is no longer what was `planned`: plan again. Otherwise as
     /// [`plan_bulk`](Self::plan_bulk).
     pub async fn start_bulk(
         &self,
@@ -338,8 +338,8 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Bulk acts, the newest first, `rows` of them, a hundred at most: all, for who sees every scope; otherwise the
-    /// actor's own. Needs [`Permissions::READ`].
+    /// Bulk acts, the newest first: at most `rows`, and a hundred. An actor who sees every scope gets all of
+    /// them, any other actor their own. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -358,7 +358,7 @@ impl<S: OperatorStore> Ops<S> {
         Ok(Page { rows: found.into_iter().map(BulkView::from).collect(), next, looked_to: None })
     }
 
-    /// How far a bulk act came, and each request that it left as it was. Needs [`Permissions::READ`].
+    /// The progress of a bulk act, and each request that it did not change. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError::NoSuchBulk`].
@@ -376,7 +376,7 @@ impl<S: OperatorStore> Ops<S> {
         })
     }
 
-    /// Stops a bulk act: what was done stays done, and within ten requests of each worker nothing more is. Needs
+    /// Stops a bulk act. What was done stays done; each worker processes at most ten more requests. Needs
     /// [`Permissions::BULK`].
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::store::operators::OperatedJob;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobView {
-    /// What it is known by.
+    /// Its id.
     pub id: Uuid,
     /// The request that staged it. Its key may have been reaped.
     pub request_id: Uuid,
@@ -25,13 +25,13 @@ pub struct JobView {
     pub scope_hash: String,
     /// The name it was staged under.
     pub name: String,
-    /// How often it was claimed for a delivery. An act says how often it was when the actor saw it.
+    /// How often it was claimed for a delivery. To be passed to an act on this job.
     pub attempts: u32,
-    /// Why the last delivery failed: the handler's words or the library's.
+    /// Why the last delivery failed, in the words of the handler or the library.
     pub reason: Option<String>,
     /// When its phase committed.
     pub staged_at: DateTime<Utc>,
-    /// When it is delivered next. `None`: a dead letter, which waits for an operator.
+    /// When it is next due. `None`: it is a dead letter, and waits for an operator.
     pub next_at: Option<DateTime<Utc>>,
 }
 
@@ -50,7 +50,7 @@ impl From<OperatedJob> for JobView {
     }
 }
 
-/// Where a list of jobs, or of the audit, goes on: opaque text that fits a URL.
+/// Where the next page of a list of jobs, or of the audit, begins: an opaque text that is safe in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub(super) time: DateTime<Utc>,

@@ -71,16 +71,16 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Runs `scenario` to its end on this thread: on tokio's paused time, which jumps to the next timer
-/// whenever nothing can run, and with every random number of the engine drawn from `seed`. The same
-/// scenario with the same seed does the same, to the last detail.
+/// Runs `scenario` to its end on this thread, in tokio's paused time, which jumps to the next timer whenever
+/// no task can run. Every random number of the engine is drawn from `seed`. The same scenario with the same
+/// seed does exactly the same.
 ///
-/// What is not simulated: threads (`spawn_blocking`), sockets, files, and the random numbers and clocks of
-/// other libraries; a scenario that is to be repeatable uses none. `tokio::select!` takes its branches in
+/// Not simulated are threads (`spawn_blocking`), sockets, files, and the random numbers and clocks of other
+/// libraries: a scenario that must be repeatable uses none of them. `tokio::select!` selects its branches in
 /// a random order of its own, unless it is `biased`.
 ///
 /// # Panics
-/// Where the scenario panics, or a simulation runs on this thread already.
+/// If the scenario panics, or a simulation already runs on this thread.
 pub fn simulate<F: Future>(seed: u64, scenario: impl FnOnce() -> F) -> F::Output {
     simulate_with(seed, None, scenario)
 }

@@ -37,7 +37,7 @@ pub enum StoreError {
     /// A migration failed.
     #[error("migration: {0}")]
     Migration(String),
-    /// The store's configuration cannot work.
+    /// The store's configuration is invalid.
     #[error("{0}")]
     Configuration(String),
 }

@@ -19,25 +19,25 @@ const KEPT: usize = 4000;
 /// Longest reason of one, in characters.
 const LONGEST: usize = 300;
 
-/// What became of a request off its usual way.
+/// An exceptional event in the life of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// An attempt failed and left it for a retry.
+    /// An attempt failed, and the request was released for a retry.
     Released,
-    /// An attempt began behind one whose lease had ended.
+    /// An attempt began after the lease of the previous one had ended.
     TakenOver,
     /// The outcome of a call became unknown.
     Unknown,
     /// A call could not be repeated any more, because its provider may have forgotten the first one.
     WindowPassed,
-    /// Its reconcile function was asked what became of a call, and did not know.
+    /// Its reconcile function returned *still unknown*.
     StillUnknown,
     /// It gave up.
     DeadLetter,
-    /// Its reconcile function said what became of a call.
+    /// Its reconcile function determined the outcome of a call.
     Reconciled,
-    /// A webhook or an operator said it, or let it try again.
+    /// A webhook or an operator resolved it, or retried it.
     Resolved,
 }
 

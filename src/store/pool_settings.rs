@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How `connect_with` of a store sets its pool up.
+/// The settings of a pool that a store's `connect_with` opens.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolSettings {
     /// Most connections at once. Default 16: 4 to 8 for each core of a small server.

@@ -152,7 +152,7 @@ async fn provider_asks_for_time_and_its_time_is_passed_on<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// "The provider honours the key" is assumed. One that does not shows in its own ledger: the engine
+/// "The provider honors the key" is assumed. One that does not shows in its own ledger: the engine
 /// sent one key, and keeps the one id that it committed.
 async fn provider_that_answers_another_id_is_told_apart_by_its_ledger<S: TestDb>(db: S) {
     let app = Scripted { provider: Provider::that_ignores_keys(), ..Scripted::default() };

@@ -125,7 +125,7 @@ impl Pay {
     }
 }
 
-/// A provider that honours no key, and can be asked.
+/// A provider that honors no key, and can be asked.
 #[derive(Clone, Serialize, Deserialize)]
 struct Send;
 

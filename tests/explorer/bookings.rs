@@ -567,7 +567,7 @@ async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
     let explored = Mutant::all().iter().filter(|mutant| !mutant.needs_simulation());
     for mutant in explored.copied() {
         let report = match mutant {
-            // Only at a provider that honours no key.
+            // Only at a provider that honors no key.
             Mutant::RepeatOpenIntent | Mutant::ConfirmWhenRead => {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
                 explorer.crash_at_every_point().with_competitor().run().await

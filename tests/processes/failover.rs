@@ -145,7 +145,7 @@ async fn g1_g7_g8_failover_to_a_synchronous_standby_loses_nothing() {
 /// * each key is settled, and none waits for an operator.
 ///
 /// Not promised, and counted only: the answers of requests whose commits were lost, and one call to a
-/// provider that honours no key: its intent was lost with them.
+/// provider that honors no key: its intent was lost with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_failover_that_loses_acknowledged_commits_charges_nobody_twice() {
     let seed = number("FAILOVER_SEED", std::process::id().into());

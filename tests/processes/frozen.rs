@@ -160,7 +160,7 @@ async fn g3_a_frozen_process_does_nothing_more(store: &str, rides: Rides) {
 }
 
 /// Two processes under load, each frozen now and then. Not for longer than lease and time limit of the
-/// at-most-once phase together: what was on its way to a provider that honours no key could be made again.
+/// at-most-once phase together: what was on its way to a provider that honors no key could be made again.
 async fn g1_frozen_at_random_under_load(store: &str, rides: Rides) {
     let seed = number("FROZEN_SEED", std::process::id().into());
     let freezes = number("FREEZES", 6);

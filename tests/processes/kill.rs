@@ -126,7 +126,7 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
     assert_eq!((duplicates, lost), (0, 0));
     assert_eq!(charges.len(), booked.len(), "as many charges as rides");
     assert_eq!(different.len(), booked.len(), "one ride for each key");
-    // G2: the pilots' API honours no key.
+    // G2: the pilots' API honors no key.
     let pilots: HashSet<&str> = told.iter().map(String::as_str).collect();
     assert_eq!((told.len(), pilots.len()), (booked.len(), booked.len()), "one pilot for each ride");
     assert_eq!(pilots, different);

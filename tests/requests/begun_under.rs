@@ -20,7 +20,7 @@ on_every_store! {
     g14_a_build_without_the_reconcile_function_leaves_the_row_to_one_that_has_it,
 }
 
-/// One errand of a provider that honours no key, with the time limit that a build gives it.
+/// One errand of a provider that honors no key, with the time limit that a build gives it.
 macro_rules! errand {
     ($name:ident, $limit:literal) => {
         #[derive(Clone, Serialize, Deserialize)]

@@ -120,7 +120,7 @@ deploy!(NextVersion, version 2,
     }
 );
 
-/// As `Old`, at a provider that honours no key.
+/// As `Old`, at a provider that honors no key.
 macro_rules! paid_once {
     ($name:ident, $paid:ident $(, was $was:literal)?) => {
         deploy!($name, version 1,

@@ -192,7 +192,7 @@ impl<Db: TestDb> Book {
     }
 }
 
-/// A request whose call the provider does not recognise when it is repeated.
+/// A request whose call the provider does not recognize when it is repeated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Notify {
     pub who: String,

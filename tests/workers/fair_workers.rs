@@ -64,7 +64,7 @@ impl<Db: TestDb> Visit {
     }
 }
 
-/// A visit that the place does not recognise when it is repeated.
+/// A visit that the place does not recognize when it is repeated.
 #[derive(Clone, Serialize, Deserialize)]
 struct Errand {
     hangs: bool,

@@ -91,7 +91,7 @@ fn request_samples(lock: &Lock) -> Vec<String> {
     lock.request_samples.iter().map(|sample| sample.json.clone()).collect()
 }
 
-/// Whether retries of earlier versions are recognised by this one, where that was not so before.
+/// Whether retries of earlier versions are recognized by this one, where that was not so before.
 pub(super) fn of_earlier_versions(
     lock: &Lock,
     was: Option<&Lock>,

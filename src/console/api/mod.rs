@@ -51,10 +51,10 @@ pub struct Api<S: OperatorStore> {
 }
 
 impl<S: OperatorStore> Api<S> {
-    /// The API of this engine's operators.
+    /// The operators' JSON API of this engine.
     ///
-    /// `access` says who a request is from, by what the application's authentication in front has left in its
-    /// extensions or headers; `None` is a 401. There is no default:
+    /// `access` returns the actor of a request, from what the application's authentication in front left in
+    /// its extensions or headers; `None` is a 401. There is no default:
     ///
     /// ```compile_fail,E0061
     /// # use atomic_phases::{Engine, console::Api, ops::OperatorStore};
@@ -70,15 +70,15 @@ impl<S: OperatorStore> Api<S> {
         Self { engine, access: Access::new(access), read_only: false }
     }
 
-    /// Without the routes that change a request or a job, or reveal a value.
+    /// Omits the routes that change a request or a job, or reveal a value.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Takes requests that write from pages of this origin, too: `https://ops.example.com`, where a proxy in
-    /// front changes the `Host`.
+    /// Also accepts writing requests from pages of this origin, for example `https://ops.example.com`, if a
+    /// proxy in front changes the `Host`.
     #[must_use]
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
         self.access.allow_origin(origin);

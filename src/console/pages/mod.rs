@@ -44,8 +44,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// An output or a reply of a mebibyte, each byte of which may take three in a form.
 const LARGEST_FORM: usize = 4 << 20;
 
-/// The web console for operators (cargo feature `console`): what waits, why, what ends it, and the acts of
-/// [`ops`](crate::ops) behind a page that says what each will change.
+/// The web console for operators (cargo feature `console`). It shows which requests wait, why, and what ends
+/// the wait, and offers the acts of [`ops`](crate::ops), each after a page that says what it will change.
 ///
 /// ```
 /// # use atomic_phases::console::Console;
@@ -61,13 +61,13 @@ const LARGEST_FORM: usize = 4 << 20;
 /// # }
 /// ```
 ///
-/// The pages are rendered on the server and work without JavaScript and under any prefix: every link is
-/// relative. What they show and do is decided by [`Ops`](crate::ops::Ops), not here: a page can show nothing
-/// that the actor may not read, and every act is audited with its reason. A page reads on the connections
-/// that operators have of their own, and is given up after [`Console::time_limit`]; no request waits for it.
+/// The pages are rendered on the server. They work without JavaScript, and under any prefix, because every
+/// link is relative. [`Ops`](crate::ops::Ops) decides what they show and do: a page shows nothing that the
+/// actor may not read, and every act is audited with its reason. A page reads on the operators' own
+/// connections, and is given up after [`Console::time_limit`], so no request waits for it.
 ///
-/// Keys, scopes and values never stand in a URL. Each answer forbids scripts, styles and frames from
-/// anywhere else; nothing is inline. A form that another site sends is refused.
+/// No URL contains a key, a scope or a value. Each answer forbids scripts, styles and frames from other
+/// origins, and inline ones. A form that another site sends is refused.
 ///
 /// `docs/console.md` walks through it with pictures.
 pub struct Console<S: OperatorStore> {
@@ -81,7 +81,7 @@ struct Shared<S: OperatorStore> {
 }
 
 impl<S: OperatorStore> Console<S> {
-    /// A console of this engine, for whom `access` lets in.
+    /// A console of this engine, for the actors that `access` returns.
     ///
     /// ```compile_fail,E0061
     /// # use atomic_phases::{Engine, console::Console, ops::OperatorStore};
@@ -90,9 +90,9 @@ impl<S: OperatorStore> Console<S> {
     /// # }
     /// ```
     ///
-    /// `access` sees the head of each request, its extensions included, and says who asks: from a session,
-    /// from a header that a trusted proxy sets, from a client certificate. There is no default. `None` is
-    /// answered with 404, as if there were no console.
+    /// `access` gets the head of each request, including its extensions, and returns the actor: from a
+    /// session, from a header that a trusted proxy sets, from a client certificate. There is no default. If
+    /// it returns `None`, the answer is 404, as if there were no console.
     pub fn new<A: Send + Sync + 'static>(
         engine: Engine<S, A>,
         access: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static,
@@ -102,7 +102,8 @@ impl<S: OperatorStore> Console<S> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes forms from pages of this origin, too: `https://ops.example.com`, where a proxy changes the `Host`.
+    /// Also accepts forms from pages of this origin, for example `https://ops.example.com`, if a proxy
+    /// changes the `Host`.
     #[must_use]
     pub fn allow_origin(self, origin: impl Into<String>) -> Self {
         let mut access = self.shared.access.clone();
@@ -110,8 +111,8 @@ impl<S: OperatorStore> Console<S> {
         self.changed(access, self.shared.time_limit)
     }
 
-    /// How long a page may take until it says that the database does not answer: ten seconds, unless it is
-    /// said. An act that was begun is not broken off by it.
+    /// How long a page may take before it reports that the database does not answer; default 10 s. It does
+    /// not interrupt an act that has begun.
     #[must_use]
     pub fn time_limit(self, limit: Duration) -> Self {
         self.changed(self.shared.access.clone(), limit)
@@ -122,7 +123,7 @@ impl<S: OperatorStore> Console<S> {
         Self { shared: Arc::new(Shared { engine, access, time_limit }) }
     }
 
-    /// Its pages, to be mounted anywhere: `nest_service("/ops", console.router())`.
+    /// The pages, to be mounted anywhere: `nest_service("/ops", console.router())`.
     pub fn router(self) -> Router {
         let back = || get(guard::back);
         Router::new()

@@ -109,7 +109,7 @@ impl<S: Store> Run<S> {
             let effect = if at_most_once { "at_most_once" } else { "idempotent" };
             observe::called(self.definition.name, name, effect, outcome);
         }
-        // Where the provider honours no key, whatever is not certain is unknown once the call began: `release`
+        // Where the provider honors no key, whatever is not certain is unknown once the call began: `release`
         // sees to it.
         self.may_be_executed = (at_most_once && under_way).then_some(name);
         let body = match called {

@@ -26,8 +26,8 @@ use crate::store::nodes::NodeRow;
 
 /// A database that lives in memory: the server. [`Memory`](super::Memory) is a client of it.
 ///
-/// Its clock is tokio's, so that in a runtime whose time is paused a day passes at once. Nothing of
-/// it survives the value.
+/// Its clock is tokio's: in a runtime whose time is paused, a day passes immediately. It is lost when the
+/// value is dropped.
 #[derive(Clone)]
 pub struct Database(pub(super) Arc<Shared>);
 
@@ -243,13 +243,13 @@ impl Database {
         is_free
     }
 
-    /// Sets its clock forward, as an administrator or a time service does.
+    /// Sets its clock forward, as an administrator or a time service may.
     pub fn set_clock_forward(&self, by: Duration) {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.0.ahead.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Sets it back: a lease that was acquired before lasts longer by that.
+    /// Sets its clock back: a lease acquired before lasts longer by this time.
     pub fn set_clock_back(&self, by: Duration) {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.0.ahead.fetch_sub(by, Ordering::Relaxed);
@@ -313,8 +313,8 @@ impl Database {
         state.reverted = true;
     }
 
-    /// Crashes and starts again: every connection ends, every open transaction is undone, and what was
-    /// committed stays.
+    /// Crashes and restarts: every connection ends, every open transaction is rolled back, and committed data
+    /// stays.
     pub fn restart(&self) {
         self.state().end_all_sessions();
     }
@@ -331,8 +331,8 @@ impl Database {
         self.state().down = false;
     }
 
-    /// A failover to a standby that has not received the last `lost` commits: they are gone, though
-    /// they were acknowledged.
+    /// Fails over to a standby that has not received the last `lost` commits: they are gone, although they
+    /// were acknowledged.
     pub fn fail_over_losing(&self, lost: usize) {
         let mut state = self.state();
         state.end_all_sessions();

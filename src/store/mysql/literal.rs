@@ -77,7 +77,7 @@ fn push_literal(text: &mut String, value: &Value) {
     let _ = pushed;
 }
 
-/// What diesel serialised, as the driver's value.
+/// What diesel serialized, as the driver's value.
 fn value((kind, bytes): (MysqlType, Option<Vec<u8>>)) -> QueryResult<Value> {
     let Some(bytes) = bytes else { return Ok(Value::NULL) };
     Ok(match kind {

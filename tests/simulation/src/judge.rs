@@ -486,7 +486,7 @@ fn effects(ledger: &[Entry]) -> Vec<String> {
     found
 }
 
-/// At a provider that honours keys, one effect for each key within its window (G1).
+/// At a provider that honors keys, one effect for each key within its window (G1).
 fn effects_by_key(ledger: &[Entry]) -> Vec<String> {
     let mut found = Vec::new();
     let mut last: BTreeMap<&str, Duration> = BTreeMap::new();

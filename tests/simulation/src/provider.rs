@@ -42,7 +42,7 @@ pub enum Entry {
     Denied { key: String },
 }
 
-/// Whether the provider honours keys.
+/// Whether the provider honors keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Honours {
     For(Duration),
@@ -205,7 +205,7 @@ impl Provider {
             let came_to_nothing = matches!(trouble.end, End::Lost | End::Refused);
             let word = match known {
                 Some(id) => Some(Word::Executed(id)),
-                // Where a key is honoured, the same call is made again in any case.
+                // Where a key is honored, the same call is made again in any case.
                 None => (honours == Honours::Never && came_to_nothing)
                     .then_some(Word::NotExecuted(attempt)),
             };

@@ -1,4 +1,4 @@
-//! Windows that are none, and one where the provider honours no key.
+//! Windows that are none, and one where the provider honors no key.
 
 #![allow(unused_variables)]
 

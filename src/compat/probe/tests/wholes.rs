@@ -255,7 +255,7 @@ enum Open {
     Other,
 }
 
-/// Serialises as something else than it reads.
+/// Serializes as something else than it reads.
 #[derive(Serialize, Deserialize)]
 struct External {
     #[serde(flatten)]

@@ -299,7 +299,7 @@ async fn g9_a_member_that_was_left_out_of_the_fingerprint_and_counts_is_told() {
         let is_told = |finding: &Finding| finding.lint == Lint::RetryDiffers;
         assert!(findings.iter().any(is_told), "{:?} {:#?}", shape::<Before>(), lints(&findings));
     }
-    assert!(level(&diff::<Now, Before>()) < Level::Deny, "it is one more that is recognised");
+    assert!(level(&diff::<Now, Before>()) < Level::Deny, "it is one more that is recognized");
 }
 
 /// They are refused at the boundary, with their answers, and that is told.
