@@ -79,7 +79,7 @@ fn key(page: &mut Page, policy: &Policy) {
 fn same_request(page: &mut Page, policy: &Policy) {
     page.section("The same request");
     page.says(
-        "Two requests are the same where method, path, query and the values of the parameters are. \
+        "Two requests are the same if method, path, query and the values of the parameters are. \
          The order of members, white space, escapes and headers do not matter; the order of \
          elements and each value do. A member may be given once. Path and query are compared as they \
          are sent: `/rides?` is not `/rides`, and `%31` is not `1`.",
@@ -108,14 +108,14 @@ fn answers(page: &mut Page, policy: &Policy, settings: &Settings) {
         policy.marker
     ));
     page.says(match (policy.wait(), &policy.status_prefix) {
-        (None, None) => "A retry that comes while the request is worked on is a 409.".to_owned(),
+        (None, None) => "A retry that arrives while the request is in progress is a 409.".to_owned(),
         (Some(bound), None) => format!(
-            "A retry that comes while the request is worked on waits for its end, {} at most; then \
+            "A retry that arrives while the request is in progress waits for its end, {} at most; then \
              it is a 409.",
             duration(bound)
         ),
         (wait, Some(prefix)) => format!(
-            "A retry that comes while the request is worked on is a 202{}, with the place to ask \
+            "A retry that arrives while the request is in progress is a 202{}, with the place to ask \
              for its end in `Location`: `{prefix}` and the key.",
             wait.map_or_else(String::new, |bound| format!(" after {} at most", duration(bound)))
         ),
@@ -125,17 +125,17 @@ fn answers(page: &mut Page, policy: &Policy, settings: &Settings) {
 fn retries(page: &mut Page, policy: &Policy, settings: &Settings) {
     page.section("Retries");
     page.says(format!(
-        "Retry with the same key where there is no answer, and where an error says so ({}), not \
-         before the seconds of `Retry-After`. What was done is not done twice.",
+        "Retry with the same key if there is no answer, or if an error says so ({}), but not \
+         before the seconds of `Retry-After` have passed. What was done is not done twice.",
         match policy.profile {
             Profile::Ietf => "`\"retryable\": true`",
             Profile::Stripe => "`Stripe-Should-Retry: true`",
         }
     ));
     page.says(format!(
-        "Where the server died at work, a retry goes on within {}. A request is given up after {} \
-         attempts, which come {} to {} apart. An unknown outcome is looked into after {}, and given \
-         up after {} looks.",
+        "If the server died while it ran a request, a retry continues it within {}. A request is given up \
+         after {} attempts, which are {} to {} apart. An unknown outcome is first checked after {}, and \
+         the request is given up after {} checks.",
         duration(settings.lease),
         settings.max_attempts,
         duration(settings.back_off),

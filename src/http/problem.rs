@@ -129,7 +129,7 @@ impl Kind {
                 ("idempotency_key_in_use", 409, 409, OUTSTANDING, true, Idempotency)
             }
             Self::OutcomeUnknown => {
-                let title = "It is not known what became of the request";
+                let title = "The outcome of the request is unknown";
                 ("outcome_unknown", 409, 409, title, true, Idempotency)
             }
             Self::DeadLetter => {
@@ -209,15 +209,17 @@ impl Problem {
     }
 
     pub(crate) fn in_progress(retry_after: Duration) -> Self {
-        let detail = "This request is being worked on. Ask again with the same key.";
+        let detail = "This request is in progress. Ask again with the same key.";
         Self::later(Kind::InProgress, detail, retry_after)
     }
 
     pub(crate) fn unknown(retry_after: Duration, is_asked: bool) -> Self {
         let detail = match is_asked {
-            true => "It is being found out. Nothing is repeated; ask again with the same key.",
+            true => {
+                "The outcome is being determined. Nothing is repeated; ask again with the same key."
+            }
             false => {
-                "The service's operator has to find it out. Nothing is repeated; ask again with the same key."
+                "The service's operator must determine the outcome. Nothing is repeated; ask again with the same key."
             }
         };
         Self::later(Kind::OutcomeUnknown, detail, retry_after)
@@ -239,7 +241,7 @@ impl Problem {
     fn not_continued_here(retry_after: Duration) -> Self {
         let detail = "It was begun by another version of this service, which can continue it; nothing \
                       is lost, and nothing is repeated. Try again with the same key: another server \
-                      may run that version. If that does not help, the service's operator has to act.";
+                      may run that version. If that does not help, the service's operator must act.";
         Self::later(Kind::NotContinuedHere, detail, retry_after)
     }
 }
@@ -269,11 +271,12 @@ impl From<CallError> for Problem {
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
             CallError::CreatingOthers { retry_after, .. } => {
-                let detail = "Others of this caller's requests are being stored first.";
+                let detail =
+                    "Other requests of this caller are being stored first. Try again later.";
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
             CallError::TooManyKeys { .. } => {
-                let detail = "Nothing was done. Some of them have to expire first.";
+                let detail = "Nothing was done. Some of the caller's keys must expire first.";
                 Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
             }
             CallError::NotRegistered { .. } => {

@@ -79,7 +79,7 @@ impl Policy {
             Ok(Outcome::Mismatch) => Problem::new(
                 Kind::KeyReused,
                 "It was used for another request: other parameters, method, path or query. \
-                 Take a new key.",
+                 Use a new key.",
             ),
             Ok(Outcome::ReplyNotRetained { .. }) => Problem::new(
                 Kind::NotRetained,
@@ -95,7 +95,7 @@ impl Policy {
             }
             Ok(Outcome::DeadLetter) => Problem::new(
                 Kind::DeadLetter,
-                "It failed too often. Nothing more happens until somebody looks at it.",
+                "It failed too often and was given up. The service's operator must retry or settle it.",
             ),
             Err(error) => error.into(),
         };

@@ -67,7 +67,7 @@ const ERRORS: [Error; 22] = [
     (
         "outcome_unknown",
         [409, 409],
-        "It is not known what became of the request",
+        "The outcome of the request is unknown",
         IDEMPOTENCY,
         true,
         true,
