@@ -60,6 +60,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "made once, when the program begins")]
 enum Command {
     /// Serve the API (what happens without a subcommand)
     Serve(Serve),
