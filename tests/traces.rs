@@ -254,7 +254,9 @@ fn recording() {
     ONCE.call_once(|| {
         let said = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            let text = panic.payload_as_str();
+            let payload = panic.payload();
+            let literal = payload.downcast_ref::<&str>().copied();
+            let text = literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             if text != Some(OF_A_WATCHER) {
                 said(panic);
             }
