@@ -65,7 +65,7 @@ impl Visit for Place {
 
 impl Subscriber for Points {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target() == "atomic_phases::fault::plan"
+        metadata.is_event() && metadata.target() == "atomic_phases::fault"
     }
 
     fn event(&self, event: &Event<'_>) {
