@@ -140,6 +140,13 @@ impl DbError {
         }
     }
 
+    /// Whether the writer of another process has SQLite's file.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_of_another_writer(&self) -> bool {
+        matches!(&self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, about)
+            if about.message() == LOCKED_BY_SQLITE)
+    }
+
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(
@@ -195,6 +202,10 @@ const KNOWN: [(&str, &str); 12] = [
 
 /// Of which diesel has no kind.
 const ONLY_READ_BY_SQLITE: &str = "attempt to write a readonly database";
+
+/// SQLite's own text, in every language, where another process writes.
+#[cfg(feature = "sqlite")]
+const LOCKED_BY_SQLITE: &str = "database is locked";
 
 /// What a client must not send to MySQL: the server would close the connection without a word.
 pub(crate) const TOO_LARGE: &str = "larger than the server's max_allowed_packet";

@@ -192,8 +192,11 @@ pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
 }
 
 /// Runs the body of a phase, in which the phase's author may have points.
-pub(crate) fn inside<F: Future>(phase: &'static str, body: F) -> impl Future<Output = F::Output> {
-    PHASE.scope(phase, Box::pin(body))
+pub(crate) fn inside<F: Future>(
+    phase: &'static str,
+    body: F,
+) -> impl Future<Output = F::Output> + Unpin {
+    Box::pin(PHASE.scope(phase, body))
 }
 
 fn of_the_plan<T>(question: impl FnOnce(&Plan) -> T) -> Option<T> {

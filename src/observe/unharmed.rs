@@ -14,7 +14,8 @@ use tracing::span::Entered;
 
 /// What it says; `None` where it panicked.
 pub(crate) fn asked<T>(ask: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(ask)).ok()
+    // What it panicked with is not dropped: that is its code, too.
+    catch_unwind(AssertUnwindSafe(ask)).map_err(std::mem::forget).ok()
 }
 
 /// What is said to nobody where it panics.

@@ -78,6 +78,12 @@ impl StoreError {
         matches!(self, Self::Database { error, .. } if error.is_of_reading_only())
     }
 
+    /// Whether another process was writing to the file.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_of_another_writer(&self) -> bool {
+        matches!(self, Self::Database { error, .. } if error.is_of_another_writer())
+    }
+
     /// Whether the database rolled the transaction back, to be run again.
     #[cfg(feature = "mysql")]
     pub(crate) fn is_of_a_deadlock(&self) -> bool {

@@ -215,8 +215,10 @@ impl<S: Store> Delivery<S> {
                 );
             }
             Err(Failure::NoTurn) => {
-                claim.settle(Word::Not(Undelivered::Left, NO_TURN)).await?;
-                return Ok(Ended::NoTurn);
+                return Ok(match claim.settle(Word::Not(Undelivered::Left, NO_TURN)).await? {
+                    true => Ended::NoTurn,
+                    false => Ended::Lost,
+                });
             }
             Err(Failure::Delivery(error)) => error,
         };

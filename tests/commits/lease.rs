@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 on_every_store! {
     g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more,
+    g17_a_phase_that_ends_before_its_call_began_is_tried_again,
     g17_a_call_that_hangs_ends_with_its_phases_time_limit,
     g17_a_local_phase_may_have_a_time_limit,
     g2_an_unknown_call_rests_for_its_time_limit_at_least,
@@ -416,6 +417,47 @@ async fn g17_a_call_that_hangs_ends_with_its_phases_time_limit<S: TestDb>(db: S)
     let cause = failed(engine.call(&scope(), &key("k"), Hangs { at_most_once: false }).await);
     assert_eq!(cause, FailureCause::TimeLimit { phase: "asked", limit: ms(50) });
     assert_eq!(app.provider.calls().len(), 1);
+    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
+}
+
+/// A phase that waits for something before it makes its call.
+#[derive(Clone, Serialize, Deserialize)]
+struct NotYet;
+
+#[atomic_phases(name = "not_yet", version = 1)]
+impl<Db: TestDb> NotYet {
+    #[phase(foreign(at_most_once), timeout = "50ms")]
+    async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
+        std::future::pending::<()>().await;
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "sent").await;
+            Ok::<_, ()>(())
+        })
+        .await
+        .unwrap();
+        Ok(Done)
+    }
+
+    #[reconcile(sent)]
+    async fn was_sent(&self) -> PhaseResult<Reconciled<Done>> {
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "not_yet", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The body is gone with what it holds when the engine asks whether its call may have been made.
+async fn g17_a_phase_that_ends_before_its_call_began_is_tried_again<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<NotYet>().build().unwrap();
+    let cause = failed(engine.call(&scope(), &key("k"), NotYet).await);
+    assert_eq!(cause, FailureCause::TimeLimit { phase: "sent", limit: ms(50) });
+    assert_eq!(app.provider.calls().len(), 0);
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
 }
 

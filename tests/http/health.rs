@@ -147,6 +147,26 @@ async fn g16_a_service_whose_writer_is_in_use_is_ready() {
     drop(taken);
 }
 
+/// Another process writes for long: this one is ready, and its probe keeps nobody from the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_service_beside_a_long_writer_is_ready_and_answers() {
+    use diesel::connection::SimpleConnection as _;
+    use diesel::{Connection as _, SqliteConnection};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("shared.db");
+    let db = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    db.migrate().await.unwrap();
+    let engine = engine(&db, &App::default());
+    let mut other = SqliteConnection::establish(file.to_str().unwrap()).unwrap();
+    other.batch_execute("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(asked(&routes(&engine), "ready").await, (200, "ready\n".to_owned()));
+    // Half of what a statement waits for a writer.
+    let looked = async { engine.status(&scope(), &key("k")).await.unwrap() };
+    let looked = tokio::time::timeout(Duration::from_secs(5), looked).await;
+    assert!(looked.expect("nobody waits behind the probe").is_none());
+    other.batch_execute("ROLLBACK").unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_without_its_tables_is_not_ready_until_they_are_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,6 @@
 
 use std::future::{Future, pending};
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
@@ -30,10 +29,9 @@ impl<S: Store> Run<S> {
         phase: &Phase,
         span: Span,
         transaction: Option<TransactionId>,
-        body: impl Future<Output = Result<Step, E>>,
+        body: impl Future<Output = Result<Step, E>> + Unpin,
     ) -> Option<Body<PhaseFailure>> {
-        let body = pin!(AssertUnwindSafe(body).catch_unwind());
-        let body = span.around(body);
+        let body = span.around(AssertUnwindSafe(body).catch_unwind());
         tokio::select! {
             biased;
             ended = body => Some(Body::of(ended)),

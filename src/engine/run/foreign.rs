@@ -196,7 +196,8 @@ impl<S: Store> Run<S> {
                 derived_key: Some(key),
             };
             let running = inside!(phase.name, self.request.run_foreign(index, call, &inputs));
-            let running = pin!(AssertUnwindSafe(running).catch_unwind());
+            // It owns the body, and `attend` drops it: what the body holds is gone when the call's state is asked.
+            let running = AssertUnwindSafe(running).catch_unwind();
             let running = self.span_of(phase).around(running);
             let limit = phase.time_limit().unwrap_or(Duration::MAX);
             let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 
 use futures_util::FutureExt;
 
@@ -128,7 +127,7 @@ impl<S: Store> Run<S> {
         // Two thirds: the answer has to be written while the lease still is ours.
         let bound = self.core.settings.lease * 2 / 3;
         let asking = inside!(phase.name, self.request.reconcile(index, &inputs));
-        let asked = pin!(AssertUnwindSafe(asking).catch_unwind());
+        let asked = AssertUnwindSafe(asking).catch_unwind();
         match tokio::time::timeout(bound, self.span_of(phase).around(asked)).await {
             Ok(Ok(Ok(found))) => Ok(found),
             failed => {

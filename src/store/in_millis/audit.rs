@@ -98,13 +98,13 @@ where
             request_id.push(out)?;
             out.push_sql(" AND ");
         }
-        out.push_sql("at <= ");
-        self.at.push(out)?;
-        out.push_sql(" AND (at, id) < (");
+        out.push_sql("(at, id) < (");
         self.at.push(out)?;
         out.push_sql(", ");
         self.id.push(out)?;
-        out.push_sql(") ORDER BY at DESC, id DESC");
+        out.push_sql(") AND at <= ");
+        self.at.push(out)?;
+        out.push_sql(" ORDER BY at DESC, id DESC");
         Ok(())
     }
 }

@@ -29,9 +29,9 @@ statement! {
     DueJobs in D, rows (BigInt, Text, Binary, BigInt, BigInt, Text, Bool),
     { run_after: i64, scope: String, request_id: Vec<u8>, position: i64, limit: i64 },
     "SELECT run_after, scope, request_id, position, attempts, name, ", (IS_NEXT[0]), (D::CLOCK), (IS_NEXT[1]),
-    " FROM atomic_phases_staged_jobs AS j WHERE run_after <= ", (D::CLOCK), " AND run_after >= ", run_after,
+    " FROM atomic_phases_staged_jobs AS j WHERE run_after <= ", (D::CLOCK),
     " AND (run_after, scope, request_id, position) > (", run_after, ", ", scope, ", ", request_id,
-    ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit
+    ", ", position, ") AND run_after >= ", run_after, " ORDER BY run_after, scope, request_id, position LIMIT ", limit
 }
 
 statement! {
@@ -136,8 +136,8 @@ statement! {
     /// A page of the jobs that are dead letters.
     ListDeadJobs in D, rows DeadLetterSql,
     { scope: String, job_id: Vec<u8>, limit: i64 },
-    [LISTED], "IS NULL AND scope >= ", scope, " AND (scope, job_id) > (", scope, ", ", job_id,
-    ") ORDER BY scope, job_id LIMIT ", limit
+    [LISTED], "IS NULL AND (scope, job_id) > (", scope, ", ", job_id, ") AND scope >= ", scope,
+    " ORDER BY scope, job_id LIMIT ", limit
 }
 
 statement! {

@@ -39,8 +39,8 @@ statement! {
     DeadJobsAfter in D, rows JobSql,
     { staged_at: i64, id: Vec<u8>, allowed: Allowed, limit: i64 },
     [JOB], "(SELECT * FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
-     AND staged_at >= ", staged_at, " AND (staged_at, job_id) > (", staged_at, ", ", id,
-    ") ORDER BY staged_at, job_id LIMIT 10000) AS looked WHERE ", allowed,
+     AND (staged_at, job_id) > (", staged_at, ", ", id, ") AND staged_at >= ", staged_at,
+    " ORDER BY staged_at, job_id LIMIT 10000) AS looked WHERE ", allowed,
     " ORDER BY staged_at, job_id LIMIT ", limit
 }
 
@@ -48,8 +48,8 @@ statement! {
     /// How far it looked.
     EndOfDeadJobs in D, rows (BigInt, Binary), { staged_at: i64, id: Vec<u8> },
     "SELECT staged_at, job_id FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
-     AND staged_at >= ", staged_at, " AND (staged_at, job_id) > (", staged_at, ", ", id,
-    ") ORDER BY staged_at, job_id LIMIT 1 OFFSET 9999"
+     AND (staged_at, job_id) > (", staged_at, ", ", id, ") AND staged_at >= ", staged_at,
+    " ORDER BY staged_at, job_id LIMIT 1 OFFSET 9999"
 }
 
 statement! {

@@ -58,8 +58,8 @@ statement! {
     { grace_ms: i64, run_after: i64, scope: String, key: String, limit: i64 },
     "SELECT run_after, scope, idempotency_key, status, lease_token, definition, definition_version, \
      run_after <= ", (D::CLOCK), " - ", grace_ms, ", request_id FROM atomic_phases_keys WHERE run_after <= ", (D::CLOCK),
-    " AND run_after >= ", run_after, " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
-    ") ORDER BY run_after, scope, idempotency_key LIMIT ", limit
+    " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
+    ") AND run_after >= ", run_after, " ORDER BY run_after, scope, idempotency_key LIMIT ", limit
 }
 
 statement! {

@@ -175,7 +175,12 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let is = search!(self, "tell whether it can be written to", |conn| {
             ops::IsReadOnly {}.load::<bool>(&mut conn)
         })?;
-        Ok(is.contains(&true))
+        let is_read_only = is.contains(&true);
+        if is_read_only {
+            // It may be the default of a session alone, which a new one does not have any more.
+            self.forget_idle_of_operators();
+        }
+        Ok(is_read_only)
     }
 
     async fn list_requests(

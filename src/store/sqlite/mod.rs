@@ -11,6 +11,8 @@ mod group;
 mod ops;
 mod ops_nodes;
 mod ops_statements;
+#[cfg(test)]
+mod plans;
 mod reader;
 mod statements;
 mod thread;

@@ -126,10 +126,20 @@ impl OperatorStore for Sqlite {
 
     /// On the one connection that writes, which may be in use for as long as a phase takes.
     async fn is_read_only(&self) -> Result<bool, StoreError> {
-        let write = |conn: &mut SqliteConnection| ops::WriteNothing {}.execute(conn);
+        let write = |conn: &mut SqliteConnection| {
+            // It does not wait for another process: all that this connection is for would wait behind it.
+            let bound = ops::BusyTimeout {}.load::<i32>(conn)?;
+            conn.batch_execute("PRAGMA busy_timeout = 0")?;
+            let written = ops::WriteNothing {}.execute(conn);
+            for bound in bound {
+                conn.batch_execute(&["PRAGMA busy_timeout = ", &bound.to_string()].concat())?;
+            }
+            written
+        };
         let writing = self.run("tell whether it can be written to", write);
         match tokio::time::timeout(ASKS_FOR, writing).await {
             Ok(Err(error)) if error.is_of_reading_only() => Ok(true),
+            Ok(Err(error)) if error.is_of_another_writer() => Ok(false),
             Ok(Ok(_)) | Err(_) => Ok(false),
             Ok(Err(error)) => Err(error),
         }
