@@ -183,7 +183,9 @@ async fn g16_patterns_in_a_scope_match_nothing_but_themselves<S: TestDb>(db: S) 
 #[test]
 fn no_statement_is_made_of_values() {
     let mut files = 0;
-    let is_test = |file: &Path| file.ends_with("postgres/own_transaction.rs");
+    let is_test = |file: &Path| {
+        file.ends_with("postgres/own_transaction.rs") || file.ends_with("sqlite/plans.rs")
+    };
     for file in rust_files(Path::new("src")).into_iter().filter(|file| !is_test(file)) {
         let source = std::fs::read_to_string(&file).unwrap();
         let code: String = source

@@ -128,12 +128,10 @@ impl OperatorStore for Sqlite {
     async fn is_read_only(&self) -> Result<bool, StoreError> {
         let write = |conn: &mut SqliteConnection| {
             // It does not wait for another process: all that this connection is for would wait behind it.
-            let bound = ops::BusyTimeout {}.load::<i32>(conn)?;
             conn.batch_execute("PRAGMA busy_timeout = 0")?;
             let written = ops::WriteNothing {}.execute(conn);
-            for bound in bound {
-                conn.batch_execute(&["PRAGMA busy_timeout = ", &bound.to_string()].concat())?;
-            }
+            // As it was opened with (`PRAGMAS`).
+            conn.batch_execute("PRAGMA busy_timeout = 10000")?;
             written
         };
         let writing = self.run("tell whether it can be written to", write);

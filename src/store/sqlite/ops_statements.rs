@@ -21,11 +21,6 @@ statement! {
 }
 
 statement! {
-    /// How long a statement waits for the writer of another process, in milliseconds.
-    BusyTimeout for Db, rows Integer, {}, "PRAGMA busy_timeout"
-}
-
-statement! {
     /// The events of a request, by the primary key.
     Events for Db, rows (Nullable<Text>, Nullable<Integer>),
     { scope: String, key: String, request_id: Vec<u8> },
