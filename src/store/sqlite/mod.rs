@@ -11,8 +11,6 @@ mod group;
 mod ops;
 mod ops_nodes;
 mod ops_statements;
-#[cfg(test)]
-mod plans;
 mod reader;
 mod statements;
 mod thread;
@@ -748,3 +746,6 @@ impl std::fmt::Debug for Sqlite {
         f.debug_struct("Sqlite").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod plans;
