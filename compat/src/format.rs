@@ -4,6 +4,8 @@
 mod read;
 mod write;
 
+#[cfg(test)]
+pub(crate) use self::read::defined_by_itself;
 pub(crate) use self::read::parse;
 pub(crate) use self::write::{shown, write};
 

@@ -161,25 +161,34 @@ fn refuse_bad_names<'s>(
             return Err(LockError(format!("the type {name} is not in [types]")));
         }
     }
-    for name in types.keys() {
-        let mut at = vec![name.as_str()];
+    match defined_by_itself(types) {
+        Some(name) => Err(LockError(format!("the type {name} is defined by itself"))),
+        None => Ok(()),
+    }
+}
+
+/// The first type that a value would be asked of for ever. No lock has one.
+pub(crate) fn defined_by_itself(types: &Types) -> Option<&str> {
+    let mut names = types.keys().map(String::as_str);
+    names.find(|name| {
+        let mut at = vec![*name];
         let mut seen = std::collections::BTreeSet::new();
         while let Some(here) = at.pop() {
             let first_names = types.get(here).map(first_names).unwrap_or_default();
-            if first_names.contains(&name.as_str()) {
-                return Err(LockError(format!("the type {name} is defined by itself")));
+            if first_names.contains(name) {
+                return true;
             }
             at.extend(first_names.into_iter().filter(|name| seen.insert(*name)));
         }
-    }
-    Ok(())
+        false
+    })
 }
 
 /// The types that a value is asked of before anything of it is looked at.
 fn first_names(shape: &Shape) -> Vec<&str> {
     match shape {
         Shape::Named(name) => vec![name],
-        Shape::Option(inner) => first_names(inner),
+        Shape::Option(inner) | Shape::Rule { of: inner, .. } => first_names(inner),
         Shape::Union { written, read } => {
             written.iter().chain(read).flat_map(first_names).collect()
         }

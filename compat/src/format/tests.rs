@@ -90,6 +90,7 @@ fn what_is_no_lock_file_is_refused_with_the_reason() {
         ("lon: f64}\"", "lon f64}\"", "a shape has"),
         ("Point = \"{lat: f64, lon: f64}\"", "Point = \"Point?\"", "defined by itself"),
         ("Point = \"{lat: f64, lon: f64}\"", "Point = \"union {u8, Point}\"", "defined by itself"),
+        ("Point = \"{lat: f64, lon: f64}\"", "Point = \"Point but [1]\"", "defined by itself"),
         ("Point = \"{lat: f64, lon: f64}\"", "", "Point is not in [types]"),
         ("args = \"{ride: str}\"", "args = \"{ride: i46}\"", "i46 is not in [types]"),
         ("derived", "derivd", "derivd"),
