@@ -188,12 +188,13 @@ fn no_statement_is_made_of_values() {
     };
     for file in rust_files(Path::new("src")).into_iter().filter(|file| !is_test(file)) {
         let source = std::fs::read_to_string(&file).unwrap();
-        let code: String = source
-            .lines()
-            .take_while(|line| !line.starts_with("#[cfg(test)]"))
-            .filter(|line| !line.trim_start().starts_with("//"))
-            .collect::<Vec<_>>()
-            .join("\n");
+        let lines: Vec<&str> = source.lines().collect();
+        // From there on there are tests alone; a file of tests may be named anywhere.
+        let begin_tests =
+            |two: &[&str]| two[0].starts_with("#[cfg(test)]") && two[1].ends_with('{');
+        let ends = lines.windows(2).position(begin_tests).unwrap_or(lines.len());
+        let is_code = |line: &&&str| !line.trim_start().starts_with("//");
+        let code = lines[..ends].iter().filter(is_code).copied().collect::<Vec<_>>().join("\n");
         assert!(!code.contains("sql_query"), "{} has a sql_query", file.display());
         assert!(!code.contains("dsl::sql"), "{} has a dsl::sql", file.display());
         // These send no SQL (the store in memory, errors to tell, a test), or make a mark of a random
