@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::phase::Statements;
+use crate::phase::{FIRST_NOTICE, Statements};
 
 macro_rules! over_every_store {
     ($($name:ident),* $(,)?) => {
@@ -23,6 +23,17 @@ macro_rules! over_every_store {
             async fn $name() {
                 let url = tokio::task::spawn_blocking(crate::store::cluster::new_database).await.unwrap();
                 let store = crate::Postgres::connect(&url).await.unwrap();
+                super::Store::migrate(&store).await.unwrap();
+                super::$name(store).await;
+            })*
+        }
+        #[cfg(all(feature = "mysql", feature = "postgres"))]
+        mod on_mariadb {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let new = crate::store::mariadb::new_database;
+                let url = tokio::task::spawn_blocking(new).await.unwrap();
+                let store = crate::Mysql::connect(&url).await.unwrap();
                 super::Store::migrate(&store).await.unwrap();
                 super::$name(store).await;
             })*
@@ -46,6 +57,7 @@ over_every_store! {
     g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
     g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone,
     g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn,
+    g18_a_job_and_a_notice_that_is_under_way_wait_for_neither,
     g18_a_word_about_a_delivery_is_its_claims_only,
 }
 
@@ -308,6 +320,10 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
 
 /// A request with two jobs of one phase.
 async fn staged<S: Store>(store: &S) -> [JobAt; 2] {
+    staged_at(store, [0, 1]).await
+}
+
+async fn staged_at<S: Store>(store: &S, positions: [i64; 2]) -> [JobAt; 2] {
     let one = One::of(store, FAR, FAR).await;
     let job = |position| StagedJob {
         id: Uuid::new_v4(),
@@ -316,8 +332,8 @@ async fn staged<S: Store>(store: &S) -> [JobAt; 2] {
         args: b"1".to_vec(),
         trace: None,
     };
-    one.commit("started", &to("a", FAR), &[job(0), job(1)]).await;
-    [0, 1].map(|position| JobAt {
+    one.commit("started", &to("a", FAR), &positions.map(job)).await;
+    positions.map(|position| JobAt {
         scope: one.scope.clone(),
         request_id: one.request_id,
         position,
@@ -345,6 +361,23 @@ async fn g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn<S: S
     assert!(store.job_failed(&second, Undelivered::Again(OVER), "later").await.unwrap());
     assert!(claims(&first, FAR).await.is_some());
     assert!(claims(&second, FAR).await.is_none());
+}
+
+/// Also where the job is let try again, which then asks what is under way behind it.
+async fn g18_a_job_and_a_notice_that_is_under_way_wait_for_neither<S: Store>(store: S) {
+    let claims =
+        async |at: &JobAt, lease| store.claim_job(at, lease).await.unwrap().map(|row| row.at);
+    for becomes in [Undelivered::Again(Duration::ZERO), Undelivered::Left] {
+        let [job, notice] = staged_at(&store, [0, FIRST_NOTICE + 1]).await;
+        let first = claims(&job, FAR).await.unwrap();
+        let notice = claims(&notice, FAR).await.expect("it waits for no job");
+        assert!(store.job_failed(&first, becomes, "later").await.unwrap());
+        let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
+        let is_next = |due: &DueJob| due.is_next && due.at.request_id == job.request_id;
+        assert!(due.iter().any(is_next), "it is its turn: {due:?}");
+        let job = claims(&first, FAR).await.expect("it waits for no notice");
+        assert!(store.jobs_delivered(&[job, notice]).await.unwrap().iter().all(|ours| *ours));
+    }
 }
 
 async fn g18_a_word_about_a_delivery_is_its_claims_only<S: Store>(store: S) {

@@ -20,6 +20,10 @@ pub(crate) mod events;
 mod guards;
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod in_millis;
+#[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[path = "../../tests/support/mariadb.rs"]
+mod mariadb;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]

@@ -650,20 +650,26 @@ impl Session {
         Ok(())
     }
 
-    /// Whether no earlier job of the same request is still to be delivered, and no later one under way.
+    /// Whether no earlier job of the same request is still to be delivered, and, of one that is let try again,
+    /// no later one under way. A notice waits for none, and none waits for it.
     pub(super) fn is_next(jobs: &[JobRecord], job: &JobRecord, now: DateTime<Utc>) -> bool {
         let is_under_way = |other: &JobRecord| {
             other.attempts > 0
                 && other.reason.is_none()
                 && other.run_after.is_some_and(|until| until.0 > now)
         };
-        !jobs.iter().any(|other| {
-            other.scope == job.scope
-                && other.request_id == job.request_id
-                && other.run_after.is_some()
-                && (other.position < job.position && job.position < FIRST_NOTICE
-                    || other.position > job.position && is_under_way(other))
-        })
+        let holds_back = |other: &JobRecord| match other.position < job.position {
+            true => job.position < FIRST_NOTICE && other.run_after.is_some(),
+            false => {
+                job.forgiven_attempts > 0
+                    && other.position > job.position
+                    && other.position < FIRST_NOTICE
+                    && is_under_way(other)
+            }
+        };
+        let of_its_request =
+            |other: &&JobRecord| other.scope == job.scope && other.request_id == job.request_id;
+        !jobs.iter().filter(of_its_request).any(holds_back)
     }
 
     /// What users gave goes out of a settled row whose jobs are settled too: those of this life, or, for

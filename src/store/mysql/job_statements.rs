@@ -21,7 +21,7 @@ statement! {
     },
     "UPDATE atomic_phases_staged_jobs AS j JOIN (SELECT \
      MIN(CASE WHEN run_after IS NOT NULL THEN position END) AS first, \
-     COUNT(CASE WHEN position > ", behind, " AND attempts > 0 AND reason IS NULL \
+     COUNT(CASE WHEN position > ", behind, " AND position < 4611686018427387904 AND attempts > 0 AND reason IS NULL \
      AND run_after > CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED) THEN 1 END) AS under_way \
      FROM atomic_phases_staged_jobs WHERE scope = ", again, " AND request_id = ", once_more,
     ") AS others ON (others.first = j.position OR j.position >= 4611686018427387904) AND (j.forgiven_attempts = 0 OR others.under_way = 0) \

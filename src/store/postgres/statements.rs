@@ -585,7 +585,7 @@ pub(super) const WAITS: &str = "timestamptz '9999-12-31 00:00:00+00'";
 // Whether it is a job's turn: no earlier one of the same request is still to be delivered; a dead letter does not
 // count. And no later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
 // and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
-// there may be many, are not read.
+// there may be many, are not read. A notice waits for none, and none waits for it: its position is 2^62 or more.
 //
 // A query that ends with the scope is given its own: `j.scope`, or where one job is asked for by a distributed
 // table, the parameter. There no shard is known for it otherwise.
@@ -595,7 +595,7 @@ const NONE_BEFORE: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs A
     AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904)";
 
 const NONE_BEHIND: &str = " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
-    WHERE other.request_id = j.request_id AND other.position > j.position \
+    WHERE other.request_id = j.request_id AND other.position > j.position AND other.position < 4611686018427387904 \
     AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > statement_timestamp() \
     AND other.scope = ";
 
