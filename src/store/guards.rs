@@ -374,7 +374,7 @@ async fn g18_a_job_and_a_notice_that_is_under_way_wait_for_neither<S: Store>(sto
         assert!(store.job_failed(&first, becomes, "later").await.unwrap());
         let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
         let is_next = |due: &DueJob| due.is_next && due.at.request_id == job.request_id;
-        assert!(due.iter().any(is_next), "it is its turn: {due:?}");
+        assert!(due.iter().any(is_next), "it is its turn");
         let job = claims(&first, FAR).await.expect("it waits for no notice");
         assert!(store.jobs_delivered(&[job, notice]).await.unwrap().iter().all(|ours| *ours));
     }
