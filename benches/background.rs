@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use atomic_phases::definition::RequestDefinition;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
 use atomic_phases::{Outcome, Scope};
 use tokio::task::JoinSet;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::EngineBuilder;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::{PoolSettings, StoreError};
 use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope, Store};
 use uuid::Uuid;

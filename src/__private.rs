@@ -1,14 +1,13 @@
 //! The only names that generated code uses.
 
 pub use crate::compat::ValueType;
-pub use crate::definition::{
-    Definition, EffectClass, Isolation, Phase, PhaseFuture, PhaseKind, Phases, RequestDefinition,
-    Step,
-};
+pub use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind};
+
 pub use crate::phase::{
     Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, PhaseInputs,
     Reconciled, Reply, RequestContext, Tx,
 };
+pub use crate::request::{PhaseFuture, Phases, RequestDefinition, Step};
 pub use crate::store::Store;
 
 pub use serde_json::value::RawValue;

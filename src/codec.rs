@@ -12,8 +12,8 @@ use std::borrow::Cow;
 #[cfg(feature = "encryption")]
 pub use encrypting::EncryptingCodec;
 
+use crate::job::JobId;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::JobId;
 
 /// Where a stored value belongs. Authenticate it together with the value (as the associated data of
 /// an AEAD cipher), so that a value moved to another row or column does not decode.

@@ -1,10 +1,11 @@
-//! [`DerivedKeys`]: how the idempotency key for a foreign system is derived.
+//! [`DerivedKey`] and [`DerivedKeys`]: how the idempotency key for a foreign system is derived.
 //!
 //! From the request itself, never from randomness, time or the attempt: after a retry, a takeover or the restore of
 //! an old backup, the derived key is the same, and the provider recognizes it (G1).
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +14,6 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::DerivedKey;
 
 /// The form of the preimage; its first field. Another form has another text here.
 const VERSION: &[u8] = b"v1";
@@ -23,6 +23,71 @@ const KEPT_BYTES: usize = 24;
 
 /// How many bytes of a hash tell one way of making derived keys from another.
 const MARK_BYTES: usize = 6;
+
+/// The idempotency key for the foreign system: 32 characters of `[A-Za-z0-9_-]`.
+///
+/// It is derived, not random, and the same in each attempt: after a retry, a takeover or the restore of
+/// an old backup, the same key is sent, so that the provider recognizes the repetition (G1).
+#[derive(Clone)]
+pub struct DerivedKey {
+    text: String,
+    /// Whether anything has read it.
+    is_read: Arc<AtomicBool>,
+}
+
+impl DerivedKey {
+    pub(crate) fn new(text: String) -> Self {
+        Self { text, is_read: Arc::default() }
+    }
+
+    /// The same key, which nothing has read, and where it is told that something has.
+    pub(crate) fn unread(self) -> (Self, Arc<AtomicBool>) {
+        let key = Self::new(self.text);
+        let is_read = key.is_read.clone();
+        (key, is_read)
+    }
+
+    /// The key's text, for the provider's idempotency header.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.is_read.store(true, Ordering::Relaxed);
+        &self.text
+    }
+}
+
+impl PartialEq for DerivedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for DerivedKey {}
+
+impl AsRef<str> for DerivedKey {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Display for DerivedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for DerivedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DerivedKey(…)")
+    }
+}
+
+/// An application that calls a foreign system is that system's client: to the client half, the derived key is an
+/// ordinary idempotency key ([`client::KeyedCall`](crate::client::KeyedCall)).
+impl From<DerivedKey> for IdempotencyKey {
+    fn from(key: DerivedKey) -> Self {
+        Self::made_here(key.as_str().to_owned())
+    }
+}
 
 /// How derived keys are computed: the first 32 characters of
 /// `base64url(SHA-256(version, scope, key, definition, phase, fingerprint))`, each field preceded

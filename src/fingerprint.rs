@@ -14,7 +14,6 @@
 //! `FingerprintVersion`. This module never reads a request's body, and never reads or writes a row.
 
 mod canonical;
-mod compound;
 mod error;
 mod map_key;
 mod scalars;

@@ -155,7 +155,7 @@
 //! The root has the names that every program uses; [`prelude`] has those that a file with phases imports. The rest is
 //! in modules: [`phase`](mod@phase) (what a phase is given and returns), [`engine`] (configuration, outcomes,
 //! resolutions), [`worker`], [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be
-//! deployed), `http` and [`client`], [`codec`], [`config`], [`definition`], [`fingerprint`](mod@fingerprint), [`key`],
+//! deployed), `http` and [`client`], [`codec`], [`config`], [`definition`], [`request`], [`fingerprint`](mod@fingerprint), [`key`],
 //! [`replay_cache`].
 //!
 //! # Cargo features
@@ -211,14 +211,17 @@ mod error;
 pub mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
+mod job;
 pub mod key;
 mod moment;
 mod observe;
 pub mod ops;
 pub mod phase;
 pub mod prelude;
+mod probe;
 mod repeats;
 pub mod replay_cache;
+pub mod request;
 mod roundtrip;
 mod setting;
 #[cfg(feature = "simulation")]

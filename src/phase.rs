@@ -11,14 +11,16 @@ mod outcome;
 mod tx;
 
 pub use batch::Batch;
-pub(crate) use batch::Statements;
 pub(crate) use call::CallState;
-pub use call::{DerivedKey, ForeignCall};
+pub use call::ForeignCall;
 pub(crate) use context::Outputs;
 pub use context::{PhaseInputs, RequestContext};
 pub use outcome::{
     Flow, ForeignError, Output, PhaseError, PhaseResult, Reconciled, Reply, ReplyNotJson,
 };
 pub(crate) use outcome::{ForeignFailure, PhaseFailure};
-pub(crate) use tx::{FIRST_NOTICE, StagedJob, Staging};
-pub use tx::{JobId, Tx};
+pub(crate) use tx::Staging;
+pub use tx::Tx;
+
+pub use crate::derived_key::DerivedKey;
+pub use crate::job::JobId;

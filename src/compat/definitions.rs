@@ -8,15 +8,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::probe::{Catalogue, ValueType, probe};
 use super::{
     Code, Effect, Lock, Locked, LockedJob, Locks, Output, RequestSample, Shape, State, Stored,
 };
-use crate::definition::{Definition, EffectClass, Phase, PhaseKind, RequestDefinition};
+use crate::definition::{Definition, EffectClass, Phase, PhaseKind};
+use crate::probe::{Catalogue, ValueType, probe};
+
 use crate::derived_key::DerivedKeys;
 use crate::engine::EngineBuilder;
 use crate::fingerprint::{RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
+use crate::request::RequestDefinition;
 use crate::store::Store;
 
 /// The request definitions of an application. Its engine registers them and its lock files record them, so
@@ -62,6 +64,13 @@ struct Listed<S: Store, A> {
     register: fn(EngineBuilder<S, A>) -> EngineBuilder<S, A>,
     /// Samples of the application, by phase; `None` for the parameters.
     samples: Vec<(Option<&'static str>, String)>,
+}
+
+impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
+    /// Adds all definitions of a list, which [`locked!`](crate::locked) checks in a test.
+    pub fn definitions(self, definitions: Definitions<S, A>) -> EngineBuilder<S, A> {
+        definitions.register(self.registered())
+    }
 }
 
 impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::staged::{self, LeftJobs, StagedJobs};
 use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
 use crate::definition::{ListedKind, PhaseList, STARTED};
-use crate::engine::StrandedBecause;
+use crate::engine::{CheckReport, StrandedBecause};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError};
 
 /// How many rows each of the three searches returns at most.
@@ -140,7 +140,17 @@ impl InFlight {
     }
 }
 
-pub(crate) fn rows_at(places: &[Standing], finding: &Finding) -> u64 {
+impl CheckReport {
+    /// How many rows are in the states that a finding of [`compare`](super::compare) affects. A change
+    /// that is denied in general does no harm if there are none, which a deploy pipeline may check; the old build may
+    /// create new ones until it is gone.
+    #[must_use]
+    pub fn rows_at(&self, finding: &Finding) -> u64 {
+        rows_at(&self.in_flight, finding)
+    }
+}
+
+fn rows_at(places: &[Standing], finding: &Finding) -> u64 {
     let is_there = |place: &&Standing| {
         place.definition == finding.definition
             && place.version == finding.version

@@ -9,14 +9,12 @@
 mod definitions;
 mod in_flight;
 mod locked;
-mod probe;
 mod staged;
 
 pub use atomic_phases_compat::*;
 
 pub use self::definitions::Definitions;
-pub(crate) use self::in_flight::rows_at;
 pub use self::in_flight::{InFlight, Left};
 pub use self::locked::{Mode, NotLocked, check_locks};
-pub use self::probe::ValueType;
 pub use self::staged::{JobsLeftBecause, LeftJobs, StagedJobs};
+pub use crate::probe::ValueType;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::definition::{PhaseFuture, Phases, Step};
 use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Tx};
+use crate::request::{PhaseFuture, Phases, Step};
 use crate::store::Store;
 
 /// As [`Phases`], with the application's state.

@@ -13,12 +13,11 @@ use super::replays::Replays;
 use super::traced::Traces;
 use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
-use crate::compat::Definitions;
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
-use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
 use crate::observe::{self, Scopes};
 use crate::replay_cache::CachedReplays;
+use crate::request::RequestDefinition;
 use crate::setting::SettingError;
 use crate::store::Store;
 use crate::traces::TraceContext;
@@ -29,7 +28,7 @@ use crate::traces::TraceContext;
 /// [`app`](Self::app) is available only before the first [`register`](Self::register):
 ///
 /// ```compile_fail,E0599
-/// # use atomic_phases::definition::RequestDefinition;
+/// # use atomic_phases::request::RequestDefinition;
 /// # use atomic_phases::{Engine, Sqlite};
 /// # fn build<R: RequestDefinition<Sqlite, ()>>(store: Sqlite) {
 /// Engine::builder(store).register::<R>().app("state"); // no method named `app`
@@ -124,12 +123,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         builder
     }
 
-    /// Adds all definitions of a list, which [`locked!`](crate::locked) checks in a test.
-    pub fn definitions(self, definitions: Definitions<S, A>) -> EngineBuilder<S, A> {
-        definitions.register(self.registered())
-    }
-
-    fn registered(self) -> EngineBuilder<S, A> {
+    pub(crate) fn registered(self) -> EngineBuilder<S, A> {
         EngineBuilder {
             store: self.store,
             app: self.app,

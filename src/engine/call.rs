@@ -13,18 +13,20 @@ use super::given::{Asking, Given};
 use super::outcome::{CallError, Outcome};
 use crate::caller::Caller;
 use crate::config::{OnDuplicate, Quota};
-use crate::definition::{Definition, RequestDefinition};
+use crate::definition::Definition;
+
 use crate::fingerprint::{Fingerprint, FingerprintError, RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
+use crate::request::RequestDefinition;
 use crate::store::Store;
 
 /// One call of [`Engine::call`](super::Engine::call), to be awaited.
 ///
 /// ```
 /// # use atomic_phases::config::OnDuplicate;
-/// # use atomic_phases::definition::RequestDefinition;
+/// # use atomic_phases::request::RequestDefinition;
 /// # use atomic_phases::{Engine, IdempotencyKey, Scope, Store};
 /// # async fn example<R: RequestDefinition<S, ()>, S: Store>(engine: Engine<S>, request: R) -> Result<(), Box<dyn std::error::Error>> {
 /// let (scope, key) = (Scope::new("tenant-1")?, IdempotencyKey::new("8e03978e")?);

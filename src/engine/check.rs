@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::Engine;
 use super::progress::StrandedBecause;
-use crate::compat::{self, Finding};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
 
@@ -66,14 +65,6 @@ impl CheckReport {
     #[must_use]
     pub fn found_nothing_stranded(&self) -> bool {
         self.stranded.is_empty()
-    }
-
-    /// How many rows are in the states that a finding of [`compare`](crate::compat::compare) affects. A change
-    /// that is denied in general does no harm if there are none, which a deploy pipeline may check; the old build may
-    /// create new ones until it is gone.
-    #[must_use]
-    pub fn rows_at(&self, finding: &Finding) -> u64 {
-        compat::rows_at(&self.in_flight, finding)
     }
 
     /// Whether no row of this version was found: once no node creates any and

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 use super::Core;
 use super::outcome::{CallError, unreadable};
 use crate::codec::{CodecError, Place};
+use crate::job::{JobId, StagedJob};
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::{JobId, Outputs, Reply, StagedJob};
+use crate::phase::{Outputs, Reply};
 use crate::store::{Store, StoredResponse, Work};
 
 /// Why a value of a phase cannot be stored: which rule it breaks.

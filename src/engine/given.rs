@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::bound::{Bound, WithApp};
-use crate::definition::RequestDefinition;
 use crate::fingerprint::{
     Fingerprint, FingerprintError, FingerprintRule, FingerprintVersion, RequestOrigin, fingerprint,
     fingerprint_in,
 };
+use crate::request::RequestDefinition;
 use crate::roundtrip::{self, Because, Loss, Order, difference};
 use crate::store::Store;
 

@@ -13,8 +13,7 @@ mod call;
 mod check;
 mod clock;
 mod compare;
-#[doc(hidden)]
-pub mod compiled;
+pub(crate) mod compiled;
 mod create;
 mod decide;
 mod encoding;
@@ -70,11 +69,11 @@ use self::replays::Replays;
 use self::traced::Traces;
 use crate::codec::Codec;
 use crate::config::Settings;
-use crate::definition::RequestDefinition;
 use crate::derived_key::DerivedKeys;
 use crate::fingerprint::RequestOrigin;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::Scopes;
+use crate::request::RequestDefinition;
 use crate::store::Store;
 
 /// Runs registered request definitions on a store. Cheap to clone; one for each process is enough.

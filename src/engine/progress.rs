@@ -506,7 +506,9 @@ mod tests {
     /// Random lists: what the crate of the lock files says of a row is what is decided here.
     mod agreement {
         use super::*;
-        use crate::compat::{CallState, Effect, Locked, Output, Resumed, StopsBecause, resumed};
+        use atomic_phases_compat::{
+            CallState, Effect, Locked, Output, Resumed, StopsBecause, resumed,
+        };
         use proptest::prelude::*;
 
         const HOUR: Duration = Duration::from_secs(3600);

@@ -4,8 +4,8 @@
 use serde_json::value::RawValue;
 
 use super::bound::Bound;
-use crate::definition::{PhaseFuture, Step};
 use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Tx};
+use crate::request::{PhaseFuture, Step};
 use crate::store::Store;
 
 pub(super) struct Undecodable;

@@ -14,10 +14,10 @@ use super::points::Point;
 use super::report::{Failure, Report};
 use super::scene::{Assertion, Check, MOST_ATTEMPTS, Scene, Who, Wrong, listed, shown, told};
 use super::turns::Stop;
-use crate::definition::RequestDefinition;
 use crate::engine::Engine;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
+use crate::request::RequestDefinition;
 use crate::store::{Status, Store};
 
 type Effects<W> = Box<dyn for<'w> Fn(&'w W) -> Pin<Box<dyn Future<Output = String> + 'w>>>;

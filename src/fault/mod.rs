@@ -68,7 +68,7 @@
 //! ```no_run
 //! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
 //! # use atomic_phases::fault::{Explore, explore};
-//! # use atomic_phases::{Engine, Sqlite, definition::RequestDefinition};
+//! # use atomic_phases::{Engine, Sqlite, request::RequestDefinition};
 //! # struct Bank; impl Bank { fn charges(&self) -> usize { 0 } }
 //! # fn a_ride<F, R>(world: F, ride: R, other: R) -> impl Explore
 //! # where F: AsyncFn() -> (Engine<Sqlite>, Bank), R: RequestDefinition<Sqlite, ()> {

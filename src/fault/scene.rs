@@ -19,12 +19,12 @@ use super::case::Driver;
 use super::mode::Fault;
 use super::plan::{Orders, Plan, Signal};
 use super::points::Point;
-use crate::definition::RequestDefinition;
 use crate::engine::{Call, CallError, Engine, Outcome};
 use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::Subject;
 use crate::phase::Reply;
+use crate::request::RequestDefinition;
 use crate::store::{KeyRow, Right, Status, Store};
 
 /// How often a request may be driven on before it counts as stuck. Each case has two faults at most,

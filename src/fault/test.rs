@@ -4,8 +4,8 @@ use std::future::Future;
 
 use super::explorer::Explorer;
 use super::report::Report;
-use crate::definition::RequestDefinition;
 use crate::engine::Engine;
+use crate::request::RequestDefinition;
 use crate::store::Store;
 
 /// What a function with [`#[crash_test]`](crate::fault::crash_test) returns: an [`Explorer`], whose

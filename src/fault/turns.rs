@@ -8,7 +8,7 @@ use super::case::{Driver, Turn};
 use super::plan::{Orders, Signal};
 use super::points::Point;
 use super::scene::{Begun, Ended, Scene, TAKEN, Who, Wrong, listed};
-use crate::definition::RequestDefinition;
+use crate::request::RequestDefinition;
 use crate::store::{Status, Store};
 
 /// For how long a worker may make no step before it counts as waiting for the other: for the lock of

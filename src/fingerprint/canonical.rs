@@ -4,14 +4,13 @@
 //! features that any crate in the final build may switch on (`arbitrary_precision`,
 //! `preserve_order`), and a fingerprint must not.
 
+mod compound;
+
 use serde::ser::{Serialize, Serializer};
 
-use super::compound::{Elements, Members, Structure};
-use super::error::{FingerprintError, FingerprintRule, Step};
+use self::compound::{Elements, Members, Structure};
+use super::error::{FingerprintError, FingerprintRule, MAX_DEPTH, Step};
 use super::{scalars, unfingerprinted};
-
-/// How deep objects and arrays may be nested: as deep as serde_json reads them.
-pub(crate) const MAX_DEPTH: usize = 128;
 
 /// What serializing a value came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

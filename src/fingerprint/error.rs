@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+/// How deep objects and arrays may be nested: as deep as serde_json reads them.
+pub(crate) const MAX_DEPTH: usize = 128;
+
 /// The request's parameters have no fingerprint. Names the place, and the rule that is violated there.
 ///
 /// ```
@@ -53,10 +56,7 @@ pub enum FingerprintRule {
     )]
     MapKey,
     /// Objects and arrays are nested deeper than 128.
-    #[error(
-        "objects and arrays are nested deeper than {}; flatten the parameters",
-        super::canonical::MAX_DEPTH
-    )]
+    #[error("objects and arrays are nested deeper than {}; flatten the parameters", MAX_DEPTH)]
     TooDeep,
     /// An `Unfingerprinted` that is not a field of a struct.
     #[error(

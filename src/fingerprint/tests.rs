@@ -214,7 +214,7 @@ fn endless_nesting_is_refused_before_it_costs_the_stack() {
     }
     let (path, rule) = refused(&Endless);
     assert_eq!(rule, FingerprintRule::TooDeep);
-    assert_eq!(path, "[0]".repeat(canonical::MAX_DEPTH));
+    assert_eq!(path, "[0]".repeat(error::MAX_DEPTH));
 
     let nested = |levels: usize| -> serde_json::Value {
         (0..levels).fold(serde_json::Value::Null, |inner, level| match level % 2 {
@@ -222,8 +222,8 @@ fn endless_nesting_is_refused_before_it_costs_the_stack() {
             _ => serde_json::json!({ "a": inner }),
         })
     };
-    assert!(canonical(&nested(canonical::MAX_DEPTH)).is_ok());
-    assert_eq!(refused(&nested(canonical::MAX_DEPTH + 1)).1, FingerprintRule::TooDeep);
+    assert!(canonical(&nested(error::MAX_DEPTH)).is_ok());
+    assert_eq!(refused(&nested(error::MAX_DEPTH + 1)).1, FingerprintRule::TooDeep);
 }
 
 #[test]

@@ -8,10 +8,10 @@ use http::request::Parts;
 use super::header::{KeyHeaderError, key_of};
 use super::policy::{KeyRule, Policy};
 use super::respond::Answer;
-use crate::definition::RequestDefinition;
 use crate::engine::{Call, CallError, Engine, Outcome};
 use crate::fingerprint::RequestOrigin;
 use crate::key::{IdempotencyKey, Scope};
+use crate::request::RequestDefinition;
 use crate::store::Store;
 
 type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;

@@ -3,7 +3,11 @@
 //! Two forms name the same key. The *quoted* form is a String item of RFC 9651, as the draft requires;
 //! a structured-field library parses it. Most clients send the *bare* form; it has a rule
 //! of its own here, because the library would parse `8e03…` as a number and `e039…` as a token.
-//! Anything else is an error: a present key is never treated as absent.
+//! Anything else is an error: a present key is never treated as absent. What else a line or a path says of a key
+//! is here, too.
+
+use std::borrow::Cow;
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
@@ -12,6 +16,9 @@ use crate::key::{IdempotencyKey, InvalidKey, MAX_KEY_LENGTH};
 
 /// `idempotency-key`
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// `idempotency-expires`: until when the key replays, as an HTTP date.
+pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
 /// Which forms of the header are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,6 +134,33 @@ pub(crate) fn bare_form(key: &IdempotencyKey) -> Option<HeaderValue> {
         Ok(text) => HeaderValue::from_str(&text).ok(),
         Err(_) => quoted_form(key),
     }
+}
+
+/// A key as the last segment of a path, before its percent-encoding: as it is, except that clients
+/// resolve `.` and `..`, percent-encoded or not, against the path. Those two are in quotes, as in the
+/// header; so that no two keys meet, a key that begins with a quote is, too.
+pub(super) fn segment_of_key(key: &IdempotencyKey) -> Cow<'_, str> {
+    let text = key.as_str();
+    let is_quoted = matches!(text, "." | "..") || text.starts_with('"');
+    match quoted_form(key).filter(|_| is_quoted) {
+        // Visible ASCII.
+        Some(quoted) => String::from_utf8_lossy(quoted.as_bytes()).into_owned().into(),
+        None => text.into(),
+    }
+}
+
+pub(super) fn key_of_segment(segment: &str) -> Option<IdempotencyKey> {
+    match segment.starts_with('"') {
+        true => parse_key(segment.as_bytes(), KeySyntax::Quoted).ok(),
+        false => IdempotencyKey::new(segment).ok(),
+    }
+}
+
+/// For `Retry-After`: 1 to 60. Below, a client would come back while nothing can have changed;
+/// above, it would not notice that the holder finished early.
+pub(crate) fn whole_seconds(after: Duration) -> u64 {
+    let up = u64::from(after.subsec_nanos() > 0);
+    after.as_secs().saturating_add(up).clamp(1, 60)
 }
 
 #[cfg(test)]

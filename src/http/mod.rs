@@ -28,11 +28,13 @@ pub use boundary::{Idempotency, Keyed, single_tenant};
 pub use describe::Description;
 #[cfg(feature = "axum")]
 pub use extract::{Checked, Params};
-pub use header::{IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key};
+pub use header::{
+    IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, KeyHeaderError, KeySyntax, key_of, parse_key,
+};
 #[cfg(feature = "axum")]
 pub use health::Health;
 pub use policy::{Bodies, KeyRule, Policy};
 pub use profile::{Profile, UnknownProfile};
-pub use respond::{Answer, IDEMPOTENCY_EXPIRES};
+pub use respond::Answer;
 #[cfg(feature = "ops-api")]
 pub(crate) use status::reply_as_json;

@@ -6,10 +6,8 @@ use http::HeaderMap;
 use http::Method;
 use http::header::{HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
 
-use super::header::{IDEMPOTENCY_KEY, KeySyntax};
+use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, KeySyntax, segment_of_key};
 use super::profile::{Profile, SHOULD_RETRY};
-use super::respond::IDEMPOTENCY_EXPIRES;
-use super::status::segment_of_key;
 use crate::config::OnDuplicate;
 use crate::key::IdempotencyKey;
 

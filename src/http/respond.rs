@@ -11,16 +11,13 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 
-use super::header::IDEMPOTENCY_KEY;
+use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, whole_seconds};
 use super::policy::Policy;
 use super::problem::{Kind, Problem};
 use super::profile::{Profile, SHOULD_RETRY};
 use crate::engine::{CallError, Finished, Outcome};
 use crate::key::IdempotencyKey;
 use crate::phase::Reply;
-
-/// `idempotency-expires`: until when the key replays, as an HTTP date.
-pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
 /// An answer in plain `http` types: [`into_http`](Self::into_http) converts it for any server.
 /// With the feature `axum` it is an `IntoResponse`.
@@ -171,13 +168,6 @@ fn replied(reply: &Reply) -> Response<Bytes> {
         }
     }
     response
-}
-
-/// For `Retry-After`: 1 to 60. Below, a client would come back while nothing can have changed;
-/// above, it would not notice that the holder finished early.
-pub(crate) fn whole_seconds(after: Duration) -> u64 {
-    let up = u64::from(after.subsec_nanos() > 0);
-    after.as_secs().saturating_add(up).clamp(1, 60)
 }
 
 /// `None` outside of the years that an HTTP date can tell.

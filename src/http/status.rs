@@ -1,7 +1,5 @@
 //! The status resource: the state of a request, for a client that was answered 202.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -9,11 +7,10 @@ use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::boundary::Idempotency;
-use super::header::{KeySyntax, parse_key, quoted_form};
+use super::header::{key_of_segment, whole_seconds};
 use super::problem::{Kind, Problem};
-use super::respond::{Answer, whole_seconds};
+use super::respond::Answer;
 use crate::engine::RequestStatus;
-use crate::key::IdempotencyKey;
 use crate::phase::Reply;
 use crate::store::{Status, Store};
 
@@ -46,26 +43,6 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
             Ok(None) => unknown(),
             Err(error) => self.policy().refuse(&error.into()),
         }
-    }
-}
-
-/// A key as the last segment of a path, before its percent-encoding: as it is, except that clients
-/// resolve `.` and `..`, percent-encoded or not, against the path. Those two are in quotes, as in the
-/// header; so that no two keys meet, a key that begins with a quote is, too.
-pub(super) fn segment_of_key(key: &IdempotencyKey) -> Cow<'_, str> {
-    let text = key.as_str();
-    let is_quoted = matches!(text, "." | "..") || text.starts_with('"');
-    match quoted_form(key).filter(|_| is_quoted) {
-        // Visible ASCII.
-        Some(quoted) => String::from_utf8_lossy(quoted.as_bytes()).into_owned().into(),
-        None => text.into(),
-    }
-}
-
-fn key_of_segment(segment: &str) -> Option<IdempotencyKey> {
-    match segment.starts_with('"') {
-        true => parse_key(segment.as_bytes(), KeySyntax::Quoted).ok(),
-        false => IdempotencyKey::new(segment).ok(),
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::tx::Staging;
 use crate::phase::{JobId, PhaseError};
-use crate::store::Store;
+use crate::store::{Statements, Store};
 
 /// The writes of a local phase, collected instead of executed: the fastest form for a phase that does not
 /// read from the database.
@@ -63,19 +63,6 @@ use crate::store::Store;
 pub struct Batch<'b, S: Store> {
     statements: &'b mut Statements<S>,
     staging: &'b mut Staging,
-}
-
-/// What a phase handed over.
-pub(crate) struct Statements<S: Store> {
-    pub(crate) all: Vec<S::Statement>,
-    /// Whether one of them may need what stands before it.
-    pub(crate) in_order: bool,
-}
-
-impl<S: Store> Default for Statements<S> {
-    fn default() -> Self {
-        Self { all: Vec::new(), in_order: false }
-    }
 }
 
 impl<'b, S: Store> Batch<'b, S> {

@@ -8,65 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::key::IdempotencyKey;
-
-/// The idempotency key for the foreign system: 32 characters of `[A-Za-z0-9_-]`.
-///
-/// It is derived, not random, and the same in each attempt: after a retry, a takeover or the restore of
-/// an old backup, the same key is sent, so that the provider recognizes the repetition (G1).
-#[derive(Clone)]
-pub struct DerivedKey {
-    text: String,
-    /// Whether anything has read it.
-    is_read: Arc<AtomicBool>,
-}
-
-impl DerivedKey {
-    pub(crate) fn new(text: String) -> Self {
-        Self { text, is_read: Arc::default() }
-    }
-
-    /// The key's text, for the provider's idempotency header.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.is_read.store(true, Ordering::Relaxed);
-        &self.text
-    }
-}
-
-impl PartialEq for DerivedKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for DerivedKey {}
-
-impl AsRef<str> for DerivedKey {
-    fn as_ref(&self) -> &str {
-        self.as_str()
-    }
-}
-
-impl fmt::Display for DerivedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for DerivedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DerivedKey(…)")
-    }
-}
-
-/// An application that calls a foreign system is that system's client: to the client half, the derived key is an
-/// ordinary idempotency key ([`client::KeyedCall`](crate::client::KeyedCall)).
-impl From<DerivedKey> for IdempotencyKey {
-    fn from(key: DerivedKey) -> Self {
-        Self::made_here(key.as_str().to_owned())
-    }
-}
+use crate::derived_key::DerivedKey;
 
 /// The right of a foreign phase to make its one side effect. Neither `Clone` nor reusable:
 /// [`make`](Self::make) consumes it, so a second effect in one phase does not compile.
@@ -176,8 +118,8 @@ impl ForeignCall {
     ) -> (Self, CallState) {
         let state = Arc::new(State::default());
         // The attempts of a phase have one key, and each call reads it for itself.
-        let key = DerivedKey::new(key.text);
-        let known = CallState { state: state.clone(), key_is_read: key.is_read.clone() };
+        let (key, key_is_read) = key.unread();
+        let known = CallState { state: state.clone(), key_is_read };
         (Self { key, permit, state }, known)
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::audit::AuditEntry;
-use super::operators::Limits;
+use super::limits::Limits;
 
 /// A bulk act, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq)]

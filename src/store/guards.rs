@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::phase::{FIRST_NOTICE, Statements};
+use crate::store::{FIRST_NOTICE, Statements};
 
 macro_rules! over_every_store {
     ($($name:ident),* $(,)?) => {

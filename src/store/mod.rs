@@ -20,6 +20,7 @@ pub(crate) mod events;
 mod guards;
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod in_millis;
+mod limits;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mariadb.rs"]
@@ -61,8 +62,8 @@ use diesel_async::AsyncConnectionCore;
 use uuid::Uuid;
 
 use crate::definition::Isolation;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::StagedJob;
 
 pub(crate) use self::admin::AdminStore;
 pub(crate) use self::by_text::ByText;
@@ -84,7 +85,7 @@ use self::types::is_nested;
 pub(crate) use self::types::{
     Birth, Change, Claim, Commit, ERASED, Erase, EraseAct, FoundBy, Guard, Hold, KeyRow,
     KeySummary, NewRow, ParamsAndContext, Refusal, Reserved, Right, RowTimes, Seen, Settles,
-    StoredResponse, SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
+    Statements, StoredResponse, SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
 };
 pub use self::types::{Standing, Status};
 pub(crate) use self::workers::WorkerStore;

@@ -12,6 +12,7 @@ use super::audit::{AuditEntry, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
+pub(crate) use super::limits::Limits;
 use super::nodes::{NodeEntry, NodeRow};
 use super::pauses::PauseAct;
 use super::{KeyRow, Store, StoreError};
@@ -27,26 +28,6 @@ pub(crate) const MOST_JOBS: u32 = 100;
 /// How long the database may take for one search.
 #[cfg(feature = "postgres")]
 pub(crate) const SEARCH_WITHIN: &str = "5000";
-
-/// The scopes whose rows an operator may see: all, those that are named, or those that begin so.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    pub(crate) only: Option<Vec<String>>,
-    pub(crate) prefix: String,
-}
-
-impl Limits {
-    pub(crate) fn allow_all(&self) -> bool {
-        self.only.is_none() && self.prefix.is_empty()
-    }
-
-    /// As the statements judge it.
-    #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn allow(&self, scope: &str) -> bool {
-        let named = self.only.as_ref().is_none_or(|only| only.iter().any(|one| one == scope));
-        named && scope.starts_with(&self.prefix)
-    }
-}
 
 /// By which index a search finds requests, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

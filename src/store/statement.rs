@@ -38,15 +38,15 @@ where
     out.push_bind_param::<T::Sql, T>(value)
 }
 
-/// Declares a statement for one backend, or, `in D`, for each whose times are [milliseconds](super::in_millis): its binds, the SQL types of its rows, and its text, in which a field's
-/// name stands where its value is bound, `[NAME]` where a text of that name stands, `(expression)` where one
-/// that is the same for the life of the process, and `{field}` where a part of a statement stands that was
-/// declared on its own (in one that is declared `in D`, as a value). `for Pg as varying`: the text of such a part is not always the same, so the cache goes
-/// by the text.
+/// Declares a statement for one backend, or, `in D: Trait`, for each that has the trait: its binds, the SQL types of
+/// its rows, and its text, in which a field's name stands where its value is bound, `[NAME]` where a text of that name
+/// stands, `(expression)` where one that is the same for the life of the process, and `{field}` where a part of a
+/// statement stands that was declared on its own (in one that is declared `in D`, as a value). `for Pg as varying`: the
+/// text of such a part is not always the same, so the cache goes by the text.
 macro_rules! statement {
     (
         $(#[$doc:meta])*
-        $name:ident in $db:ident $(as $varies:ident)?, rows $row:ty,
+        $name:ident in $db:ident: $common:ident $(as $varies:ident)?, rows $row:ty,
         { $($field:ident: $type:ty),* $(,)? },
         $($part:tt),* $(,)?
     ) => {
@@ -60,7 +60,7 @@ macro_rules! statement {
 
         impl<$db> diesel::query_builder::QueryFragment<$db> for $name
         where
-            $db: $crate::store::in_millis::InMillis,
+            $db: $common,
             $($type: $crate::store::statement::Part<$db>,)*
         {
             fn walk_ast<'b>(
@@ -74,7 +74,7 @@ macro_rules! statement {
 
         impl<$db> $crate::store::statement::Part<$db> for $name
         where
-            $db: $crate::store::in_millis::InMillis,
+            $db: $common,
             $($type: $crate::store::statement::Part<$db>,)*
         {
             fn push<'b>(

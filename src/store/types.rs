@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::audit::AuditEntry;
 use super::{Store, StoreError};
 use crate::caller::Caller;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::{StagedJob, Statements};
 use crate::traces::StoredTrace;
 
 /// What a client gave, as it is stored: parameters and context.
@@ -245,6 +245,19 @@ pub enum Reserved<T> {
     Exists(Option<KeySummary>),
     /// Another transaction is about to create it, and took longer than the bound.
     Busy,
+}
+
+/// What a phase handed over.
+pub(crate) struct Statements<S: Store> {
+    pub(crate) all: Vec<S::Statement>,
+    /// Whether one of them may need what stands before it.
+    pub(crate) in_order: bool,
+}
+
+impl<S: Store> Default for Statements<S> {
+    fn default() -> Self {
+        Self { all: Vec::new(), in_order: false }
+    }
 }
 
 /// What a phase hands over.

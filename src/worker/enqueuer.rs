@@ -18,9 +18,9 @@ use super::rests::Rests;
 use super::settlements::Settlements;
 use super::{Stop, WorkerConfig, until_shutdown};
 use crate::engine::Engine;
+use crate::job::FIRST_NOTICE;
 use crate::key::Scope;
 use crate::observe;
-use crate::phase::FIRST_NOTICE;
 use crate::store::{DueJob, JobAt, JobPlace, Store, StoreError};
 
 /// How many names that this node leaves to others are reported, once each.

@@ -16,6 +16,8 @@ mod backlog;
 mod bulk_runner;
 mod census;
 mod claims;
+#[doc(hidden)]
+pub mod compiled;
 mod completer;
 mod config;
 mod delivery;
@@ -34,6 +36,7 @@ mod rests;
 mod settlements;
 mod slots;
 mod supervisor;
+mod sweep;
 mod unasked;
 mod watched;
 #[cfg(feature = "reqwest")]
@@ -49,7 +52,7 @@ use tokio::sync::watch;
 pub use self::announcer::Announcer;
 pub use self::bulk_runner::BulkRunner;
 pub use self::census::Census;
-pub use self::completer::{Completer, Sweep};
+pub use self::completer::Completer;
 pub use self::config::WorkerConfig;
 pub use self::enqueuer::{Delivered, Enqueuer};
 pub use self::handlers::Handlers;
@@ -59,6 +62,7 @@ pub use self::reconciler::Reconciler;
 #[cfg(feature = "redis")]
 pub use self::redis_stream::RedisStream;
 pub use self::supervisor::{StillWorking, Workers};
+pub use self::sweep::Sweep;
 #[cfg(feature = "reqwest")]
 pub use self::webhook::{Webhook, WebhookError};
 

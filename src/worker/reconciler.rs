@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use super::completer::Sweep;
 use super::dispatcher::Dispatcher;
 use super::requests::DueRequests;
+use super::sweep::Sweep;
 use super::unasked::Unasked;
 use super::{Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::engine::Engine;

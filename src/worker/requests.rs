@@ -5,8 +5,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::backlog::Candidate;
-use super::completer::Sweep;
 use super::dispatcher::{Searching, Settled, Source};
+use super::sweep::Sweep;
 use crate::engine::{Driven, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::FailureCause;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{
     Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases,
 };

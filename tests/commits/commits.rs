@@ -8,9 +8,11 @@ use crate::support::db::{open_pg, prepare_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::*;
 use atomic_phases::__private::{self as private};
-use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind, RequestDefinition};
+use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind};
+
 use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::{DeadpoolPool, Pool};
 use atomic_phases::{
     Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,

@@ -8,8 +8,8 @@ use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::FailureCause;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::{DeadpoolPool, Pool, PoolSettings, StoreError};
 use atomic_phases::{
     Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,

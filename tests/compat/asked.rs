@@ -1,7 +1,7 @@
 //! An output that no phase asks for, and its change.
 
 use atomic_phases::compat::{Definitions, Finding, Level, Lint, compare, compare_with};
-use atomic_phases::definition::RequestDefinition;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{
     Engine, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };

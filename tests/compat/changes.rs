@@ -12,8 +12,8 @@ use atomic_phases::compat::{
     Code, Definitions, Finding, Level, Lint, Mode, Stored, ValueType, check_locks, compare,
     compare_with,
 };
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::phase::{ForeignError, Output, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::worker::Completer;
 use atomic_phases::{Batch, Engine, ForeignCall, PhaseError, Reply, Tx};

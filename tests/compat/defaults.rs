@@ -1,7 +1,7 @@
 //! A default that changes, under the retries of clients that leave the member out.
 
 use atomic_phases::compat::{Definitions, Level, Lint, Locks, compare};
-use atomic_phases::definition::RequestDefinition;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::create_ride::definitions;
 use atomic_phases::compat::{Definitions, Mode, NotLocked, check_locks};
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::FailureCause;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{
     Engine, ForeignCall, PhaseError, PhaseResult, Reply, Sqlite, Tx, atomic_phases, locked,
 };

@@ -2,9 +2,9 @@
 //! that a `locked!` test, or its compiler, should have stopped.
 
 use atomic_phases::compat::{Definitions, Level, Lint, compare};
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::{FailureCause, StrandedBecause};
 use atomic_phases::phase::{DerivedKey, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::Completer;
 use atomic_phases::{
     Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use atomic_phases::compat::{Definitions, InFlight, Lint, compare};
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::StrandedBecause;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{Engine, Outcome, compat};
 
 use crate::support::*;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::fault::{Explorer, Mode, Mutant, Report, explore};
 use atomic_phases::phase::{DerivedKey, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, PhaseResult, Postgres, Reply, Scope, Tx, atomic_phases,
     crash_point,

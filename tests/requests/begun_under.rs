@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::support::work::{completed, dies_in_its_call, reconciled, status};
 use crate::support::*;
 use atomic_phases::config::DerivedKeys;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::{FailureCause, StrandedBecause};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 

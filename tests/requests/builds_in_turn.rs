@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::phase::{DerivedKey, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Status;
 use atomic_phases::worker::{Completer, WorkerConfig};
 use atomic_phases::{

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::support::work::dies_in_its_call;
 use crate::support::*;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::{
     BuildError, CheckReport, FailureCause, Resolution, ResolveError, Resolved, StrandedBecause,
 };
 use atomic_phases::fingerprint::Unfingerprinted;
 use atomic_phases::phase::{DerivedKey, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Status;
 use atomic_phases::worker::{Completer, WorkerConfig};
 use atomic_phases::{

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::RequestStatus;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::{
     Completer, DeliveryError, Handlers, Job, JobSink, Reconciler, Sweep, WorkerConfig,
 };

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unused_imports)]
 
-pub use atomic_phases::definition::RequestDefinition;
+pub use atomic_phases::request::RequestDefinition;
 pub use atomic_phases::phase::{DerivedKey, Flow, ForeignError, Reconciled};
 pub use atomic_phases::{Batch, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Sqlite, Tx, atomic_phases, Store};
 pub use serde::{Deserialize, Serialize};

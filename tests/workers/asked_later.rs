@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::engine::StrandedBecause;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Status;
 use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};

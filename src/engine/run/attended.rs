@@ -15,10 +15,12 @@ use futures_util::FutureExt;
 
 use super::Run;
 use super::body::{Body, BodyError};
-use crate::definition::{Phase, Step};
+use crate::definition::Phase;
+
 use crate::error::DbError;
 use crate::observe::Span;
 use crate::phase::PhaseFailure;
+use crate::request::Step;
 use crate::store::{Store, TransactionId};
 
 impl<S: Store> Run<S> {

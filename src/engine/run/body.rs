@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::definition::{Phase, Step};
+use crate::definition::Phase;
+
 use crate::engine::outcome::FailureCause;
 use crate::error::DbError;
 use crate::phase::{ForeignError, ForeignFailure, PhaseError, PhaseFailure, Reply};
+use crate::request::Step;
 use crate::store::{Refusal, StoreError};
 
 /// How the body of a phase ended.

@@ -10,9 +10,10 @@ use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{BATCH_TIME_LIMIT, STARTED};
 use crate::engine::outcome::{CallError, Finished, Outcome};
 use crate::engine::pause::jitter;
+use crate::job::StagedJob;
 use crate::moment::{Moment, wall_clock};
 use crate::observe;
-use crate::phase::{StagedJob, Statements};
+use crate::store::Statements;
 use crate::store::audit::AuditEntry;
 use crate::store::{
     Claim, Commit, NewRow, Refusal, Right, RowTimes, Status, Store, StoreError, Transaction, Writes,

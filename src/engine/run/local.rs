@@ -11,9 +11,11 @@ use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
 use crate::definition::{BATCH_TIME_LIMIT, Phase};
 use crate::engine::outcome::{CallError, FailureCause};
+use crate::job::StagedJob;
 use crate::moment::Moment;
 use crate::observe;
-use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, StagedJob, Staging, Statements, Tx};
+use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, Staging, Tx};
+use crate::store::Statements;
 use crate::store::{Store, StoreError, Transaction};
 
 /// Why a phase has written nothing.

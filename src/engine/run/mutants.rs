@@ -4,7 +4,8 @@
 use super::Run;
 use super::transition::Transition;
 use super::writing::Writing;
-use crate::phase::{DerivedKey, Reply, StagedJob};
+use crate::job::StagedJob;
+use crate::phase::{DerivedKey, Reply};
 use crate::store::{Claim, Commit, Store, Transaction};
 
 impl<S: Store> Run<S> {

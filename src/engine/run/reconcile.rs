@@ -9,11 +9,13 @@ use futures_util::FutureExt;
 
 use super::release::{ATTEMPT_CAP, at_cap};
 use super::{RoundEnd, Run, Transition};
-use crate::definition::{Phase, PhaseKind, Step};
+use crate::definition::{Phase, PhaseKind};
+
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
 use crate::phase::{PhaseFailure, PhaseInputs, Reconciled};
+use crate::request::Step;
 use crate::store::events::EventKind;
 use crate::store::{KeyRow, Settles, Status, Store};
 

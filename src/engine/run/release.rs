@@ -12,9 +12,10 @@ use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::lease::Holder;
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::waiting::{WAITING_JOB, Waiting};
+use crate::job::StagedJob;
 use crate::moment::{Moment, wall_clock};
 use crate::observe;
-use crate::phase::{Reply, StagedJob};
+use crate::phase::Reply;
 use crate::store::events::EventKind;
 use crate::store::{NewRow, Settles, Status, Store, StoreError};
 

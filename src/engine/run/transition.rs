@@ -11,8 +11,9 @@ use crate::definition::{FINISHED, Phase, STARTED};
 use crate::engine::encoding::Rule;
 #[cfg(feature = "fault-injection")]
 use crate::fault::Place;
+use crate::job::StagedJob;
 use crate::observe;
-use crate::phase::{Reply, StagedJob};
+use crate::phase::Reply;
 use crate::store::events::{EventKind, line};
 use crate::store::{Change, Settles, Status, Store, StoredResponse};
 use crate::traces::Traceparent;

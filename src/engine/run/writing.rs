@@ -1,7 +1,7 @@
 //! [`Writing`]: what a phase writes, on its way to the database.
 
 use crate::definition::Isolation;
-use crate::phase::Statements;
+use crate::store::Statements;
 use crate::store::{NewRow, Store, Transaction};
 
 /// What a phase writes, and how it reaches the database together with the phase's transition.

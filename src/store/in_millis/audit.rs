@@ -13,7 +13,7 @@ use crate::store::statement::{Part, statement};
 
 statement! {
     /// An audit row.
-    InsertAudit in D, rows sql_types::Untyped,
+    InsertAudit in D: InMillis, rows sql_types::Untyped,
     {
         id: Vec<u8>, actor: String, act: String, outcome: String, refused_because: Option<String>,
         reason: String, scope: Option<String>, request_id: Option<Vec<u8>>,
@@ -111,7 +111,7 @@ where
 
 statement! {
     /// What was done, the newest first. What has no scope is for those who may see all.
-    Audit in D as varying, rows AuditSql,
+    Audit in D: InMillis as varying, rows AuditSql,
     { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
     "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, bulk_id, \
      definition, definition_version, phase, status_before, status_after FROM (SELECT *", from,
@@ -137,7 +137,7 @@ impl Audit {
 
 statement! {
     /// How far it looked.
-    EndOfAudit in D as varying, rows (BigInt, Binary), { from: AuditFrom },
+    EndOfAudit in D: InMillis as varying, rows (BigInt, Binary), { from: AuditFrom },
     "SELECT at, id", from, " LIMIT 1 OFFSET 9999"
 }
 

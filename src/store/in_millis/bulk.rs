@@ -4,6 +4,7 @@ use chrono::DateTime;
 use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
+use super::InMillis;
 use crate::store::bulk::{BulkColumns, ItemColumns};
 use crate::store::statement::statement;
 
@@ -50,7 +51,7 @@ const BULK: &str = "SELECT id, act, actor, reason, limits, items, \
 
 statement! {
     /// A bulk act.
-    StartBulk in D, rows sql_types::Untyped,
+    StartBulk in D: InMillis, rows sql_types::Untyped,
     { id: Vec<u8>, act: String, actor: String, reason: String, limits: String, items: i64 },
     "INSERT INTO atomic_phases_bulk (id, act, actor, reason, limits, items, started_at) VALUES (", id, ", ", act,
     ", ", actor, ", ", reason, ", ", limits, ", ", items, ", ", (D::NOW), ")"
@@ -58,26 +59,26 @@ statement! {
 
 statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`.
-    Bulks in D, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
+    Bulks in D: InMillis, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
     [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id,
     ") ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
 
 statement! {
     /// One of them.
-    Bulk in D, rows BulkSql, { by: Option<String>, id: Vec<u8> },
+    Bulk in D: InMillis, rows BulkSql, { by: Option<String>, id: Vec<u8> },
     [BULK], "coalesce(actor = ", by, ", true) AND id = ", id
 }
 
 statement! {
     /// Those that nobody is at, by `atomic_phases_bulk_open`.
-    OpenBulks in D, rows BulkSql, { limit: i64 },
+    OpenBulks in D: InMillis, rows BulkSql, { limit: i64 },
     [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", (D::CLOCK), ", true) ORDER BY started_at LIMIT ", limit
 }
 
 statement! {
     /// The requests of one, in order.
-    BulkItems in D, rows (BigInt, Binary, Text, Nullable<Text>, Nullable<Text>),
+    BulkItems in D: InMillis, rows (BigInt, Binary, Text, Nullable<Text>, Nullable<Text>),
     { id: Vec<u8>, all: bool, limit: i64 },
     "SELECT position, request_id, seen, outcome, because FROM atomic_phases_bulk_items WHERE bulk_id = ", id,
     " AND (", all, " OR outcome IS NULL) ORDER BY position LIMIT ", limit
@@ -85,14 +86,14 @@ statement! {
 
 statement! {
     /// The right to do a slice.
-    ClaimBulk in D, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
+    ClaimBulk in D: InMillis, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
     "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = ", (D::NOW), " + ", lease_ms,
     " WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
 }
 
 statement! {
     /// What became of a request, if the token is still the holder's.
-    SettleItem in D, rows sql_types::Untyped,
+    SettleItem in D: InMillis, rows sql_types::Untyped,
     {
         outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,
     },
@@ -103,7 +104,7 @@ statement! {
 
 statement! {
     /// The end of a slice, and of the bulk act where no request is left.
-    LeaveBulk in D, rows sql_types::Untyped, { id: Vec<u8>, token: i64 },
+    LeaveBulk in D: InMillis, rows sql_types::Untyped, { id: Vec<u8>, token: i64 },
     "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN NOT EXISTS (SELECT 1 \
      FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) THEN ", (D::NOW),
     " END WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
@@ -111,7 +112,7 @@ statement! {
 
 statement! {
     /// No further slice.
-    StopBulk in D, rows sql_types::Untyped, { by: String, id: Vec<u8>, whose: Option<String> },
+    StopBulk in D: InMillis, rows sql_types::Untyped, { by: String, id: Vec<u8>, whose: Option<String> },
     "UPDATE atomic_phases_bulk SET ended_at = ", (D::NOW), ", stopped_by = ", by, " WHERE id = ", id,
     " AND coalesce(actor = ", whose, ", true) AND ended_at IS NULL"
 }

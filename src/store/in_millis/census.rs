@@ -46,7 +46,7 @@ const PAUSED: &str = ", 0) AS is_paused, ";
 
 statement! {
     /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
-    Groups in D, rows GroupSql, { paused: String, waiting: Allowed, again: String, due: Allowed },
+    Groups in D: InMillis, rows GroupSql, { paused: String, waiting: Allowed, again: String, due: Allowed },
     [GROUPED], [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], paused, [PAUSED], waiting, [WAITING],
     [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], again, [PAUSED], due, [DUE]
 }
@@ -60,7 +60,7 @@ impl Groups {
 
 statement! {
     /// Staged jobs, by `atomic_phases_staged_jobs_due` and `_dead`.
-    Jobs in D, rows (BigInt, Nullable<BigInt>, BigInt), {},
+    Jobs in D: InMillis, rows (BigInt, Nullable<BigInt>, BigInt), {},
     [STAGED], (D::CLOCK), [DEAD]
 }
 
@@ -68,7 +68,7 @@ pub(in crate::store) type JobsRow = (i64, Option<i64>, i64);
 
 statement! {
     /// The right to take it, where nobody else has it.
-    ClaimCensus in D, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64, again: Vec<u8> },
+    ClaimCensus in D: InMillis, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64, again: Vec<u8> },
     "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = ", (D::NOW), " + ", lease_ms,
     " WHERE name = 'census' AND (holder = ", again, " OR held_until <= ", (D::NOW), ")"
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 
+use super::InMillis;
 use super::statements::WAITS;
 use crate::store::row::millis;
 use crate::store::statement::statement;
@@ -27,7 +28,7 @@ pub(in crate::store) const IS_NEXT: [&str; 2] = [
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
     /// job's turn.
-    DueJobs in D, rows (BigInt, Text, Binary, BigInt, BigInt, Text, Bool),
+    DueJobs in D: InMillis, rows (BigInt, Text, Binary, BigInt, BigInt, Text, Bool),
     { run_after: i64, scope: String, request_id: Vec<u8>, position: i64, limit: i64 },
     "SELECT run_after, scope, request_id, position, attempts, name, ", (IS_NEXT[0]), (D::CLOCK), (IS_NEXT[1]),
     " FROM atomic_phases_staged_jobs AS j WHERE run_after <= ", (D::CLOCK),
@@ -37,7 +38,7 @@ statement! {
 
 statement! {
     /// What a word about a delivery is guarded by: the fencing token.
-    Claimed in D, rows sql_types::Untyped,
+    Claimed in D: InMillis, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
     " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts
@@ -56,7 +57,7 @@ impl Claimed {
 
 statement! {
     /// A job that was delivered.
-    JobDelivered in D, rows sql_types::Untyped, { claimed: Claimed },
+    JobDelivered in D: InMillis, rows sql_types::Untyped, { claimed: Claimed },
     "DELETE FROM atomic_phases_staged_jobs", claimed
 }
 
@@ -68,7 +69,7 @@ impl JobDelivered {
 
 statement! {
     /// A job that was not delivered: due again later, or, without a back-off, a dead letter.
-    JobFailed in D, rows sql_types::Untyped,
+    JobFailed in D: InMillis, rows sql_types::Untyped,
     { back_off_ms: Option<i64>, forgiven: i32, reason: String, claimed: Claimed },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW), " + ", back_off_ms,
     ", forgiven_attempts = ", (D::LEAST), "(attempts, forgiven_attempts + ", forgiven, "), reason = ", reason, claimed
@@ -92,7 +93,7 @@ impl JobFailed {
 
 statement! {
     /// The jobs of later phases, which are due, wait for one that was put back.
-    LetOthersWait in D, rows sql_types::Untyped,
+    LetOthersWait in D: InMillis, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64 },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [WAITS], " WHERE scope = ", scope,
     " AND request_id = ", request_id, " AND position > ", position, " AND position < 4611686018427387904 \
@@ -117,7 +118,7 @@ type DeadLetterSql = (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt
 
 statement! {
     /// Staged jobs, bounded, by the indexes of due ones and of dead letters.
-    SurveyJobs in D, rows (Integer, Text, Nullable<Binary>),
+    SurveyJobs in D: InMillis, rows (Integer, Text, Nullable<Binary>),
     { most: i64, limit: i64, most_again: i64, again: i64 },
     "SELECT * FROM (SELECT 0 AS dead, name, CASE WHEN length(args) <= ", most, " THEN args END AS args \
      FROM atomic_phases_staged_jobs WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit,
@@ -135,7 +136,7 @@ impl SurveyJobs {
 
 statement! {
     /// A page of the jobs that are dead letters.
-    ListDeadJobs in D, rows DeadLetterSql,
+    ListDeadJobs in D: InMillis, rows DeadLetterSql,
     { scope: String, job_id: Vec<u8>, limit: i64 },
     [LISTED], "IS NULL AND (scope, job_id) > (", scope, ", ", job_id, ") AND scope >= ", scope,
     " ORDER BY scope, job_id LIMIT ", limit
@@ -143,7 +144,7 @@ statement! {
 
 statement! {
     /// The jobs that have been due for longest.
-    ListOverdueJobs in D, rows DeadLetterSql,
+    ListOverdueJobs in D: InMillis, rows DeadLetterSql,
     { overdue_ms: i64, limit: i64 },
     [LISTED], "<= ", (D::CLOCK), " - ", overdue_ms,
     " ORDER BY run_after, scope, request_id, position LIMIT ", limit
@@ -152,14 +153,14 @@ statement! {
 statement! {
     /// An operator's word: all dead letters are delivered again, with a new count of attempts. The fencing
     /// token grows: what an earlier holder says of a job, late or once more, is of another life.
-    ReviveJobs in D, rows sql_types::Untyped, {},
+    ReviveJobs in D: InMillis, rows sql_types::Untyped, {},
     "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
     ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL"
 }
 
 statement! {
     /// The same for one.
-    ReviveJob in D, rows sql_types::Untyped,
+    ReviveJob in D: InMillis, rows sql_types::Untyped,
     { scope: String, job_id: Vec<u8> },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
     ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL AND scope = ", scope,
@@ -168,7 +169,7 @@ statement! {
 
 statement! {
     /// An operator's word: this dead letter is never delivered.
-    DiscardJob in D, rows sql_types::Untyped,
+    DiscardJob in D: InMillis, rows sql_types::Untyped,
     { scope: String, job_id: Vec<u8> },
     "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
     " AND job_id = ", job_id

@@ -2,12 +2,13 @@
 
 use diesel::sql_types::{self, BigInt};
 
+use super::InMillis;
 use crate::store::Seen;
 use crate::store::statement::statement;
 
 statement! {
     /// Whether the row is as an operator saw it, if one did.
-    AsSeen in D, rows sql_types::Untyped,
+    AsSeen in D: InMillis, rows sql_types::Untyped,
     { request_id: Option<Vec<u8>>, token: Option<i64>, status: Option<String> },
     "coalesce(k.request_id = ", request_id, ", true) AND coalesce(k.lease_token = ", token,
     ", true) AND coalesce(k.status = ", status, ", true)"
@@ -25,7 +26,7 @@ impl AsSeen {
 
 statement! {
     /// Requests whose key was reaped before their jobs were delivered.
-    CountOrphans in D, rows BigInt,
+    CountOrphans in D: InMillis, rows BigInt,
     { scope: String, is_any: bool, key: String },
     "SELECT count(DISTINCT j.request_id) FROM atomic_phases_staged_jobs AS j \
      WHERE j.run_after IS NOT NULL AND j.scope = ", scope,
@@ -36,21 +37,21 @@ statement! {
 
 statement! {
     /// What a scope's erasure has left.
-    CountUnerased in D, rows BigInt,
+    CountUnerased in D: InMillis, rows BigInt,
     { scope: String },
     "SELECT count(*) FROM atomic_phases_keys WHERE fingerprint <> 'erased' AND scope = ", scope
 }
 
 statement! {
     /// The jobs that are dead letters.
-    DeadJobs in D, rows BigInt, {},
+    DeadJobs in D: InMillis, rows BigInt, {},
     "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
 }
 
 #[cfg(feature = "fault-injection")]
 statement! {
     /// The row's lease and its back-off are over.
-    PassTime in D, rows sql_types::Untyped,
+    PassTime in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String },
     "UPDATE atomic_phases_keys SET \
      locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \

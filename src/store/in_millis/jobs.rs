@@ -5,6 +5,7 @@ use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
 use super::Allowed;
+use super::InMillis;
 use crate::store::operators::OperatedRow;
 use crate::store::statement::statement;
 
@@ -29,14 +30,14 @@ pub(in crate::store) fn operated(row: StoredJob) -> Option<OperatedRow> {
 
 statement! {
     /// The jobs of one request, in order.
-    JobsOf in D, rows JobSql, { scope: String, request_id: Vec<u8> },
+    JobsOf in D: InMillis, rows JobSql, { scope: String, request_id: Vec<u8> },
     [JOB], "atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ", request_id,
     " ORDER BY position LIMIT 100"
 }
 
 statement! {
     /// Jobs that are dead letters, by `atomic_phases_staged_jobs_dead_oldest`.
-    DeadJobsAfter in D, rows JobSql,
+    DeadJobsAfter in D: InMillis, rows JobSql,
     { staged_at: i64, id: Vec<u8>, allowed: Allowed, limit: i64 },
     [JOB], "(SELECT * FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
      AND (staged_at, job_id) > (", staged_at, ", ", id, ") AND staged_at >= ", staged_at,
@@ -46,7 +47,7 @@ statement! {
 
 statement! {
     /// How far it looked.
-    EndOfDeadJobs in D, rows (BigInt, Binary), { staged_at: i64, id: Vec<u8> },
+    EndOfDeadJobs in D: InMillis, rows (BigInt, Binary), { staged_at: i64, id: Vec<u8> },
     "SELECT staged_at, job_id FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
      AND (staged_at, job_id) > (", staged_at, ", ", id, ") AND staged_at >= ", staged_at,
     " ORDER BY staged_at, job_id LIMIT 1 OFFSET 9999"
@@ -54,14 +55,14 @@ statement! {
 
 statement! {
     /// One of them, by `atomic_phases_staged_jobs_dead_id`.
-    DeadJob in D, rows JobSql, { id: Vec<u8>, allowed: Allowed },
+    DeadJob in D: InMillis, rows JobSql, { id: Vec<u8>, allowed: Allowed },
     [JOB], "atomic_phases_staged_jobs WHERE run_after IS NULL AND job_id = ", id, " AND ", allowed,
     " LIMIT 1"
 }
 
 statement! {
     /// A dead letter is delivered again.
-    RetryJob in D, rows sql_types::Untyped, { scope: String, job_id: Vec<u8>, attempts: i32 },
+    RetryJob in D: InMillis, rows sql_types::Untyped, { scope: String, job_id: Vec<u8>, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
     ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL AND scope = ",
     scope, " AND job_id = ", job_id, " AND attempts = ", attempts
@@ -69,7 +70,7 @@ statement! {
 
 statement! {
     /// A dead letter is never delivered.
-    DiscardDeadJob in D, rows sql_types::Untyped,
+    DiscardDeadJob in D: InMillis, rows sql_types::Untyped,
     { scope: String, job_id: Vec<u8>, attempts: i32 },
     "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
     " AND job_id = ", job_id, " AND attempts = ", attempts

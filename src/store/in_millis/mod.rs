@@ -69,7 +69,7 @@ bind! {
 
 statement! {
     /// Whether the operator may see the row's scope.
-    Allowed in D, rows sql_types::Untyped, { only: Option<String>, prefix: String },
+    Allowed in D: InMillis, rows sql_types::Untyped, { only: Option<String>, prefix: String },
     "(", only, " IS NULL OR ", (D::AMONG[0]), "scope", (D::AMONG[1]), only, (D::AMONG[2]),
     ") AND substr(scope, 1, length(", prefix, ")) = ", prefix
 }

@@ -3,12 +3,13 @@
 use chrono::DateTime;
 use diesel::sql_types::{self, BigInt, Nullable, Text};
 
+use super::InMillis;
 use crate::store::pauses::PauseRow;
 use crate::store::statement::statement;
 
 statement! {
     /// The phases that are paused, by the primary key.
-    Pauses in D, rows PauseSql, {},
+    Pauses in D: InMillis, rows PauseSql, {},
     "SELECT definition, phase, reason, paused_by, paused_at, ends_at, ", (D::CLOCK),
     " FROM atomic_phases_pauses WHERE coalesce(ends_at > ", (D::CLOCK),
     ", true) ORDER BY definition, phase LIMIT 1000"
@@ -25,6 +26,6 @@ pub(in crate::store) fn pause((said, (paused_at, ends_at, now)): StoredPause) ->
 
 statement! {
     /// Ends the pause of a phase.
-    UnpausePhase in D, rows sql_types::Untyped, { definition: String, phase: String },
+    UnpausePhase in D: InMillis, rows sql_types::Untyped, { definition: String, phase: String },
     "DELETE FROM atomic_phases_pauses WHERE definition = ", definition, " AND phase = ", phase
 }

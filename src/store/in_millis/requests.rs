@@ -140,7 +140,7 @@ const STATE: [&str; 3] = [
 
 statement! {
     /// A page of requests: of the rows that are looked at, those that are asked for.
-    List in D as varying, rows ListedSql,
+    List in D: InMillis as varying, rows ListedSql,
     {
         walked: Walked, allowed: Allowed, states: Option<String>, scope: Option<String>,
         definition: Option<String>, version: Option<i64>, phase: Option<String>,
@@ -181,7 +181,7 @@ impl List {
 
 statement! {
     /// How far a search looked.
-    EndOfLook in D as varying, rows (BigInt, Binary), { last: LastLookedAt }, last
+    EndOfLook in D: InMillis as varying, rows (BigInt, Binary), { last: LastLookedAt }, last
 }
 
 impl EndOfLook {
@@ -219,7 +219,7 @@ where
 
 statement! {
     /// One request, by `atomic_phases_keys_request` or by its primary key.
-    Find in D as varying, rows (Text, Text, RowSql), { at: At, allowed: Allowed },
+    Find in D: InMillis as varying, rows (Text, Text, RowSql), { at: At, allowed: Allowed },
     "SELECT scope, idempotency_key, ", (COLUMNS[0]), (D::CLOCK), (COLUMNS[1]), " FROM atomic_phases_keys WHERE ", at, " AND ",
     allowed, " LIMIT 1"
 }
@@ -243,7 +243,7 @@ const OF_THOSE: &str = "COUNT(CASE WHEN allowed AND ";
 statement! {
     /// How much waits, among the first of each index. A row that waits and is in progress is looked into: its outcome is
     /// still unknown.
-    Count in D, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
+    Count in D: InMillis, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
     { waiting: Allowed, due: Allowed, jobs: Allowed },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status IN ('unknown', 'in_progress') THEN 1 END), ",
     [OF_THOSE], "status = 'dead_letter' THEN 1 END), \

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 
+use super::InMillis;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 
@@ -19,7 +20,7 @@ statement! {
     /// created last, those that are in progress and that no worker would find yet.
     ///
     /// The last part is there where the youngest rows are more than were looked at.
-    Survey in D, rows SurveySql,
+    Survey in D: InMillis, rows SurveySql,
     { limit: i64, again: i64, once_more: i64, behind: i64, youth_ms: i64 },
     "SELECT * FROM (SELECT 0 AS found_by, ", [PLACE], " FROM atomic_phases_keys \
      WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit, ") AS due \
@@ -43,7 +44,7 @@ impl Survey {
 statement! {
     /// The scope's keys that are not past their retention, counted up to a cap (G16): before and behind the
     /// reserved keys of requests that had none.
-    CountKeys in D, rows BigInt,
+    CountKeys in D: InMillis, rows BigInt,
     { scope: String, most: i64, cap: i64 },
     "SELECT count(*) FROM (SELECT 1 FROM (SELECT * FROM (SELECT expires_at FROM atomic_phases_keys \
      WHERE scope = ", scope, " AND idempotency_key < '~keyless:' ORDER BY idempotency_key LIMIT ", most,
@@ -54,7 +55,7 @@ statement! {
 
 statement! {
     /// A bounded part of the index of due rows, from one place on.
-    DueKeys in D, rows (BigInt, Text, Text, Text, BigInt, Text, BigInt, Bool, Binary),
+    DueKeys in D: InMillis, rows (BigInt, Text, Text, Text, BigInt, Text, BigInt, Bool, Binary),
     { grace_ms: i64, run_after: i64, scope: String, key: String, limit: i64 },
     "SELECT run_after, scope, idempotency_key, status, lease_token, definition, definition_version, \
      run_after <= ", (D::CLOCK), " - ", grace_ms, ", request_id FROM atomic_phases_keys WHERE run_after <= ", (D::CLOCK),
@@ -64,7 +65,7 @@ statement! {
 
 statement! {
     /// Enters such a row in the index of due rows, unless somebody has it by now.
-    Enrol in D, rows sql_types::Untyped,
+    Enrol in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8>, token: i64 },
     "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
     " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,

@@ -9,8 +9,8 @@ use diesel::sql_types::{self, BigInt, Binary, Nullable};
 use uuid::Uuid;
 
 use super::{InMillis, KeySummarySql, RowSql};
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Part, statement};
 use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status};
@@ -35,7 +35,7 @@ pub(in crate::store) const COLUMNS: [&str; 2] = [
 
 statement! {
     /// The key's row, if there is one.
-    Read in D, rows RowSql,
+    Read in D: InMillis, rows RowSql,
     { scope: String, key: String },
     "SELECT ", (COLUMNS[0]), (D::CLOCK), (COLUMNS[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
@@ -55,7 +55,7 @@ const SEEN: [&str; 2] = [
 
 statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
-    Look in D, rows KeySummarySql,
+    Look in D: InMillis, rows KeySummarySql,
     { scope: String, key: String },
     "SELECT ", (SEEN[0]), (D::CLOCK), (SEEN[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
@@ -68,7 +68,7 @@ impl Look {
 
 statement! {
     /// Makes room for a new life of a key whose request is finished and expired.
-    DeleteExpired in D, rows sql_types::Untyped,
+    DeleteExpired in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8> },
     "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= ", (D::CLOCK)
@@ -86,7 +86,7 @@ impl DeleteExpired {
 
 statement! {
     /// The database's clock.
-    Now in D, rows BigInt, {}, "SELECT ", (D::CLOCK)
+    Now in D: InMillis, rows BigInt, {}, "SELECT ", (D::CLOCK)
 }
 
 /// A [line](crate::store::events::line) behind those that the row has, with its time; nothing, where there is none.
@@ -138,7 +138,7 @@ where
 
 statement! {
     /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
-    TakeOver in D as varying, rows sql_types::Untyped,
+    TakeOver in D: InMillis as varying, rows sql_types::Untyped,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
         free: bool, event: NewEvent, trace: NewTrace, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
@@ -179,7 +179,7 @@ impl TakeOver {
 
 statement! {
     /// The next state of a row, guarded by lease token and recovery point (G3, G6).
-    Write in D as varying, rows sql_types::Untyped,
+    Write in D: InMillis as varying, rows sql_types::Untyped,
     {
         status: String, to: String,
         outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
@@ -235,7 +235,7 @@ impl Write {
 
 statement! {
     /// Extends the lease while its holder lives.
-    Renew in D, rows sql_types::Untyped,
+    Renew in D: InMillis, rows sql_types::Untyped,
     {
         lease_ms: i64, retention_ms: i64, scope: String, key: String, request_id: Vec<u8>, token: i64,
     },
@@ -260,7 +260,7 @@ impl Renew {
 
 statement! {
     /// A staged job, in the transaction of the phase that stages it (G18).
-    InsertJob in D, rows sql_types::Untyped,
+    InsertJob in D: InMillis, rows sql_types::Untyped,
     {
         scope: String, job_id: Vec<u8>, key: String, request_id: Vec<u8>, position: i64,
         name: String, args: Vec<u8>, waits: bool, trace: Option<Vec<u8>>,
@@ -289,14 +289,14 @@ impl InsertJob {
 
 statement! {
     /// The outputs alone, for a word about a request that may be finished.
-    Outputs in D, rows Nullable<Binary>,
+    Outputs in D: InMillis, rows Nullable<Binary>,
     { scope: String, key: String },
     "SELECT outputs FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
 statement! {
     /// The parameters alone, where the fingerprints of two requests differ.
-    ParamsAndContext in D, rows (Binary, Nullable<Binary>),
+    ParamsAndContext in D: InMillis, rows (Binary, Nullable<Binary>),
     { scope: String, key: String, request_id: Vec<u8> },
     "SELECT params, context FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id

@@ -7,8 +7,8 @@ use chrono::DateTime;
 use uuid::Uuid;
 
 use super::*;
-use crate::phase::Statements;
 use crate::simulation::Chance;
+use crate::store::Statements;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
 use crate::store::{

@@ -55,8 +55,8 @@ use super::{
     RowTimes, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, KEYLESS, Scope};
-use crate::phase::StagedJob;
 
 /// How long a statement waits for a key's row while it holds a connection, as in the other store; the rest
 /// of the time is waited for without one.

@@ -13,7 +13,7 @@ use super::record::{
     AuditRecord, BulkRecord, Bytes, JobRecord, KeyRecord, PauseRecord, Place, Record, Time,
 };
 use super::session::Session;
-use crate::phase::{FIRST_NOTICE, StagedJob};
+use crate::job::{FIRST_NOTICE, StagedJob};
 use crate::store::events::with;
 use crate::store::row::{millis, whole_millis};
 use crate::store::{

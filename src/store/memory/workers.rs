@@ -12,7 +12,7 @@ use super::session::Session;
 use super::statements::{Wait, after, waits};
 use super::{Memory, place_of, read_jobs, read_keys};
 use crate::definition::Isolation;
-use crate::phase::FIRST_NOTICE;
+use crate::job::FIRST_NOTICE;
 use crate::store::due::{DueJobRow, DueKeyRow, HeldKeyRow, due_jobs, due_keys, held_keys};
 use crate::store::pauses::PausedPhase;
 use crate::store::{

@@ -5,8 +5,6 @@
 use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
-use diesel::mysql::Mysql as Db;
-use diesel::query_builder::QueryFragment;
 use diesel::result::Error;
 use mysql_async::{Row, from_row_opt};
 use tokio::time::{self, timeout_at};
@@ -16,47 +14,14 @@ use super::connection::Answers;
 use super::error::Failure;
 use super::literal::Bound;
 use super::session::{LockWait, Session};
+use super::statement::Statement;
 use super::statements as sql;
 use super::transaction::{MysqlTransaction, Script};
-use super::watch::only_touches_rows;
 use super::{KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
-
-/// A statement of a phase, to be executed later.
-pub struct Statement {
-    bound: QueryResult<Bound>,
-}
-
-impl Statement {
-    pub(super) fn of(query: &impl QueryFragment<Db>) -> Self {
-        Self { bound: Bound::of(query) }
-    }
-
-    pub(super) fn sql(&self) -> Option<&str> {
-        self.bound.as_ref().ok().map(|bound| bound.sql.as_str())
-    }
-
-    pub(super) fn size(&self) -> usize {
-        self.bound.as_ref().map_or(0, Bound::size)
-    }
-
-    /// How many values are bound in it.
-    pub(super) fn values(&self) -> usize {
-        self.bound.as_ref().map_or(0, |bound| bound.values.len())
-    }
-
-    pub(super) fn bound(&self) -> QueryResult<Bound> {
-        let unreadable = |error: &Error| Error::QueryBuilderError(error.to_string().into());
-        self.bound.as_ref().map(Bound::clone).map_err(unreadable)
-    }
-
-    fn is_refused(&self) -> bool {
-        self.bound.as_ref().is_ok_and(|bound| !only_touches_rows(&bound.sql))
-    }
-}
 
 /// The rule that a phase breaks by what it hands over.
 pub(super) fn refusal(writes: &Writes<'_, Mysql>) -> Option<Refusal> {

@@ -13,15 +13,15 @@ use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
 
-use super::batch::Statement;
 use super::connection::MysqlConn;
 use super::error::{Failure, RAISED};
 use super::literal::Bound;
 use super::session::Session;
+use super::statement::Statement;
 use super::statements as sql;
 use super::transaction::COMMIT;
 use super::watch::only_touches_rows;
-use crate::phase::StagedJob;
+use crate::job::StagedJob;
 use crate::store::{Commit, Guard, NewRow, StoreError};
 
 /// A block so far.

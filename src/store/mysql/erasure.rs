@@ -4,7 +4,7 @@
 use diesel::mysql::Mysql as Db;
 use diesel::sql_types;
 
-use super::statements::NOW;
+use super::words::NOW;
 use crate::store::in_millis::erasure::AsSeen;
 use crate::store::statement::statement;
 

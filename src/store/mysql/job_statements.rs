@@ -5,9 +5,10 @@ use std::time::Duration;
 use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
 
-use super::statements::{CLOCK, NOW, WAITS};
+use super::words::{CLOCK, NOW};
 use crate::store::JobAt;
 use crate::store::in_millis::deliveries::Claimed;
+use crate::store::in_millis::statements::WAITS;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 

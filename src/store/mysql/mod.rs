@@ -24,10 +24,12 @@ mod pool;
 mod rows;
 mod searches;
 mod session;
+mod statement;
 mod statements;
 mod store;
 mod transaction;
 mod watch;
+mod words;
 mod workers;
 
 use std::sync::Arc;
@@ -38,13 +40,13 @@ use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use self::batch::Statement;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
 use self::killer::Killer;
 pub use self::pool::MysqlHandle;
 use self::pool::{Lent, MysqlPool};
 use self::session::Session;
+use self::statement::Statement;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};

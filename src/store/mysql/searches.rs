@@ -6,7 +6,7 @@
 use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Text};
 
-use super::statements::CLOCK;
+use super::words::CLOCK;
 use crate::store::statement::statement;
 
 statement! {

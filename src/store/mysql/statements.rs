@@ -9,8 +9,6 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, BigInt};
 
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::in_millis::InMillis;
-use crate::store::operators::Walk;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 use crate::store::{Change, Guard, NewRow};
@@ -19,39 +17,11 @@ pub(super) use super::erasure::*;
 pub(super) use super::job_statements::*;
 pub(super) use super::rows::*;
 pub(super) use super::searches::*;
+pub(super) use super::words::CLOCK;
 pub(super) use crate::store::in_millis::deliveries::*;
 pub(super) use crate::store::in_millis::erasure::*;
 pub(super) use crate::store::in_millis::searches::*;
 pub(super) use crate::store::in_millis::statements::*;
-
-/// Means the same in any time zone of the session.
-impl InMillis for Db {
-    const NOW: &'static str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)";
-    const CLOCK: &'static str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
-    const GREATEST: &'static str = "GREATEST";
-    const LEAST: &'static str = "LEAST";
-    const LAST_4000: [&'static str; 3] = ["RIGHT(CONCAT(", ", ", "), 4000)"];
-    const AMONG: [&'static str; 3] = ["FIND_IN_SET(HEX(", "), ", ") > 0"];
-
-    /// For half of a small table the server would rather read all of it and sort.
-    fn by_index(walk: Walk) -> &'static str {
-        match walk {
-            Walk::Waiting => " FORCE INDEX (atomic_phases_keys_waiting)",
-            Walk::Due => " FORCE INDEX (atomic_phases_keys_due_listed)",
-            Walk::Newest => " FORCE INDEX (atomic_phases_keys_newest)",
-        }
-    }
-
-    /// No text has a comma in hex, and none is like another in some collation.
-    fn list(texts: &[String]) -> String {
-        let hex =
-            |text: &String| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
-        texts.iter().map(hex).collect::<Vec<_>>().join(",")
-    }
-}
-
-pub(super) const NOW: &str = Db::NOW;
-pub(super) const CLOCK: &str = Db::CLOCK;
 
 statement! {
     /// Reserves the key: creates the row, or violates the primary key where there is one (G10).

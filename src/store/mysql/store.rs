@@ -25,8 +25,8 @@ use super::{
     ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
 };
 use crate::definition::Isolation;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::StagedJob;
 use crate::store::audit::AuditEntry;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::{LOCKED_WAIT, Patience, patiently};

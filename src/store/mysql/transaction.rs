@@ -16,7 +16,7 @@ use super::statements as sql;
 use super::watch::{Watch, gone};
 use super::{KeyTurn, Mysql};
 use crate::definition::Isolation;
-use crate::phase::StagedJob;
+use crate::job::StagedJob;
 use crate::store::shares::Place;
 use crate::store::{Change, Commit, Guard, Refusal, StoreError, Transaction, is_nested};
 

@@ -20,7 +20,7 @@ use super::session::{JOBS, Known, NUMBER, OURS, SAME_JOBS, SET_UP, WAIT_AS_BEFOR
 use super::single_statement::JoinedWrites;
 use super::statements::{Guarded, NewEvent, NotLocked, WAITS};
 use crate::definition::STARTED;
-use crate::phase::StagedJob;
+use crate::job::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
 use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse};

@@ -70,8 +70,8 @@ use super::{
     TransactionId, Writes,
 };
 use crate::definition::Isolation;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::StagedJob;
 use crate::setting::number;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");

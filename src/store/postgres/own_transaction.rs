@@ -16,8 +16,8 @@ use super::session::{self, Known, KnownRow};
 use super::{is_lost, sql};
 use crate::caller::Caller;
 use crate::definition::Isolation;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::StagedJob;
 use crate::store::{Birth, Change, Guard, NewRow, Settles, Status, Store};
 
 struct Bench {

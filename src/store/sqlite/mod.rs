@@ -52,9 +52,9 @@ use super::{
     Reserved, RowTimes, Store, StoreError, Transaction, Writes, is_nested,
 };
 use crate::definition::Isolation;
+use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::phase::StagedJob;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 

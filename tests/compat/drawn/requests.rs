@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use atomic_phases::__private::{self as private, Definition, Phase};
 use atomic_phases::compat::ValueType;
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::simulation::Memory;
 use atomic_phases::{Batch, ForeignCall, PhaseError, Reply, Tx};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

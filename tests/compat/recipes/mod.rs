@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::compat::{Definitions, Level, Lint, compare};
-use atomic_phases::definition::RequestDefinition;
 use atomic_phases::phase::DerivedKey;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{Engine, Outcome, PhaseError};
 
 use crate::support::{Provider, TestDb, failed, finished, key, on_every_store, scope};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use atomic_phases::client;
 use atomic_phases::client::{Attempt, Decision, End, Reason, RetryPolicy, Transport, decide};
 use atomic_phases::config::{DerivedKeys, OnDuplicate};
-use atomic_phases::definition::RequestDefinition;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::fault::Mutant;
 use atomic_phases::http::Policy;

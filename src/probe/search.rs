@@ -8,7 +8,7 @@ use super::answer::Answers;
 use super::asked::{Frame, Ways, is_inside};
 use super::hints::Refused;
 use super::{Built, Pass};
-use crate::compat::Shape;
+use atomic_phases_compat::Shape;
 
 /// So often a value is asked for in one pass at most.
 const MAX_ATTEMPTS: usize = 5000;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::forms::{Asking, Form};
 use super::hints::Hint;
 use super::talk::kinds;
-use crate::compat::{StrFormat, TEXTS};
+use atomic_phases_compat::{StrFormat, TEXTS};
 
 /// Integers of which each width takes one that no narrower one takes.
 pub(super) fn integers() -> impl Iterator<Item = Value> {

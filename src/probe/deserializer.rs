@@ -9,7 +9,7 @@ use super::access::{Chosen, Entries};
 use super::hints::Refused;
 use super::parts::List;
 use super::question::Question;
-use crate::compat::Shape;
+use atomic_phases_compat::Shape;
 
 impl<'de> Deserializer<'de> for Question<'_, '_> {
     type Error = Refused;

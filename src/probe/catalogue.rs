@@ -7,11 +7,11 @@ use super::explore::{Fact, LeafId};
 use super::refine::at;
 use super::talk::Talked;
 use super::{Built, Place};
-use crate::compat::{Absent, Field, List, Shape, Types, Variant};
+use atomic_phases_compat::{Absent, Field, List, Shape, Types, Variant};
 
 /// The named types that were met so far, by what tells them apart: two types may have one name.
 #[derive(Default)]
-pub(in crate::compat) struct Catalogue {
+pub(crate) struct Catalogue {
     pub(super) types: Vec<NamedType>,
     /// What was tried out, place by place.
     pub(super) facts: BTreeMap<LeafId, Fact>,
@@ -150,10 +150,7 @@ impl Catalogue {
     }
 
     /// The types that these shapes name, and those that those name.
-    pub(in crate::compat) fn types_of<'s>(
-        &self,
-        shapes: impl IntoIterator<Item = &'s Shape>,
-    ) -> Types {
+    pub(crate) fn types_of<'s>(&self, shapes: impl IntoIterator<Item = &'s Shape>) -> Types {
         let mut types = Types::new();
         let mut names: Vec<String> = Vec::new();
         shapes.into_iter().for_each(|shape| names_in(shape, &mut names));

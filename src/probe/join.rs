@@ -1,7 +1,7 @@
 //! Forms that are one, or differ in the alternatives of one member only.
 
 use super::forms::Form;
-use crate::compat::{List, OTHER, Shape, Variant};
+use atomic_phases_compat::{List, OTHER, Shape, Variant};
 
 /// Adds a form, unless it is known, or is another one that differs in the alternatives of one member.
 pub(super) fn add(forms: &mut Vec<Form>, (shape, value): Form) {

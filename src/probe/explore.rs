@@ -12,7 +12,7 @@ use super::forms::Forms;
 use super::hints::Refused;
 use super::refine::at;
 use super::search::Attempt;
-use crate::compat::{
+use atomic_phases_compat::{
     FLOATS, Float, INTEGERS, Integer, LETTERS, Length, Letter, Order, Shape, StrFormat, TEXTS,
 };
 

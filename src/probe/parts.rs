@@ -6,7 +6,7 @@ use super::asked::{Forced, LeafKind, UNKNOWN, Ways, is_inside};
 use super::explore::Fact;
 use super::hints::Refused;
 use super::question::Question;
-use crate::compat::{self, OTHER, Shape, Variant};
+use atomic_phases_compat::{self as compat, OTHER, Shape, Variant};
 
 /// How many elements are given, and whether each is asked for as the first is.
 pub(super) struct List {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::answer::Answers;
 use super::question::Question;
 use super::written::Written;
-use crate::compat::Shape;
+use atomic_phases_compat::Shape;
 
 /// A type whose values are stored, without its name. These functions are all that is compiled for each type of an
 /// application; what asks them is compiled once.
@@ -32,7 +32,7 @@ impl ValueType {
     }
 
     /// Whether stored JSON decodes.
-    pub(in crate::compat) fn reads(self, json: &str) -> bool {
+    pub(crate) fn reads(self, json: &str) -> bool {
         (self.reads)(json)
     }
 

@@ -11,7 +11,7 @@ use super::asked::KEY;
 use super::hints::Refused;
 use super::parts::Found;
 use super::question::Question;
-use crate::compat::{Absent, Field, Shape};
+use atomic_phases_compat::{Absent, Field, Shape};
 
 pub(super) struct Elements<'a, 'c> {
     pub(super) answers: &'a mut Answers<'c>,

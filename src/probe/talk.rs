@@ -11,7 +11,7 @@ use super::answer::Answers;
 use super::asked::{Forced, Leaf, LeafKind, UNKNOWN};
 use super::hints::Hint;
 use super::refine::at;
-use crate::compat::{INTEGERS, TEXTS};
+use atomic_phases_compat::{INTEGERS, TEXTS};
 
 /// So many values are tried at one place at most.
 const MOST_VALUES: usize = 600;

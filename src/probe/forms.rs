@@ -11,7 +11,7 @@ use super::join::add;
 use super::refine::at;
 use super::talk::{Talked, Trial, kinds};
 use super::written::Written;
-use crate::compat::{Field, Shape};
+use atomic_phases_compat::{Field, Shape};
 
 /// More forms are not told apart.
 const MOST_FORMS: usize = 64;

@@ -6,9 +6,9 @@ use serde::ser::{
 };
 
 use super::Written;
-use crate::compat::probe::hints::Refused;
-use crate::compat::{Float, Integer, Letter, Shape, StrFormat};
 use crate::fingerprint::UNFINGERPRINTED;
+use crate::probe::hints::Refused;
+use atomic_phases_compat::{Float, Integer, Letter, Shape, StrFormat};
 
 type Made = fn(&'static str, Vec<(String, Written)>) -> Written;
 

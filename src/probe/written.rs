@@ -6,7 +6,7 @@ mod spy;
 use serde::Serialize;
 
 use self::spy::Spy;
-use crate::compat::Shape;
+use atomic_phases_compat::Shape;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Written {

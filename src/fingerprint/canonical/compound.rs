@@ -8,22 +8,22 @@ use serde::ser::{
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
 };
 
-use super::canonical::{Canonical, Written};
-use super::error::{FingerprintError, FingerprintRule, Step};
-use super::{map_key, scalars};
+use super::{Canonical, Written};
+use crate::fingerprint::error::{FingerprintError, FingerprintRule, Step};
+use crate::fingerprint::{map_key, scalars};
 
 type Done = Result<(), FingerprintError>;
 type Outcome = Result<Written, FingerprintError>;
 
 /// An array that is being written.
-pub(super) struct Elements<'a> {
+pub(in crate::fingerprint) struct Elements<'a> {
     inner: Canonical<'a>,
     count: usize,
     closing: &'static str,
 }
 
 impl<'a> Elements<'a> {
-    pub(super) fn open(inner: Canonical<'a>, closing: &'static str) -> Self {
+    pub(in crate::fingerprint) fn open(inner: Canonical<'a>, closing: &'static str) -> Self {
         inner.out.push(b'[');
         Self { inner, count: 0, closing }
     }
@@ -48,7 +48,7 @@ impl<'a> Elements<'a> {
 }
 
 /// An object that is being written, its members in the order in which they come.
-pub(super) struct Members<'a> {
+pub(in crate::fingerprint) struct Members<'a> {
     inner: Canonical<'a>,
     /// Where in the output its first member begins.
     start: usize,
@@ -88,7 +88,7 @@ impl Name {
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn open(inner: Canonical<'a>, closing: &'static str) -> Self {
+    pub(in crate::fingerprint) fn open(inner: Canonical<'a>, closing: &'static str) -> Self {
         inner.out.push(b'{');
         let start = inner.out.len();
         Self { inner, start, members: Vec::new(), key: None, closing }
@@ -151,7 +151,7 @@ impl<'a> Members<'a> {
 }
 
 /// A struct that is being written, or one of the two that serde_json uses as a disguise.
-pub(super) enum Structure<'a> {
+pub(in crate::fingerprint) enum Structure<'a> {
     Members(Members<'a>),
     /// A `serde_json::Number` under `arbitrary_precision`: one field, the number's source text.
     Number(&'a mut Vec<u8>),

@@ -12,7 +12,7 @@ use super::search::Attempt;
 use super::talk::{Talked, kinds};
 use super::written::Written;
 use super::{Catalogue, Place, ValueType};
-use crate::compat::Shape;
+use atomic_phases_compat::Shape;
 
 pub(super) struct Within {
     pub(super) index: usize,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::asked::UNKNOWN;
 use super::{Built, Catalogue, Place, ValueType};
-use crate::compat::{
+use atomic_phases_compat::{
     Absent, FLOATS, Field, INTEGERS, LETTERS, Manner, Shape, StrFormat, TEXTS, Unknown,
 };
 

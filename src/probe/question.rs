@@ -9,7 +9,9 @@ use super::asked::{Forced, Frame, LeafKind, Ways, widest};
 use super::explore::Fact;
 use super::given::Given;
 use super::hints::{self, Refused};
-use crate::compat::{FLOATS, Float, INTEGERS, Integer, LETTERS, Letter, Manner, Shape, TEXTS};
+use atomic_phases_compat::{
+    FLOATS, Float, INTEGERS, Integer, LETTERS, Letter, Manner, Shape, TEXTS,
+};
 
 /// Types that are nested deeper are not gone into.
 const MAX_DEPTH: usize = 64;

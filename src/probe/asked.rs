@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::explore::LeafId;
-use crate::compat::Integer;
+use atomic_phases_compat::Integer;
 
 /// No type has a member or a variant of that name.
 pub(super) const UNKNOWN: &str = "$atomic_phases::private::Unknown";

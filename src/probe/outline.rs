@@ -12,7 +12,7 @@ use super::join::add;
 use super::refine::{at, constant, left_out};
 use super::talk::{Trial, at_mut, kinds};
 use super::written::Written;
-use crate::compat::{
+use atomic_phases_compat::{
     Absent, Field, Float, Integer, Letter, List, Manner, Order, Shape, StrFormat, TEXTS, Types,
     Unknown, Variant, examples,
 };

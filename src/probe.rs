@@ -33,9 +33,9 @@ mod written;
 use serde_json::Value;
 
 use self::answer::Answers;
-pub(super) use self::catalogue::Catalogue;
+pub(crate) use self::catalogue::Catalogue;
 pub use self::value_type::ValueType;
-use super::{List, Shape, Variant, fits};
+use atomic_phases_compat::{List, Shape, Variant, fits};
 
 /// So many values of a type stand in its lock file at most. Its shape knows all variants.
 const MAX_SAMPLES: usize = 12;
@@ -45,14 +45,14 @@ const MAX_PASSES: usize = 2000;
 
 /// What was found out about one type.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Probed {
-    pub(super) shape: Shape,
+pub(crate) struct Probed {
+    pub(crate) shape: Shape,
     /// Values as the type writes them, in JSON.
-    pub(super) samples: Vec<String>,
+    pub(crate) samples: Vec<String>,
 }
 
 /// Asks a type. `given` are samples of the application, in JSON.
-pub(super) fn probe(of: ValueType, catalogue: &mut Catalogue, given: &[String]) -> Probed {
+pub(crate) fn probe(of: ValueType, catalogue: &mut Catalogue, given: &[String]) -> Probed {
     catalogue.probes += 1;
     let mut samples: Vec<String> = given.to_vec();
     let given: Vec<Value> =
@@ -165,9 +165,9 @@ fn merged(one: Shape, other: Shape) -> Shape {
             one.into_iter().zip(other).map(|(one, other)| merged(one, other)).collect(),
         ),
         (Shape::Struct { fields: one, manner }, Shape::Struct { fields: mut other, .. }) => {
-            let mut fields: Vec<super::Field> = Vec::new();
+            let mut fields: Vec<atomic_phases_compat::Field> = Vec::new();
             for mut field in one {
-                let is_same = |other: &super::Field| {
+                let is_same = |other: &atomic_phases_compat::Field| {
                     other.name == field.name || field.aliases.contains(&other.name)
                 };
                 if let Some(index) = other.iter().position(is_same) {

@@ -19,7 +19,7 @@ fn shape<T: Serialize + DeserializeOwned>() -> String {
     let types = catalogue.types_of([&probed.shape]);
     for sample in &probed.samples {
         let value: Value = serde_json::from_str(sample).unwrap();
-        crate::compat::fits(&value, &probed.shape, &types).unwrap();
+        atomic_phases_compat::fits(&value, &probed.shape, &types).unwrap();
     }
     let types: Vec<_> = types.iter().map(|(name, shape)| format!(" {name} = {shape}")).collect();
     format!("{}{}", probed.shape, types.concat())

@@ -1,0 +1,35 @@
+//! The words that MySQL has for what [`in_millis`](crate::store::in_millis) asks.
+
+use diesel::mysql::Mysql as Db;
+
+use crate::store::in_millis::InMillis;
+use crate::store::operators::Walk;
+
+/// Means the same in any time zone of the session.
+impl InMillis for Db {
+    const NOW: &'static str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)";
+    const CLOCK: &'static str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
+    const GREATEST: &'static str = "GREATEST";
+    const LEAST: &'static str = "LEAST";
+    const LAST_4000: [&'static str; 3] = ["RIGHT(CONCAT(", ", ", "), 4000)"];
+    const AMONG: [&'static str; 3] = ["FIND_IN_SET(HEX(", "), ", ") > 0"];
+
+    /// For half of a small table the server would rather read all of it and sort.
+    fn by_index(walk: Walk) -> &'static str {
+        match walk {
+            Walk::Waiting => " FORCE INDEX (atomic_phases_keys_waiting)",
+            Walk::Due => " FORCE INDEX (atomic_phases_keys_due_listed)",
+            Walk::Newest => " FORCE INDEX (atomic_phases_keys_newest)",
+        }
+    }
+
+    /// No text has a comma in hex, and none is like another in some collation.
+    fn list(texts: &[String]) -> String {
+        let hex =
+            |text: &String| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
+        texts.iter().map(hex).collect::<Vec<_>>().join(",")
+    }
+}
+
+pub(super) const NOW: &str = Db::NOW;
+pub(super) const CLOCK: &str = Db::CLOCK;
