@@ -1,6 +1,6 @@
 //! The only names that generated code uses.
 
-pub use crate::compat::ValueType;
+pub use crate::probe::ValueType;
 pub use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind};
 
 pub use crate::phase::{
