@@ -1,7 +1,7 @@
 //! The only names that generated code uses.
 
-pub use crate::probe::ValueType;
 pub use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind};
+pub use crate::probe::ValueType;
 
 pub use crate::phase::{
     Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, PhaseInputs,

@@ -4,7 +4,6 @@
 //!
 //! The metrics are of the cargo feature `metrics`: [`metrics`] has their table.
 
-pub(crate) mod gauges;
 mod job_names;
 pub(crate) mod metrics;
 mod scopes;
@@ -16,7 +15,6 @@ use std::time::{Duration, Instant};
 pub(crate) use self::scopes::Scopes;
 pub(crate) use self::unharmed::{Span, asked as asked_unharmed};
 
-use crate::engine::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope, ShortHash};
 use crate::repeats::Repeats;
@@ -39,84 +37,54 @@ const ONE_SECOND: Duration = Duration::from_secs(1);
 const ONE_MINUTE: Duration = Duration::from_secs(60);
 const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// The label of what is not told apart.
+pub(crate) const OTHER: &str = "other";
+
+/// What a caller of a call that came to its answer was told.
+pub(crate) const FINISHED: &str = "finished";
+
 /// What was logged lately.
 static REPEATS: Repeats = Repeats::new();
 
 /// The same of single requests, of which there may be very many: they are not to crowd out the others.
 static LEFT_ALONE: Repeats = Repeats::new();
 
-/// What a caller was told, in a call that took so long.
-pub(crate) fn answered(
-    definition: &'static str,
-    outcome: &Result<Outcome, CallError>,
-    took: Duration,
-) {
-    metrics::REQUESTS.add(1, [definition, told(outcome)]);
-    match outcome {
-        Ok(Outcome::Finished(finished)) if !finished.replayed => {
-            metrics::REQUEST_DURATION.record(took.as_secs_f64(), [definition]);
-        }
-        Err(CallError::Unavailable(error)) => metrics::STORE_ERRORS.add(1, [error.kind()]),
-        _ => {}
+/// What a caller was told, in one word, in a call that took so long.
+pub(crate) fn answered(definition: &'static str, told: &'static str, took: Duration) {
+    metrics::REQUESTS.add(1, [definition, told]);
+    if told == FINISHED {
+        metrics::REQUEST_DURATION.record(took.as_secs_f64(), [definition]);
     }
 }
 
+/// A call that the store could not serve.
+pub(crate) fn unserved(kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+}
+
 /// A call was refused before anything was looked at.
-pub(crate) fn refused(definition: &'static str, error: &CallError) {
-    metrics::REQUESTS.add(1, [definition, refusal(error)]);
+pub(crate) fn refused(definition: &'static str, told: &'static str) {
+    metrics::REQUESTS.add(1, [definition, told]);
 }
 
 /// The same, of one scope.
 pub(crate) fn refused_to(scopes: &Scopes, scope: &Scope) {
-    metrics::SCOPE_CALLS.add(1, [scopes.label(scope, false), "other".into()]);
+    metrics::SCOPE_CALLS.add(1, [scopes.label(scope, false), OTHER.into()]);
 }
 
 /// What a caller of this scope was told.
-pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, outcome: &Result<Outcome, CallError>) {
-    let word = match told(outcome) {
+pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, told: &'static str) {
+    let word = match told {
         duplicate @ ("replayed" | "in_progress" | "mismatch") => duplicate,
-        _ => "other",
+        _ => OTHER,
     };
-    let scope = scopes.label(scope, word != "other");
+    let scope = scopes.label(scope, word != OTHER);
     metrics::SCOPE_CALLS.add(1, [scope, word.into()]);
 }
 
 /// How long it took to get a connection.
 pub(crate) fn connected(began: Instant) {
     metrics::POOL_WAIT.record::<&str>(began.elapsed().as_secs_f64(), []);
-}
-
-/// One word for what a caller was told.
-pub(crate) fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
-    match outcome {
-        Ok(Outcome::Finished(finished)) if finished.replayed => "replayed",
-        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => "replayed",
-        Ok(Outcome::Finished(_)) => "finished",
-        Ok(Outcome::Accepted) => "accepted",
-        Ok(Outcome::Mismatch) => "mismatch",
-        Ok(Outcome::InProgress { .. }) => "in_progress",
-        Ok(Outcome::Failed { .. }) => "failed",
-        Ok(Outcome::Unknown { .. }) => "unknown",
-        Ok(Outcome::DeadLetter) => "dead_letter",
-        Err(error) => refusal(error),
-    }
-}
-
-/// One word for why a call has no outcome.
-fn refusal(error: &CallError) -> &'static str {
-    match error {
-        CallError::Unavailable(_) => "unavailable",
-        CallError::ShuttingDown => "shutting_down",
-        CallError::NotRegistered { .. } => "not_registered",
-        CallError::RateExceeded { .. }
-        | CallError::TooManyKeys { .. }
-        | CallError::CreatingOthers { .. } => "over_quota",
-        CallError::Fingerprint(_) | CallError::TooLarge { .. } | CallError::NotStorable { .. } => {
-            "refused"
-        }
-        CallError::Unreadable { .. } => "unreadable",
-        CallError::RowDeleted | CallError::TaskLost => "lost",
-    }
 }
 
 /// A key was reserved, for a request that is new.
@@ -190,10 +158,19 @@ pub(crate) struct Subject<'a> {
     pub(crate) key: &'a IdempotencyKey,
 }
 
+/// Why an attempt ended before its request did.
+pub(crate) struct Failure<'a> {
+    pub(crate) cause: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) phase: Option<&'static str>,
+    /// Of a database error, a constraint, a table or a column, never a value.
+    pub(crate) about: Option<&'a str>,
+}
+
 /// An attempt ended before the request did, and its row was released.
-pub(crate) fn released(subject: Subject<'_>, cause: &FailureCause, retry_after: Duration) {
-    let (phase, reason, about) = (cause.phase(), cause.reason(), about(cause));
-    match cause.name() {
+pub(crate) fn released(subject: Subject<'_>, failure: Failure<'_>, retry_after: Duration) {
+    let Failure { cause, reason, phase, about } = failure;
+    match cause {
         "shutting_down" => event!(debug, subject, { reason, }, "released"),
         cause => {
             event!(warn, subject, { phase, cause, reason, about, ?retry_after, }, "released");
@@ -202,9 +179,8 @@ pub(crate) fn released(subject: Subject<'_>, cause: &FailureCause, retry_after: 
 }
 
 /// The first phase of a request failed, and with it went its row.
-pub(crate) fn not_begun(subject: Subject<'_>, cause: &FailureCause) {
-    let (phase, reason, about) = (cause.phase(), cause.reason(), about(cause));
-    let cause = cause.name();
+pub(crate) fn not_begun(subject: Subject<'_>, failure: Failure<'_>) {
+    let Failure { cause, reason, phase, about } = failure;
     event!(
         warn,
         subject,
@@ -213,21 +189,13 @@ pub(crate) fn not_begun(subject: Subject<'_>, cause: &FailureCause) {
     );
 }
 
-/// What a database error is about: a constraint, a table or a column, never a value.
-fn about(cause: &FailureCause) -> Option<&str> {
-    match cause {
-        FailureCause::Database { about, .. } => about.as_deref(),
-        _ => None,
-    }
-}
-
-/// This process does not go on with a row. Said once a day for each request, of very many for one in a second, and
-/// counted each time.
-pub(crate) fn left_alone(subject: Subject<'_>, because: StrandedBecause) {
+/// This process does not go on with a row: why, in one word and in a sentence. Said once a day for each request, of very
+/// many for one in a second, and counted each time.
+pub(crate) fn left_alone(subject: Subject<'_>, word: &'static str, because: &'static str) {
     // The definition may be any text: it is no label.
-    metrics::LEFT_ALONE.add(1, [because.word()]);
-    if let Some(suppressed) = LEFT_ALONE.admits((subject.request_id, because), ONE_DAY) {
-        event!(warn, subject, { because = because.as_str(), suppressed, }, "left alone");
+    metrics::LEFT_ALONE.add(1, [word]);
+    if let Some(suppressed) = LEFT_ALONE.admits((subject.request_id, word), ONE_DAY) {
+        event!(warn, subject, { because, suppressed, }, "left alone");
     }
 }
 
@@ -271,15 +239,11 @@ pub(crate) fn header_not_replayed(subject: Subject<'_>, name: &str) {
 }
 
 /// A request could not be answered from its row. What repeats is counted and logged once a second.
-pub(crate) fn call_failed(subject: Subject<'_>, error: &CallError) {
-    let what = match error {
-        CallError::Unavailable(error) => error.kind(),
-        CallError::Unreadable { what, .. } => what,
-        CallError::RowDeleted => "the row was deleted while it ran",
-        CallError::TaskLost => "its task was lost",
-        // What the caller did wrong, or has to wait for, is said to the caller.
-        _ => return,
-    };
+pub(crate) fn call_failed(
+    subject: Subject<'_>,
+    what: &'static str,
+    error: &(dyn std::error::Error + 'static),
+) {
     if let Some(suppressed) = REPEATS.admits(("call", subject.definition, what), ONE_SECOND) {
         let error = Causes(error);
         event!(warn, subject, { %error, suppressed, }, "a request could not be answered");
@@ -355,18 +319,21 @@ pub(crate) fn resolved(
 }
 
 /// A worker could not drive a request on. What repeats is counted and logged once a second.
-pub(crate) fn drive_failed(subject: Subject<'_>, error: &CallError) {
-    let kind = match error {
-        CallError::Unavailable(error) => error.kind(),
-        // A row that the codec cannot open is met again and again.
-        CallError::Unreadable { .. } => return left_alone(subject, StrandedBecause::Sealed),
-        CallError::TaskLost => "its task was lost",
-        _ => "",
-    };
+pub(crate) fn drive_failed(
+    subject: Subject<'_>,
+    kind: &'static str,
+    error: &(dyn std::error::Error + 'static),
+) {
     if let Some(suppressed) = REPEATS.admits(("drive", subject.definition, kind), ONE_SECOND) {
         let error = Causes(error);
         event!(warn, subject, { %error, suppressed, }, "a worker could not drive a request on");
     }
+}
+
+/// Since 1970.
+pub(crate) fn seconds(time: chrono::DateTime<chrono::Utc>) -> f64 {
+    // Exact to the millisecond for ages.
+    time.timestamp_millis() as f64 / 1000.0
 }
 
 pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
@@ -386,7 +353,7 @@ pub(crate) fn worker_started(worker: &'static str) {
 
 /// A worker has looked for what it does.
 pub(crate) fn worker_looked(worker: &'static str) {
-    metrics::WORKER_LOOK.set(gauges::seconds(chrono::Utc::now()), [worker]);
+    metrics::WORKER_LOOK.set(seconds(chrono::Utc::now()), [worker]);
 }
 
 pub(crate) fn worker_panicked(worker: &'static str) {

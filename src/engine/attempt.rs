@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::Core;
 use super::decide::{Decision, decide, is_held_by_its_creator};
 use super::given::{Asking, Comparison};
 use super::lease::Entered;
@@ -17,6 +16,7 @@ use super::pause::jitter;
 use super::quota::Admission;
 use super::replays::Whose;
 use super::run::{RoundEnd, timed_out};
+use super::{Core, observed};
 use crate::caller::Caller;
 use crate::definition::{Definition, STARTED};
 use crate::fingerprint::Fingerprint;
@@ -196,13 +196,13 @@ impl<S: Store> Attempt<S> {
     }
 
     fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
-        observe::answered(self.definition.name, &outcome, self.began.elapsed());
+        observed::answered(self.definition.name, &outcome, self.began.elapsed());
         self.core.traced_answer(&outcome);
         if let Some(scopes) = &self.core.scopes {
-            observe::answered_to(scopes, &self.scope, &outcome);
+            observe::answered_to(scopes, &self.scope, observed::told(&outcome));
         }
         if let Err(error) = &outcome {
-            observe::call_failed(self.subject(), error);
+            observed::call_failed(self.subject(), error);
         }
         outcome
     }
@@ -310,7 +310,7 @@ impl<S: Store> Attempt<S> {
     ) -> Result<RoundEnd, CallError> {
         // It would be as slow again.
         if let (Decision::Create { .. }, Some(cause)) = (&decision, rounds.too_slow.take()) {
-            observe::not_begun(self.subject(), &cause);
+            observe::not_begun(self.subject(), observed::failure(&cause));
             let retry_after = self.core.settings.back_off(1);
             return Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }));
         }

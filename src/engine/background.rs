@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::run::RoundEnd;
-use super::{Core, Engine, Wakeups};
+use super::{Core, Engine, Wakeups, observed};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
@@ -45,7 +45,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// Drives the request on by this right, if it still is due. On a task of its own: a worker that
     /// is stopped cancels no phase.
     pub(crate) async fn drive(&self, found: DueKey, right: Right) -> Driven {
-        let span = observe::spans::driven(&found, self.core.is_traced());
+        let span = observe::spans::driven(subject(&found), found.version, self.core.is_traced());
         let engine = self.clone();
         let driving = async move {
             let mut task = Task { found, has_ended: false };
@@ -108,7 +108,7 @@ impl<S: Store> Core<S> {
         let Subject { scope, key, .. } = found;
         let row = self.store.read(scope, key).await.map_err(|error| {
             let error = error.into();
-            observe::drive_failed(found, &error);
+            observed::drive_failed(found, &error);
             error
         })?;
         let Some(row) = row else { return Ok(Driven::Lost) };
@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
         let resumed = Box::pin(self.resume(scope, key, row, right)).await;
         if let Err(error) = &resumed {
             let subject = Subject { definition: &definition, request_id, scope, key };
-            observe::drive_failed(subject, error);
+            observed::drive_failed(subject, error);
         }
         Ok(match resumed? {
             RoundEnd::Outcome(outcome) => match outcome {
@@ -157,7 +157,7 @@ struct Task {
 impl Drop for Task {
     fn drop(&mut self) {
         if !self.has_ended {
-            observe::drive_failed(subject(&self.found), &CallError::TaskLost);
+            observed::drive_failed(subject(&self.found), &CallError::TaskLost);
         }
     }
 }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::Core;
 use super::attempt::Attempt;
 use super::given::{Asking, Given};
 use super::outcome::{CallError, Outcome};
+use super::{Core, observed};
 use crate::caller::Caller;
 use crate::config::{OnDuplicate, Quota};
 use crate::definition::Definition;
@@ -163,7 +163,7 @@ impl<S: Store> Asked<S> {
         };
         // A call that is refused here is answered, too, and counted as every answer is.
         let (entered, phases, fingerprint, context) = checked().inspect_err(|error| {
-            observe::refused(definition.name, error);
+            observe::refused(definition.name, observed::refusal(error));
             if let Some(scopes) = &core.scopes {
                 observe::refused_to(scopes, &scope);
             }

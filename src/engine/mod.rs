@@ -21,6 +21,7 @@ mod erase;
 mod given;
 mod jobs;
 mod lease;
+mod observed;
 mod outcome;
 mod pause;
 mod pauses;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
@@ -12,6 +11,7 @@ use super::progress::{Progress, StrandedBecause};
 use super::resolution::not_executed;
 use super::revive::{Found, Judged, Revived};
 use super::run::{RoundEnd, Run};
+use super::{Core, observed};
 use crate::definition::{Definition, Phase};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
@@ -239,7 +239,7 @@ impl<S: Store> Core<S> {
 
     pub(super) fn left_alone(&self, subject: Subject<'_>, because: StrandedBecause) -> Outcome {
         let cause = FailureCause::NotKnownHere;
-        observe::left_alone(subject, because);
+        observed::left_alone(subject, because);
         Outcome::Failed { cause, retry_after: self.settings.back_off(1) }
     }
 }

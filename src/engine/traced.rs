@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::Core;
 use super::background::Driven;
 use super::outcome::{CallError, Outcome};
+use super::{Core, observed};
 use crate::observe::{self, Span, spans};
 use crate::store::{KeyRow, Right, Store};
 use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
@@ -105,7 +105,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let span = Span::current();
-        span.record(spans::OUTCOME, observe::told(outcome));
+        span.record(spans::OUTCOME, observed::told(outcome));
         if let Ok(Outcome::Finished(finished)) = outcome {
             span.record(spans::REPLAYED, finished.replayed);
         }

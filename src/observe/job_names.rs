@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use crate::ops::OTHER;
+use super::OTHER;
 
 /// How many names have series in a process; all others have one together.
 const MOST: usize = 200;

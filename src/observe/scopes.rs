@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
+use super::OTHER;
 use crate::key::{Scope, ShortHash};
-use crate::ops::OTHER;
 
 /// How many duplicates earn a scope its series.
 const EARNED_BY: u64 = 100;

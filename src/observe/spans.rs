@@ -7,10 +7,9 @@
 use tracing::field::Empty;
 use uuid::Uuid;
 
-use super::{JobSeen, Span};
+use super::{JobSeen, Span, Subject};
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind};
 use crate::key::{IdempotencyKey, Scope, ShortHash};
-use crate::store::DueKey;
 
 /// Spans as `tracing` has them, made by way of [`Span`].
 macro_rules! debug_span {
@@ -68,7 +67,7 @@ pub(crate) fn request(
 }
 
 /// Of a request that a worker drives on: a trace of its own.
-pub(crate) fn driven(found: &DueKey, is_traced: bool) -> Span {
+pub(crate) fn driven(found: Subject<'_>, version: u32, is_traced: bool) -> Span {
     let scope = ShortHash(found.scope.as_str());
     let key = ShortHash(found.key.as_str());
     if !is_traced {
@@ -84,7 +83,7 @@ pub(crate) fn driven(found: &DueKey, is_traced: bool) -> Span {
         "otel.status_code" = Empty,
         "error.type" = Empty,
         "atomic_phases.definition" = found.definition,
-        "atomic_phases.version" = found.version,
+        "atomic_phases.version" = version,
         "atomic_phases.scope_hash" = %scope,
         "atomic_phases.key_hash" = %key,
         "atomic_phases.request_id" = %found.request_id,

@@ -9,11 +9,9 @@ use super::why::HeldBy;
 use crate::definition::{Definition, PhaseKind, STARTED};
 use crate::engine::{Core, Stands, StrandedBecause, left_of_window};
 use crate::moment::wall_clock;
+use crate::observe::OTHER;
 use crate::store::census::{Census, CensusGroup, JobCensus, LOOKED_INTO};
 use crate::store::{Status, Store};
-
-/// The definition of rows that no definition of this process has the name of: what stands in a row may be any text.
-pub(crate) const OTHER: &str = "other";
 
 /// How much is unfinished and does not run.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use uuid::Uuid;
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
 pub use self::audit::AuditRecord;
 pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Planned, Selection};
-pub(crate) use self::census::{OTHER, Tally};
+pub(crate) use self::census::Tally;
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
 pub(crate) use self::in_bulk::Turn;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::gauges::{self, Versions};
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::chance;
 use crate::engine::{Core, Engine, PAUSED};
-use crate::observe::gauges::{self, Versions};
 use crate::ops::versions;
 use crate::store::StoreError;
 use crate::store::census::{Census as Counted, CensusLease};

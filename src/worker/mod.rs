@@ -25,6 +25,7 @@ mod dispatcher;
 mod enqueuer;
 mod enroller;
 mod gates;
+mod gauges;
 mod handlers;
 mod job;
 mod reaper;

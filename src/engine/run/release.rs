@@ -10,6 +10,7 @@ use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{Phase, PhaseList, STARTED};
 use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::lease::Holder;
+use crate::engine::observed;
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::waiting::{WAITING_JOB, Waiting};
 use crate::job::StagedJob;
@@ -61,7 +62,7 @@ impl<S: Store> Run<S> {
     /// The first phase failed, and with it went the row: nothing is stored, so nothing is released.
     pub(super) fn not_begun(&self, cause: FailureCause, after: Option<Duration>) -> RoundEnd {
         self.core.attempt_begins(self.context.request_id, 1, STARTED, None);
-        observe::not_begun(self.subject(), &cause);
+        observe::not_begun(self.subject(), observed::failure(&cause));
         let retry_after = after.unwrap_or(self.core.settings.back_off(1));
         RoundEnd::Outcome(Outcome::Failed { cause, retry_after })
     }
@@ -119,7 +120,7 @@ impl<S: Store> Run<S> {
         if self.write(&released).await?.is_none() {
             return Ok(RoundEnd::Lost);
         }
-        observe::released(self.subject(), &cause, hold);
+        observe::released(self.subject(), observed::failure(&cause), hold);
         Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
     }
 
@@ -133,7 +134,7 @@ impl<S: Store> Run<S> {
         let standing = self.standing(Status::FailedRetryable, Some(hold));
         let released = Transition { forgiven: 1, reason: Some(cause.reason().into()), ..standing };
         if let Ok(Some(_)) = self.write(&released).await {
-            observe::released(self.subject(), &cause, hold);
+            observe::released(self.subject(), observed::failure(&cause), hold);
         }
     }
 

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 
-use super::metrics::{
+use crate::engine::StrandedBecause;
+use crate::observe::metrics::{
     CENSUS, DUE, DUE_OLDEST, JOBS_DEAD_NOW, JOBS_OLDEST, JOBS_STAGED, NODES, STRANDED, WAITING,
     WAITING_OLDEST, WINDOW_END,
 };
-use crate::engine::StrandedBecause;
-use crate::ops::{HeldBy, OTHER, Tally};
+use crate::observe::{OTHER, seconds};
+use crate::ops::{HeldBy, Tally};
 
 /// What may hold a request that no holder runs, but for being stranded.
 const HELD_BY: [HeldBy; 9] = [
@@ -115,10 +116,4 @@ impl Versions {
     fn words((name, version): &(&'static str, u32)) -> [Cow<'static, str>; 2] {
         [(*name).into(), version.to_string().into()]
     }
-}
-
-/// Since 1970.
-pub(super) fn seconds(time: DateTime<Utc>) -> f64 {
-    // Exact to the millisecond for ages.
-    time.timestamp_millis() as f64 / 1000.0
 }
