@@ -1,18 +1,11 @@
 //! How a statement of the engine's is sent outside of a phase's transaction, and how long its answer is waited for.
 
-use std::future::Future;
-use std::time::Duration;
-
-use diesel::result::{DatabaseErrorKind, Error};
-
-use super::ANSWER_WITHIN;
-
 /// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
 macro_rules! ask {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
         let lent = $crate::store::postgres::connection::Lent::of(&$store.pool).await?;
         let mut $conn = lent.shared()?;
-        let answer = $crate::store::postgres::ask::answered($query).await;
+        let answer = $crate::store::postgres::time_limit::answered($query).await;
         lent.settle($doing, answer).await
     }};
 }
@@ -41,7 +34,7 @@ macro_rules! ask_within {
         let lent =
             $crate::store::postgres::connection::Lent::of(&$store.pool).await?.in_transaction()?;
         let conn = lent.shared()?;
-        let answer = $crate::store::postgres::ask::answered(async {
+        let answer = $crate::store::postgres::time_limit::answered(async {
             let mut $conn = &*conn;
             let (begun, set, answer, committed) = ::futures_util::future::join4(
                 $crate::store::postgres::statements::Begin(
@@ -71,7 +64,7 @@ macro_rules! ask_for_many {
         let lent =
             $crate::store::postgres::connection::Lent::of(&$store.pool).await?.in_transaction()?;
         let conn = lent.shared()?;
-        let answer = $crate::store::postgres::ask::answered(async {
+        let answer = $crate::store::postgres::time_limit::answered(async {
             let mut $conn = &*conn;
             let (begun, set, by_key, answer, committed) = ::futures_util::future::join5(
                 $crate::store::postgres::statements::Begin(
@@ -97,21 +90,3 @@ macro_rules! ask_for_many {
 }
 
 pub(super) use ask_for_many;
-
-/// Bounds the wait for an answer to the engine's own statements.
-pub(super) async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    answered_within(ANSWER_WITHIN, sent).await
-}
-
-/// Bounds the wait for an answer. Without one, whatever was sent may have been executed.
-pub(super) async fn answered_within<T>(
-    bound: Duration,
-    sent: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    tokio::time::timeout(bound, sent).await.unwrap_or_else(|_| {
-        Err(Error::DatabaseError(
-            DatabaseErrorKind::ClosedConnection,
-            Box::new("the server did not answer in time".to_owned()),
-        ))
-    })
-}

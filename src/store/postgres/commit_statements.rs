@@ -16,14 +16,17 @@ use diesel::sql_types::{self, HasSqlType, Integer, Nullable, Timestamptz};
 use uuid::Uuid;
 
 use super::error::Mark;
-use super::session::{JOBS, Known, NUMBER, OURS, SAME_JOBS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
-use super::single_statement::JoinedWrites;
+use super::session::{
+    JOBS, Known, KnownSql, NUMBER, OURS, SAME_JOBS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY,
+};
+use super::statement::Statement;
 use super::statements::{Guarded, NewEvent, NotLocked, WAITS};
+use super::{Pool, Postgres};
 use crate::definition::STARTED;
 use crate::job::StagedJob;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
-use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse};
+use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse, Writes};
 
 /// The row as its first phase leaves it, or finds it, from the time `t`. It names what there is, and nothing else:
 /// each bind and each column costs, here and on the server. So its text depends on what it holds.
@@ -41,6 +44,21 @@ pub(super) struct BornRow<'a> {
     trace: Option<&'a [u8]>,
     outputs: Option<&'a [u8]>,
     response: Option<Response<'a>>,
+}
+
+statement! {
+    /// Reserves the key: creates the row, if there is none (G10). Waits for a transaction that is about to create it,
+    /// [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most. Tells by what the transaction is known, too; no row of an
+    /// answer where the key has one, of which the next look tells: a second branch for that here would cost each
+    /// request more than it saves the few.
+    ///
+    /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
+    /// had.
+    Reserve<'a> for Pg as varying, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
+    "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
+    " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), made AS (", {row}, " FROM begun \
+     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at) \
+     SELECT number, jobs, ", [WAIT_AS_BEFORE], " IS NOT NULL AND is_set_up, created_at, expires_at FROM made, begun"
 }
 
 statement! {
@@ -606,6 +624,42 @@ impl<'a> InsertJob<'a> {
             waits: job.is_behind_another(),
             trace: job.trace(),
         }
+    }
+}
+
+/// What a phase writes, as parts of the statement that commits.
+pub(super) struct JoinedWrites<'a> {
+    statements: &'a [Statement],
+    jobs: Vec<JoinedJob<'a>>,
+}
+
+impl<'a> JoinedWrites<'a> {
+    pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
+        let jobs = writes.jobs.iter().map(|job| JoinedJob::new(guard, job)).collect();
+        Self { statements: &writes.statements.all, jobs }
+    }
+}
+
+impl QueryFragment<Pg> for JoinedWrites<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
+        // stands last: rows are locked in the order in which the same writes in turn lock them, and a
+        // sequence counts in the order of the batch.
+        for (position, job) in self.jobs.iter().enumerate().rev() {
+            out.push_sql(", atomic_phases_job_");
+            out.push_sql(&position.to_string());
+            out.push_sql(" AS (");
+            job.walk_ast(out.reborrow())?;
+            out.push_sql(")");
+        }
+        for (position, statement) in self.statements.iter().enumerate().rev() {
+            out.push_sql(", atomic_phases_");
+            out.push_sql(&position.to_string());
+            out.push_sql(" AS (");
+            statement.walk(out.reborrow())?;
+            out.push_sql(")");
+        }
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ mod settle;
 mod single_statement;
 mod statement;
 mod statements;
+mod time_limit;
 mod together;
 mod twin;
 mod workers;
@@ -43,7 +44,7 @@ use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join, join_all, join3, join4};
 use uuid::Uuid;
 
-use self::ask::{answered, answered_within, ask, ask_again, ask_for_many, ask_within};
+use self::ask::{ask, ask_again, ask_for_many, ask_within};
 use self::commit_statements::WriteWithNotice;
 use self::connection::Lent;
 use self::error::{
@@ -57,6 +58,7 @@ pub use self::pool::{DeadpoolPool, Pool};
 use self::session::{Known, KnownRow};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
+use self::time_limit::{answered, answered_within};
 use self::twin::{KeyTurn, ROW_LOCK_WAIT, Twin, Waits};
 use super::audit::AuditEntry;
 use super::due::ExpiredRow;
@@ -288,7 +290,7 @@ impl<P: Pool> Postgres<P> {
             let (tx, known) = tx.unless_refused("begin a transaction", known).await?;
             return tx.known_by(known).await.map(Some);
         }
-        let pin = session::Pin::new(guard);
+        let pin = sql::Pin::new(guard);
         let know = session::KnowAndSay {};
         let sent =
             join3(begin, pin.load::<(bool, bool)>(&mut &*conn), know.load::<KnownRow>(&mut &*conn));
@@ -324,18 +326,14 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let sent = join4(
-            sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-            OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
-            OptionFuture::from(make_room),
-            sql::Reserve { row: commit_statements::BornRow::at_start(row) }.load::<(
-                KnownRow,
-                DateTime<Utc>,
-                DateTime<Utc>,
-            )>(
-                &mut &*conn
-            ),
-        );
+        let sent =
+            join4(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
+                OptionFuture::from(make_room),
+                commit_statements::Reserve { row: commit_statements::BornRow::at_start(row) }
+                    .load::<(KnownRow, DateTime<Utc>, DateTime<Utc>)>(&mut &*conn),
+            );
         let inserted = answered(async {
             let (begun, set, room, inserted) = sent.await;
             begun.and(set.unwrap_or(Ok(0))).and(room.unwrap_or(Ok(0)))?;

@@ -21,8 +21,9 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
+use super::commit_statements::JoinedWrites;
 use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
-use super::single_statement::{self, JoinedWrites};
+use super::single_statement::{self, Answer};
 use super::twin::ROW_LOCK_WAIT;
 use super::{
     PgTransaction, Pool, Postgres, answered, answered_within, commit_statements, refused, session,
@@ -32,18 +33,6 @@ use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
 type Executed<'c> = BoxFuture<'c, QueryResult<usize>>;
-
-/// What a whole transaction came to.
-pub(super) enum Answer<H> {
-    /// Everything succeeded but `COMMIT`, which answered this.
-    Commit(H, QueryResult<usize>),
-    /// The server refused a statement, so its `COMMIT` is a rollback.
-    Refused { error: Error, reusable: bool },
-    /// `COMMIT` was not sent.
-    NotSent(Error),
-    /// Nobody knows whether `COMMIT` was executed.
-    Lost(Error),
-}
 
 impl<P: Pool> Postgres<P> {
     pub(super) async fn create_whole(

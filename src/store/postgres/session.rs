@@ -16,9 +16,8 @@ use diesel::pg::Pg;
 use diesel::sql_types::{self, Bool, Integer, Text};
 
 use super::error::Mark;
-use super::statements::{Guarded, NotLocked};
+use crate::store::TransactionId;
 use crate::store::statement::statement;
-use crate::store::{Guard, TransactionId};
 
 /// By what the engine knows a transaction again that it began for a phase: the number that the server gave it
 /// (H7), and which table of staged jobs it reached then. A phase may have changed the `search_path` since, also
@@ -85,25 +84,9 @@ statement! {
 }
 
 statement! {
-    /// The same in a session of an application's, and behind [`Pin`].
+    /// The same in a session of an application's, and behind [`Pin`](super::statements::Pin).
     KnowAndSay for Pg, rows KnownSql, {},
     "SELECT ", [NUMBER], ", ", [JOBS], ", (", [SAY_LOCALLY], ") IS NOT NULL"
-}
-
-statement! {
-    /// The first of a transaction that keeps what it saw at its beginning: it locks the key's row, so that nobody
-    /// changes it from then on, the heartbeat neither. The lock is the better lease while it lasts. Does not wait
-    /// for it: says whether it has it, and whether the row is there. And nothing of the transaction: behind Citus it is
-    /// executed on the row's node, which has another one.
-    Pin<'a> for Pg, rows (Bool, Bool), { locked: NotLocked<'a>, guarded: Guarded<'a> },
-    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, ")"
-}
-
-impl<'a> Pin<'a> {
-    pub(super) fn new(guard: &Guard<'a>) -> Self {
-        let locked = NotLocked::new(guard.scope, guard.key);
-        Self { locked, guarded: Guarded::new(guard) }
-    }
 }
 
 // A bound for a lock that rides in the statement which waits for it. Written down once in a transaction: what the

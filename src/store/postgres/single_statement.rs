@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::pg::Pg;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::query_builder::{Query, QueryFragment};
 use diesel::result::Error;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
@@ -20,11 +20,10 @@ use futures_util::future::{OptionFuture, join3};
 use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_one,
 };
-use super::pipelined::Answer;
-use super::statement::{MergeAttempt, Statement};
+use super::statement::MergeAttempt;
 use super::{Pool, Postgres, answered, answered_within, commit_statements, sql};
 use crate::definition::Isolation;
-use crate::store::{ByText, Guard, Writes};
+use crate::store::{ByText, Writes};
 
 /// Most parts of a joined statement, and most binds in it: a statement that long has no round trip to
 /// save, and PostgreSQL takes 65,535 binds at most.
@@ -35,41 +34,16 @@ const MOST_BINDS: usize = 10_000;
 /// longer is an error of the writes themselves, a time limit say, and need not be heard twice.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 
-/// The phase's part of it.
-pub(super) struct JoinedWrites<'a> {
-    statements: &'a [Statement],
-    jobs: Vec<commit_statements::JoinedJob<'a>>,
-}
-
-impl<'a> JoinedWrites<'a> {
-    pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
-        let jobs =
-            writes.jobs.iter().map(|job| commit_statements::JoinedJob::new(guard, job)).collect();
-        Self { statements: &writes.statements.all, jobs }
-    }
-}
-
-impl QueryFragment<Pg> for JoinedWrites<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
-        // stands last: rows are locked in the order in which the same writes in turn lock them, and a
-        // sequence counts in the order of the batch.
-        for (position, job) in self.jobs.iter().enumerate().rev() {
-            out.push_sql(", atomic_phases_job_");
-            out.push_sql(&position.to_string());
-            out.push_sql(" AS (");
-            job.walk_ast(out.reborrow())?;
-            out.push_sql(")");
-        }
-        for (position, statement) in self.statements.iter().enumerate().rev() {
-            out.push_sql(", atomic_phases_");
-            out.push_sql(&position.to_string());
-            out.push_sql(" AS (");
-            statement.walk(out.reborrow())?;
-            out.push_sql(")");
-        }
-        Ok(())
-    }
+/// What a whole transaction came to.
+pub(super) enum Answer<H> {
+    /// Everything succeeded but `COMMIT`, which answered this.
+    Commit(H, QueryResult<usize>),
+    /// The server refused a statement, so its `COMMIT` is a rollback.
+    Refused { error: Error, reusable: bool },
+    /// `COMMIT` was not sent.
+    NotSent(Error),
+    /// Nobody knows whether `COMMIT` was executed.
+    Lost(Error),
 }
 
 impl<P: Pool> Postgres<P> {

@@ -20,8 +20,6 @@ use diesel::sql_types::{
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
 
-use super::commit_statements::BornRow;
-use super::session::{JOBS, KnownSql, NUMBER, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
@@ -117,6 +115,22 @@ impl<'a> Guarded<'a> {
             token: guard.lease_token,
             from: guard.recovery_point,
         }
+    }
+}
+
+statement! {
+    /// The first of a transaction that keeps what it saw at its beginning: it locks the key's row, so that nobody
+    /// changes it from then on, the heartbeat neither. The lock is the better lease while it lasts. Does not wait
+    /// for it: says whether it has it, and whether the row is there. And nothing of the transaction: behind Citus it is
+    /// executed on the row's node, which has another one.
+    Pin<'a> for Pg, rows (Bool, Bool), { locked: NotLocked<'a>, guarded: Guarded<'a> },
+    "SELECT ", {locked}, ", EXISTS (SELECT 1 FROM atomic_phases_keys", {guarded}, ")"
+}
+
+impl<'a> Pin<'a> {
+    pub(super) fn new(guard: &Guard<'a>) -> Self {
+        let locked = NotLocked::new(guard.scope, guard.key);
+        Self { locked, guarded: Guarded::new(guard) }
     }
 }
 
@@ -235,21 +249,6 @@ statement! {
     { scope: &'a str, key: &'a str, request_id: Uuid },
     "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= (SELECT clock_timestamp())"
-}
-
-statement! {
-    /// Reserves the key: creates the row, if there is none (G10). Waits for a transaction that is about to create it,
-    /// [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most. Tells by what the transaction is known, too; no row of an
-    /// answer where the key has one, of which the next look tells: a second branch for that here would cost each
-    /// request more than it saves the few.
-    ///
-    /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
-    /// had.
-    Reserve<'a> for Pg as varying, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
-    "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
-    " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), made AS (", {row}, " FROM begun \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at) \
-     SELECT number, jobs, ", [WAIT_AS_BEFORE], " IS NOT NULL AND is_set_up, created_at, expires_at FROM made, begun"
 }
 
 statement! {

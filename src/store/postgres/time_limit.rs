@@ -1,0 +1,26 @@
+//! How long an answer of the server is waited for.
+
+use std::future::Future;
+use std::time::Duration;
+
+use diesel::result::{DatabaseErrorKind, Error};
+
+use super::ANSWER_WITHIN;
+
+/// Bounds the wait for an answer to the engine's own statements.
+pub(super) async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    answered_within(ANSWER_WITHIN, sent).await
+}
+
+/// Bounds the wait for an answer. Without one, whatever was sent may have been executed.
+pub(super) async fn answered_within<T>(
+    bound: Duration,
+    sent: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(bound, sent).await.unwrap_or_else(|_| {
+        Err(Error::DatabaseError(
+            DatabaseErrorKind::ClosedConnection,
+            Box::new("the server did not answer in time".to_owned()),
+        ))
+    })
+}
