@@ -1,113 +1,21 @@
 //! What may be done with a request: the choice on its page, and the act itself.
 
-use std::borrow::Cow;
-
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use serde_json::value::RawValue;
-use uuid::Uuid;
 
+use super::act::{Act, id_of};
 use super::fields::Fields;
 use super::frame::Frame;
 use super::guard::{Asked, see_other};
 use super::look::said;
-use super::request::id_of;
 use super::{plan, trouble};
-use crate::engine::{Resolution, Resolved};
+use crate::engine::Resolved;
 use crate::ops::{
-    Details, OperatorStore, Ops, OpsError, Permissions, PhaseStands, PhaseViewKind, RowVersion,
-    State,
+    Details, OperatorStore, OpsError, Permissions, PhaseStands, PhaseViewKind, RowVersion, State,
 };
-use crate::phase::Reply;
-
-/// What an operator says about a request.
-#[derive(Debug)]
-pub(super) enum Act {
-    Executed { phase: String, output: Box<RawValue> },
-    NotExecuted { phase: String, attempt: u32 },
-    Finish { reply: Reply },
-    Retry,
-    Erase,
-}
-
-impl Act {
-    /// What a form says, or what is wrong with it.
-    pub(super) fn read(form: &Fields) -> Result<Self, Cow<'static, str>> {
-        match form.text("act") {
-            "executed" => {
-                let output = serde_json::from_str(form.text("output")).map_err(|error| {
-                    format!("The output is not JSON: {error}. Of a phase that returns nothing it is null.")
-                })?;
-                Ok(Self::Executed { phase: form.raw("phase").to_owned(), output })
-            }
-            "not_executed" => {
-                let attempt = form.text("attempt").parse();
-                let attempt = attempt.map_err(|_| "The attempt is a whole number.")?;
-                Ok(Self::NotExecuted { phase: form.raw("phase").to_owned(), attempt })
-            }
-            "finish" => reply(form).map(|reply| Self::Finish { reply }),
-            "retry" => Ok(Self::Retry),
-            "erase" => Ok(Self::Erase),
-            _ => Err("Choose what to do.".into()),
-        }
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Executed { .. } => "It was executed",
-            Self::NotExecuted { .. } => "It was not executed",
-            Self::Finish { .. } => "Finish it with a reply",
-            Self::Retry => "Let it try again",
-            Self::Erase => "Erase it",
-        }
-    }
-
-    pub(super) fn needs(&self) -> Permissions {
-        match self {
-            Self::Erase => Permissions::ERASE,
-            _ => Permissions::ACT,
-        }
-    }
-
-    async fn apply<S: OperatorStore>(
-        self,
-        ops: Ops<S>,
-        id: Uuid,
-        version: RowVersion,
-        reason: String,
-    ) -> Result<Resolved, OpsError> {
-        let word = match self {
-            Self::Erase => return ops.erase(id, &version, &reason).await,
-            Self::Retry => return ops.retry(id, &version, &reason).await,
-            Self::Executed { phase, output } => {
-                Resolution::executed(phase, &output).map_err(OpsError::from)?
-            }
-            Self::NotExecuted { phase, attempt } => Resolution::not_executed(phase, attempt),
-            Self::Finish { reply } => Resolution::finish(reply),
-        };
-        ops.resolve(id, &version, word, &reason).await
-    }
-}
-
-/// The reply that a request is to be finished with.
-fn reply(form: &Fields) -> Result<Reply, Cow<'static, str>> {
-    let status = form.text("status").parse().ok().filter(|status| (200..=599).contains(status));
-    let status: u16 = status.ok_or("The status of a reply is 200 to 599.")?;
-    // A form sends each end of a line as two characters.
-    let body = form.raw("body").replace("\r\n", "\n");
-    match form.text("media") {
-        "text" => Ok(Reply::text(status, body)),
-        _ => {
-            let body: Box<RawValue> = serde_json::from_str(body.trim()).map_err(|error| {
-                format!("The body of the reply is not JSON: {error}; send it as plain text, or correct it.")
-            })?;
-            Reply::json(status, &body).map_err(|_| "The body of the reply has no JSON form.".into())
-        }
-    }
-}
 
 /// `POST`: does it, once: the row's version and the engine's fence see to that, whoever clicks twice.
 pub(super) async fn act<S: OperatorStore>(

@@ -9,8 +9,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::assets;
 use super::look::visible;
-use super::trouble;
-use crate::ops::{Actor, OpsError, Permissions};
+use crate::ops::{Actor, Permissions};
 
 /// Which of the parts of the console a page is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +62,6 @@ impl Frame {
 
     pub(super) fn actor(&self) -> &str {
         &self.actor
-    }
-
-    /// The page, or why there is none.
-    pub(super) fn answer(
-        &self,
-        section: Section,
-        title: &str,
-        body: Result<Markup, OpsError>,
-    ) -> Response {
-        match body {
-            Ok(body) => self.page(StatusCode::OK, section, title, body),
-            Err(error) => trouble::page(self, &error),
-        }
     }
 
     pub(super) fn page(

@@ -3,6 +3,7 @@
 //! The way of a request: `guard` (who asks, from where, for how long) → a page (`overview`, `requests`, …) asks
 //! [`ops`](crate::ops) → `frame` writes what is around it.
 
+mod act;
 mod acts;
 mod assets;
 mod audit;

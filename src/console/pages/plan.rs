@@ -7,12 +7,11 @@ use http::StatusCode;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::acts::Act;
+use super::act::{Act, id_of};
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, facts, relative, said, sentence};
-use super::request::id_of;
 use super::trouble;
 use crate::ops::{Details, OperatorStore, OpsError, PhaseView, State};
 use crate::phase::Reply;

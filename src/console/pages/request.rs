@@ -3,8 +3,8 @@
 use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
-use uuid::Uuid;
 
+use super::act::id_of;
 use super::audit::outcome;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
@@ -12,14 +12,9 @@ use super::guard::Asked;
 use super::look::{chip, exact, facts, relative, said, sentence, table};
 use super::{acts, trouble};
 use crate::ops::{
-    Details, EndedBy, Event, EventKind, Happened, HeldBy, JobView, OperatorStore, OpsError,
-    Permissions, PhaseStands, PhaseView, PhaseViewKind, What,
+    Details, EndedBy, Event, EventKind, Happened, HeldBy, JobView, OperatorStore, Permissions,
+    PhaseStands, PhaseView, PhaseViewKind, What,
 };
-
-/// The id in a page's address.
-pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
-    Uuid::parse_str(text).map_err(|_| OpsError::NoSuchRequest)
-}
 
 pub(super) async fn page<S: OperatorStore>(Path(id): Path<String>, asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;

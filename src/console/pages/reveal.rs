@@ -5,12 +5,13 @@ use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::act::id_of;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, said, visible};
 use super::plan::text_of;
-use super::request::{id_of, name_of};
+use super::request::name_of;
 use super::trouble;
 use crate::ops::{OperatorStore, OpsError, Revealed, What};
 

@@ -11,6 +11,21 @@ use super::look::visible;
 use crate::engine::ResolveError;
 use crate::ops::OpsError;
 
+impl Frame {
+    /// The page, or why there is none.
+    pub(super) fn answer(
+        &self,
+        section: Section,
+        title: &str,
+        body: Result<Markup, OpsError>,
+    ) -> Response {
+        match body {
+            Ok(body) => self.page(StatusCode::OK, section, title, body),
+            Err(error) => page(self, &error),
+        }
+    }
+}
+
 /// Which status an error has.
 pub(super) fn status(error: &OpsError) -> StatusCode {
     match error {

@@ -1,0 +1,102 @@
+//! [`Act`]: what may be done with a request, as a form says it.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::fields::Fields;
+use crate::engine::{Resolution, Resolved};
+use crate::ops::{OperatorStore, Ops, OpsError, Permissions, RowVersion};
+use crate::phase::Reply;
+
+/// The id in a page's address.
+pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
+    Uuid::parse_str(text).map_err(|_| OpsError::NoSuchRequest)
+}
+
+/// What an operator says about a request.
+#[derive(Debug)]
+pub(super) enum Act {
+    Executed { phase: String, output: Box<RawValue> },
+    NotExecuted { phase: String, attempt: u32 },
+    Finish { reply: Reply },
+    Retry,
+    Erase,
+}
+
+impl Act {
+    /// What a form says, or what is wrong with it.
+    pub(super) fn read(form: &Fields) -> Result<Self, Cow<'static, str>> {
+        match form.text("act") {
+            "executed" => {
+                let output = serde_json::from_str(form.text("output")).map_err(|error| {
+                    format!("The output is not JSON: {error}. Of a phase that returns nothing it is null.")
+                })?;
+                Ok(Self::Executed { phase: form.raw("phase").to_owned(), output })
+            }
+            "not_executed" => {
+                let attempt = form.text("attempt").parse();
+                let attempt = attempt.map_err(|_| "The attempt is a whole number.")?;
+                Ok(Self::NotExecuted { phase: form.raw("phase").to_owned(), attempt })
+            }
+            "finish" => reply(form).map(|reply| Self::Finish { reply }),
+            "retry" => Ok(Self::Retry),
+            "erase" => Ok(Self::Erase),
+            _ => Err("Choose what to do.".into()),
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Executed { .. } => "It was executed",
+            Self::NotExecuted { .. } => "It was not executed",
+            Self::Finish { .. } => "Finish it with a reply",
+            Self::Retry => "Let it try again",
+            Self::Erase => "Erase it",
+        }
+    }
+
+    pub(super) fn needs(&self) -> Permissions {
+        match self {
+            Self::Erase => Permissions::ERASE,
+            _ => Permissions::ACT,
+        }
+    }
+
+    pub(super) async fn apply<S: OperatorStore>(
+        self,
+        ops: Ops<S>,
+        id: Uuid,
+        version: RowVersion,
+        reason: String,
+    ) -> Result<Resolved, OpsError> {
+        let word = match self {
+            Self::Erase => return ops.erase(id, &version, &reason).await,
+            Self::Retry => return ops.retry(id, &version, &reason).await,
+            Self::Executed { phase, output } => {
+                Resolution::executed(phase, &output).map_err(OpsError::from)?
+            }
+            Self::NotExecuted { phase, attempt } => Resolution::not_executed(phase, attempt),
+            Self::Finish { reply } => Resolution::finish(reply),
+        };
+        ops.resolve(id, &version, word, &reason).await
+    }
+}
+
+/// The reply that a request is to be finished with.
+fn reply(form: &Fields) -> Result<Reply, Cow<'static, str>> {
+    let status = form.text("status").parse().ok().filter(|status| (200..=599).contains(status));
+    let status: u16 = status.ok_or("The status of a reply is 200 to 599.")?;
+    // A form sends each end of a line as two characters.
+    let body = form.raw("body").replace("\r\n", "\n");
+    match form.text("media") {
+        "text" => Ok(Reply::text(status, body)),
+        _ => {
+            let body: Box<RawValue> = serde_json::from_str(body.trim()).map_err(|error| {
+                format!("The body of the reply is not JSON: {error}; send it as plain text, or correct it.")
+            })?;
+            Reply::json(status, &body).map_err(|_| "The body of the reply has no JSON form.".into())
+        }
+    }
+}
