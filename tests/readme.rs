@@ -8,6 +8,9 @@ use std::path::PathBuf;
 #[path = "../examples/readme.rs"]
 mod page;
 
+#[path = "readme/imports.rs"]
+mod imports;
+
 const README: &str = include_str!("../README.md");
 
 /// Pages with blocks of Rust, and how many they have at least.
