@@ -58,9 +58,10 @@ statement! {
 }
 
 statement! {
-    /// The newest bulk acts, by `atomic_phases_bulk_started`.
+    /// The newest bulk acts, by `atomic_phases_bulk_started`, which MySQL reads from `started_at` on: a comparison of
+    /// rows does not bound an index there.
     Bulks in D: InMillis, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
-    [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id,
+    [BULK], "coalesce(actor = ", by, ", true) AND started_at <= ", started_at, " AND (started_at, id) < (", started_at, ", ", id,
     ") ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
 
