@@ -1,7 +1,7 @@
 //! What the application watches by is its own code: a recorder of metrics, a subscriber of `tracing`, a
-//! [`TraceContext`](crate::traces::TraceContext). It is asked in the middle of a request, and it may panic. So it is
-//! asked by this module, and nowhere else (`tests/traces.rs` reads the sources for that): what it panics at goes on as if it were
-//! not there. No request loses its answer or its lease by it, and no worker ends.
+//! [`TraceContext`](crate::traces::TraceContext). The engine calls it in the middle of a request, and it may panic. So
+//! this module calls it, and no other one (`tests/traces.rs` reads the sources for that), and catches the panic: the
+//! request keeps its answer and its lease, and the worker goes on, as if nobody watched.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -12,13 +12,13 @@ use std::task::{Context, Poll};
 use tracing::field::Value;
 use tracing::span::Entered;
 
-/// What it says; `None` where it panicked.
+/// What the application's code returns; `None` if it panicked.
 pub(crate) fn asked<T>(ask: impl FnOnce() -> T) -> Option<T> {
     // What it panicked with is not dropped: that is its code, too.
     catch_unwind(AssertUnwindSafe(ask)).map_err(std::mem::forget).ok()
 }
 
-/// What is said to nobody where it panics.
+/// Tells the application's code something. If that code panics, it has not heard it, and nothing else happens.
 pub(super) fn told(tell: impl FnOnce()) {
     let _ = asked(tell);
 }
