@@ -2,7 +2,6 @@
 
 pub use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind};
 pub use crate::probe::ValueType;
-
 pub use crate::phase::{
     Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, PhaseInputs,
     Reconciled, Reply, RequestContext, Tx,

@@ -155,8 +155,8 @@
 //! The root has the names that every program uses; [`prelude`] has those that a file with phases imports. The rest is
 //! in modules: [`phase`](mod@phase) (what a phase is given and returns), [`engine`] (configuration, outcomes,
 //! resolutions), [`worker`], [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be
-//! deployed), `http` and [`client`], [`codec`], [`config`], [`definition`], [`request`], [`fingerprint`](mod@fingerprint), [`key`],
-//! [`replay_cache`].
+//! deployed), `http` and [`client`], [`codec`], [`config`], [`definition`], [`request`],
+//! [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`].
 //!
 //! # Cargo features
 //!

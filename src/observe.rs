@@ -1,4 +1,5 @@
-//! Every span, event and metric of the crate, in one place. None of them shows a key, a parameter, an
+//! Every span, event and metric of the crate, in one place; the words for outcomes of calls are in
+//! `engine/observed.rs`, and the gauges that a worker reads from the database in `worker/gauges.rs`. None of them shows a key, a parameter, an
 //! output or a body (G19): a request is known by a short hash of its key, and a metric by its
 //! definition, never by its key.
 //!
@@ -40,8 +41,17 @@ const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
 /// The label of what is not told apart.
 pub(crate) const OTHER: &str = "other";
 
-/// What a caller of a call that came to its answer was told.
+/// The call ran the request to its end.
 pub(crate) const FINISHED: &str = "finished";
+
+/// The call found the answer of an earlier one.
+pub(crate) const REPLAYED: &str = "replayed";
+
+/// The call found the request in progress.
+pub(crate) const IN_PROGRESS: &str = "in_progress";
+
+/// The key is another request's.
+pub(crate) const MISMATCH: &str = "mismatch";
 
 /// What was logged lately.
 static REPEATS: Repeats = Repeats::new();
@@ -75,7 +85,7 @@ pub(crate) fn refused_to(scopes: &Scopes, scope: &Scope) {
 /// What a caller of this scope was told.
 pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, told: &'static str) {
     let word = match told {
-        duplicate @ ("replayed" | "in_progress" | "mismatch") => duplicate,
+        duplicate @ (REPLAYED | IN_PROGRESS | MISMATCH) => duplicate,
         _ => OTHER,
     };
     let scope = scopes.label(scope, word != OTHER);

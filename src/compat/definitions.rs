@@ -13,7 +13,6 @@ use super::{
 };
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind};
 use crate::probe::{Catalogue, ValueType, probe};
-
 use crate::derived_key::DerivedKeys;
 use crate::engine::EngineBuilder;
 use crate::fingerprint::{RequestOrigin, fingerprint};

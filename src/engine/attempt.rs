@@ -87,6 +87,16 @@ struct Rounds {
     admitted: Option<Option<Arc<Admission>>>,
 }
 
+/// What a round knows of the key's row when it begins.
+enum Seen {
+    /// Nothing: it looks.
+    NotYet,
+    /// The caller expects a new key, so there should be no row.
+    ExpectedNew,
+    /// What a look has just found.
+    Row(Option<KeySummary>),
+}
+
 /// How often the row is looked at anew because it changed between two statements (H20).
 pub(super) const MAX_ROUNDS: u32 = 16;
 
@@ -118,7 +128,8 @@ impl<S: Store> Attempt<S> {
         self.caller = caller;
         let settling = async move {
             let mut task = Task { attempt: &self, has_ended: false };
-            let settled = self.settle(Some(row)).await;
+            let seen = if self.looks_first { Seen::Row(row) } else { Seen::ExpectedNew };
+            let settled = self.settle(seen).await;
             task.has_ended = true;
             settled
         };
@@ -142,7 +153,7 @@ impl<S: Store> Attempt<S> {
         if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
-        let seen = (!self.looks_first).then_some(None);
+        let seen = if self.looks_first { Seen::NotYet } else { Seen::ExpectedNew };
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
         Box::pin(self.settle(seen)).await
     }
@@ -217,18 +228,19 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    async fn settle(&self, seen: Option<Option<KeySummary>>) -> Result<Outcome, CallError> {
+    async fn settle(&self, seen: Seen) -> Result<Outcome, CallError> {
         self.answered(self.settled(seen).await)
     }
 
-    /// Round after round, until there is an answer. `seen`: the key's row, where it was just looked at.
-    async fn settled(&self, mut seen: Option<Option<KeySummary>>) -> Result<Outcome, CallError> {
+    /// Round after round, until there is an answer.
+    async fn settled(&self, mut seen: Seen) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let (row, is_assumed) = match seen.take() {
-                Some(None) => (None, !self.looks_first),
-                Some(row) => (row, false),
-                None => (self.core.store.look(&self.scope, &self.key).await?, false),
+            let is_expected_new = matches!(seen, Seen::ExpectedNew);
+            let row = match std::mem::replace(&mut seen, Seen::NotYet) {
+                Seen::ExpectedNew => None,
+                Seen::Row(row) => row,
+                Seen::NotYet => self.core.store.look(&self.scope, &self.key).await?,
             };
             let end = match self.asked(row.as_ref()).await? {
                 Some(asked) => {
@@ -241,7 +253,7 @@ impl<S: Store> Attempt<S> {
                 RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
                 // What the row of a key says that was wrongly expected to be new comes before why nothing
                 // was begun (G8, G9).
-                RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_assumed => {
+                RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
                     match self.core.store.look(&self.scope, &self.key).await? {
                         Some(row) => RoundEnd::Found(row),
                         None => RoundEnd::Outcome(failed),
@@ -294,7 +306,7 @@ impl<S: Store> Attempt<S> {
                     rounds.races += 1;
                     rounds.ran |= matches!(raced, RoundEnd::Lost);
                     if let RoundEnd::Found(row) = raced {
-                        seen = Some(Some(row));
+                        seen = Seen::Row(Some(row));
                     }
                 }
             }

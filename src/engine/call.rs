@@ -14,7 +14,6 @@ use super::{Core, observed};
 use crate::caller::Caller;
 use crate::config::{OnDuplicate, Quota};
 use crate::definition::Definition;
-
 use crate::fingerprint::{Fingerprint, FingerprintError, RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;

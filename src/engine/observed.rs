@@ -8,12 +8,12 @@ use crate::observe::{self, Failure, Subject};
 /// One word for what a caller was told.
 pub(super) fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
     match outcome {
-        Ok(Outcome::Finished(finished)) if finished.replayed => "replayed",
-        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => "replayed",
+        Ok(Outcome::Finished(finished)) if finished.replayed => observe::REPLAYED,
+        Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => observe::REPLAYED,
         Ok(Outcome::Finished(_)) => observe::FINISHED,
         Ok(Outcome::Accepted) => "accepted",
-        Ok(Outcome::Mismatch) => "mismatch",
-        Ok(Outcome::InProgress { .. }) => "in_progress",
+        Ok(Outcome::Mismatch) => observe::MISMATCH,
+        Ok(Outcome::InProgress { .. }) => observe::IN_PROGRESS,
         Ok(Outcome::Failed { .. }) => "failed",
         Ok(Outcome::Unknown { .. }) => "unknown",
         Ok(Outcome::DeadLetter) => "dead_letter",

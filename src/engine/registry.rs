@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::bound::{Bound, WithApp};
 use super::progress::{OpenCall, StrandedBecause};
 use crate::definition::{Definition, PhaseList};
-
 use crate::derived_key::Derivation;
 use crate::request::RequestDefinition;
 use crate::store::Store;

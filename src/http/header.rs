@@ -3,11 +3,10 @@
 //! Two forms name the same key. The *quoted* form is a String item of RFC 9651, as the draft requires;
 //! a structured-field library parses it. Most clients send the *bare* form; it has a rule
 //! of its own here, because the library would parse `8e03…` as a number and `e039…` as a token.
-//! Anything else is an error: a present key is never treated as absent. What else a line or a path says of a key
-//! is here, too.
+//! Anything else is an error: a present key is never treated as absent. A key as a segment of a path is read here,
+//! too.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
@@ -154,13 +153,6 @@ pub(super) fn key_of_segment(segment: &str) -> Option<IdempotencyKey> {
         true => parse_key(segment.as_bytes(), KeySyntax::Quoted).ok(),
         false => IdempotencyKey::new(segment).ok(),
     }
-}
-
-/// For `Retry-After`: 1 to 60. Below, a client would come back while nothing can have changed;
-/// above, it would not notice that the holder finished early.
-pub(crate) fn whole_seconds(after: Duration) -> u64 {
-    let up = u64::from(after.subsec_nanos() > 0);
-    after.as_secs().saturating_add(up).clamp(1, 60)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod policy;
 mod problem;
 mod profile;
 mod respond;
+mod retry_after;
 mod status;
 mod unique;
 

@@ -5,7 +5,8 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LINK, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use super::header::{bare_form, quoted_form, whole_seconds};
+use super::header::{bare_form, quoted_form};
+use super::retry_after::whole_seconds;
 use super::problem::{Concern, Facts, Problem};
 use crate::key::IdempotencyKey;
 

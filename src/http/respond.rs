@@ -11,7 +11,8 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 
-use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, whole_seconds};
+use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY};
+use super::retry_after::whole_seconds;
 use super::policy::Policy;
 use super::problem::{Kind, Problem};
 use super::profile::{Profile, SHOULD_RETRY};
@@ -182,15 +183,6 @@ fn http_date(time: DateTime<Utc>) -> Option<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn retry_after_is_whole_seconds_from_1_to_60() {
-        for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_999, 60), (90_000, 60)]
-        {
-            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
-        }
-        assert_eq!(whole_seconds(Duration::MAX), 60);
-    }
 
     #[test]
     fn a_date_that_http_cannot_tell_is_left_out() {

@@ -7,7 +7,8 @@ use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::boundary::Idempotency;
-use super::header::{key_of_segment, whole_seconds};
+use super::header::key_of_segment;
+use super::retry_after::whole_seconds;
 use super::problem::{Kind, Problem};
 use super::respond::Answer;
 use crate::engine::RequestStatus;

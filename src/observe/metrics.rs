@@ -306,11 +306,11 @@ mod tests {
     fn what_is_recorded_of_a_replay_allocates_nothing() {
         use std::time::{Duration, Instant};
 
-        use crate::observe::{answered, connected};
+        use crate::observe::{REPLAYED, answered, connected};
 
         let replay = || {
             connected(Instant::now());
-            answered("book", "replayed", Duration::from_millis(1));
+            answered("book", REPLAYED, Duration::from_millis(1));
         };
         let first = allocation_counter::measure(replay);
         assert!(first.count_total > 0, "the keys are made once");

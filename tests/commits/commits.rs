@@ -9,7 +9,6 @@ use crate::support::proxy::{Cut, Proxy};
 use crate::support::*;
 use atomic_phases::__private::{self as private};
 use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind};
-
 use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::request::RequestDefinition;

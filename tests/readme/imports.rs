@@ -1,10 +1,10 @@
-//! Imports go down: from a room to one below it, and never in a circle. So a reader follows a request from the top to the
-//! bottom, and a change has one place.
+//! Imports go down: from a room, which is a module of the crate, to one below it. No files import each other in a circle,
+//! except a module and its parts. So a reader follows a request from the top to the bottom, and a change has one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The rooms, from the top to the bottom. Those of one line do not import each other in a circle.
+/// The rooms, from the top to the bottom. Those of one line do not import each other in a circle either.
 const ROOMS: [&[&str]; 12] = [
     &["console", "http", "worker", "fault", "simulation"],
     &["compat"],
@@ -31,11 +31,23 @@ const ROOMS: [&[&str]; 12] = [
     ],
 ];
 
-/// What generated code, and what a file with phases, names: they are above everything.
-const DOORS: [&str; 2] = ["__private", "prelude"];
+/// Modules that only name others: for generated code, and for a file with phases. They are above everything.
+const ENTRANCES: [&str; 2] = ["__private", "prelude"];
 
-/// What asks a type and what it is asked for are one recursion: each part of a type is asked as the type is.
+/// Probing a type recurses through the files of this room: a part of a type is probed as the type is.
 const ONE_RECURSION: &str = "probe";
+
+/// Where the engine asks what a test has arranged. Builds without fault injection and simulation have none of it.
+const HOOKS: [(&str, &str); 8] = [
+    ("chance", "simulation"),
+    ("engine", "fault"),
+    ("engine", "simulation"),
+    ("fault", "simulation"),
+    ("moment", "fault"),
+    ("moment", "simulation"),
+    ("store", "simulation"),
+    ("task", "simulation"),
+];
 
 type Module = Vec<String>;
 
@@ -56,7 +68,8 @@ impl Sources {
     fn absolute(&self, within: &Module, path: &[String]) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
-            "crate" => Some(rest.to_vec()),
+            // The crate names itself so, too, for what the macro generates.
+            "crate" | "atomic_phases" => Some(rest.to_vec()),
             "self" => Some([within, rest].concat()),
             "super" => {
                 let above = within[..within.len().checked_sub(1)?].to_vec();
@@ -95,7 +108,8 @@ impl Sources {
     /// The files that a file needs, but for those around it and those within it.
     fn needs(&self, file: &Module) -> BTreeSet<Module> {
         let text = &self.0[file];
-        let inline = ["crate::", "super::", "self::"].iter().flat_map(|start| {
+        let starts = ["crate::", "atomic_phases::", "super::", "self::"];
+        let inline = starts.iter().flat_map(|start| {
             text.match_indices(start).map(|(at, _)| {
                 let end =
                     |letter: char| !letter.is_alphanumeric() && letter != '_' && letter != ':';
@@ -111,41 +125,83 @@ impl Sources {
         used.chain(inline)
             .filter_map(|path| self.file_of(&path, 12))
             .filter(|found| {
-                !found.is_empty() && !found.starts_with(file) && !file.starts_with(found)
+                let is_hook = |hook: &(&str, &str)| file[0] == hook.0 && found[0] == hook.1;
+                !found.is_empty()
+                    && !found.starts_with(file)
+                    && !file.starts_with(found)
+                    && !HOOKS.iter().any(is_hook)
             })
             .collect()
     }
 
-    /// Files that import each other in a circle, each with one that leads back to it.
-    fn circles(&self) -> Vec<String> {
-        let doors = |file: &&Module| file.first().is_none_or(|room| DOORS.contains(&room.as_str()));
-        let files: Vec<&Module> = self.0.keys().filter(|file| !doors(file)).collect();
-        let needs: BTreeMap<&Module, BTreeSet<Module>> =
-            files.iter().map(|file| (*file, self.needs(file))).collect();
-        let reaches = |from: &Module, to: &Module| {
-            let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
-            while let Some(at) = left.pop() {
-                for next in needs.get(at).into_iter().flatten() {
-                    if next == to {
-                        return true;
-                    }
-                    if seen.insert(next) {
-                        left.push(next);
-                    }
+    /// Whether a file imports the whole crate, and so everything that is above it.
+    fn imports_the_crate(&self, file: &Module) -> bool {
+        let mut paths = self.imports(file).into_iter().map(|(path, _)| path);
+        paths.any(|path| path.is_empty() || path == ["*"])
+    }
+
+    /// The files of rooms, and what each needs.
+    fn edges(&self) -> BTreeMap<Module, BTreeSet<Module>> {
+        let is_of_a_room = |file: &&Module| {
+            file.first().is_some_and(|room| !ENTRANCES.contains(&room.as_str()))
+        };
+        let files = self.0.keys().filter(is_of_a_room);
+        files.map(|file| (file.clone(), self.needs(file))).collect()
+    }
+
+    /// Imports that do not go down.
+    fn upward(&self) -> Vec<String> {
+        let height = |room: &str| ROOMS.iter().position(|rooms| rooms.contains(&room));
+        let mut upward = Vec::new();
+        for (file, needs) in self.edges() {
+            let room = file[0].as_str();
+            let own = height(room).unwrap_or_else(|| panic!("{room} is in no line of ROOMS"));
+            if self.imports_the_crate(&file) {
+                upward.push(format!("{} -> the whole crate", file.join("/")));
+            }
+            for needed in needs {
+                if height(&needed[0]).is_none_or(|below| below < own) {
+                    upward.push(format!("{} -> {}", file.join("/"), needed.join("/")));
                 }
             }
-            false
-        };
-        let edges =
-            needs.iter().flat_map(|(file, of)| of.iter().map(move |needed| (*file, needed)));
-        let circular = edges.filter(|(file, needed)| {
-            let is_one = |module: &Module| module[0] == ONE_RECURSION;
-            !(is_one(file) && is_one(needed)) && reaches(needed, file)
-        });
-        circular
-            .map(|(file, needed)| format!("{} -> {}", file.join("/"), needed.join("/")))
-            .collect()
+        }
+        upward
     }
+
+    /// Files that import each other in a circle, and rooms that do: each with one that leads back to it.
+    fn circles(&self) -> Vec<String> {
+        let files = self.edges();
+        let mut rooms: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+        for (file, needs) in &files {
+            let other_rooms = needs.iter().map(|needed| needed[..1].to_vec());
+            let room = rooms.entry(file[..1].to_vec()).or_default();
+            room.extend(other_rooms.filter(|other| other[0] != file[0]));
+        }
+        let is_one = |module: &Module| module[0] == ONE_RECURSION;
+        let edges = circular(&files).into_iter().chain(circular(&rooms));
+        let edges = edges.filter(|(from, to)| !(is_one(from) && is_one(to)));
+        edges.map(|(from, to)| format!("{} -> {}", from.join("/"), to.join("/"))).collect()
+    }
+}
+
+/// The edges of a graph that are part of a circle.
+fn circular(graph: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<(&Module, &Module)> {
+    let leads_to = |from: &Module, to: &Module| {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = left.pop() {
+            for next in graph.get(at).into_iter().flatten() {
+                if next == to {
+                    return true;
+                }
+                if seen.insert(next) {
+                    left.push(next);
+                }
+            }
+        }
+        false
+    };
+    let edges = graph.iter().flat_map(|(from, needs)| needs.iter().map(move |to| (from, to)));
+    edges.filter(|(from, to)| leads_to(to, from)).collect()
 }
 
 fn module(path: &Path) -> Module {
@@ -156,17 +212,47 @@ fn module(path: &Path) -> Module {
     names
 }
 
-/// A file's code without its comments, its unit tests, the links of its documentation and its hooks: by those the engine
-/// calls what injects faults and simulates time, which are empty where they are off.
+/// A file's code without its comments and literals, its unit tests, and the links of its documentation.
 fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let lines = lines.filter(|line| {
-        let is_link = line.trim_start().starts_with("doc = ");
-        !is_link
-            && !["crate::fault::", "crate::simulation::"].iter().any(|hook| line.contains(hook))
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<&str> = text.lines().collect();
+    let is_test = |line: &str| line.trim() == "#[cfg(test)]";
+    // A file of tests is read as no part of the crate; the tests at a file's end are no part of the file.
+    let tests = lines.windows(2).position(|two| is_test(two[0]) && two[1].ends_with('{'));
+    lines.truncate(tests.unwrap_or(lines.len()));
+    let lines = lines.into_iter().filter(|line| !line.trim_start().starts_with("doc = "));
+    without_literals(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn without_literals(text: &str) -> String {
+    let (mut left, mut kept) = (text, String::new());
+    while let Some(first) = left.chars().next() {
+        let raw = left.trim_start_matches('r').trim_start_matches('#');
+        let marks = left.len() - raw.len();
+        let (skipped, instead) = if left.starts_with("//") {
+            (left.find('\n').unwrap_or(left.len()), "")
+        } else if (left.starts_with("r\"") || left.starts_with("r#")) && raw.starts_with('"') {
+            let end = format!("\"{}", "#".repeat(marks - 1));
+            let within = &raw[1..];
+            (marks + 1 + within.find(&end).map_or(within.len(), |at| at + end.len()), "\"\"")
+        } else if let Some(within) = left.strip_prefix('"') {
+            let mut escaped = false;
+            let end = within.find(|letter| {
+                let ends = letter == '"' && !escaped;
+                escaped = letter == '\\' && !escaped;
+                ends
+            });
+            (end.map_or(left.len(), |at| at + 2), "\"\"")
+        } else if left.starts_with("'\"'") {
+            (3, "''")
+        } else if left.starts_with("'\\\"'") {
+            (4, "''")
+        } else {
+            (first.len_utf8(), &left[..first.len_utf8()])
+        };
+        kept.push_str(instead);
+        left = &left[skipped..];
+    }
+    kept
 }
 
 /// Each path of a `use`, and the name that it brings.
@@ -210,45 +296,76 @@ fn names(path: &str) -> Vec<String> {
 #[test]
 fn imports_go_down() {
     let sources = Sources::read("src");
-    let height = |room: &str| ROOMS.iter().position(|rooms| rooms.contains(&room));
-    let mut upward = Vec::new();
-    for file in sources.0.keys().filter(|file| !file.is_empty()) {
-        let room = file[0].as_str();
-        if DOORS.contains(&room) {
-            continue;
-        }
-        let own = height(room).unwrap_or_else(|| panic!("{room} is in no line of ROOMS"));
-        for needed in sources.needs(file) {
-            let below = height(&needed[0]);
-            if below.is_none_or(|below| below < own) {
-                upward.push(format!("{} -> {}", file.join("/"), needed.join("/")));
-            }
-        }
-    }
+    let upward = sources.upward();
     assert!(upward.is_empty(), "imports that go up:\n{}", upward.join("\n"));
     let circles = sources.circles();
     assert!(
         circles.is_empty(),
-        "files that import each other in a circle:\n{}",
+        "files or rooms that import each other in a circle:\n{}",
         circles.join("\n")
     );
 }
 
+fn sources<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Sources {
+    Sources(files.into_iter().map(|(module, text)| (names(module), code(text))).collect())
+}
+
+#[test]
+fn an_import_that_goes_up_is_seen_in_each_form() {
+    let below = |text: &str| {
+        let root = ("", "pub use engine::Engine;");
+        sources([root, ("engine", "struct Engine;"), ("key", "struct Key;"), ("store::mod", text)])
+    };
+    for text in [
+        "use crate::engine::Engine;",
+        "use crate::{engine::Engine, key::Key};",
+        "use crate::Engine;",
+        "use atomic_phases::engine::Engine;",
+        "use super::super::engine::Engine;",
+        "fn f() { use crate::engine; }",
+        "fn f() -> crate::engine::Engine {}",
+        "#[cfg(test)]\nmod tests;\nuse crate::engine::Engine;",
+        "const AT: &str = \"http://\"; type E = crate::engine::Engine;",
+        "const AT: char = '\"'; type E = crate::engine::Engine; const TO: char = '\"';",
+    ] {
+        assert_eq!(below(text).upward(), ["store/mod -> engine"], "{text}");
+    }
+    for text in ["use crate as c;", "use crate::{self as c};", "use crate::*;", "use super::super::*;"] {
+        assert_eq!(below(text).upward(), ["store/mod -> the whole crate"], "{text}");
+    }
+    for text in [
+        "use crate::key::Key;",
+        "// use crate::engine::Engine;",
+        "const TARGET: &str = \"atomic_phases::engine\";",
+        "const TEXT: &str = r#\"crate::engine::Engine\"#;",
+        "#[cfg(test)]\nmod tests {\n    use crate::engine::Engine;\n}",
+    ] {
+        assert_eq!(below(text).upward(), Vec::<String>::new(), "{text}");
+    }
+}
+
 #[test]
 fn a_circle_is_seen_behind_a_name_that_is_given_on() {
-    let file = |module: &str, text: &str| (names(module), code(text));
-    let sources = |lower: &str| {
-        Sources(BTreeMap::from([
-            file(
-                "store",
-                "mod pool;\nmod rows;\npub use self::{pool::Pool, rows::{Row as Found, self}};",
-            ),
-            file("store::pool", "use super::Found;\nstruct Pool;"),
-            file("store::rows", lower),
-        ]))
+    let pool = |lower| {
+        let given_on =
+            "mod pool;\nmod rows;\npub use self::{pool::Pool, rows::{Row as Found, self}};";
+        let upper = "use super::Found;\nstruct Pool;";
+        sources([("store", given_on), ("store::pool", upper), ("store::rows", lower)])
     };
-    assert_eq!(sources("struct Row; // as crate::store::Pool").circles(), Vec::<String>::new());
+    assert_eq!(pool("struct Row; // as crate::store::Pool").circles(), Vec::<String>::new());
     let both = ["store/pool -> store/rows", "store/rows -> store/pool"];
-    assert_eq!(sources("use crate::store::Pool;\nstruct Row;").circles(), both);
-    assert_eq!(sources("struct Row(super::Pool);").circles(), both);
+    assert_eq!(pool("use crate::store::Pool;\nstruct Row;").circles(), both);
+    assert_eq!(pool("struct Row(super::Pool);").circles(), both);
+}
+
+#[test]
+fn a_circle_of_rooms_is_seen_though_no_files_are_in_one() {
+    let rooms = sources([
+        ("key", ""),
+        ("key::one", "use crate::error::Of;"),
+        ("key::other", "struct Other;"),
+        ("error", "struct Of;"),
+        ("error::with", "use crate::key::other::Other;"),
+    ]);
+    assert_eq!(rooms.circles(), ["error -> key", "key -> error"]);
 }

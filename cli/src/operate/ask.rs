@@ -58,10 +58,15 @@ pub(crate) struct Asking<'a> {
 
 impl Asking<'_> {
     /// Whether it may change something. A search is a POST, too, because it has in it what belongs into no URL.
-    #[cfg(feature = "programs")]
-    pub(crate) fn acts(&self) -> bool {
+    fn acts(&self) -> bool {
         let looks = ["/requests/search", "/requests/find", "/bulk/plan"];
         self.body.is_some() && !looks.contains(&self.path)
+    }
+
+    /// Why there is no answer, though the question may have arrived.
+    pub(crate) fn unanswered(&self, why: &str) -> Failure {
+        let audit = if self.acts() { ". Whether the act was done is in the audit" } else { "" };
+        Failure { end: End::Error, text: format!("{why}{audit}") }
     }
 }
 

@@ -67,6 +67,9 @@ impl Local {
                 json: serde_json::from_slice(&body).unwrap_or_default(),
             })
         };
-        tokio::time::timeout(self.within, answering).await?
+        let too_late = |_| {
+            asking.unanswered(&format!("the database does not answer within {:?}", self.within))
+        };
+        tokio::time::timeout(self.within, answering).await.map_err(too_late)?
     }
 }

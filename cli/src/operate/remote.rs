@@ -57,20 +57,16 @@ impl Remote {
                 self.agent.run(request.body(body)?)
             }
         };
-        let mut response = sent.map_err(|error| unanswered(&error, asking.acts()))?;
+        let unanswered =
+            |error: ureq::Error| asking.unanswered(&format!("the service does not answer: {error}"));
+        let mut response = sent.map_err(unanswered)?;
         let version = response.headers().get("etag").and_then(|tag| tag.to_str().ok());
         let version = version.map(ToOwned::to_owned);
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
-        let json = serde_json::from_slice(&body?).unwrap_or_default();
+        let json = serde_json::from_slice(&body.map_err(unanswered)?).unwrap_or_default();
         Ok(Answer { status, version, json })
     }
-}
-
-fn unanswered(error: &ureq::Error, was_an_act: bool) -> Failure {
-    let audit = if was_an_act { ". Whether the act was done is in the audit" } else { "" };
-    let text = format!("the service does not answer: {error}{audit}");
-    Failure { end: End::Error, text }
 }
 
 fn is_loopback(url: &str) -> bool {

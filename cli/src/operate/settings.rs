@@ -309,12 +309,13 @@ fn is_for_others(_: &Path) -> bool {
     false
 }
 
-/// A URL without what may be a secret: a password, and the parameters behind it.
+/// A URL without what may be a secret: a password, and the parameters behind it. A text that is no URL may have one
+/// anywhere (`host=db password=…`).
 fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "sqlite")
-    else {
+    let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
+    if scheme == "sqlite" {
         return url.to_owned();
-    };
+    }
     let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     match place.rsplit_once('@') {
         Some((user, host)) => {

@@ -16,8 +16,18 @@ pub(crate) fn print(rows: &[Value], columns: &[Column], format: Format) {
     match format {
         Format::Json => println!("{}", escaped(&format!("{:#}", Value::from(rows)))),
         Format::Jsonl => rows.iter().for_each(|row| println!("{}", escaped(&row.to_string()))),
-        Format::Ids => rows.iter().for_each(|row| println!("{}", text(&row["id"]))),
+        Format::Ids => rows.iter().for_each(|row| println!("{}", id(row))),
         Format::Table => print!("{}", table(rows, columns)),
+    }
+}
+
+/// What other commands call it by. A pause has no id of its own, nor has a definition.
+fn id(row: &Value) -> String {
+    let definition = || text(&row["definition"]);
+    match (&row["id"], &row["phase"]) {
+        (Value::Null, Value::Null) => format!("{}@{}", definition(), text(&row["definition_version"])),
+        (Value::Null, phase) => format!("{} {}", definition(), text(phase)),
+        (id, _) => text(id),
     }
 }
 

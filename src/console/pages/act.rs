@@ -1,4 +1,4 @@
-//! [`Act`]: what may be done with a request, as a form says it.
+//! [`Act`]: an act on a request, as a form says it, and as the operators' layer takes it.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,6 @@ use super::fields::Fields;
 use crate::engine::{Resolution, Resolved};
 use crate::ops::{OperatorStore, Ops, OpsError, Permissions, RowVersion};
 use crate::phase::Reply;
-
-/// The id in a page's address.
-pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
-    Uuid::parse_str(text).map_err(|_| OpsError::NoSuchRequest)
-}
 
 /// What an operator says about a request.
 #[derive(Debug)]

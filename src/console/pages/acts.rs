@@ -1,4 +1,4 @@
-//! What may be done with a request: the choice on its page, and the act itself.
+//! The page on which an operator acts on a request: which acts there are for it, and the `POST`.
 
 use axum::body::Bytes;
 use axum::extract::Path;
@@ -6,8 +6,8 @@ use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::act::{Act, id_of};
-use super::fields::Fields;
+use super::act::Act;
+use super::fields::{Fields, id_of};
 use super::frame::Frame;
 use super::guard::{Asked, see_other};
 use super::look::said;

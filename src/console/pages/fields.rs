@@ -1,6 +1,15 @@
-//! [`Fields`]: what stands in a query or in a form.
+//! [`Fields`]: what stands in a query or in a form; and the id in an address.
 
 use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::ops::OpsError;
+
+/// The id in a page's address.
+pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
+    Uuid::parse_str(text).map_err(|_| OpsError::NoSuchRequest)
+}
 
 /// Names and values, in their order; a name may come several times.
 #[derive(Debug)]

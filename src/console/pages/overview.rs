@@ -93,9 +93,9 @@ fn tiles(frame: &Frame, counts: &Counts) -> Markup {
 }
 
 fn tile(frame: &Frame, class: &str, name: &str, count: Count, path: &str, note: &Markup) -> Markup {
-    let class = match count.number {
-        0 => "tile none".to_owned(),
-        _ => format!("tile {class}"),
+    let class = match count.number == 0 && !count.or_more {
+        true => "tile none".to_owned(),
+        false => format!("tile {class}"),
     };
     html! {
         a class=(class) href=(frame.to(path)) {

@@ -7,8 +7,8 @@ use http::StatusCode;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::act::{Act, id_of};
-use super::fields::Fields;
+use super::act::Act;
+use super::fields::{Fields, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, facts, relative, said, sentence};

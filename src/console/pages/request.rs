@@ -4,9 +4,8 @@ use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::act::id_of;
 use super::audit::outcome;
-use super::fields::Fields;
+use super::fields::{Fields, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, exact, facts, relative, said, sentence, table};

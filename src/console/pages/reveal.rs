@@ -5,8 +5,7 @@ use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::act::id_of;
-use super::fields::Fields;
+use super::fields::{Fields, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, said, visible};

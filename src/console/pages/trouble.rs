@@ -11,6 +11,7 @@ use super::look::visible;
 use crate::engine::ResolveError;
 use crate::ops::OpsError;
 
+/// Here, and not beside [`Frame`], because a frame knows nothing of what can go wrong.
 impl Frame {
     /// The page, or why there is none.
     pub(super) fn answer(

@@ -16,7 +16,6 @@ use futures_util::FutureExt;
 use super::Run;
 use super::body::{Body, BodyError};
 use crate::definition::Phase;
-
 use crate::error::DbError;
 use crate::observe::Span;
 use crate::phase::PhaseFailure;

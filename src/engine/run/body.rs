@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::definition::Phase;
-
 use crate::engine::outcome::FailureCause;
 use crate::error::DbError;
 use crate::phase::{ForeignError, ForeignFailure, PhaseError, PhaseFailure, Reply};

@@ -13,10 +13,10 @@ use crate::engine::pause::jitter;
 use crate::job::StagedJob;
 use crate::moment::{Moment, wall_clock};
 use crate::observe;
-use crate::store::Statements;
 use crate::store::audit::AuditEntry;
 use crate::store::{
-    Claim, Commit, NewRow, Refusal, Right, RowTimes, Status, Store, StoreError, Transaction, Writes,
+    Claim, Commit, NewRow, Refusal, Right, RowTimes, Statements, Status, Store, StoreError,
+    Transaction, Writes,
 };
 
 /// The row that a commit is about.

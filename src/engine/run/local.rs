@@ -15,8 +15,7 @@ use crate::job::StagedJob;
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, Staging, Tx};
-use crate::store::Statements;
-use crate::store::{Store, StoreError, Transaction};
+use crate::store::{Statements, Store, StoreError, Transaction};
 
 /// Why a phase has written nothing.
 enum Undone {

@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 use super::release::{ATTEMPT_CAP, at_cap};
 use super::{RoundEnd, Run, Transition};
 use crate::definition::{Phase, PhaseKind};
-
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;

@@ -1,8 +1,7 @@
 //! [`Writing`]: what a phase writes, on its way to the database.
 
 use crate::definition::Isolation;
-use crate::store::Statements;
-use crate::store::{NewRow, Store, Transaction};
+use crate::store::{NewRow, Statements, Store, Transaction};
 
 /// What a phase writes, and how it reaches the database together with the phase's transition.
 pub(super) enum Writing<'r, S: Store> {

@@ -58,11 +58,11 @@ statement! {
 }
 
 statement! {
-    /// The newest bulk acts, by `atomic_phases_bulk_started`, which MySQL reads from `started_at` on: a comparison of
-    /// rows does not bound an index there.
+    /// The newest bulk acts, by `atomic_phases_bulk_started`. On MySQL a comparison of rows bounds no index, so the time is
+    /// compared, too; behind it, for SQLite bounds the index by the first condition that can.
     Bulks in D: InMillis, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
-    [BULK], "coalesce(actor = ", by, ", true) AND started_at <= ", started_at, " AND (started_at, id) < (", started_at, ", ", id,
-    ") ORDER BY started_at DESC, id DESC LIMIT ", limit
+    [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id, ") AND started_at <= ",
+    started_at, " ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
 
 statement! {

@@ -8,12 +8,11 @@ use uuid::Uuid;
 
 use super::*;
 use crate::simulation::Chance;
-use crate::store::Statements;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
 use crate::store::{
-    Birth, DueJob, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Status, StoredResponse,
-    Undelivered,
+    Birth, DueJob, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements, Status,
+    StoredResponse, Undelivered,
 };
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.

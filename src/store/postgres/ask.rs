@@ -1,4 +1,6 @@
-//! How a statement of the engine's is sent outside of a phase's transaction, and how long its answer is waited for.
+//! How a statement of the engine's is sent outside of a phase's transaction.
+
+use std::time::Duration;
 
 /// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
 macro_rules! ask {
@@ -57,6 +59,9 @@ macro_rules! ask_within {
 
 pub(super) use ask_within;
 
+/// How long a statement about many rows waits for the lock of one: the others wait with it.
+pub(super) const MANY_WAIT: Duration = Duration::from_millis(100);
+
 /// Sends one statement about many rows in a transaction of its own, which waits for none of them for long, and
 /// finds each by the primary key: a plan that was made while the table was empty is used when it is not.
 macro_rules! ask_for_many {
@@ -72,7 +77,7 @@ macro_rules! ask_for_many {
                 )
                 .execute(&mut &*conn),
                 $crate::store::postgres::session::Settings::new(Some(
-                    $crate::store::postgres::MANY_WAIT,
+                    $crate::store::postgres::ask::MANY_WAIT,
                 ))
                 .execute(&mut &*conn),
                 $crate::store::postgres::statements::ByKey {}.execute(&mut &*conn),

@@ -1,4 +1,5 @@
-//! What a phase's commit writes: the row as its first phase leaves it, its next states, and the jobs.
+//! What creates a row, and what a phase's commit writes: the row as its first phase leaves it, its next states, and the
+//! jobs.
 //!
 //! That there is no row to write, or another one, has to be an error, so that what travels behind it
 //! comes to nothing: the cast of a text that is no number raises one, and carries the engine's mark

@@ -11,6 +11,7 @@ mod connection;
 mod error;
 mod group;
 mod group_statements;
+mod keys;
 mod ops;
 mod ops_bulk;
 mod ops_nodes;
@@ -26,6 +27,7 @@ mod statement;
 mod statements;
 mod time_limit;
 mod together;
+mod transaction;
 mod twin;
 mod workers;
 
@@ -41,35 +43,26 @@ use diesel::result::Error;
 use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::FutureExt;
-use futures_util::future::{OptionFuture, join, join_all, join3, join4};
 use uuid::Uuid;
 
 use self::ask::{ask, ask_again, ask_for_many, ask_within};
-use self::commit_statements::WriteWithNotice;
 use self::connection::Lent;
-use self::error::{
-    Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
-    is_refused_by_server,
-};
 use self::group::Groups;
 use self::ops::Operators;
-use self::ops_statements::EraseSeen;
 pub use self::pool::{DeadpoolPool, Pool};
-use self::session::{Known, KnownRow};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
-use self::twin::{KeyTurn, ROW_LOCK_WAIT, Twin, Waits};
+use self::transaction::PgTransaction;
+use self::twin::{Twin, Waits};
 use super::audit::AuditEntry;
-use super::due::ExpiredRow;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::patience::{LOCKED_WAIT, patiently};
-use super::row::{KeySummaryRow, MOST_EXPIRED, Row, count, key_row, key_summary, millis};
-use super::shares::{Place, Shares};
+use super::row::{MOST_EXPIRED, count, key_row, key_summary};
+use super::shares::Shares;
 use super::{
-    Change, Claim, Commit, Erase, Guard, HeldKey, Hold, KeyRow, KeySummary, NewRow,
-    ParamsAndContext, PoolSettings, Refusal, Reserved, RowTimes, Store, StoreError, Transaction,
-    TransactionId, Writes,
+    Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, PoolSettings,
+    Reserved, RowTimes, Store, StoreError, TransactionId, Writes,
 };
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -90,15 +83,6 @@ const MIGRATION_TERMS: Terms = Terms {
     pause: Duration::from_secs(1),
     patience: Duration::from_secs(30),
 };
-
-/// How long the store waits for the server's answer to a statement of its own. Past it, the
-/// connection is destroyed, and a commit's outcome counts as unknown.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-
-/// How long a rollback may take. It waits behind a statement that the phase gave up, with a time limit of
-/// its own; past this, the connection is closed instead, and the server ends that statement and frees
-/// its locks (G13).
-const ROLLBACK_WITHIN: Duration = Duration::from_millis(500);
 
 /// The largest number of connections that a setting takes.
 const MOST_CONNECTIONS: u64 = 100_000;
@@ -193,9 +177,6 @@ impl Postgres {
     }
 }
 
-/// How long a statement about many rows waits for the lock of one: the others wait with it.
-const MANY_WAIT: Duration = Duration::from_millis(100);
-
 impl<P: Pool> Postgres<P> {
     /// Uses an existing pool of the application: deadpool's, or with the feature `bb8`
     /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
@@ -253,278 +234,6 @@ impl<P: Pool> Postgres<P> {
     #[must_use]
     pub fn pool(&self) -> &P {
         &self.pool
-    }
-
-    async fn try_look(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-    ) -> Result<Vec<KeySummaryRow>, StoreError> {
-        let lent = Lent::to_read(&self.pool).await?;
-        let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
-        let answer = answered(look.load(&mut lent.shared()?)).await;
-        lent.settle("look at the key", answer).await
-    }
-
-    /// `BEGIN` and the transaction's settings, in one round trip. A transaction that keeps what it saw at
-    /// its beginning also locks the key's row there: the heartbeat would change the row behind its back,
-    /// and it could never commit. `None` where the row is not in the state that the guard says.
-    async fn try_begin(
-        &self,
-        isolation: Isolation,
-        guard: &Guard<'_>,
-    ) -> Result<Option<PgTransaction<P>>, StoreError> {
-        let place = self.shares.for_a_phase(guard.scope).await?;
-        let tx = PgTransaction::begin(&self.pool).await?.at(place);
-        let conn = tx.lent.shared()?;
-        let begin = sql::Begin(isolation).execute(&mut &*conn);
-        if isolation == Isolation::ReadCommitted {
-            let sent = match self.is_ours {
-                true => answered(both(begin, session::Know {}.load::<KnownRow>(&mut &*conn))).await,
-                false => {
-                    answered(both(begin, session::KnowAndSay {}.load::<KnownRow>(&mut &*conn)))
-                        .await
-                }
-            };
-            let known = sent.and_then(|(begun, known)| begun.and(known));
-            let (tx, known) = tx.unless_refused("begin a transaction", known).await?;
-            return tx.known_by(known).await.map(Some);
-        }
-        let pin = sql::Pin::new(guard);
-        let know = session::KnowAndSay {};
-        let sent =
-            join3(begin, pin.load::<(bool, bool)>(&mut &*conn), know.load::<KnownRow>(&mut &*conn));
-        let pinned = answered(sent.map(Ok)).await;
-        let pinned = pinned
-            .and_then(|(begun, rows, known)| begun.and(rows).and_then(|rows| Ok((rows, known?))));
-        let (tx, (mut rows, known)) = tx.unless_refused("lock the key", pinned).await?;
-        match rows.pop() {
-            Some((true, _)) => tx.known_by(known).await.map(Some),
-            Some((false, stands)) => {
-                tx.rollback().await;
-                if stands { Err(StoreError::Locked) } else { Ok(None) }
-            }
-            None => Err(StoreError::database("lock the key", Error::NotFound)),
-        }
-    }
-
-    /// `BEGIN` and the row, in one round trip. Each travels as a prepared statement, polled, and so sent,
-    /// in this order: a `COMMIT` or `BEGIN` by `batch_execute` would overtake the others. In between what an
-    /// application's session has to be told, and what makes room for a key that is used again.
-    async fn try_reserve(
-        &self,
-        row: &NewRow<'_>,
-    ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
-        let place = self.shares.for_a_phase(row.scope).await?;
-        let tx = PgTransaction::begin(&self.pool).await?.at(place);
-        let conn = tx.lent.shared()?;
-        let settings = match row.replaces {
-            Some(_) => Some(session::Settings::new(Some(ROW_LOCK_WAIT))),
-            None => (!self.is_ours).then(|| session::Settings::new(None)),
-        };
-        let make_room = row.replaces.map(|request_id| {
-            sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
-                .execute(&mut &*conn)
-        });
-        let sent =
-            join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
-                OptionFuture::from(make_room),
-                commit_statements::Reserve { row: commit_statements::BornRow::at_start(row) }
-                    .load::<(KnownRow, DateTime<Utc>, DateTime<Utc>)>(&mut &*conn),
-            );
-        let inserted = answered(async {
-            let (begun, set, room, inserted) = sent.await;
-            begun.and(set.unwrap_or(Ok(0))).and(room.unwrap_or(Ok(0)))?;
-            inserted
-        })
-        .await;
-        let (tx, rows) = tx.unless_refused("reserve the key", inserted).await?;
-        let Some(((number, jobs, is_set_up), created_at, expires_at)) = rows.into_iter().next()
-        else {
-            return tx.undo_and_look(row).await.map(Reserved::Exists);
-        };
-        let known = (number, jobs, is_set_up || !self.is_ours);
-        let tx = tx.known_by([known]).await?;
-        Ok(Reserved::Fresh { tx, created_at, expires_at })
-    }
-
-    /// One guarded update, in a transaction that says its isolation level.
-    async fn take_over_once(&self, claim: &Claim<'_>, hold: Hold) -> Result<Vec<Row>, StoreError> {
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
-        let answer = answered(async {
-            let (begun, set, rows, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                session::Settings::new(None).execute(&mut &*conn),
-                sql::TakeOver::new(claim, hold).load::<Row>(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let rows = rows?;
-            committed.map(|_| rows)
-        });
-        let answer = answer.await;
-        lent.settle("take over the key", answer).await
-    }
-
-    /// One guarded update. `false` where the row is not as it was read.
-    async fn try_enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        let entered = ask_again!(self, "enter an abandoned key among the due ones", |conn| {
-            sql::Enrol::new(held).execute(&mut conn)
-        })?;
-        if entered == 1 {
-            return Ok(true);
-        }
-        let stands = ask_again!(self, "look at the key", |conn| {
-            sql::StandsAbandoned::new(held).load::<bool>(&mut conn)
-        })?;
-        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
-    }
-
-    /// One guarded update. `false` where the row is not as the guard says.
-    async fn try_write(
-        &self,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        notice: Option<&StagedJob>,
-    ) -> Result<bool, StoreError> {
-        let write = commit_statements::Write::new(guard, change);
-        let written = match notice {
-            None => self.write_once(write).await?,
-            Some(job) => self.write_once(WriteWithNotice::new(write, guard, job)).await?,
-        };
-        if written == 1 {
-            return Ok(true);
-        }
-        let stands = ask_again!(self, "look at the key", |conn| {
-            sql::StandsGuarded { guarded: sql::Guarded::new(guard) }.load::<bool>(&mut conn)
-        })?;
-        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
-    }
-
-    /// One settled row. What is locked beside it is waited for, a second at most.
-    async fn try_erase(
-        &self,
-        erase: &Erase<'_>,
-        key: &IdempotencyKey,
-    ) -> Result<Vec<i64>, StoreError> {
-        let (scope_text, key_text) = (erase.scope.as_str(), key.as_str());
-        let not_locked = sql::NotLocked::new(erase.scope, key);
-        let retention_ms = millis(erase.retention);
-        let rows = match &erase.act {
-            None => {
-                let (scope, key) = (scope_text, key_text);
-                let erase = sql::EraseKey { retention_ms, scope, key, not_locked };
-                ask_within!(LOCKED_WAIT, self, "erase a key", |conn| erase.load::<i64>(&mut conn))?
-            }
-            Some(act) => {
-                let erase = EraseSeen::new(retention_ms, (scope_text, key_text), act, not_locked);
-                ask_within!(LOCKED_WAIT, self, "erase a key", |conn| erase.load::<i64>(&mut conn))?
-            }
-        };
-        if rows.iter().any(|erased| *erased > 0) {
-            return Ok(rows);
-        }
-        let seen_has_moved = match &erase.act {
-            None => false,
-            Some(act) => self.read(erase.scope, key).await?.is_none_or(|row| !act.seen.is(&row)),
-        };
-        if seen_has_moved {
-            return Ok(rows);
-        }
-        let stands = ask_again!(self, "look at the key", |conn| {
-            sql::StandsSettled { scope: scope_text, key: key_text }.load::<bool>(&mut conn)
-        })?;
-        if stands == [true] { Err(StoreError::Locked) } else { Ok(rows) }
-    }
-
-    /// Deletes these rows, but for those that another transaction has locked: in one round trip.
-    async fn reap_page(&self, rows: &[ExpiredRow]) -> Result<u32, StoreError> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
-        let deleting = rows.iter().map(|(_, scope, key, request_id)| {
-            let reap =
-                sql::Reap { scope, key, request_id: *request_id, again: scope, key_again: key };
-            async move { reap.execute(&mut &*conn).await }
-        });
-        let answer = answered(async {
-            let (begun, deleted, committed) = join3(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                join_all(deleting),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun?;
-            let deleted = deleted.into_iter().sum::<Result<usize, Error>>()?;
-            committed.map(|_| deleted)
-        });
-        let answer = answer.await;
-        let deleted = lent.settle("reap expired keys", answer).await?;
-        Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
-    }
-
-    /// One guarded update. It commits by itself, but for a connection on which somebody has left a
-    /// transaction open: in a pool of the application's that may be, and then only COMMIT commits it.
-    async fn write_once<Q>(&self, write: Q) -> Result<usize, StoreError>
-    where
-        Q: QueryFragment<Pg> + QueryId + Send,
-    {
-        if self.is_ours {
-            return ask!(self, "write the key", |conn| write.execute(&mut conn));
-        }
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
-        let answer = answered(async {
-            let (begun, written, committed) = join3(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                write.execute(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun?;
-            let written = written?;
-            committed.map(|_| written)
-        });
-        let answer = answer.await;
-        lent.settle("write the key", answer).await
-    }
-
-    async fn try_renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let renewed = ask_again!(self, "renew the lease", |conn| {
-            sql::Renew::new(guard, hold).execute(&mut conn)
-        })?;
-        if renewed == 1 {
-            return Ok(true);
-        }
-        let stands = ask_again!(self, "look at the key", |conn| {
-            sql::StandsHeld::new(guard).load::<bool>(&mut conn)
-        })?;
-        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
-    }
-
-    async fn try_take_over(
-        &self,
-        claim: &Claim<'_>,
-        hold: Hold,
-    ) -> Result<Option<Row>, StoreError> {
-        if let Some(row) = self.take_over_once(claim, hold).await?.into_iter().next() {
-            return Ok(Some(row));
-        }
-        if self.stands_free(claim).await? { Err(StoreError::Locked) } else { Ok(None) }
-    }
-
-    /// Whether the row still is what a takeover that wrote nothing is guarded by: then its lock was held.
-    async fn stands_free(&self, claim: &Claim<'_>) -> Result<bool, StoreError> {
-        let stands = ask_again!(self, "look at the key", |conn| {
-            sql::StandsFree::new(claim).load::<bool>(&mut conn)
-        })?;
-        Ok(stands == [true])
     }
 
     /// [`migrate`](Store::migrate) with other migrations, tried for so long.
@@ -814,222 +523,4 @@ impl<P: Pool> Store for Postgres<P> {
             let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
         }
     }
-}
-
-/// An open transaction. Dropped, it closes its connection, and the server rolls back.
-pub struct PgTransaction<P: Pool> {
-    lent: Lent<P>,
-    /// Of one that a phase is given.
-    known: Option<Known>,
-    /// Of the key that it is about to create: until then the others of this process wait in memory.
-    turn: Option<KeyTurn>,
-    /// Behind the connection, and so free only when that has gone back.
-    _place: Option<Place>,
-}
-
-impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
-    fn connection(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.lent.exclusive()
-    }
-
-    fn id(&self) -> Option<TransactionId> {
-        self.known.as_ref().map(Known::id)
-    }
-
-    async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
-        match self.try_commit(guard, change, jobs).await {
-            Ok(commit) => commit,
-            Err(error) => Commit::Failed(error),
-        }
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(self) -> Commit {
-        let sent = match self.lent.shared() {
-            Ok(conn) => answered(sql::CommitTx {}.execute(&mut &*conn)).await,
-            Err(error) => return Commit::Failed(error),
-        };
-        self.committed(sent.map(drop))
-    }
-
-    async fn rollback(self) {
-        let rolled_back = match self.lent.shared() {
-            Ok(conn) => {
-                let sent = sql::Rollback {}.execute(&mut &*conn);
-                answered_within(ROLLBACK_WITHIN, sent).await.is_ok()
-            }
-            Err(_) => false,
-        };
-        // Otherwise the guard closes the connection, which rolls back too.
-        if rolled_back {
-            self.lent.give_back();
-        }
-    }
-}
-
-impl<P: Pool> PgTransaction<P> {
-    /// A connection on which `BEGIN` is about to be sent.
-    async fn begin(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self {
-            lent: Lent::of(pool).await?.in_transaction()?,
-            known: None,
-            turn: None,
-            _place: None,
-        })
-    }
-
-    /// A connection on which a statement is about to be sent that is a transaction by itself.
-    async fn single(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?, known: None, turn: None, _place: None })
-    }
-
-    /// One that holds its phase's place until it ends.
-    fn at(self, place: Place) -> Self {
-        Self { _place: Some(place), ..self }
-    }
-
-    /// Known by what its first statement answered. A session that has lost what was said to it is told again.
-    async fn known_by(self, told: impl IntoIterator<Item = KnownRow>) -> Result<Self, StoreError> {
-        let told = told.into_iter().next();
-        let lost = || StoreError::database("begin a transaction", Error::NotFound);
-        let (number, jobs, is_set_up) = told.ok_or_else(lost)?;
-        let known = Some(Known { number, jobs });
-        if is_set_up {
-            return Ok(Self { known, ..self });
-        }
-        let conn = self.lent.shared()?;
-        let said = answered(session::SetUp {}.execute(&mut &*conn)).await;
-        let (tx, _) = self.unless_refused("set up the session", said).await?;
-        Ok(Self { known, ..tx })
-    }
-
-    /// Ends a transaction that found the key reserved, and looks at its row, in one round trip.
-    async fn undo_and_look(self, row: &NewRow<'_>) -> Result<Option<KeySummary>, StoreError> {
-        let look = sql::Look { scope: row.scope.as_str(), key: row.key.as_str() };
-        let conn = self.lent.shared()?;
-        let (undone, seen) = answered(both(
-            sql::Rollback {}.execute(&mut &*conn),
-            look.load::<KeySummaryRow>(&mut &*conn),
-        ))
-        .await
-        .map_err(|error| StoreError::database("look at the key", error))?;
-        undone.map_err(|error| StoreError::database("undo a reservation", error))?;
-        let rows = self.lent.settle("look at the key", seen).await?;
-        rows.into_iter().next().map(key_summary).transpose()
-    }
-
-    /// Goes on, unless a statement of the engine's was refused: then the connection goes back to its
-    /// pool, if it still is one. A server that ends a connection says so in its own language; that no
-    /// other statement is answered after it is the same in all.
-    async fn unless_refused<T>(
-        self,
-        doing: &'static str,
-        answer: Result<T, Error>,
-    ) -> Result<(Self, T), StoreError> {
-        match answer {
-            Ok(value) => Ok((self, value)),
-            Err(error) if !is_of_the_server(&error) => Err(StoreError::database(doing, error)),
-            Err(error) => {
-                let conn = self.lent.shared()?;
-                match answered(sql::Rollback {}.execute(&mut &*conn)).await {
-                    Err(lost) => Err(StoreError::database(doing, lost)),
-                    Ok(_) => {
-                        self.lent.give_back_after(&error);
-                        Err(StoreError::database(doing, error))
-                    }
-                }
-            }
-        }
-    }
-
-    /// Guarded update, with the jobs, and `COMMIT` in one round trip. That is safe because the update raises
-    /// an error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
-    async fn try_commit(
-        mut self,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        jobs: &[StagedJob],
-    ) -> Result<Commit, StoreError> {
-        if self.lent.is_nested()? {
-            self.rollback().await;
-            return Ok(Commit::Refused(Refusal::OpenSavepoint));
-        }
-        let conn = self.lent.shared()?;
-        let gone = || StoreError::database("commit", Error::BrokenTransactionManager);
-        let known = self.known.as_ref().ok_or_else(gone)?;
-        let advance = commit_statements::Advance::new(guard, change, known);
-        let sent = match jobs {
-            [] => {
-                let advance = advance.load::<i32>(&mut &*conn);
-                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
-            }
-            [job] => {
-                let advance = commit_statements::AdvanceAndStageOne::new(advance, guard, job);
-                let advance = advance.load::<i32>(&mut &*conn);
-                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
-            }
-            jobs => {
-                let advance = commit_statements::AdvanceAndStage::new(advance, guard, jobs);
-                let advance = advance.load::<i32>(&mut &*conn);
-                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
-            }
-        };
-        match sent {
-            Ok((advanced, committed)) => Ok(self.concluded(advanced, committed)),
-            Err(error) => Ok(Commit::Unknown(StoreError::database("commit", error))),
-        }
-    }
-
-    /// What became of a transaction by the answer of the engine's statement, or the first error, and
-    /// that of the `COMMIT` which was sent along.
-    fn concluded<T>(self, head: Result<T, Error>, commit: Result<usize, Error>) -> Commit {
-        let Err(error) = head else {
-            return self.committed(commit.map(drop));
-        };
-        if is_lost(&error) {
-            return Commit::Unknown(StoreError::database("commit", error));
-        }
-        // The server refused a statement, so its COMMIT was a rollback, whatever it answered.
-        if commit.is_ok() {
-            self.lent.give_back_after(&error);
-        }
-        // All of these are the engine's own: they find the transaction failed where the phase ignored
-        // an error of its statements.
-        if is_of_a_failed_transaction(&error) {
-            Commit::Refused(Refusal::SwallowedError)
-        } else if is_out_of_reach(&error) {
-            Commit::Refused(Refusal::OutOfReach)
-        } else {
-            refused(error)
-        }
-    }
-
-    fn committed(self, answer: Result<(), Error>) -> Commit {
-        match answer {
-            Ok(()) => {
-                self.lent.give_back();
-                Commit::Done(())
-            }
-            // A constraint that was deferred to the commit, or a serialization failure: the server
-            // said no. Any other error may hide a commit that was applied (H4, H9).
-            Err(error) if is_refused_by_server(&error) => {
-                Commit::Failed(StoreError::database("commit", error))
-            }
-            Err(error) => Commit::Unknown(StoreError::database("commit", error)),
-        }
-    }
-}
-
-/// What a statement of the engine's, or another statement of its transaction, was refused for.
-fn refused(error: Error) -> Commit {
-    match Mark::of(&error) {
-        Some(Mark::Fenced) => Commit::Fenced,
-        Some(Mark::Left) => Commit::Refused(Refusal::LeftTransaction),
-        _ if cannot_stage(&error) => Commit::Refused(Refusal::OutOfReach),
-        _ => Commit::Failed(StoreError::database("write the recovery point", error)),
-    }
-}
-
-async fn both<A: Future, B: Future>(a: A, b: B) -> Result<(A::Output, B::Output), Error> {
-    Ok(join(a, b).await)
 }

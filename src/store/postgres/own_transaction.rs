@@ -11,9 +11,9 @@ use uuid::Uuid;
 use super::commit_statements::{
     Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Create, Made, Moved,
 };
-use super::error::{Mark, is_of_the_server};
+use super::error::{Mark, is_lost, is_of_the_server};
 use super::session::{self, Known, KnownRow};
-use super::{is_lost, sql};
+use super::sql;
 use crate::caller::Caller;
 use crate::definition::Isolation;
 use crate::job::StagedJob;

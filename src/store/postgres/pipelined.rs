@@ -24,11 +24,9 @@ use futures_util::{FutureExt, TryStreamExt};
 use super::commit_statements::JoinedWrites;
 use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
 use super::single_statement::{self, Answer};
+use super::transaction::{PgTransaction, refused};
 use super::twin::ROW_LOCK_WAIT;
-use super::{
-    PgTransaction, Pool, Postgres, answered, answered_within, commit_statements, refused, session,
-    sql,
-};
+use super::{Pool, Postgres, answered, answered_within, commit_statements, session, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 

@@ -34,7 +34,7 @@ const MOST_BINDS: usize = 10_000;
 /// longer is an error of the writes themselves, a time limit say, and need not be heard twice.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 
-/// What a whole transaction came to.
+/// The result of a transaction that was sent in one message.
 pub(super) enum Answer<H> {
     /// Everything succeeded but `COMMIT`, which answered this.
     Commit(H, QueryResult<usize>),
@@ -42,7 +42,7 @@ pub(super) enum Answer<H> {
     Refused { error: Error, reusable: bool },
     /// `COMMIT` was not sent.
     NotSent(Error),
-    /// Nobody knows whether `COMMIT` was executed.
+    /// The outcome of `COMMIT` is unknown.
     Lost(Error),
 }
 

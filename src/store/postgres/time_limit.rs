@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use diesel::result::{DatabaseErrorKind, Error};
 
-use super::ANSWER_WITHIN;
+/// How long the store waits for the server's answer to a statement of its own. Past it, the
+/// connection is destroyed, and a commit's outcome counts as unknown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// Bounds the wait for an answer to the engine's own statements.
 pub(super) async fn answered<T>(sent: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

@@ -18,7 +18,8 @@ use diesel_async::RunQueryDsl;
 use futures_util::future::join5;
 use tokio::sync::Semaphore;
 
-use super::{PgTransaction, Pool, Postgres, answered, session, sql};
+use super::transaction::PgTransaction;
+use super::{Pool, Postgres, answered, session, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 pub(super) use crate::store::patience::Patience;

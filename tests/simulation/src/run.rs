@@ -7,10 +7,10 @@ use std::time::Duration;
 use atomic_phases::client;
 use atomic_phases::client::{Attempt, Decision, End, Reason, RetryPolicy, Transport, decide};
 use atomic_phases::config::{DerivedKeys, OnDuplicate};
-use atomic_phases::request::RequestDefinition;
 use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::fault::Mutant;
 use atomic_phases::http::Policy;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::simulation::{
     Chance, Database, KeyChange, KeyState, Memory, Network, Node, Passage, passed_points,
     simulate_with,
