@@ -6,7 +6,7 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::ask::{Answer, Asking};
-use super::end::{End, Failure};
+use super::end::Failure;
 
 /// The largest answer that is read: more than a stored value may have.
 const MOST_BYTES: u64 = 64 << 20;

@@ -66,7 +66,7 @@ impl Bench {
 
     async fn point(&self, conn: &mut AsyncPgConnection) -> String {
         let read = sql::Read { scope: self.scope.as_str(), key: self.key.as_str() };
-        let rows = read.load::<super::Row>(conn).await.unwrap();
+        let rows = read.load::<crate::store::row::Row>(conn).await.unwrap();
         rows.into_iter().next().map_or_else(String::new, |row| row.1.1)
     }
 
