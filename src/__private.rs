@@ -1,11 +1,11 @@
 //! The only names that generated code uses.
 
 pub use crate::definition::{Definition, EffectClass, Isolation, Phase, PhaseKind};
-pub use crate::probe::ValueType;
 pub use crate::phase::{
     Batch, DerivedKey, Flow, ForeignCall, ForeignError, Output, PhaseError, PhaseInputs,
     Reconciled, Reply, RequestContext, Tx,
 };
+pub use crate::probe::ValueType;
 pub use crate::request::{PhaseFuture, Phases, RequestDefinition, Step};
 pub use crate::store::Store;
 

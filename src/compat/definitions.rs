@@ -12,11 +12,11 @@ use super::{
     Code, Effect, Lock, Locked, LockedJob, Locks, Output, RequestSample, Shape, State, Stored,
 };
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind};
-use crate::probe::{Catalogue, ValueType, probe};
 use crate::derived_key::DerivedKeys;
 use crate::engine::EngineBuilder;
 use crate::fingerprint::{RequestOrigin, fingerprint};
 use crate::key::{IdempotencyKey, Scope};
+use crate::probe::{Catalogue, ValueType, probe};
 use crate::request::RequestDefinition;
 use crate::store::Store;
 

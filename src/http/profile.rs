@@ -6,8 +6,8 @@ use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::header::{bare_form, quoted_form};
-use super::retry_after::whole_seconds;
 use super::problem::{Concern, Facts, Problem};
+use super::retry_after::whole_seconds;
 use crate::key::IdempotencyKey;
 
 /// `stripe-should-retry`

@@ -12,10 +12,10 @@ use http::header::{
 use http::{Response, StatusCode};
 
 use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY};
-use super::retry_after::whole_seconds;
 use super::policy::Policy;
 use super::problem::{Kind, Problem};
 use super::profile::{Profile, SHOULD_RETRY};
+use super::retry_after::whole_seconds;
 use crate::engine::{CallError, Finished, Outcome};
 use crate::key::IdempotencyKey;
 use crate::phase::Reply;

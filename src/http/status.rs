@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::boundary::Idempotency;
 use super::header::key_of_segment;
-use super::retry_after::whole_seconds;
 use super::problem::{Kind, Problem};
 use super::respond::Answer;
+use super::retry_after::whole_seconds;
 use crate::engine::RequestStatus;
 use crate::phase::Reply;
 use crate::store::{Status, Store};

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::{FIRST_NOTICE, Statements};
+use crate::job::FIRST_NOTICE;
+use crate::store::Statements;
 
 macro_rules! over_every_store {
     ($($name:ident),* $(,)?) => {

@@ -142,9 +142,8 @@ impl Sources {
 
     /// The files of rooms, and what each needs.
     fn edges(&self) -> BTreeMap<Module, BTreeSet<Module>> {
-        let is_of_a_room = |file: &&Module| {
-            file.first().is_some_and(|room| !ENTRANCES.contains(&room.as_str()))
-        };
+        let is_of_a_room =
+            |file: &&Module| file.first().is_some_and(|room| !ENTRANCES.contains(&room.as_str()));
         let files = self.0.keys().filter(is_of_a_room);
         files.map(|file| (file.clone(), self.needs(file))).collect()
     }
@@ -330,7 +329,9 @@ fn an_import_that_goes_up_is_seen_in_each_form() {
     ] {
         assert_eq!(below(text).upward(), ["store/mod -> engine"], "{text}");
     }
-    for text in ["use crate as c;", "use crate::{self as c};", "use crate::*;", "use super::super::*;"] {
+    for text in
+        ["use crate as c;", "use crate::{self as c};", "use crate::*;", "use super::super::*;"]
+    {
         assert_eq!(below(text).upward(), ["store/mod -> the whole crate"], "{text}");
     }
     for text in [

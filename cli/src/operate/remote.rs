@@ -57,8 +57,9 @@ impl Remote {
                 self.agent.run(request.body(body)?)
             }
         };
-        let unanswered =
-            |error: ureq::Error| asking.unanswered(&format!("the service does not answer: {error}"));
+        let unanswered = |error: ureq::Error| {
+            asking.unanswered(&format!("the service does not answer: {error}"))
+        };
         let mut response = sent.map_err(unanswered)?;
         let version = response.headers().get("etag").and_then(|tag| tag.to_str().ok());
         let version = version.map(ToOwned::to_owned);

@@ -25,7 +25,9 @@ pub(crate) fn print(rows: &[Value], columns: &[Column], format: Format) {
 fn id(row: &Value) -> String {
     let definition = || text(&row["definition"]);
     match (&row["id"], &row["phase"]) {
-        (Value::Null, Value::Null) => format!("{}@{}", definition(), text(&row["definition_version"])),
+        (Value::Null, Value::Null) => {
+            format!("{}@{}", definition(), text(&row["definition_version"]))
+        }
         (Value::Null, phase) => format!("{} {}", definition(), text(phase)),
         (id, _) => text(id),
     }

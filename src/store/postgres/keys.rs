@@ -125,7 +125,11 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// One guarded update, in a transaction that says its isolation level.
-    pub(super) async fn take_over_once(&self, claim: &Claim<'_>, hold: Hold) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn take_over_once(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Vec<Row>, StoreError> {
         let lent = Lent::of(&self.pool).await?.in_transaction()?;
         let conn = lent.shared()?;
         let answer = answered(async {
@@ -269,7 +273,11 @@ impl<P: Pool> Postgres<P> {
         lent.settle("write the key", answer).await
     }
 
-    pub(super) async fn try_renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+    pub(super) async fn try_renew(
+        &self,
+        guard: &Guard<'_>,
+        hold: Hold,
+    ) -> Result<bool, StoreError> {
         let renewed = ask_again!(self, "renew the lease", |conn| {
             sql::Renew::new(guard, hold).execute(&mut conn)
         })?;

@@ -101,7 +101,10 @@ impl<P: Pool> PgTransaction<P> {
     }
 
     /// Known by what its first statement answered. A session that has lost what was said to it is told again.
-    pub(super) async fn known_by(self, told: impl IntoIterator<Item = KnownRow>) -> Result<Self, StoreError> {
+    pub(super) async fn known_by(
+        self,
+        told: impl IntoIterator<Item = KnownRow>,
+    ) -> Result<Self, StoreError> {
         let told = told.into_iter().next();
         let lost = || StoreError::database("begin a transaction", Error::NotFound);
         let (number, jobs, is_set_up) = told.ok_or_else(lost)?;
@@ -116,7 +119,10 @@ impl<P: Pool> PgTransaction<P> {
     }
 
     /// Ends a transaction that found the key reserved, and looks at its row, in one round trip.
-    pub(super) async fn undo_and_look(self, row: &NewRow<'_>) -> Result<Option<KeySummary>, StoreError> {
+    pub(super) async fn undo_and_look(
+        self,
+        row: &NewRow<'_>,
+    ) -> Result<Option<KeySummary>, StoreError> {
         let look = sql::Look { scope: row.scope.as_str(), key: row.key.as_str() };
         let conn = self.lent.shared()?;
         let (undone, seen) = answered(both(
@@ -194,7 +200,11 @@ impl<P: Pool> PgTransaction<P> {
 
     /// What became of a transaction by the answer of the engine's statement, or the first error, and
     /// that of the `COMMIT` which was sent along.
-    pub(super) fn concluded<T>(self, head: Result<T, Error>, commit: Result<usize, Error>) -> Commit {
+    pub(super) fn concluded<T>(
+        self,
+        head: Result<T, Error>,
+        commit: Result<usize, Error>,
+    ) -> Commit {
         let Err(error) = head else {
             return self.committed(commit.map(drop));
         };
@@ -243,6 +253,9 @@ pub(super) fn refused(error: Error) -> Commit {
 }
 
 /// Two statements that are sent together: each answers for itself.
-pub(super) async fn both<A: Future, B: Future>(a: A, b: B) -> Result<(A::Output, B::Output), Error> {
+pub(super) async fn both<A: Future, B: Future>(
+    a: A,
+    b: B,
+) -> Result<(A::Output, B::Output), Error> {
     Ok(join(a, b).await)
 }
