@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use atomic_phases::compat::{InFlight, Left, LeftJobs};
+use atomic_phases::store::UnknownStatus;
 
 use crate::Failure;
 use crate::arguments::Format;
@@ -20,7 +21,12 @@ pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {
 
 /// The rows that a build would leave alone, one line for each place, and the staged jobs that it would not
 /// deliver, one for each name.
-pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String {
+pub(crate) fn shown(
+    left: &[Left],
+    unknown: &[UnknownStatus],
+    jobs: &[LeftJobs],
+    format: Format,
+) -> String {
     let rows = left.iter().map(|left| {
         let rows = &left.rows;
         let place =
@@ -28,6 +34,12 @@ pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String 
         let remedy = left.because.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
         ("rows_stranded", format!("{} rows of {place}: {}{remedy}", rows.rows, left.because))
     });
+    let rows = rows.chain(unknown.iter().map(|rows| {
+        let UnknownStatus { definition, version, recovery_point, status, rows, .. } = rows;
+        let place = format!("{definition}@{version}, recovery point {recovery_point}");
+        let line = format!("{rows} rows of {place}: a later build wrote their status, `{status}`");
+        ("rows_stranded", line)
+    }));
     let staged = jobs.iter().map(|left| {
         ("jobs_stranded", format!("{} staged jobs `{}`: {}", left.jobs, left.name, left.because))
     });
@@ -53,6 +65,17 @@ pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String 
                     "because": left.because.as_str(),
                 })
             });
+            let unknown = unknown.iter().map(|rows| {
+                serde_json::json!({
+                    "definition": rows.definition,
+                    "version": rows.version,
+                    "recovery_point": rows.recovery_point,
+                    "rows": rows.rows,
+                    "because": "unknown_status",
+                    "status": rows.status,
+                })
+            });
+            let rows = rows.chain(unknown);
             let jobs = jobs.iter().map(|left| {
                 serde_json::json!({
                     "job": left.name,

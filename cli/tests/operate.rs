@@ -181,6 +181,23 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(run.told(&["retry", &dead]).0, 2, "an act needs a reason");
     assert_eq!(run.told(&["erase", &dead, "--reason", "r"]).0, 2, "an erasure needs a word more");
 
+    // An act on what was seen, by the version that `show` tells.
+    let version = |id: &str| {
+        let (_, told) = run.told(&["show", id]);
+        let (_, behind) = told.lines().nth(1).unwrap().rsplit_once("· version ").unwrap();
+        behind.to_owned()
+    };
+    let seen = version(&unknown);
+    let (_, told) = run.told(&["list", "--state", "unknown", "-o", "jsonl"]);
+    assert!(told.contains(&format!("\"version\":\"{seen}\"")), "{told}");
+    let two = ["retry", &dead, &unknown, "--version", &seen, "--reason", "r"];
+    assert_eq!(run.told(&two).0, 2, "a version is of one");
+    for other in [&seen, "", "no/version", "0\r\nx: y"] {
+        let (code, told) =
+            run.told(&["retry", &dead, "--version", other, "--reason", "by version"]);
+        assert!(code == 5 && told.contains("moved on"), "{code} {told}");
+    }
+
     // A part of several is refused, and each says why.
     let ids = format!("{dead}\n{unknown}\n");
     let (code, told, said) = run.with(&ids, &["retry", "-", "--reason", "the line is up"]);
@@ -203,18 +220,29 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
         "by hand",
         "--reason",
         "ticket 7",
+        "--version",
+        &seen,
     ];
     assert_eq!(run.told(&finish), (0, format!("{unknown} applied\n")));
+    // Another operator has looked at it, too, before it was finished.
+    let erase = ["erase", &unknown, "--yes", "--reason", "asked by its owner", "--version", &seen];
+    let (code, told) = run.told(&erase);
+    assert!(code == 5 && told.contains("moved on"), "{code} {told}");
     let (code, told) = run.told(&["erase", &unknown, "--yes", "--reason", "asked by its owner"]);
     assert_eq!((code, told), (0, format!("{unknown} applied\n")));
 
     let expected = [
         ("erase", "applied", "ada"),
+        ("erase", "refused", "ada"),
         ("resolve.finish", "applied", "ada"),
         ("retry", "refused", "ada"),
         ("retry", "already", "ada"),
         ("retry", "refused", "ada"),
         ("retry", "applied", "ada"),
+        ("retry", "refused", "ada"),
+        ("retry", "refused", "ada"),
+        ("retry", "refused", "ada"),
+        ("retry", "refused", "ada"),
     ];
     let (code, told) = run.told(&["audit", "-o", "jsonl"]);
     assert_eq!(code, 0);

@@ -8,7 +8,7 @@ use super::staged::{self, LeftJobs, StagedJobs};
 use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
 use crate::definition::{ListedKind, PhaseList, STARTED};
 use crate::engine::{CheckReport, StrandedBecause};
-use crate::store::{FoundBy, Standing, Status, Store, StoreError};
+use crate::store::{FoundBy, Standing, Status, Store, StoreError, UnknownStatus};
 
 /// How many rows each of the three searches returns at most.
 const MOST_ROWS: u32 = 10_000;
@@ -26,6 +26,8 @@ const YOUTH: Duration = Duration::from_secs(120);
 pub struct InFlight {
     /// The groups of requests, in the order in which they were found.
     pub places: Vec<Standing>,
+    /// The groups of requests whose status this build does not know: a later one wrote it.
+    pub unknown_status: Vec<UnknownStatus>,
     /// The staged jobs, by their names.
     pub jobs: Vec<StagedJobs>,
     /// Whether there may be more: a search reached its limit of ten thousand rows.
@@ -65,7 +67,13 @@ impl InFlight {
             if !seen.insert((row.scope, row.key)) {
                 continue;
             }
-            let place = Standing { reason: None, ..row.standing };
+            let place = match row.standing {
+                Ok(standing) => Standing { reason: None, ..standing },
+                Err(row) => {
+                    row.count_among(&mut found.unknown_status);
+                    continue;
+                }
+            };
             let index = *places.entry(place.clone()).or_insert_with(|| {
                 found.places.push(Standing { rows: 0, ..place });
                 found.places.len() - 1
@@ -82,7 +90,7 @@ impl InFlight {
     /// How many of the rows a finding of [`compare`](super::compare) affects.
     #[must_use]
     pub fn rows_at(&self, finding: &Finding) -> u64 {
-        rows_at(&self.places, finding)
+        rows_at(&self.places, &self.unknown_status, finding)
     }
 
     /// How many staged jobs a finding of [`compare`](super::compare) affects: those with its name.
@@ -95,8 +103,10 @@ impl InFlight {
     /// How many rows of a version were found.
     #[must_use]
     pub fn rows_of(&self, definition: &str, version: u32) -> u64 {
-        let is_of = |place: &&Standing| place.definition == definition && place.version == version;
-        self.places.iter().filter(is_of).map(|place| place.rows).sum()
+        let known = self.places.iter().map(|at| ((&*at.definition, at.version), at.rows));
+        let unknown = self.unknown_status.iter().map(|at| ((&*at.definition, at.version), at.rows));
+        let of_it = known.chain(unknown).filter(|(of, _)| *of == (definition, version));
+        of_it.map(|(_, rows)| rows).sum()
     }
 
     /// Whether no row of this version is unfinished. If no node creates any more, its code may be removed.
@@ -106,7 +116,8 @@ impl InFlight {
     }
 
     /// The rows that a build with these lock files would leave alone, judged by the phases under which they
-    /// were written. It does not check whether the build can decode their stored parameters and outputs.
+    /// were written. It does not check whether the build can decode their stored parameters and outputs; those of an
+    /// [unknown status](Self::unknown_status) are not among them.
     #[must_use]
     pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
         let left = self.places.iter().filter_map(|rows| {
@@ -146,17 +157,20 @@ impl CheckReport {
     /// create new ones until it is gone.
     #[must_use]
     pub fn rows_at(&self, finding: &Finding) -> u64 {
-        rows_at(&self.in_flight, finding)
+        rows_at(&self.in_flight, &self.unknown_status, finding)
     }
 }
 
-fn rows_at(places: &[Standing], finding: &Finding) -> u64 {
-    let is_there = |place: &&Standing| {
-        place.definition == finding.definition
-            && place.version == finding.version
-            && finding.points.contains(&place.recovery_point)
+fn rows_at(places: &[Standing], unknown: &[UnknownStatus], finding: &Finding) -> u64 {
+    let known = places.iter().map(|at| (&at.definition, at.version, &at.recovery_point, at.rows));
+    let unknown =
+        unknown.iter().map(|at| (&at.definition, at.version, &at.recovery_point, at.rows));
+    let is_there = |(definition, version, point, _): &(&String, u32, &String, u64)| {
+        **definition == finding.definition
+            && *version == finding.version
+            && finding.points.contains(point)
     };
-    places.iter().filter(is_there).map(|place| place.rows).sum()
+    known.chain(unknown).filter(is_there).map(|(.., rows)| rows).sum()
 }
 
 fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {

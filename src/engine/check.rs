@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Engine;
 use super::progress::StrandedBecause;
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow};
+use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow, UnknownStatus};
 
 /// How many rows each of the three searches of [`Engine::check`] returns at most.
 const MOST_ROWS: u32 = 10_000;
@@ -28,7 +28,9 @@ const MOST_SAMPLES: usize = 300;
 pub struct CheckReport {
     /// Rows that this process cannot continue. [`StrandedBecause`] says what to do about them.
     pub stranded: Vec<Stranded>,
-    /// All unfinished rows that were read, grouped by their state.
+    /// Rows whose status this build does not know: a later one wrote it, and this process leaves them alone.
+    pub unknown_status: Vec<UnknownStatus>,
+    /// All other unfinished rows that were read, grouped by their state.
     pub in_flight: Vec<Standing>,
     /// Rows whose outcome is unknown or that are dead letters, by place and reason: they wait for a
     /// reconcile function or an operator.
@@ -64,15 +66,16 @@ impl CheckReport {
     /// ([`truncated`](Self::truncated)), nor about those that [wait for an operator](Self::waiting).
     #[must_use]
     pub fn found_nothing_stranded(&self) -> bool {
-        self.stranded.is_empty()
+        self.stranded.is_empty() && self.unknown_status.is_empty()
     }
 
     /// Whether no row of this version was found: once no node creates any and
     /// [`truncated`](Self::truncated) is not set, its code may go.
     #[must_use]
     pub fn is_drained(&self, definition: &str, version: u32) -> bool {
-        let is_of = |place: &Standing| place.definition == definition && place.version == version;
-        !self.truncated && !self.in_flight.iter().any(is_of)
+        let known = self.in_flight.iter().map(|place| (&*place.definition, place.version));
+        let unknown = self.unknown_status.iter().map(|place| (&*place.definition, place.version));
+        !self.truncated && !known.chain(unknown).any(|place| place == (definition, version))
     }
 }
 
@@ -126,11 +129,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let truncated = found(FoundBy::OldestOfYouth) > 0
             || [FoundBy::Due, FoundBy::Waiting].map(found).contains(&(MOST_ROWS as usize));
         surveyed.retain(|row| row.found_by != FoundBy::OldestOfYouth);
-        let groups = grouped(surveyed);
+        let (groups, unknown_status) = grouped(surveyed);
+        let known = groups.iter().map(|group| group.rows.rows);
         let mut report = CheckReport {
             dead_jobs,
-            looked_at: groups.iter().map(|group| group.rows.rows).sum(),
+            looked_at: known.chain(unknown_status.iter().map(|place| place.rows)).sum(),
             truncated,
+            unknown_status,
             ..CheckReport::default()
         };
         let mut left = MOST_SAMPLES;
@@ -195,14 +200,21 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 }
 
 /// The rows by where they stand, in the order in which they were found; each of them once.
-fn grouped(surveyed: Vec<SurveyedRow>) -> Vec<Group> {
+fn grouped(surveyed: Vec<SurveyedRow>) -> (Vec<Group>, Vec<UnknownStatus>) {
     let mut seen = HashSet::new();
     let mut places: HashMap<Standing, usize> = HashMap::new();
-    let mut groups: Vec<Group> = Vec::new();
+    let (mut groups, mut unknown): (Vec<Group>, Vec<UnknownStatus>) = (Vec::new(), Vec::new());
     for SurveyedRow { scope, key, standing, .. } in surveyed {
         if !seen.insert((scope.clone(), key.clone())) {
             continue;
         }
+        let standing = match standing {
+            Ok(standing) => standing,
+            Err(row) => {
+                row.count_among(&mut unknown);
+                continue;
+            }
+        };
         let place = *places.entry(standing.clone()).or_insert_with(|| {
             groups.push(Group { rows: Standing { rows: 0, ..standing }, samples: Vec::new() });
             groups.len() - 1
@@ -213,5 +225,5 @@ fn grouped(surveyed: Vec<SurveyedRow>) -> Vec<Group> {
             group.samples.push((scope, key));
         }
     }
-    groups
+    (groups, unknown)
 }

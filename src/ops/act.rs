@@ -4,16 +4,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::request::RowVersion;
-use super::{MOST_ACTS, Ops, OpsError, Permissions};
+use super::{Ops, OpsError, Permissions};
 use crate::chance;
-use crate::engine::{Resolution, ResolveError, Resolved, Terms};
+use crate::engine::{EraseError, Resolution, ResolveError, Resolved, Terms};
 use crate::observe;
-use crate::store::audit::AuditEntry;
-use crate::store::operators::{FoundRequest, JobAct, JobFate, OperatorStore};
-use crate::store::{EraseAct, Status};
+use crate::store::audit::{AuditEntry, Audited};
+use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
+use crate::store::{EraseAct, Status, StoreError};
+
+/// How many audit rows one search reads.
+const AUDIT_PAGE: u32 = 1000;
+
+/// A statement's clock may be a little behind that of the one before it: each rounds it in its own way.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(1);
 
 /// Longest reason, in characters.
 const MAX_REASON: usize = 500;
@@ -104,15 +111,43 @@ impl<S: OperatorStore> Ops<S> {
             Ok(Resolved::Applied) => Ok(Resolved::Applied),
             Err(ResolveError::Unavailable(error)) => Err(error.into()),
             // The answer to its commit may have been lost, and the row be further by now: the audit tells.
-            _ if self.is_audited(entry).await? => Ok(Resolved::Applied),
+            _ if self.is_audited(entry, found.now).await? => Ok(Resolved::Applied),
             told => Ok(told?),
         }
     }
 
-    /// Whether the act has its audit row, which is there exactly if the act was applied.
-    async fn is_audited(&self, entry: &AuditEntry) -> Result<bool, OpsError> {
-        let acts = self.audit_page(entry.request_id, None, MOST_ACTS).await?;
-        Ok(acts.rows.iter().any(|act| act.id == entry.id))
+    /// Whether the act, which was done at `since` or later if at all, has its audit row: it is there exactly if the act
+    /// was applied.
+    pub(super) async fn is_audited(
+        &self,
+        entry: &AuditEntry,
+        since: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        self.audit_has(entry.request_id, since, |act| act.id == entry.id).await
+    }
+
+    /// Whether one of the audit rows since then, of a request or of all, is so. Whatever the actor may see of the audit:
+    /// a row of no request has no scope.
+    pub(super) async fn audit_has(
+        &self,
+        request_id: Option<Uuid>,
+        since: DateTime<Utc>,
+        is_so: impl Fn(&Audited) -> bool + Send,
+    ) -> Result<bool, StoreError> {
+        let (all, since) = (Limits::default(), since - CLOCKS_DIFFER);
+        let mut before = (Walk::Newest.start().time, Uuid::max());
+        loop {
+            let page = self.core.store.audit_before(&all, request_id, before, AUDIT_PAGE).await?;
+            if page.rows.iter().any(&is_so) {
+                return Ok(true);
+            }
+            match page.rows.last() {
+                Some(last) if page.rows.len() >= AUDIT_PAGE as usize && last.at >= since => {
+                    before = (last.at, last.id);
+                }
+                _ => return Ok(false),
+            }
+        }
     }
 
     pub(super) async fn try_erase(
@@ -124,7 +159,13 @@ impl<S: OperatorStore> Ops<S> {
         let FoundRequest { scope, key, row, .. } = &found;
         let seen = version.seen(row);
         let act = EraseAct { seen: &seen, audit: entry };
-        self.core.erase(scope, key, Some(act)).await?.ok_or(OpsError::NoSuchRequest)
+        match self.core.erase(scope, key, Some(act)).await {
+            Ok(Some(Resolved::Applied)) => Ok(Resolved::Applied),
+            Err(EraseError::Unavailable(error)) => Err(error.into()),
+            // As above: a store may send it again where no answer came, and finds it erased.
+            _ if self.is_audited(entry, found.now).await? => Ok(Resolved::Applied),
+            told => told?.ok_or(OpsError::NoSuchRequest),
+        }
     }
 
     async fn settle_job(

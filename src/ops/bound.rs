@@ -20,9 +20,10 @@ pub(super) enum Goes {
 /// behind it.
 const UNITS: [i64; 4] = [60_000_000, 1_000_000, 1_000, 1];
 
-/// A place behind `from`, which the actor knows, and not beyond `to`, where the search ended. It is no row's: a round
-/// moment, and only where thousands of rows have one and the same moment that moment, with the beginning of an id. What
-/// lies between it and `to` is looked at again.
+/// A place behind `from`, which the actor knows, and not beyond `to`, where the search ended. It is a round moment, and
+/// only where thousands of rows have one and the same moment that moment, with the beginning of an id. It is the less
+/// round the closer to each other the rows are: within a second it is a millisecond, which is how exactly some stores keep
+/// a row's time. What lies between it and `to` is looked at again.
 pub(super) fn told(goes: Goes, from: At, to: At) -> At {
     let whole = to.0.timestamp_micros() - from.0.timestamp_micros();
     let round = UNITS.into_iter().find_map(|unit| {

@@ -1,7 +1,7 @@
 //! Bulk acts: one act on many requests. A bulk act is planned, then started; the workers then apply it to one
 //! request at a time.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use sha2::{Digest, Sha256};
@@ -19,6 +19,9 @@ use crate::store::operators::{OperatorStore, Walk};
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
 /// mistake than intended.
 pub(super) const MOST: usize = 1000;
+
+const TOO_MANY: OpsError =
+    OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
 
 /// How many pages a plan looks at: each looks at ten thousand rows at most.
 const MOST_PAGES: usize = 10;
@@ -106,20 +109,59 @@ pub enum Planned {
     /// This many requests. It does not distinguish them from as many others: for a list of ids, or in a test. Passed
     /// twice, the act is started twice.
     Count(u32),
-    /// These requests, with the state of those to which the act applies: [`BulkPlan::version`]. Passed twice, the act
-    /// is started once.
+    /// This selection, these requests, and the state of those to which the act applies: [`BulkPlan::version`]. Passed
+    /// twice, the act is started once.
     Version(RowVersion),
 }
 
-/// Stands in a plan's version between its id and what it saw.
+/// Stands between the parts of a plan's version.
 const BETWEEN: char = '-';
 
+/// The parts of a plan's version.
+struct PlanParts<'a> {
+    /// The bulk act gets it: so the plan is started once.
+    id: Uuid,
+    /// What was selected: known of a plan that was started, too, when its requests stand otherwise.
+    selection: &'a str,
+    /// The requests as they stood.
+    seen: &'a str,
+}
+
 impl Planned {
-    /// The plan's id, which the bulk act gets: so the plan is started once. An earlier build's plan has none.
-    fn id(&self) -> Option<Uuid> {
+    /// `None` of a count, and of a version that no plan of this build has told.
+    fn parts(&self) -> Option<PlanParts<'_>> {
         let Self::Version(RowVersion(version)) = self else { return None };
-        Uuid::parse_str(version.split_once(BETWEEN)?.0).ok()
+        let mut parts = version.splitn(3, BETWEEN);
+        let id = Uuid::parse_str(parts.next()?).ok()?;
+        Some(PlanParts { id, selection: parts.next()?, seen: parts.next()? })
     }
+}
+
+impl Selection {
+    /// # Errors
+    /// [`OpsError::BadFilter`]: what is never planned.
+    fn check(&self) -> Result<(), OpsError> {
+        match self {
+            Self::Requests(ids) if ids.len() > MOST => Err(TOO_MANY),
+            Self::Filter(filter) if !filter.has_condition() => {
+                Err(OpsError::BadFilter("a bulk act needs a condition"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Two selections of one digest ask for the same, in whatever order they say it.
+    fn digest(&self) -> String {
+        let said = match self {
+            Self::Filter(filter) => filter.wanted(),
+            Self::Requests(ids) => format!("{:?}", ids.iter().collect::<BTreeSet<_>>()),
+        };
+        short_digest(&said)
+    }
+}
+
+fn short_digest(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes())[..16])
 }
 
 impl From<u32> for Planned {
@@ -156,19 +198,13 @@ impl Selected {
         // In whatever order a list tells them.
         seen.sort_unstable();
         seen.push(act.as_str().to_owned());
-        hex(&Sha256::digest(seen.join("\n").as_bytes())[..16])
-    }
-
-    fn version(&self, act: BulkAct) -> RowVersion {
-        RowVersion(format!("{}{BETWEEN}{}", chance::uuid().simple(), self.seen(act)))
+        short_digest(&seen.join("\n"))
     }
 
     fn is(&self, planned: &Planned, act: BulkAct) -> bool {
         match planned {
             Planned::Count(count) => self.0.len() == *count as usize,
-            Planned::Version(RowVersion(version)) => {
-                version.rsplit(BETWEEN).next() == Some(&*self.seen(act))
-            }
+            Planned::Version(_) => planned.parts().is_some_and(|plan| plan.seen == self.seen(act)),
         }
     }
 }
@@ -265,9 +301,11 @@ impl<S: OperatorStore> Ops<S> {
         let selected = self.selected(selection).await?;
         let rows = || selected.0.iter().filter_map(|(_, row)| row.as_ref());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let id = chance::uuid().simple();
+        let parts = [id.to_string(), selection.digest(), selected.seen(act)];
         Ok(BulkPlan {
             count: count(selected.0.len()),
-            version: selected.version(act),
+            version: RowVersion(parts.join(&BETWEEN.to_string())),
             fitting: count(rows().filter(|row| act.fits(row)).count()),
             sample: rows().take(SAMPLE).cloned().collect(),
         })
@@ -276,12 +314,16 @@ impl<S: OperatorStore> Ops<S> {
     /// Starts a bulk act on what was [planned](Self::plan_bulk). The workers of all nodes process it, one
     /// request at a time, each in a transaction of its own with its audit row. If a process dies, another
     /// continues. Requests that have changed since the plan, or are outside of the actor's scopes, are not
-    /// changed. A plan is started once: if a start is sent twice, at the same time or later, both return the id of the
-    /// one bulk act. Needs [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
+    /// changed. Needs [`Permissions::BULK`], [`Permissions::READ`] and the permission for the act.
+    ///
+    /// A plan is started once: if a start is sent twice, at the same time or later, both return the id of the
+    /// one bulk act. The audit has a row for each time that it was sent: one `applied`, written with the bulk act, also
+    /// if the answer to its commit was lost; `already` for each other.
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] if the selection is no longer what was `planned`: plan again. Otherwise as
-    /// [`plan_bulk`](Self::plan_bulk).
+    /// [`OpsError::MovedOn`] if the requests are no longer those that were `planned`, or stand otherwise; or if the
+    /// version is of a plan of another act, or of another selection, whether that was started or not: plan again.
+    /// Otherwise as [`plan_bulk`](Self::plan_bulk).
     pub async fn start_bulk(
         &self,
         act: BulkAct,
@@ -291,7 +333,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Uuid, OpsError> {
         let planned = planned.into();
         let mut entry = self.begin(act.needs(), "bulk.start", None, reason).await?;
-        let id = planned.id().unwrap_or_else(chance::uuid);
+        let id = planned.parts().map_or_else(chance::uuid, |plan| plan.id);
         entry.bulk_id = Some(id);
         let started = self.try_start(act, selection, &planned, &entry, id).await;
         self.settle(entry, started).await.map(|_| id)
@@ -305,9 +347,15 @@ impl<S: OperatorStore> Ops<S> {
         entry: &AuditEntry,
         id: Uuid,
     ) -> Result<Started, OpsError> {
-        // Its requests have moved since then, if it was started: that is asked first.
-        if planned.id().is_some() && self.was_started(id, act).await? {
-            return Ok(Started::Before);
+        selection.check()?;
+        if let Some(plan) = planned.parts() {
+            if plan.selection != selection.digest() {
+                return Err(OpsError::MovedOn);
+            }
+            // Its requests have moved since then, if it was started: that is asked first.
+            if self.started(id, act).await?.is_some() {
+                return Ok(Started::Before);
+            }
         }
         let selected = match self.selected(selection).await? {
             selected if selected.is(planned, act) => selected.0,
@@ -318,23 +366,25 @@ impl<S: OperatorStore> Ops<S> {
         let items: Vec<_> = selected.into_iter().map(|(id, row)| (id, version(row))).collect();
         let limits = self.actor.limits();
         let bulk = NewBulk { id, act: act.as_str(), limits, items: &items, audit: entry };
-        match self.core.store.start_bulk(&bulk).await {
-            Ok(()) => Ok(Started::Now),
-            // The same was sent twice at a time, or the answer to this one was lost.
-            Err(_) if self.was_started(id, act).await? => Ok(Started::Before),
-            Err(error) => Err(error.into()),
+        let Err(error) = self.core.store.start_bulk(&bulk).await else { return Ok(Started::Now) };
+        let Some(bulk) = self.started(id, act).await? else { return Err(error.into()) };
+        // The same was sent twice at a time, or the answer to this one was lost: then its audit row is there.
+        match self.is_audited(entry, bulk.started_at).await? {
+            true => Ok(Started::Now),
+            false => Ok(Started::Before),
         }
     }
 
-    /// Whether the plan of this id was started.
+    /// The bulk act of this id, if the plan was started.
     ///
     /// # Errors
     /// [`OpsError::MovedOn`]: as another bulk act than this one.
-    async fn was_started(&self, id: Uuid, act: BulkAct) -> Result<bool, OpsError> {
+    async fn started(&self, id: Uuid, act: BulkAct) -> Result<Option<BulkRow>, OpsError> {
         match self.core.store.bulk(None, id).await? {
-            None => Ok(false),
-            Some(bulk) if bulk.act == act.as_str() && self.may_see(&bulk) => Ok(true),
-            Some(_) => Err(OpsError::MovedOn),
+            Some(bulk) if bulk.act != act.as_str() || !self.may_see(&bulk) => {
+                Err(OpsError::MovedOn)
+            }
+            started => Ok(started),
         }
     }
 
@@ -410,13 +460,11 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     async fn selected(&self, selection: &Selection) -> Result<Selected, OpsError> {
-        const TOO_MANY: OpsError =
-            OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
+        selection.check()?;
         let mut selected: Vec<(Uuid, Option<Summary>)> = Vec::new();
         // A request that moves while its list is read may be on two pages.
         let mut known = HashSet::new();
         match selection {
-            Selection::Requests(ids) if ids.len() > MOST => return Err(TOO_MANY),
             Selection::Requests(ids) => {
                 for id in ids.iter().filter(|id| known.insert(**id)) {
                     let row = match self.found(*id).await {
@@ -428,13 +476,11 @@ impl<S: OperatorStore> Ops<S> {
                     selected.push((*id, row));
                 }
             }
-            Selection::Filter(filter) if !filter.has_condition() => {
-                return Err(OpsError::BadFilter("a bulk act needs a condition"));
-            }
             Selection::Filter(filter) => {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
-                    let page = self.list(filter.clone()).await?;
+                    // To nobody is told where it was: what lies behind a place that is told is not looked at again.
+                    let page = self.list_to(filter.clone(), |_, _, _, to| to).await?;
                     let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
                     selected.extend(news.map(|row| (row.request_id, Some(row))));
                     pages += 1;

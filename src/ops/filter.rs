@@ -218,9 +218,9 @@ impl Filter {
         }
     }
 
-    /// Of what the list is, without where it goes on: a cursor of another filter is of no use.
-    fn digest(&self) -> [u8; 4] {
-        let all = format!(
+    /// What is asked for, without where the list goes on.
+    fn conditions(&self) -> String {
+        format!(
             "{:?}",
             (
                 &self.states,
@@ -232,8 +232,20 @@ impl Filter {
                 self.older_than,
                 self.waiting_for
             )
-        );
-        let hash = Sha256::digest(all.as_bytes());
+        )
+    }
+
+    /// The same text of all filters that want the same requests, in whatever order they name the states.
+    pub(super) fn wanted(&self) -> String {
+        let mut states = self.states.clone();
+        states.sort_unstable_by_key(|state| state.as_str());
+        states.dedup();
+        Self { states, ..self.clone() }.conditions()
+    }
+
+    /// A cursor of another filter is of no use.
+    fn digest(&self) -> [u8; 4] {
+        let hash = Sha256::digest(self.conditions().as_bytes());
         [hash[0], hash[1], hash[2], hash[3]]
     }
 

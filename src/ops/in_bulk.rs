@@ -6,9 +6,10 @@
 
 use super::bulk::BulkAct;
 use super::request::RowVersion;
-use super::{Actor, MOST_ACTS, Ops, OpsError};
+use super::{Actor, Ops, OpsError};
 use crate::engine::{Engine, Resolution, Resolved};
 use crate::observe;
+use crate::store::audit::Audited;
 use crate::store::bulk::{BulkItem, BulkRow, SettledItem};
 use crate::store::operators::OperatorStore;
 use crate::store::{Status, StoreError};
@@ -86,11 +87,7 @@ impl<S: OperatorStore> Ops<S> {
 
     /// Whether this bulk act was done on the request.
     async fn was_applied(&self, bulk: &BulkRow, item: &BulkItem) -> Result<bool, StoreError> {
-        let acts = match self.audit_page(Some(item.request_id), None, MOST_ACTS).await {
-            Ok(acts) => acts.rows,
-            Err(OpsError::Unavailable(error)) => return Err(error),
-            Err(_) => return Ok(false),
-        };
-        Ok(acts.iter().any(|act| act.outcome == "applied" && act.bulk_id == Some(bulk.id)))
+        let is_ours = |act: &Audited| act.outcome == "applied" && act.bulk_id == Some(bulk.id);
+        self.audit_has(Some(item.request_id), bulk.started_at, is_ours).await
     }
 }

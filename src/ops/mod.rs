@@ -70,8 +70,10 @@ pub struct Page<T, N = Cursor> {
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<N>,
     /// How far the search came, if it read ten thousand rows before the page was full. The next page
-    /// continues from there. An actor who does not see every scope is given a round time that the search has passed:
-    /// neither it nor [`next`](Self::next) is then the place of a row that the actor does not see.
+    /// continues from there. An actor who does not see every scope is given a round time that the search has passed, and
+    /// so has [`next`](Self::next), in place of a row's that the actor does not see. How round it is depends on how close
+    /// to each other those rows are: a minute or a second, but a millisecond or a microsecond where the search ended
+    /// within a second of where it began, and where they all have one time that time, with the beginning of an id.
     pub looked_to: Option<DateTime<Utc>>,
 }
 
@@ -143,6 +145,15 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError`].
     pub async fn list(&self, filter: Filter) -> Result<Page<Summary>, OpsError> {
+        self.list_to(filter, Self::told_place).await
+    }
+
+    /// A page whose search ended, as `told` says it of the walk, of a place that the actor knows, and of where it was.
+    async fn list_to(
+        &self,
+        filter: Filter,
+        told: fn(&Self, Walk, ListPlace, ListPlace) -> ListPlace,
+    ) -> Result<Page<Summary>, OpsError> {
         self.needs(Permissions::READ)?;
         let limit = filter.rows()?;
         let limits = self.actor.limits();
@@ -174,7 +185,7 @@ impl<S: OperatorStore> Ops<S> {
             let is_far = looked >= MOST_LOOKED_AT || found.looked_to.is_some();
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             let known = found.rows.last().map_or(place.place, |row| row.place(search.walk));
-            let looked_to = found.looked_to.map(|to| self.told_place(search.walk, known, to));
+            let looked_to = found.looked_to.map(|to| told(self, search.walk, known, to));
             match behind.or(looked_to) {
                 Some(behind) if is_full || is_far => {
                     page.looked_to = (!is_full).then_some(behind.time);

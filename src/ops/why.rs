@@ -329,12 +329,23 @@ fn unknown(facts: &Facts<'_>) -> Why {
 
 /// While somebody looks into it, or has died there.
 fn looked_into(facts: &Facts<'_>) -> Why {
-    let until = facts.after(facts.row.lease_left);
-    let then = match facts.row.lease_left.is_zero() {
-        true => "whoever looked into it crashed or is cut off, and a worker makes it unknown again"
-            .to_owned(),
-        false => format!("it is being looked into, under a lease that ends at {}", facts.at(until)),
+    let KeyRow { lease_left, back_off_left, .. } = facts.row;
+    let (left, then) = match lease_left.is_zero() {
+        true => {
+            let when = match back_off_left.is_zero() {
+                true => String::new(),
+                false => format!(" after {}", facts.at(facts.after(*back_off_left))),
+            };
+            let crashed =
+                "whoever looked into it crashed or is cut off, and a worker makes it unknown again";
+            (*back_off_left, format!("{crashed}{when}"))
+        }
+        false => {
+            let ends = facts.at(facts.after(*lease_left));
+            (*lease_left, format!("it is being looked into, under a lease that ends at {ends}"))
+        }
     };
+    let until = facts.after(left);
     let sentence =
         format!("Whether {} was executed is unknown{}; {then}.", facts.call(), facts.because());
     let (held_by, ended_by) = (HeldBy::UnknownAsked, EndedBy::Reconciler);

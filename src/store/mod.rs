@@ -87,7 +87,7 @@ pub(crate) use self::types::{
     KeySummary, NewRow, ParamsAndContext, Refusal, Reserved, Right, RowTimes, Seen, Settles,
     Statements, StoredResponse, SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
 };
-pub use self::types::{Standing, Status};
+pub use self::types::{Standing, Status, UnknownStatus};
 pub(crate) use self::workers::WorkerStore;
 pub use crate::error::DbError;
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedJob,
-    SurveyedRow, Work,
+    SurveyedRow, UnknownStatus, Work,
 };
 use crate::traces::StoredTrace;
 
@@ -128,18 +128,23 @@ fn stored_response(
     Ok(Some(StoredResponse { status: reply_status(status)?, headers, body }))
 }
 
-pub(super) fn surveyed(row: SurveyRow) -> Result<SurveyedRow, StoreError> {
+pub(super) fn surveyed(row: SurveyRow) -> SurveyedRow {
     let (found_by, (scope, key), (definition, version, phases), place) = row;
     let (status, recovery_point, open_intent, reason) = place;
-    let standing = Standing {
-        definition,
-        version: version.cast_unsigned(),
-        phases,
-        recovery_point,
-        status: parsed(&status)?,
-        open_intent,
-        reason,
-        rows: 1,
+    let (version, rows) = (version.cast_unsigned(), 1);
+    let standing = match Status::parse(&status) {
+        Some(status) => Ok(Standing {
+            definition,
+            version,
+            phases,
+            recovery_point,
+            status,
+            open_intent,
+            reason,
+            rows,
+        }),
+        // One row of a later build is no reason to say nothing of the others.
+        None => Err(UnknownStatus { definition, version, recovery_point, status, rows }),
     };
     let found_by = match found_by {
         0 => FoundBy::Due,
@@ -147,7 +152,7 @@ pub(super) fn surveyed(row: SurveyRow) -> Result<SurveyedRow, StoreError> {
         2 => FoundBy::Youth,
         _ => FoundBy::OldestOfYouth,
     };
-    Ok(SurveyedRow { found_by, scope, key, standing })
+    SurveyedRow { found_by, scope, key, standing }
 }
 
 /// A count that grows from zero.

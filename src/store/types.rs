@@ -538,13 +538,44 @@ pub(super) fn is_nested(status: &diesel::connection::TransactionManagerStatus) -
     matches!(status.transaction_depth(), Ok(Some(depth)) if depth.get() > 1)
 }
 
+/// Unfinished rows with the same state, whose status this build does not know: a later build wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct UnknownStatus {
+    /// Name of their definition.
+    pub definition: String,
+    /// Version of their definition.
+    pub version: u32,
+    /// Their recovery point.
+    pub recovery_point: String,
+    /// Their status, as it is stored.
+    pub status: String,
+    /// How many of them were found.
+    pub rows: u64,
+}
+
+impl UnknownStatus {
+    /// Counts the rows with those that are the same.
+    pub(crate) fn count_among(self, all: &mut Vec<Self>) {
+        let is_same = |other: &&mut Self| {
+            let Self { definition, version, recovery_point, status, .. } = &**other;
+            (definition, version) == (&self.definition, &self.version)
+                && (recovery_point, status) == (&self.recovery_point, &self.status)
+        };
+        match all.iter_mut().find(is_same) {
+            Some(same) => same.rows += self.rows,
+            None => all.push(self),
+        }
+    }
+}
+
 /// An unfinished row, as [`Store::survey`] sees it.
 pub struct SurveyedRow {
     pub(crate) found_by: FoundBy,
     pub(crate) scope: String,
     pub(crate) key: String,
     /// Of this row alone.
-    pub(crate) standing: Standing,
+    pub(crate) standing: Result<Standing, UnknownStatus>,
 }
 
 /// A staged job, as [`Store::survey_jobs`] sees it.

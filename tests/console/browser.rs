@@ -217,14 +217,22 @@ async fn every_act_is_done_without_javascript() {
         ("dead-letter", "retry", &[], State::Due),
         ("finished", "erase", &[], State::Erased),
     ];
-    // What is to be erased has no jobs left.
-    for act in ["retry", "discard"] {
-        browser.open(desk.url("jobs")).await;
+    for (page, act, said) in [
+        ("jobs", "retry", "Done. It is delivered again"),
+        ("jobs", "discard", "Done. It is never delivered"),
+        ("pauses", "pause", "Done. Within five seconds"),
+        ("pauses", "unpause", "Done. Engines begin the phase again"),
+    ] {
+        browser.open(desk.url(page)).await;
         browser.click(&format!("button[value={act}]")).await;
+        soon("the review", async || browser.has("Review: ").await).await;
         browser.fill("#reason", "ticket 88").await;
         browser.click("form.act button").await;
-        soon("done", async || browser.has("Done. It is").await).await;
+        soon(said, async || browser.has(said).await).await;
+        let paused = admin(&engine).pauses().await.unwrap().len();
+        assert_eq!(paused, usize::from(act == "pause"));
     }
+    // What is to be erased has no jobs left.
     engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
     for (name, act, fields, after) in fields {
         let id = id_of(&engine, name).await;
@@ -246,6 +254,31 @@ async fn every_act_is_done_without_javascript() {
     browser.fill("#reveal-reason", "ticket 88").await;
     browser.click("#values button").await;
     soon("the value", async || browser.has("\"who\": \"pilot\"").await).await;
+    // Many at once, to their end; and many that are stopped.
+    for names in [["one", "other"], ["third", "fourth"]] {
+        for name in names {
+            dead_letter(&engine, name).await;
+        }
+        browser.open(desk.url("requests?state=dead_letter")).await;
+        browser.click("button[value=retry]").await;
+        soon("the review", async || browser.has("Review: retry 2 requests").await).await;
+        browser.fill("#because", "the line is up").await;
+        browser.click("form.act button").await;
+        let said = "Started. The workers do it";
+        soon(said, async || browser.has(said).await).await;
+        if names[0] == "one" {
+            BulkRunner::new(&engine, config()).run_once().await.unwrap();
+            // Nothing follows it here: the operator asks for the page again.
+            browser.open(browser.url().await).await;
+            assert!(browser.has("2 of 2 requests").await && browser.has("ended").await);
+            assert_eq!(state(&engine, "other").await, State::Due);
+            continue;
+        }
+        browser.fill("#because", "a slip").await;
+        browser.click("form.act button").await;
+        soon("stopped", async || browser.has("Stopped. What was done stays done").await).await;
+        assert_eq!(state(&engine, "fourth").await, State::DeadLetter);
+    }
     browser.open(desk.url("requests")).await;
     browser.click(".filters summary").await;
     browser.click("input[value=erased]").await;

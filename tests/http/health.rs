@@ -137,6 +137,28 @@ async fn g12_a_service_on_a_server_that_is_read_only_is_not_ready() {
     becomes(&routes_of, "ready", 200).await;
 }
 
+/// A backup or a change of a table has it locked on MariaDB: the probe answers in its time, and no session of it waits at
+/// the server for a day, which is how long the server lets it.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_service_whose_table_is_locked_answers_its_prober() {
+    use std::time::Instant;
+
+    use crate::support::db::my;
+    use diesel_async::SimpleAsyncConnection as _;
+    let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+    let routes = routes(&engine(&db, &App::default()));
+    let mut other = my(db.__url()).await;
+    other.batch_execute("LOCK TABLES atomic_phases_leases WRITE").await.unwrap();
+    let began = Instant::now();
+    assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // Its connections wait as long as the server says, for all else.
+    other.batch_execute("UNLOCK TABLES").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(asked(&routes, "ready").await.0, 200);
+}
+
 /// A phase has the one connection of SQLite that writes: that is no sign that there can be no writer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_whose_writer_is_in_use_is_ready() {

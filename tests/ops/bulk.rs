@@ -22,6 +22,7 @@ on_every_store! {
     a_selection_has_a_condition_and_a_thousand_requests_at_most,
     g3_what_is_started_is_what_was_planned,
     g3_a_start_that_is_sent_twice_is_one_bulk_act,
+    g3_a_plan_is_of_one_selection_whether_it_was_started_or_not,
     g3_a_request_that_moved_in_between_is_left_as_it_is,
     g16_a_bulk_act_reaches_no_request_outside_of_the_scopes,
     g3_two_workers_on_one_bulk_act_act_on_each_request_once,
@@ -236,6 +237,68 @@ async fn g3_a_start_that_is_sent_twice_is_one_bulk_act<S: TestDb + OperatorStore
     let plan = ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
     let next = ops.start_bulk(BulkAct::Retry, &dead_letters(), &plan, "again").await.unwrap();
     assert_ne!(next, id);
+}
+
+async fn g3_a_plan_is_of_one_selection_whether_it_was_started_or_not<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let ids = dead(&engine, &names("k", 2)).await;
+    let filter = |states: &[State]| Selection::Filter(Filter::new().states(states.to_vec()));
+    let of = |ids: &[Uuid]| Selection::Requests(ids.to_vec());
+    let hour = Duration::from_secs(3600);
+    let others = [
+        of(&ids[..1]),
+        of(&[ids[0], ids[1], Uuid::from_u128(7)]),
+        filter(&[State::DeadLetter]),
+        filter(&[State::DeadLetter, State::Unknown, State::Due]),
+        Selection::Filter(Filter::waiting().scope(&scope())),
+        Selection::Filter(Filter::waiting().older_than(Duration::ZERO)),
+        Selection::Filter(Filter::waiting().older_than(hour)),
+        Selection::Filter(Filter::waiting().definition("book", None)),
+        Selection::Filter(Filter::waiting().definition("book", Some(1))),
+    ];
+    // Each with the same, said otherwise.
+    let planned = [
+        (
+            filter(&[State::Unknown, State::DeadLetter]),
+            filter(&[State::DeadLetter, State::Unknown]),
+        ),
+        (of(&ids), of(&[ids[1], ids[0], ids[1]])),
+    ];
+    for (number, (selection, same)) in planned.iter().enumerate() {
+        let plan = ops.plan_bulk(BulkAct::Retry, selection).await.unwrap();
+        let other = &planned[1 - number].0;
+        let start =
+            async |some: &Selection| ops.start_bulk(BulkAct::Retry, some, &plan, "reason").await;
+        let is_refused = async || {
+            for other in others.iter().chain([other]) {
+                let told = start(other).await;
+                assert!(matches!(told, Err(OpsError::MovedOn)), "{other:?}: {told:?}");
+            }
+        };
+        is_refused().await;
+        let id = start(same).await.unwrap();
+        is_refused().await;
+        ran_out(&engine).await;
+        // Its requests stand otherwise by now: it is the same plan all the same.
+        is_refused().await;
+        for again in [selection, same] {
+            assert_eq!(start(again).await.unwrap(), id);
+        }
+        assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 2);
+        for name in names("k", 2) {
+            dead_letter(&engine, &name).await;
+        }
+    }
+    assert_eq!(ops.bulks(None, 10).await.unwrap().rows.len(), 2);
+    // What is no version of ours is of no plan.
+    for odd in ["", "-", "--", "x-y-z", &Uuid::from_u128(7).simple().to_string()] {
+        let version = atomic_phases::ops::RowVersion::from(odd);
+        let told = ops.start_bulk(BulkAct::Retry, &of(&ids), version, "reason").await;
+        assert!(matches!(told, Err(OpsError::MovedOn)), "{odd}: {told:?}");
+    }
 }
 
 async fn g3_a_request_that_moved_in_between_is_left_as_it_is<S: TestDb + OperatorStore>(db: S) {

@@ -1,10 +1,14 @@
-//! An operator's word whose connection is cut, at each step on its way: it is there with its audit row, or the
-//! row is as it was.
+//! An operator's act whose connection is cut, at each step on its way: it is there with its audit row, or the
+//! row is as it was; and sent again, it is done once, and each time that it was sent has one row in the audit.
 
 use std::time::Duration;
 
-use atomic_phases::engine::Resolved;
-use atomic_phases::ops::{OperatorStore, OpsError, State};
+use atomic_phases::Reply;
+use atomic_phases::engine::{Resolution, Resolved};
+use atomic_phases::ops::{
+    BulkAct, BulkPlan, JobView, OperatorStore, Ops, OpsError, Selection, State, Summary,
+};
+use uuid::Uuid;
 
 use super::cast::*;
 use crate::support::proxy::Cut;
@@ -140,5 +144,234 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
         let network = CutsOnce(Mutex::new(Some(cut)));
         let store = Memory::connect_through(db.database(), network, 4);
         is_done_once(&db, &store, &format!("{cut:?}"), || {}).await;
+    }
+}
+
+/// What an operator does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Retry,
+    Finish,
+    Erase,
+    RetryJob,
+    DiscardJob,
+    Pause,
+    Unpause,
+    Start,
+    Stop,
+}
+
+const ACTS: [Act; 9] = [
+    Act::Retry,
+    Act::Finish,
+    Act::Erase,
+    Act::RetryJob,
+    Act::DiscardJob,
+    Act::Pause,
+    Act::Unpause,
+    Act::Start,
+    Act::Stop,
+];
+
+/// What it is done to, as the operator has seen it.
+enum Thing {
+    Row(Summary),
+    Job(JobView),
+    Phase,
+    Plan(Selection, BulkPlan),
+    Bulk(Uuid),
+}
+
+const PHASE: (&str, &str) = ("notify", "notified");
+
+async fn thing<S: TestDb + OperatorStore>(here: &TestEngine<S>, act: Act, name: &str) -> Thing {
+    let ops = admin(here);
+    match act {
+        Act::Retry | Act::Finish | Act::Erase => {
+            dead_letter(here, name).await;
+            Thing::Row(ops.find(&scope(), &key(name)).await.unwrap())
+        }
+        Act::RetryJob | Act::DiscardJob => {
+            finish(here, name).await;
+            here.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+            Thing::Job(ops.dead_jobs(None, 1).await.unwrap().rows.remove(0))
+        }
+        Act::Pause => Thing::Phase,
+        Act::Unpause => {
+            let _ = ops.pause(PHASE.0, PHASE.1, None, "the line is cut").await.unwrap();
+            Thing::Phase
+        }
+        Act::Start | Act::Stop => {
+            dead_letter(here, name).await;
+            let some = Selection::Requests(vec![id_of(here, name).await]);
+            let plan = ops.plan_bulk(BulkAct::Retry, &some).await.unwrap();
+            if act == Act::Start {
+                return Thing::Plan(some, plan);
+            }
+            Thing::Bulk(ops.start_bulk(BulkAct::Retry, &some, &plan, "it is back").await.unwrap())
+        }
+    }
+}
+
+/// What came of it: whether it was this time that it was done.
+async fn done_to<S: TestDb + OperatorStore>(
+    ops: &Ops<S>,
+    act: Act,
+    thing: &Thing,
+    why: &str,
+) -> Result<bool, OpsError> {
+    let is_news = |resolved| resolved == Resolved::Applied;
+    match (act, thing) {
+        (Act::Retry, Thing::Row(row)) => {
+            ops.retry(row.request_id, &row.version, why).await.map(is_news)
+        }
+        (Act::Erase, Thing::Row(row)) => {
+            ops.erase(row.request_id, &row.version, why).await.map(is_news)
+        }
+        (_, Thing::Row(row)) => {
+            let word = Resolution::finish(Reply::text(409, "settled by hand"));
+            ops.resolve(row.request_id, &row.version, word, why).await.map(is_news)
+        }
+        (Act::RetryJob, Thing::Job(job)) => {
+            ops.retry_job(job.id, job.attempts, why).await.map(|()| true)
+        }
+        (_, Thing::Job(job)) => ops.discard_job(job.id, job.attempts, why).await.map(|()| true),
+        (Act::Pause, _) => ops.pause(PHASE.0, PHASE.1, None, why).await.map(is_news),
+        (_, Thing::Phase) => ops.unpause(PHASE.0, PHASE.1, why).await.map(is_news),
+        (_, Thing::Plan(some, plan)) => {
+            ops.start_bulk(BulkAct::Retry, some, plan, why).await.map(|_| true)
+        }
+        (_, Thing::Bulk(id)) => ops.stop_bulk(*id, why).await.map(is_news),
+    }
+}
+
+/// An act whose connection is cut is sent again by the operator, who has heard no answer or does not trust it. What the
+/// audit has of each of the two is one row, and none of them an outcome that was another's.
+async fn stands_once<S: TestDb + OperatorStore>(
+    here: &TestEngine<S>,
+    cut: &S,
+    act: Act,
+    (name, what): (&str, &str),
+    arm: impl FnOnce(),
+) {
+    let thing = thing(here, act, name).await;
+    let app = App::default();
+    let there = engine_with(cut, &app, |builder| builder.lease(Duration::from_secs(60)));
+    arm();
+    let (first, second) = (format!("first {name}"), format!("second {name}"));
+    let told = done_to(&admin(&there), act, &thing, &first).await;
+    let again = done_to(&admin(here), act, &thing, &second).await;
+    let acts = admin(here).audit(None, None, 1000).await.unwrap().rows;
+    let outcomes = |reason: &str| -> Vec<String> {
+        let ours = acts.iter().filter(|row| row.reason == reason);
+        ours.map(|row| row.outcome.clone()).collect()
+    };
+    let (firsts, seconds) = (outcomes(&first), outcomes(&second));
+    let what = format!("{what} {act:?}: {told:?} {firsts:?}, {again:?} {seconds:?}");
+    assert!(firsts.len() <= 1 && seconds.len() == 1, "an act has one row: {what}");
+    match told {
+        Ok(true) => assert_eq!(firsts, ["applied"], "{what}"),
+        Err(OpsError::Unavailable(_)) => assert!(firsts.iter().all(|it| it == "applied"), "{what}"),
+        _ => panic!("it was the first: {what}"),
+    }
+    let is_applied = |outcomes: &[String]| outcomes.iter().any(|outcome| outcome == "applied");
+    if act != Act::Pause {
+        assert!(is_applied(&firsts) != is_applied(&seconds), "it was done once: {what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_postgres() {
+    use crate::support::db::url_of;
+    use crate::support::proxy::Proxy;
+
+    let db = atomic_phases::Postgres::fresh().await;
+    let here = engine(&db, &App::default());
+    let url = url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let mut number = 0;
+    for act in ACTS {
+        for cut in [Cut::Before, Cut::After, Cut::Answer] {
+            // Each commit on its way, those of searches too.
+            for nth in 1.. {
+                number += 1;
+                let proxy = Proxy::start(port).await;
+                let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
+                let case = (&*format!("k-{number}"), &*format!("{cut:?} {nth}"));
+                stands_once(&here, &store, act, case, || proxy.arm("COMMIT", nth, cut)).await;
+                if proxy.fired() == 0 {
+                    assert!(nth > 1, "{act:?}: a fault that does not happen proves nothing");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_mysql() {
+    use crate::support::db::open_my;
+    use crate::support::mysql_proxy::MysqlProxy;
+
+    let db = atomic_phases::Mysql::fresh().await;
+    let here = engine(&db, &App::default());
+    let mut number = 0;
+    for act in ACTS {
+        for cut in [Cut::Before, Cut::After, Cut::Answer] {
+            for nth in 1.. {
+                number += 1;
+                let proxy = MysqlProxy::start(db.__url()).await;
+                let store = open_my(&proxy.url(db.__url()), 4).await;
+                let case = (&*format!("k-{number}"), &*format!("{cut:?} {nth}"));
+                // It is written, and read by those who want to know whether it was.
+                let arm = || proxy.arm("atomic_phases_audit", nth, cut);
+                stands_once(&here, &store, act, case, arm).await;
+                if proxy.fired() == 0 {
+                    assert!(nth > 1, "{act:?}: a fault that does not happen proves nothing");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "simulation")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_in_memory() {
+    use std::sync::{Arc, Mutex};
+
+    use atomic_phases::simulation::{Cut, Memory, Network, Passage};
+
+    /// Cuts at this passage from now on, the first being 1; 0: at none.
+    #[derive(Clone, Default)]
+    struct CutsAt(Arc<Mutex<(u32, Option<Cut>)>>);
+
+    impl Network for CutsAt {
+        fn passage(&self, _: &'static str) -> Passage {
+            let mut armed = self.0.lock().unwrap();
+            armed.0 = armed.0.saturating_sub(1);
+            let cut = if armed.0 == 0 { armed.1.take() } else { None };
+            Passage { cut, ..Passage::default() }
+        }
+    }
+
+    let inside = (0..6).map(|statements| Cut::Inside { statements });
+    let cuts: Vec<Cut> = [Cut::Before, Cut::After].into_iter().chain(inside).collect();
+    for act in ACTS {
+        for cut in &cuts {
+            for nth in 1.. {
+                let db = Memory::fresh().await;
+                let here = engine(&db, &App::default());
+                let network = CutsAt::default();
+                let store = Memory::connect_through(db.database(), network.clone(), 4);
+                let arm = || *network.0.lock().unwrap() = (nth, Some(*cut));
+                stands_once(&here, &store, act, ("k", &format!("{cut:?} {nth}")), arm).await;
+                if network.0.lock().unwrap().1.is_some() {
+                    assert!(nth > 1, "{act:?}: a fault that does not happen proves nothing");
+                    break;
+                }
+            }
+        }
     }
 }

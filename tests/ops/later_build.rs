@@ -1,10 +1,12 @@
 //! A row whose status only a later build knows, as in the middle of a deploy: it is shown as far as it can be read,
 //! counted, and left alone.
 
+use atomic_phases::compat::InFlight;
 use atomic_phases::engine::{Resolution, StrandedBecause};
 use atomic_phases::ops::{
     BulkAct, Filter, OperatorStore, OpsError, RowVersion, Selection, State, Summary, What,
 };
+use atomic_phases::store::UnknownStatus;
 use atomic_phases::worker::{BulkRunner, Completer, Reconciler};
 use uuid::Uuid;
 
@@ -123,6 +125,27 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
         let because = refusal.because.unwrap();
         assert!(because.contains("stored status cannot be read here"), "{because}");
     }
+
+    // The check before traffic names it, and tells of the others.
+    let report = engine.check().await.unwrap();
+    let rows = |named: &[UnknownStatus]| -> Vec<(String, u32, String, u64)> {
+        assert!(named.iter().all(|rows| rows.status == "parked"), "{named:?}");
+        let place = |rows: &UnknownStatus| {
+            (rows.definition.clone(), rows.version, rows.recovery_point.clone(), rows.rows)
+        };
+        let mut rows: Vec<_> = named.iter().map(place).collect();
+        rows.sort();
+        rows
+    };
+    let named = [("book", "booked"), ("notify", "noted")];
+    let named = named.map(|(name, point)| (name.to_owned(), 1, point.to_owned(), 1));
+    assert_eq!(rows(&report.unknown_status), named);
+    assert!(!report.found_nothing_stranded() && report.stranded.is_empty(), "{report:?}");
+    assert_eq!((report.looked_at, report.in_flight.len()), (3, 1), "{report:?}");
+    assert!(!report.is_drained("notify", 1) && report.is_drained("other", 1));
+    let without_code = InFlight::read(&db).await.unwrap();
+    assert_eq!(rows(&without_code.unknown_status), named);
+    assert_eq!((without_code.rows_of("notify", 1), without_code.rows_of("book", 1)), (1, 2));
 
     // Workers and clients leave it alone, and go on with the others.
     Reconciler::new(&engine, config()).run_once().await.unwrap();

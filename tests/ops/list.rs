@@ -25,6 +25,7 @@ on_every_store! {
     counts_are_bounded_and_within_the_scopes,
     g16_no_list_leaves_the_scopes_of_its_actor,
     a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on,
+    g16_a_plan_in_some_scopes_looks_as_far_as_any,
     g16_how_far_a_search_looked_tells_nothing_of_other_scopes,
     g14_stranded_requests_are_found_behind_thousands_that_are_not,
 }
@@ -369,6 +370,35 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
         next = Some(cursor);
     }
     assert_eq!((pages, found.len()), (3, 1));
+}
+
+/// A plan looks at a hundred thousand rows, for whoever it is: where the others' rows lie close together, a place that is
+/// told of them is far behind where the search was.
+async fn g16_a_plan_in_some_scopes_looks_as_far_as_any<S: TestDb + OperatorStore>(db: S) {
+    if is_memory::<S>() {
+        // A copy of its rows in SQL takes minutes.
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    dead_letter(&engine, "needle").await;
+    set(&engine, "needle", "waiting_since = expires_at").await;
+    let (id, waits) = match is_postgres::<S>() {
+        true => ("gen_random_uuid()", "t.created_at + n * interval '1 millisecond'"),
+        false => ("randomblob(16)", "t.created_at + n"),
+    };
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+         advanced_at, created_at, waiting_since, expires_at, params) SELECT 'others', 'k-' || n, {id}, \
+         'd', 1, 'p', 'v1:', 'dead_letter', 'started', 1, 1, t.created_at, t.created_at, {waits}, t.expires_at, \
+         t.params FROM atomic_phases_keys AS t, {}",
+        numbers::<S>(95_000),
+    ))
+    .await;
+    let bob = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![scope()])).unwrap();
+    let plan =
+        engine.ops(bob).plan_bulk(BulkAct::Retry, &Selection::Filter(Filter::waiting())).await;
+    assert_eq!(plan.unwrap().count, 1);
 }
 
 /// Of an actor of some scopes. The others' rows stand at odd moments.

@@ -70,6 +70,23 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     let says = ["`notified`", "asked for", asked, "asked 0 of 20 times"];
     is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
 
+    // While it is asked, and where the one who asked has died: its lease is no end of that, the next look is.
+    let asks = "status = 'in_progress', locked_until = expires_at, run_after = expires_at";
+    set(&engine, "unknown", asks).await;
+    let (_, why) = told("unknown").await;
+    let until = why.until.unwrap();
+    let says = ["it is being looked into", "(in 23 h"];
+    is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
+    set(&engine, "unknown", "locked_until = created_at").await;
+    let (_, why) = told("unknown").await;
+    assert_eq!(why.until, Some(until), "{why:?}");
+    let says = ["crashed or is cut off", "makes it unknown again after", "(in 23 h"];
+    is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
+    set(&engine, "unknown", "run_after = created_at").await;
+    let (_, why) = told("unknown").await;
+    let says = ["crashed or is cut off, and a worker makes it unknown again."];
+    is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
+
     // An operator's word is what holds it next, and not what was before.
     unknown(&engine, "settled").await;
     let found = ops.find(&scope(), &key("settled")).await.unwrap();

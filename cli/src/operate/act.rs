@@ -1,11 +1,12 @@
-//! What is done: each act is about the version that was looked at right before, and has a reason.
+//! What is done: each act has a reason, and is about the version that the operator names, or that was looked at right
+//! before.
 
 use std::io::{IsTerminal, Read};
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::arguments::{Because, Format, Ids, Jobs, Said, Word};
+use super::arguments::{Because, Decision, Format, Ids, Jobs, Said, Word};
 use super::ask::Api;
 use super::end::{End, Failure};
 use super::read::{JOBS, if_there_is_more, rows_of, segment};
@@ -22,46 +23,71 @@ pub(crate) async fn on_each(
     api: &Api,
     act: Act,
     ids: &Ids,
-    because: &Because,
+    decision: &Decision,
 ) -> Result<End, Failure> {
     let word = match act {
         Act::Retry => "retry",
         Act::Erase => "erase",
     };
-    let body = why(because);
-    each(ids, async |id| act_on(api, &format!("/requests/{}", segment(id)), word, &body).await)
-        .await
+    decided(api, ("/requests", word), ids, decision, &why(decision)).await
 }
 
-fn why(because: &Because) -> String {
+fn why(Decision { because, .. }: &Decision) -> String {
     json!({ "reason": because.reason }).to_string()
 }
 
-/// Looks, and acts on what it saw.
-async fn act_on(api: &Api, path: &str, act: &str, body: &str) -> Result<Value, Failure> {
-    let version = api.get(path).await?.version.unwrap_or_default();
-    api.post(&format!("{path}/{act}"), body, Some(&version)).await?.with("outcome")
+/// Acts on each of them, in the state that the operator has seen.
+async fn decided(
+    api: &Api,
+    (of, act): (&str, &str),
+    ids: &Ids,
+    Decision { version, .. }: &Decision,
+    body: &str,
+) -> Result<End, Failure> {
+    let ids = read_ids(ids)?;
+    if version.is_some() && ids.len() != 1 {
+        return Err(Failure::usage("--version is the version of one: say one id with it"));
+    }
+    each(&ids, async |id| {
+        let path = format!("{of}/{}", segment(id));
+        let seen = match version {
+            // As an ETag has it; a text that is no version is none that anything stands in.
+            Some(version) => format!("\"{}\"", segment(version.trim_matches('"'))),
+            None => api.get(&path).await?.version.unwrap_or_default(),
+        };
+        api.post(&format!("{path}/{act}"), body, Some(&seen)).await?.with("outcome")
+    })
+    .await
 }
 
 /// Says a word about one request.
 pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
-    let body = match &word.said {
-        Said::Executed { phase, output, because } => {
+    let (body, decision) = match &word.said {
+        Said::Executed { phase, output, decision } => {
             let output = given(output)?;
             // As it was given: a number keeps its digits.
             let output: &RawValue = serde_json::from_str(&output)
                 .map_err(|error| Failure::usage(format!("--output is no JSON: {error}")))?;
-            let (phase, reason) = (json!(phase), json!(because.reason));
-            format!(r#"{{"word":"executed","phase":{phase},"output":{output},"reason":{reason}}}"#)
+            let (phase, reason) = (json!(phase), json!(decision.because.reason));
+            let body = format!(
+                r#"{{"word":"executed","phase":{phase},"output":{output},"reason":{reason}}}"#
+            );
+            (body, decision)
         }
-        Said::NotExecuted { phase, attempt, because } => {
-            json!({ "word": "not_executed", "phase": phase, "attempt": attempt, "reason": because.reason })
-                .to_string()
+        Said::NotExecuted { phase, attempt, decision } => {
+            let reason = &decision.because.reason;
+            let body = json!({
+                "word": "not_executed", "phase": phase, "attempt": attempt, "reason": reason,
+            });
+            (body.to_string(), decision)
         }
-        Said::Finish { status, headers, body, because } => {
-            let lines: Result<Vec<[String; 2]>, Failure> = headers.iter().map(|line| header(line)).collect();
+        Said::Finish { status, headers, body, decision } => {
+            let lines: Result<Vec<[String; 2]>, Failure> =
+                headers.iter().map(|line| header(line)).collect();
             let reply = json!({ "status": status, "headers": lines?, "body": given(body)? });
-            json!({ "word": "finish", "reply": reply, "reason": because.reason }).to_string()
+            let reason = &decision.because.reason;
+            let body = json!({ "word": "finish", "reply": reply, "reason": reason });
+            (body.to_string(), decision)
         }
     };
     let needs_code = match word.said {
@@ -73,10 +99,8 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
         let text = format!("{what} only the application knows: ask a service (--url)");
         return Err(Failure::usage(text));
     }
-    each(&Ids { ids: vec![word.id.clone()] }, async |id| {
-        act_on(api, &format!("/requests/{}", segment(id)), "resolve", &body).await
-    })
-    .await
+    let id = Ids { ids: vec![word.id.clone()] };
+    decided(api, ("/requests", "resolve"), &id, decision, &body).await
 }
 
 /// Pauses a foreign phase.
@@ -137,34 +161,33 @@ fn given(value: &str) -> Result<String, Failure> {
 }
 
 pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
-    let (act, ids, because) = match command {
+    let (act, ids, decision) = match command {
         Jobs::List { limit } => {
             let (rows, page) = rows_of(api, "/jobs", *limit).await?;
             print(&rows, &JOBS, format);
             if_there_is_more(&page);
             return Ok(End::Fine);
         }
-        Jobs::Retry { ids, because } => ("retry", ids, because),
-        Jobs::Discard { ids, because } => ("discard", ids, because),
+        Jobs::Retry { ids, decision } => ("retry", ids, decision),
+        Jobs::Discard { ids, decision } => ("discard", ids, decision),
     };
-    let body = why(because);
-    each(ids, async |id| act_on(api, &format!("/jobs/{}", segment(id)), act, &body).await).await
+    decided(api, ("/jobs", act), ids, decision, &why(decision)).await
 }
 
 /// Acts on each id, and says what became of it: a refusal ends nothing but itself.
 async fn each(
-    ids: &Ids,
+    ids: &[String],
     act: impl AsyncFn(&str) -> Result<Value, Failure>,
 ) -> Result<End, Failure> {
     let (mut done, mut failed) = (0_u32, None);
-    for id in read_ids(ids)? {
-        match act(&id).await {
+    for id in ids {
+        match act(id).await {
             Ok(told) => {
-                println!("{} {}", plain(&id), told["outcome"].as_str().unwrap_or("done"));
+                println!("{} {}", plain(id), told["outcome"].as_str().unwrap_or("done"));
                 done += 1;
             }
             Err(failure) => {
-                eprintln!("{} {}", plain(&id), plain(&failure.text));
+                eprintln!("{} {}", plain(id), plain(&failure.text));
                 failed = Some(failure.end);
             }
         }

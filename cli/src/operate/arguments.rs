@@ -40,7 +40,8 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not
 /// arguments of these names that are `global`.
 #[derive(Parser)]
 #[command(about = "See what requests are stuck and why, and settle them", long_about = None)]
-#[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+// An application's version, told by each of its commands, has the name of what an act is about.
+#[command(after_help = EXIT_CODES, disable_help_subcommand = true, disable_version_flag = true)]
 pub struct Operate {
     #[command(flatten)]
     pub(crate) output: Output,
@@ -121,14 +122,14 @@ pub(crate) enum Commands {
         #[command(flatten)]
         ids: Ids,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
     /// Erase settled requests: what users gave is deleted, and the keys never run again
     Erase {
         #[command(flatten)]
         ids: Ids,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
         /// It cannot be undone
         #[arg(long)]
         yes: bool,
@@ -258,6 +259,17 @@ pub(crate) struct Because {
     pub(crate) reason: String,
 }
 
+/// Why, and about what.
+#[derive(Args)]
+pub(crate) struct Decision {
+    #[command(flatten)]
+    pub(crate) because: Because,
+    /// Act only if it stands as it was seen: with the version that `show` told, or, of a job, its tries. Without it, the
+    /// command acts on what it finds
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<String>,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum What {
     Key,
@@ -286,7 +298,7 @@ pub(crate) enum Said {
         #[arg(long, value_name = "JSON")]
         output: String,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
     /// The call had no effect and will have none: it is made again
     NotExecuted {
@@ -297,7 +309,7 @@ pub(crate) enum Said {
         #[arg(long)]
         attempt: u32,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
     /// It was settled by hand: the client is told this
     Finish {
@@ -311,7 +323,7 @@ pub(crate) enum Said {
         #[arg(long, default_value = "")]
         body: String,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
 }
 
@@ -373,14 +385,14 @@ pub(crate) enum Jobs {
         #[command(flatten)]
         ids: Ids,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
     /// Delete them: they are never delivered
     Discard {
         #[command(flatten)]
         ids: Ids,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
 }
 
@@ -401,5 +413,24 @@ mod tests {
     #[test]
     fn no_two_arguments_have_one_name() {
         Operate::command().debug_assert();
+    }
+
+    #[test]
+    fn an_application_tells_its_version_and_an_act_says_which_it_is_about() {
+        #[derive(Parser)]
+        #[command(version = "1.2.3", propagate_version = true)]
+        enum Application {
+            Ops(Operate),
+        }
+        Application::command().debug_assert();
+        let typed = "application ops retry 7 --reason r --version 0a1b";
+        let Ok(Application::Ops(Operate { command, .. })) =
+            Application::try_parse_from(typed.split(' '))
+        else {
+            panic!("{typed}");
+        };
+        let Inside::Asked(command) = *command else { panic!("{typed}") };
+        let Commands::Retry { decision, .. } = *command else { panic!("{typed}") };
+        assert_eq!(decision.version.as_deref(), Some("0a1b"));
     }
 }

@@ -127,9 +127,11 @@ async fn run(api: &Api, command: &Commands, format: Format) -> Result<End, Failu
         }
         Commands::Reveal { id, what, because } => read::reveal(api, id, what, because).await,
         Commands::Resolve(word) => act::resolve(api, word).await,
-        Commands::Retry { ids, because } => act::on_each(api, act::Act::Retry, ids, because).await,
-        Commands::Erase { ids, because, yes } => match *yes {
-            true => act::on_each(api, act::Act::Erase, ids, because).await,
+        Commands::Retry { ids, decision } => {
+            act::on_each(api, act::Act::Retry, ids, decision).await
+        }
+        Commands::Erase { ids, decision, yes } => match *yes {
+            true => act::on_each(api, act::Act::Erase, ids, decision).await,
             false => Err(Failure::usage("an erasure cannot be undone: say --yes")),
         },
         Commands::Definitions => read::definitions(api, format).await,

@@ -244,13 +244,14 @@ pub(crate) async fn show(api: &Api, id: &str, format: Format) -> Result<End, Fai
 fn details(shown: &Value) -> String {
     let row = &shown["request"];
     let mut out = format!(
-        "{}\n{} · {} · scope #{} · key #{} · attempt {}\n{}\n\n",
+        "{}\n{} · {} · scope #{} · key #{} · attempt {} · version {}\n{}\n\n",
         text(&row["id"]),
         definition(row),
         text(&row["state"]),
         text(&row["scope_hash"]),
         text(&row["key_hash"]),
         text(&row["attempts"]),
+        text(&row["version"]),
         text(&shown["why"]["sentence"]),
     );
     let rows = |name: &str| shown[name].as_array().cloned().unwrap_or_default();

@@ -179,7 +179,7 @@ impl AdminStore for Memory {
         }));
         youngest.retain(|key| key.is(Status::InProgress) && key.run_after.is_none());
         rows.extend(found(2, youngest, |key| Some(key.expires_at)));
-        rows.into_iter().map(surveyed).collect()
+        Ok(rows.into_iter().map(surveyed).collect())
     }
 
     async fn survey_jobs(

@@ -156,7 +156,7 @@ impl AdminStore for Mysql {
         let rows = ask_again!(self, "survey the keys", |conn| {
             sql::Survey::of(limit, youth).load::<SurveyRow>(conn)
         })?;
-        rows.into_iter().map(surveyed).collect()
+        Ok(rows.into_iter().map(surveyed).collect())
     }
 
     async fn survey_jobs(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::QueryFragment;
-use diesel_async::RunQueryDsl;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use uuid::Uuid;
 
 use super::literal::Bound;
@@ -38,6 +38,13 @@ use crate::store::row::{key_row, millis};
 
 /// How long one search may take.
 const SEARCH_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a probe waits for another session's lock of a table: less than the probe's caller waits for the probe. It
+/// is the least that the server knows, whose own is a day on MariaDB and a year on MySQL.
+const ASKS_FOR_A_SECOND: &str = "SET SESSION lock_wait_timeout = 1";
+
+/// As each session begins.
+const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
 /// Sends one statement that reads.
 macro_rules! search {
@@ -86,10 +93,14 @@ impl OperatorStore for Mysql {
     }
 
     async fn is_read_only(&self) -> Result<bool, StoreError> {
-        match search!(self, "tell whether it can be written to", |conn| {
-            ops::WriteNothing {}.execute(conn)
+        match search!(self, "tell whether it can be written to", |conn| async {
+            conn.batch_execute(ASKS_FOR_A_SECOND).await?;
+            let written = ops::WriteNothing {}.execute(conn).await;
+            conn.batch_execute(ASKS_AS_BEFORE).await?;
+            written
         }) {
-            Ok(_) => Ok(false),
+            // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
+            Ok(_) | Err(StoreError::Locked) => Ok(false),
             Err(error) if error.is_of_reading_only() => Ok(true),
             Err(error) => Err(error),
         }

@@ -115,7 +115,7 @@ impl<P: Pool> AdminStore for Postgres<P> {
         let rows = ask_again!(self, "survey the keys", |conn| {
             sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
         })?;
-        rows.into_iter().map(surveyed).collect()
+        Ok(rows.into_iter().map(surveyed).collect())
     }
 
     async fn survey_jobs(

@@ -124,7 +124,7 @@ impl AdminStore for Sqlite {
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
         let survey = sql::Survey::of(limit, youth);
         let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
-        rows.into_iter().map(surveyed).collect()
+        Ok(rows.into_iter().map(surveyed).collect())
     }
 
     async fn survey_jobs(
