@@ -15,7 +15,7 @@ mod cluster;
 mod mariadb;
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -362,6 +362,10 @@ fn does_what_needs_code(run: &Run) {
     let (code, told) = run.told(&["pauses"]);
     assert_eq!((code, told.lines().count()), (0, 2), "{told}");
     assert!(told.contains("pilots.call  called") && told.contains("the line is cut"), "{told}");
+    let (_, told) = run.told(&["pauses", "-o", "ids"]);
+    assert_eq!(told, "pilots.call called\n", "as `unpause` takes it");
+    let (_, told) = run.told(&["definitions", "-o", "ids"]);
+    assert!(told.lines().any(|line| line == "pilots.call@1"), "{told}");
     let unpause = ["unpause", "pilots.call", "called", "--reason", "it is mended"];
     assert_eq!(run.told(&unpause), (0, "applied\n".to_owned()));
     assert_eq!(run.told(&unpause), (0, "already\n".to_owned()));
@@ -632,6 +636,68 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
     });
     checked.await.unwrap();
     server.abort();
+}
+
+/// A service whose answers are these texts, by the beginning of the request. It closes each connection behind its answer.
+fn service(answers: &'static [(&str, &str)]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut request, mut part) = (Vec::new(), [0; 4096]);
+            // The bodies here are in one piece with their heads, or come before the answer is read.
+            while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+                match stream.read(&mut part).unwrap() {
+                    0 => break,
+                    read => request.extend(&part[..read]),
+                }
+            }
+            let request = String::from_utf8(request).unwrap();
+            let (_, answer) = answers.iter().find(|(start, _)| request.starts_with(start)).unwrap();
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    url
+}
+
+/// An operator of some scopes, before whose requests there are ten thousand of others.
+#[test]
+fn none_or_more_is_not_fine() {
+    let run = Run::on(&[
+        "--url",
+        &service(&[(
+            "GET /overview ",
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"unknown\":{\"number\":0,\"or_more\":true},\"dead_letters\":{\"number\":0,\"or_more\":true},\
+         \"due\":{\"number\":0,\"or_more\":false},\"stranded\":{\"number\":0,\"or_more\":false},\
+         \"dead_jobs\":{\"number\":0,\"or_more\":false},\"oldest_waiting\":null}",
+        )]),
+    ]);
+    let (code, told) = run.told(&["status"]);
+    assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
+}
+
+/// The answer to an act breaks off: whether it was done is not known.
+#[test]
+fn an_answer_that_breaks_off_says_where_to_look() {
+    let run = Run::on(&[
+        "--url",
+        &service(&[
+            (
+                "GET ",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: \"v\"\r\nconnection: close\r\n\r\n\
+             {\"id\":\"a\"}",
+            ),
+            (
+                "POST ",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"outc",
+            ),
+        ]),
+    ]);
+    let (code, told) =
+        run.told(&["retry", "00000000-0000-4000-8000-000000000000", "--reason", "r"]);
+    assert_eq!((code, told.contains("is in the audit")), (1, true), "{told}");
 }
 
 /// Whoever reads only the first line (`| head -1`), and a disk that is full.

@@ -479,7 +479,7 @@ impl<S: OperatorStore> Ops<S> {
             Selection::Filter(filter) => {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
-                    // To nobody is told where it was: what lies behind a place that is told is not looked at again.
+                    // This place is told to nobody, so it is the one where the search ended, and nothing is looked at twice.
                     let page = self.list_to(filter.clone(), |_, _, _, to| to).await?;
                     let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
                     selected.extend(news.map(|row| (row.request_id, Some(row))));

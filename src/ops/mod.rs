@@ -161,7 +161,8 @@ impl<S: OperatorStore> Ops<S> {
         let (mut at, mut looked) = (Some(filter.place()?), 0);
         while let Some(place) = at.take() {
             let left = limit - page.rows.len() as u32;
-            let asked = if filter.is_judged() { filter::MAX_PAGE } else { left };
+            // What is judged here is asked for whole: a search that stops at its limit does not say how many rows it read.
+            let asked = if filter.is_judged() { MOST_LOOKED_AT } else { left };
             let search = filter.search(place, asked, limits);
             let found = self.core.store.list_requests(&search).await?;
             looked += found.rows.len() as u32;

@@ -85,7 +85,7 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
     // *0 or more* is not none: before the rows that the operator sees there are very many that they do not.
     let waits_or_may = |name: &&str| told[name]["number"] != 0 || told[name]["or_more"] == true;
     let counted = waits.iter().filter(|name| !told[**name].is_null());
-    Ok(if counted.into_iter().any(|name| waits_or_may(name)) { End::Found } else { End::Fine })
+    Ok(if counted.into_iter().any(waits_or_may) { End::Found } else { End::Fine })
 }
 
 /// A filter, as the API takes it.

@@ -480,6 +480,7 @@ mod tests {
             ("postgres://host/db?user=u&password=sesame", "postgres://host/db"),
             ("postgres://u:ses?ame@host/db", "postgres://…"),
             ("mysql://host", "mysql://host"),
+            ("host=db password=sesame", "…"),
             ("sqlite:///a@b/c?.db", "sqlite:///a@b/c?.db"),
         ] {
             assert_eq!(without_password(url), told);

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::QueryFragment;
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
 use super::literal::Bound;
@@ -13,7 +14,7 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::statements as sql;
 use super::store::{answered_within, ask};
-use super::{MIGRATIONS, Mysql};
+use super::{MIGRATIONS, Mysql, MysqlConn};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, Audited, audited};
@@ -62,16 +63,40 @@ fn place(found: Vec<Place>) -> Option<(DateTime<Utc>, Uuid)> {
     Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
 }
 
-/// How far was looked, where the page is not full.
-macro_rules! looked_to {
-    ($store:expr, $rows:expr, $limit:expr, $end:expr) => {
-        match $rows.len() >= $limit as usize {
-            true => None,
-            false => {
-                place(search!($store, "look for requests", |conn| { $end.load::<Place>(conn) })?)
-            }
-        }
-    };
+/// What two statements see that are sent behind it.
+const OF_ONE_MOMENT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+     START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+
+/// Nothing was written.
+const ITS_END: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
+
+/// The rows of a page and, where it is not full, how far was looked: both of one moment. If rows went or came between
+/// the two, the second would tell another place than the first came to, and the next page would pass over what
+/// lies between.
+macro_rules! look {
+    ($store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr) => {{
+        let limit = $limit as usize;
+        search!($store, $doing, |conn| async {
+            told(conn, OF_ONE_MOMENT).await?;
+            let looked = async {
+                let rows = $rows.load::<$row>(conn).await?;
+                let end = match rows.len() >= limit {
+                    true => Vec::new(),
+                    false => $end.load::<Place>(conn).await?,
+                };
+                Ok((rows, place(end)))
+            };
+            let looked = looked.await;
+            told(conn, ITS_END).await?;
+            looked
+        })
+    }};
+}
+
+/// Sends a text of the engine's, which knows what it does to its session: what is sent as an application's statement is
+/// would have the connection closed behind it.
+async fn told(conn: &mut MysqlConn, text: &str) -> QueryResult<()> {
+    conn.texts(text).await.failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 impl Mysql {
@@ -94,9 +119,9 @@ impl OperatorStore for Mysql {
 
     async fn is_read_only(&self) -> Result<bool, StoreError> {
         match search!(self, "tell whether it can be written to", |conn| async {
-            conn.batch_execute(ASKS_FOR_A_SECOND).await?;
+            told(conn, ASKS_FOR_A_SECOND).await?;
             let written = ops::WriteNothing {}.execute(conn).await;
-            conn.batch_execute(ASKS_AS_BEFORE).await?;
+            told(conn, ASKS_AS_BEFORE).await?;
             written
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
@@ -110,10 +135,13 @@ impl OperatorStore for Mysql {
         &self,
         list: &ListRequests,
     ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
-        let rows = search!(self, "list requests", |conn| {
-            ops::List::new::<Db>(list).load::<ops::StoredListed>(conn)
-        })?;
-        let end = looked_to!(self, rows, list.limit, ops::EndOfLook::new(list));
+        let (rows, end) = look!(
+            self,
+            "list requests",
+            list.limit,
+            ops::List::new::<Db>(list) => ops::StoredListed,
+            ops::EndOfLook::new(list)
+        )?;
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
         Ok(Found { rows, looked_to: end.map(place) })
@@ -226,8 +254,7 @@ impl OperatorStore for Mysql {
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
         let allowed = Allowed::by::<Db>(limits);
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
-        let rows = search!(self, "list dead jobs", |conn| rows.load::<ops::StoredJob>(conn))?;
-        let looked_to = looked_to!(self, rows, limit, end);
+        let (rows, looked_to) = look!(self, "list dead jobs", limit, rows => ops::StoredJob, end)?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
         Ok(Found { rows, looked_to })
     }
@@ -424,8 +451,8 @@ impl OperatorStore for Mysql {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = ops::Audit::new::<Db>(request_id, place_of.clone(), limits, limit);
         let end = ops::EndOfAudit::new(request_id, place_of);
-        let rows = search!(self, "read the audit", |conn| rows.load::<ops::StoredAudit>(conn))?;
-        let looked_to = looked_to!(self, rows, limit, end);
+        let (rows, looked_to) =
+            look!(self, "read the audit", limit, rows => ops::StoredAudit, end)?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
         Ok(Found { rows, looked_to })
     }
