@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::Mysql;
 use atomic_phases::engine::Resolved;
-use atomic_phases::ops::OpsError;
+use atomic_phases::ops::{Filter, OperatorStore, OpsError};
 use diesel_async::SimpleAsyncConnection;
 
 use super::cast::*;
 use crate::support::db::{my, open_my};
+use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::*;
 
 /// With the grants of `docs/stores.md`, operators act, and nobody changes what was written down of it.
@@ -58,4 +59,56 @@ async fn a_search_is_given_up_after_five_seconds() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     lock.batch_execute("UNLOCK TABLES").await.unwrap();
     assert!(admin(&engine).audit(None, None, 10).await.unwrap().rows.is_empty());
+}
+
+/// A page, and how far it looked, are of one moment: in between, the reaper deletes rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_passes_over_no_row_where_others_go_meanwhile() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
+    finish(&engine, "k").await;
+    // Ten thousand of others are looked at; the one that is looked for comes two hundred behind them.
+    db.sql(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, phases, \
+         fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, expires_at, params) \
+         SELECT 'others', seq, UNHEX(MD5(seq)), 'd', seq, 'p', 'v1:', 'completed', 'finished', 1, 1, t.created_at, \
+         t.created_at, t.expires_at + 20000 - seq, t.params FROM atomic_phases_keys AS t, seq_1_to_12000",
+    )
+    .await;
+    set(&engine, "k", "expires_at = expires_at + 20000 - 10200").await;
+    let ops = admin(&engine);
+    let ours = Filter::new().scope(&scope());
+    // From here on its statements are prepared, and each is one command.
+    assert!(ops.list(ours.clone()).await.unwrap().rows.is_empty());
+
+    proxy.delay(300);
+    let before = proxy.commands();
+    let others_go = async {
+        // The third is on its way: behind the beginning and the page, how far was looked.
+        until(async || proxy.commands() >= before + 3).await;
+        db.sql(
+            "DELETE FROM atomic_phases_keys WHERE scope = 'others' AND definition_version < 1000",
+        )
+        .await;
+    };
+    let (page, ()) = tokio::join!(ops.list(ours.clone()), others_go);
+    proxy.delay(0);
+    let page = page.unwrap();
+    assert!(page.rows.is_empty());
+    let rest = ops.list(ours.after(page.next.unwrap())).await.unwrap();
+    assert_eq!(rest.rows.len(), 1, "the next page begins where this one ended");
+}
+
+/// A probe of readiness sets its session back, so that its connection serves the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_keeps_its_connection() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let store = open_my(&proxy.url(db.__url()), 4).await;
+    assert!(!store.is_read_only().await.unwrap());
+    proxy.refuse(true);
+    for _ in 0..5 {
+        assert!(!store.is_read_only().await.unwrap(), "no other connection is to be had");
+    }
 }
