@@ -14,6 +14,7 @@ const SETTINGS: &[&str] = &[
     "shared_buffers = '1GB'",
     "max_wal_size = '8GB'",
     "checkpoint_timeout = '30min'",
+    "autovacuum = on",
     "autovacuum_naptime = '5s'",
     "default_toast_compression = 'lz4'",
     "logging_collector = on",

@@ -216,8 +216,7 @@ impl Flagship {
     fn start(folder: &Path, database: &str, metrics: &str, more: &[&str]) -> Self {
         let url = free_address();
         let usual = ["--listen", &url, "--metrics-address", metrics, "--database-url", database];
-        let quick =
-            "--lease 1 --poll 0.1 --reconcile-after 0.3 --attempts 3 --reap 0.5 --census 0.3";
+        let quick = "--poll 0.1 --reconcile-after 0.3 --attempts 3 --reap 0.5 --census 0.3";
         let arguments = usual.into_iter().chain(quick.split(' ')).chain(more.iter().copied());
         let arguments: Vec<String> = arguments.map(str::to_owned).collect();
         std::fs::create_dir_all(folder).unwrap();
@@ -416,11 +415,13 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     let (on_call, on_call_answers) = on_call().await;
     let notices = ["--waiting-webhook", &on_call, "--waiting-secret"];
     let notices = [&notices[..], &["whsec_MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAw"]].concat();
-    let more = [&notices[..], &["--trouble"]].concat();
+    let more = [&notices[..], &["--trouble", "--lease", "1"]].concat();
     let through = proxy.url(&troubled);
     let mut flagship =
         Flagship::start(&folder.path().join("trouble"), &through, &free_address(), &more);
-    let healthy = Flagship::start(&folder.path().join("well"), &well, &free_address(), &[]);
+    // A holder that is late by a second loses no lease, which would be a reason for an alert.
+    let steady = ["--lease", "30"];
+    let healthy = Flagship::start(&folder.path().join("well"), &well, &free_address(), &steady);
     flagship.says(" is ready on ").await;
     healthy.says(" is ready on ").await;
     short_days(troubled.clone());

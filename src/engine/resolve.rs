@@ -406,7 +406,12 @@ impl<S: Store> Core<S> {
                 _ => !error.is_worth_a_rerun() || tries >= self.settings.max_reruns,
             };
             if is_over {
-                return Err(error.into());
+                // Of a commit without an answer, whatever was said last: by now the row may be locked by that very
+                // commit, and that it is in use would mean that nothing was written.
+                return Err(match is_unanswered {
+                    true => ResolveError::Unavailable(error),
+                    false => error.into(),
+                });
             }
             tries += 1;
             tokio::time::sleep(jitter(tries)).await;

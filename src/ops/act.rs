@@ -286,7 +286,7 @@ impl<S: OperatorStore> Ops<S> {
     /// Audits a refusal. Of a store that does not answer nothing can be said: the audit row of an act is
     /// there exactly if the act was applied.
     pub(super) async fn refused(&self, entry: AuditEntry, refused: OpsError) -> OpsError {
-        if matches!(refused, OpsError::Unavailable(_)) {
+        if refused.is_of_no_answer() {
             return refused;
         }
         let entry = AuditEntry {

@@ -66,6 +66,13 @@ pub enum OpsError {
     Unavailable(#[source] StoreError),
 }
 
+impl OpsError {
+    /// Whether it is not known what became of the act: the audit tells.
+    pub(crate) fn is_of_no_answer(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Resolve(ResolveError::TaskLost))
+    }
+}
+
 impl From<StoreError> for OpsError {
     fn from(error: StoreError) -> Self {
         match error {

@@ -57,6 +57,8 @@ impl<S: OperatorStore> Ops<S> {
         };
         let end = match done {
             Err(OpsError::Unavailable(error)) => return Err(error),
+            // It is found out in a later turn.
+            Err(error) if error.is_of_no_answer() => return Ok(Turn::Lost),
             Ok(Resolved::Applied) => End { outcome: "applied", because: None },
             // A worker that died before it wrote that down, or a slow one.
             _ if self.was_applied(bulk, item).await? => End { outcome: "applied", because: None },

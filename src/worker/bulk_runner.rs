@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::engine::Engine;
-use crate::ops::Turn;
+use crate::ops::{BulkAct, Ops, Turn};
 use crate::store::StoreError;
 use crate::store::bulk::{BulkClaim, BulkRow};
 use crate::store::operators::OperatorStore;
@@ -17,8 +17,11 @@ const SLICE: u32 = 10;
 /// seconds where a row is locked.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How many bulk acts a look finds: each has a slice by turns, so that a long one keeps no short one waiting.
-const AT_ONCE: u32 = 8;
+/// How many bulk acts a look goes on with: each has a slice by turns, so that a long one keeps no short one waiting.
+const AT_ONCE: usize = 8;
+
+/// And among how many it looks for those: another build's acts may be in front of them.
+const MOST_OPEN: u32 = 1000;
 
 /// Runs [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
 pub struct BulkRunner<S: OperatorStore> {
@@ -49,16 +52,26 @@ impl<S: OperatorStore> BulkRunner<S> {
     }
 
     async fn slices(&self, stop: &Stop) -> Result<u32, StoreError> {
-        let mut settled = 0;
-        for bulk in self.engine.store().open_bulks(AT_ONCE).await? {
-            settled += self.slice(&bulk, stop).await?;
+        let open = self.engine.store().open_bulks(MOST_OPEN).await?;
+        let known = open.iter().filter_map(|bulk| Some((bulk, self.engine.starter_of(bulk)?)));
+        let (mut settled, mut failed) = (0, None);
+        for (bulk, starter) in known.take(AT_ONCE) {
+            // One that fails keeps none behind it waiting.
+            match self.slice(bulk, starter, stop).await {
+                Ok(more) => settled += more,
+                Err(error) => failed = Some(error),
+            }
         }
-        Ok(settled)
+        failed.map_or(Ok(settled), Err)
     }
 
-    async fn slice(&self, bulk: &BulkRow, stop: &Stop) -> Result<u32, StoreError> {
+    async fn slice(
+        &self,
+        bulk: &BulkRow,
+        (ops, act): (Ops<S>, BulkAct),
+        stop: &Stop,
+    ) -> Result<u32, StoreError> {
         let store = self.engine.store();
-        let Some((ops, act)) = self.engine.starter_of(bulk) else { return Ok(0) };
         let claim = BulkClaim { id: bulk.id, token: bulk.lease_token, lease: LEASE };
         if !store.claim_bulk(&claim).await? {
             return Ok(0);

@@ -179,9 +179,9 @@ async fn g7_h5_a_zombie_commit_is_waited_for() {
     proxy.arm("COMMIT", 2, Cut::Hold);
     let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let committing = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    while db.number(committing).await == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    // Whoever looks too late finds it committed.
+    let steps = "SELECT count(*) FROM steps";
+    until(async || db.number(committing).await > 0 || db.number(steps).await > 0).await;
     proxy.cut_now();
     let done = finished(call.await.unwrap());
     assert_eq!((proxy.fired(), done.reply.status()), (1, 201));
@@ -309,15 +309,12 @@ where
     let call = engine.call(&scope(), &key("k"), Sleeps {});
     let task = tokio::spawn(call.__call_in_place());
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    while db.number(asleep).await == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || db.number(asleep).await > 0).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
-    // A second, and what the machine needs on top of it.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(db.number(open).await, 0, "the statement under way was ended too");
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    // The statement under way is ended, too.
+    until(async || db.number(open).await == 0).await;
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -508,7 +505,7 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     let db = Postgres::fresh().await;
     db.sql(
         "CREATE SEQUENCE times;
-         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$;
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(6); RETURN NEW; END $$;
          CREATE TRIGGER slow BEFORE INSERT ON rides FOR EACH ROW EXECUTE FUNCTION slow();",
     )
     .await;
@@ -517,9 +514,7 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     let caller = engine.clone();
     let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    while db.number(asleep).await == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || db.number(asleep).await > 0).await;
     let duplicate = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(duplicate, Ok(Outcome::InProgress { .. })), "{duplicate:?}");
     finished(call.await.unwrap());

@@ -499,7 +499,7 @@ async fn g4_a_connection_that_comes_back_in_a_transaction_is_not_used() {
 async fn g17_57014_a_statement_that_times_out_is_tried_a_few_times_then_released() {
     let db = Postgres::fresh().await;
     db.sql(
-        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET statement_timeout = ''100ms'''; END $$;
+        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET statement_timeout = ''1s'''; END $$;
          CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$;
          CREATE TRIGGER slow BEFORE INSERT ON steps FOR EACH ROW EXECUTE FUNCTION slow();",
     )

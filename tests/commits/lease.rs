@@ -200,20 +200,20 @@ async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
     let (a, b) = Node::pair(Duration::ZERO);
     let engine = |store: &Postgres, node: &Node| {
         let builder = Engine::builder(store.clone()).app(node.clone()).register::<Send>();
-        builder.lease(ms(500)).reconcile_after(ms(100)).build().unwrap()
+        builder.lease(ms(2000)).reconcile_after(ms(100)).build().unwrap()
     };
     let (slow, fast) = (engine(&behind, &a), engine(&db, &b));
     for n in 0..3 {
         finished(slow.call(&scope(), &key(&format!("warm-{n}")), Send).await);
     }
     a.forget();
-    proxy.delay(200);
+    proxy.delay(800);
     let late = tokio::spawn(slow.call(&scope(), &key("k"), Send).into_future());
     let count = |what: &str| {
         format!("SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k' AND {what}")
     };
     until(async || db.number(&count("true")).await == 1).await;
-    proxy.answer_slowly(4000);
+    proxy.answer_slowly(12_000);
     until(async || db.number(&count("open_intent IS NOT NULL")).await == 1).await;
     let workers = fast.spawn_workers(WorkerConfig::default().poll(ms(50)).grace(ms(50))).unwrap();
     until(async || db.number(&count("status = 'completed'")).await == 1).await;
@@ -234,7 +234,7 @@ async fn g1_a_process_that_was_stopped_for_longer_than_its_lease_begins_no_call(
         let file = |name: &str| dir.path().join(name);
         let mut child = stopped_child(runtime, dir.path(), &proxy.url(&url_of(&db)));
         until(async || file("primed").exists()).await;
-        proxy.answer_slowly(500);
+        proxy.answer_slowly(3000);
         std::fs::write(file("go"), "").unwrap();
         until(async || {
             let born = "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'k'";
@@ -495,7 +495,7 @@ struct Sleeps {
 
 #[atomic_phases(name = "sleeps", version = 1)]
 impl<Db: TestDb> Sleeps {
-    #[phase(timeout = "50ms")]
+    #[phase(timeout = "1s")]
     async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
         Db::insert_step(tx, "sleeps", "begun").await?;
         if self.first {
@@ -1072,7 +1072,7 @@ struct Shields;
 
 #[atomic_phases(name = "shields", version = 1)]
 impl<Db: TestDb> Shields {
-    #[phase(foreign(at_most_once), timeout = "100ms")]
+    #[phase(foreign(at_most_once), timeout = "1s")]
     async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
         let provider = app.provider.clone();
         let task = tokio::spawn(async move {
@@ -1220,28 +1220,29 @@ async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
 async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
     let db = Sqlite::fresh().await;
     let app = App::default();
-    let engine = engine_with(&db, &app, |builder| builder.lease(ms(600)));
+    let engine = engine_with(&db, &app, |builder| builder.lease(ms(2000)));
     let mut gate = app.provider.stop_before_the_effect();
+    let (has_begun, begun) = tokio::sync::oneshot::channel::<()>();
     let halted = {
         let call = engine.call(&scope(), &key("halted"), book(20));
         std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.spawn(call.into_future());
-            // Long enough for its request to begin, and then no more of it.
-            runtime.block_on(async { tokio::time::sleep(ms(300)).await });
-            std::thread::sleep(Duration::from_secs(4));
+            // Until its request has begun, and then no more of it.
+            let _ = runtime.block_on(begun);
+            std::thread::sleep(Duration::from_secs(8));
             std::mem::forget(runtime);
         })
     };
     let _its_call = gate.recv().await.unwrap();
-    tokio::time::sleep(ms(400)).await;
+    has_begun.send(()).unwrap();
     let slow = tokio::spawn(engine.call(&scope(), &key("slow"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
-    let other = engine_with(&db.another().await, &app, |builder| builder.lease(ms(600)));
+    let other = engine_with(&db.another().await, &app, |builder| builder.lease(ms(2000)));
     // Several leases long; the passing of time is what this is about.
     for _ in 0..4 {
-        tokio::time::sleep(ms(300)).await;
+        tokio::time::sleep(ms(1000)).await;
         let told = other.call(&scope(), &key("slow"), book(20)).await.unwrap();
         assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
     }

@@ -85,7 +85,7 @@ async fn g3_a_stale_holder_commits_nothing<S: TestDb>(db: S) {
 async fn g3_a_holder_that_lives_keeps_its_lease<S: TestDb>(db: S) {
     let app = App::default();
     let mut gate = app.provider.stop_after_the_effect();
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(2);
     let slow = engine_with(&db, &app, |b| b.lease(lease));
     let call = tokio::spawn(async move { slow.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
@@ -184,12 +184,14 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
             continue;
         }
         dropped += 1;
-        // The row's lock is free within a second, or this statement fails.
+        // The row's lock is free within seconds, or this statement fails.
         let update = format!(
             "UPDATE atomic_phases_keys SET locked_until = created_at \
              WHERE idempotency_key = '{name}' AND status = 'in_progress'"
         );
-        tokio::time::timeout(Duration::from_secs(1), db.sql(&update)).await.expect("a lock stayed");
+        tokio::time::timeout(Duration::from_secs(10), db.sql(&update))
+            .await
+            .expect("a lock stayed");
         // A commit that was under way may land after that update, with a lease of its own.
         let long = OnDuplicate::Wait(Duration::from_secs(20));
         let retry = engine(&db, &app);
@@ -430,7 +432,7 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
     let gate = Gate::default();
     let engine = Engine::builder(store).app(gate.clone());
     let engine = engine.register::<WaitsInTx>().register::<WaitsInBatch>();
-    let engine = engine.lease(Duration::from_millis(600)).build().unwrap();
+    let engine = engine.lease(Duration::from_secs(3)).build().unwrap();
     finished(engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await);
     let holder =
         tokio::spawn(engine.call(&scope(), &key("held"), WaitsInTx(At::Call)).into_future());
@@ -517,7 +519,7 @@ async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
     let db = Postgres::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: Duration::from_millis(400) };
+    let settings = PoolSettings { max_size: 4, wait: Duration::from_secs(2) };
     let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     let refused = store.clone().connections_per_scope(0).err().unwrap().to_string();
     assert!(refused.contains("connections_per_scope") && refused.contains("1 to"), "{refused}");
@@ -699,13 +701,11 @@ async fn g3_a_batch_may_be_longer_than_its_lease() {
         let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
         let engine = engine.lease(Duration::from_millis(400)).build().unwrap();
         let name = key(&format!("k-{in_order}"));
-        let request = Slow { first: 0.0, last: 2.0, in_order };
+        let request = Slow { first: 0.0, last: 6.0, in_order };
         let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).into_future());
         let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND wait_event = 'PgSleep'";
-        while db.number(asleep).await == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || db.number(asleep).await > 0).await;
         let expired =
             "SELECT count(*) FROM atomic_phases_keys WHERE locked_until < clock_timestamp()";
         while db.number(expired).await == 0 {

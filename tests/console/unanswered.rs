@@ -61,7 +61,7 @@ async fn stop_of_a_bulk_act(engine: &TestEngine<Postgres>, desk: &Desk) -> Form 
 async fn an_act_that_the_page_gives_up_runs_to_its_end() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
     let desk = Desk::with(console).await;
     dead_letter(&engine, "dead").await;
     let stop = stop_of_a_bulk_act(&engine, &desk).await;

@@ -101,6 +101,37 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
     }
 }
 
+/// A commit that nobody answers keeps its row locked, as one that waits for a standby does: that the row is in use says
+/// nothing about it, and nothing is audited as refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_word_whose_commit_is_not_answered_is_not_refused_because_its_row_is_locked() {
+    use crate::support::db::{pg, url_of};
+    use crate::support::proxy::Proxy;
+    use diesel_async::SimpleAsyncConnection;
+
+    let db = atomic_phases::Postgres::fresh().await;
+    let here = engine(&db, &App::default());
+    let url = url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
+    let proxy = Proxy::start(port.parse().unwrap()).await;
+    let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let mut other = pg(&url).await;
+    let (looks, its_lock) = (proxy.clone(), async {
+        until(async || proxy.fired() == 1).await;
+        let lock = "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = 'k' FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        proxy.refuse(false);
+    });
+    let retried = retried(&here, &store, Duration::from_secs(5), || {
+        looks.arm("COMMIT", 2, Cut::Before);
+        looks.refuse_once_cut();
+    });
+    let (told, ()) = tokio::join!(retried, its_lock);
+    assert!(matches!(told, Err(OpsError::Unavailable(_))), "{told:?}");
+    let acts = admin(&here).audit(None, None, 100).await.unwrap().rows;
+    assert!(acts.is_empty(), "what came of it is not known: {acts:?}");
+}
+
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_on_mysql() {

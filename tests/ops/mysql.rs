@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::Mysql;
 use atomic_phases::engine::Resolved;
-use atomic_phases::ops::{Filter, OperatorStore, OpsError};
+use atomic_phases::ops::{BulkAct, Filter, OperatorStore, OpsError, Selection, State};
+use atomic_phases::worker::{BulkRunner, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 
 use super::cast::*;
-use crate::support::db::{my, open_my};
+use crate::support::db::{my, open_my, prepare_my};
+use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::*;
 
@@ -110,5 +112,70 @@ async fn a_probe_keeps_its_connection() {
     proxy.refuse(true);
     for _ in 0..5 {
         assert!(!store.is_read_only().await.unwrap(), "no other connection is to be had");
+    }
+}
+
+/// Connections that were idle while the server was started anew are found out before a search is sent on them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_searches_behind_a_restart_of_the_server_are_answered() {
+    let server = tokio::task::spawn_blocking(|| Server::start(&[])).await.unwrap();
+    let db = prepare_my(&server.new_database()).await;
+    let engine = engine(&db, &App::default());
+    finish(&engine, "k").await;
+    let ops = admin(&engine);
+    // Both connections of operators.
+    let (page, audit) = tokio::join!(ops.list(Filter::new()), ops.audit(None, None, 10));
+    assert_eq!((page.unwrap().rows.len(), audit.unwrap().rows.len()), (1, 0));
+    tokio::task::block_in_place(|| {
+        server.kill_9();
+        server.start_server();
+    });
+    assert_eq!(ops.list(Filter::new()).await.unwrap().rows.len(), 1);
+    assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
+}
+
+/// A plan whose start was sent twice: while the second one looks, the first has begun, and a worker has done all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_start_that_looks_while_its_twin_is_done_is_that_one() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let app = App::default();
+    let late = engine(&open_my(&proxy.url(db.__url()), 4).await, &app);
+    let prompt = engine(&db, &app);
+    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
+    for round in ["warm", "k"] {
+        dead_letter(&prompt, round).await;
+        let plan = admin(&prompt).plan_bulk(BulkAct::Retry, &dead).await.unwrap();
+        let start = async |engine: &TestEngine<Mysql>| {
+            admin(engine).start_bulk(BulkAct::Retry, &dead, &plan, "sent twice").await
+        };
+        let done = async || {
+            let id = start(&prompt).await.unwrap();
+            let mut runner = BulkRunner::new(&prompt, WorkerConfig::default());
+            assert_eq!(runner.run_once().await.unwrap(), 1);
+            id
+        };
+        if round == "warm" {
+            // From here on its statements are prepared, and each is one command.
+            let id = start(&late).await.unwrap();
+            assert_eq!(done().await, id);
+            continue;
+        }
+        proxy.delay(1500);
+        let before = proxy.commands();
+        let twin = async {
+            // Behind the question whether the plan was started.
+            until(async || proxy.commands() >= before + 2).await;
+            done().await
+        };
+        let (second, first) = tokio::join!(start(&late), twin);
+        assert_eq!(second.unwrap(), first, "no request stands as it was planned by now");
+        proxy.delay(0);
+        let acts = admin(&prompt).audit(None, None, 100).await.unwrap().rows;
+        let mut starts: Vec<_> = acts.iter().filter(|act| act.bulk_id == Some(first)).collect();
+        starts.retain(|act| act.act == "bulk.start");
+        let mut outcomes: Vec<_> = starts.iter().map(|act| act.outcome.as_str()).collect();
+        outcomes.sort_unstable();
+        assert_eq!(outcomes, ["already", "applied"]);
     }
 }

@@ -50,7 +50,7 @@ impl Client {
                     panic!("{key}: {status} {}", String::from_utf8_lossy(&body))
                 }
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "{key} is stuck");
+            assert!(began.elapsed() < Duration::from_secs(240), "{key} is stuck");
         }
     }
 }
@@ -198,7 +198,7 @@ async fn g1_another_process_takes_over_on_mariadb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_drains() {
     let mut rides = tokio::task::block_in_place(|| Rides::start(sqlite));
-    rides.faults(serde_json::json!({ "delay_after_ms": 300 })).await;
+    rides.faults(serde_json::json!({ "delay_after_ms": 3000 })).await;
     let client = Client::new(&rides.server.url);
     let call = tokio::spawn(async move { client.post("user@example.com", "k").await });
     while rides.charges().await.is_empty() {

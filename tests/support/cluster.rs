@@ -57,7 +57,8 @@ impl Cluster {
             .arg(cluster.data()));
         cluster.set(
             "listen_addresses = '127.0.0.1'\nshared_preload_libraries = 'pg_stat_statements'\n\
-             max_connections = 300\nfsync = on\nsynchronous_commit = on\nshared_buffers = 64MB\n",
+             max_connections = 300\nfsync = on\nsynchronous_commit = on\nshared_buffers = 64MB\n\
+             autovacuum = off\n",
         );
         cluster.begin();
         cluster
@@ -87,7 +88,7 @@ impl Cluster {
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(&dir));
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let stop = format!(
             "read _; '{}' -m immediate -D '{}' stop; rm -rf '{}'",
             bin.join("pg_ctl").display(),
@@ -286,6 +287,20 @@ fn binaries() -> PathBuf {
     asked.into_iter().chain(known.into_iter().rev()).find(|bin| bin.join("initdb").exists()).expect(
         "no PostgreSQL server programs: install the package `postgresql`, or let `sh tests/run` do it",
     )
+}
+
+static PORTS: AtomicU32 = AtomicU32::new(0);
+
+/// Where the system gives no outgoing connection its port: a server that is killed finds its own free again. Each
+/// server of this process looks from another place on, and each process does.
+pub fn free_port() -> u16 {
+    const FROM: u32 = 20_000;
+    const PORTS_THERE: u32 = 12_000;
+    let number = PORTS.fetch_add(1, Ordering::Relaxed);
+    let start = std::process::id().wrapping_mul(97).wrapping_add(31 * number);
+    let ports = (0..PORTS_THERE).map(|next| (FROM + start.wrapping_add(next) % PORTS_THERE) as u16);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.into_iter().find(free).expect("a free port")
 }
 
 pub fn is_root() -> bool {

@@ -2,14 +2,13 @@
 //!
 //! `MYSQL_URL` names a server to use instead, a MySQL for one, for the tests that do not kill theirs.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::cluster::is_root;
+use super::cluster::{free_port, is_root};
 
 pub struct Server {
     dir: PathBuf,
@@ -46,7 +45,7 @@ impl Server {
             .arg(format!("--datadir={}", dir.join("data").display()))
             .arg(format!("--tmpdir={}", dir.join("tmp").display()))
             .args(["--auth-root-authentication-method=normal", "--skip-test-db"]));
-        let port = free_port(number);
+        let port = free_port();
         let stop =
             format!("read _; kill -9 $(cat '{0}/pid'); sleep 0.2; rm -rf '{0}'", dir.display());
         let watchdog = as_mysql("sh")
@@ -115,7 +114,9 @@ impl Server {
     pub fn kill_9(&self) {
         let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();
         run(Command::new("kill").args(["-9", id.trim()]));
-        while Path::new(&format!("/proc/{}", id.trim())).exists() {
+        // Gone, or, where it is this process' own child, a zombie.
+        let stat = format!("/proc/{}/stat", id.trim());
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -139,17 +140,6 @@ impl Server {
         let said = String::from_utf8(asked.stdout).unwrap();
         asked.status.success().then(|| said.trim().to_owned())
     }
-}
-
-/// Where the system gives no outgoing connection its port: a server that is killed finds its own free again.
-/// Each server of this process looks from another place on: they start at once.
-fn free_port(server: u32) -> u16 {
-    const BELOW_THEM: std::ops::Range<u32> = 20_000..32_000;
-    let start = std::process::id().wrapping_mul(97).wrapping_add(31 * server) % BELOW_THEM.end;
-    let numbers = BELOW_THEM.len() as u32;
-    let ports = (0..numbers).map(|next| (BELOW_THEM.start + (start + next) % numbers) as u16);
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.into_iter().find(free).expect("a free port")
 }
 
 /// The command line's client: `mysql://user[:password]@host:port/..`.

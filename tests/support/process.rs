@@ -1,9 +1,10 @@
 //! Real processes: the flagship example as server and as provider, started, killed and restarted.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+
+pub use super::cluster::free_port;
 
 /// A running `rocket_rides`. Dropped, it is killed, by its own id.
 pub struct Process {
@@ -84,9 +85,4 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A port that nobody uses at the moment, for a server that has to come back on it.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,6 +30,25 @@ pub struct Effect {
 /// A call that waits inside of the provider until it is let go (or dropped, which lets it go too).
 pub type Waiting = oneshot::Sender<()>;
 
+/// The calls that wait, one after the other.
+pub struct Calls(mpsc::UnboundedReceiver<Waiting>);
+
+impl Calls {
+    /// The next one. One that never comes fails the test that waits for it, and says where.
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Option<Waiting>> {
+        let place = std::panic::Location::caller();
+        async move {
+            let next = tokio::time::timeout(Duration::from_secs(120), self.0.recv()).await;
+            next.unwrap_or_else(|_| panic!("no call comes: {place}"))
+        }
+    }
+
+    pub fn try_recv(&mut self) -> Result<Waiting, mpsc::error::TryRecvError> {
+        self.0.try_recv()
+    }
+}
+
 impl Provider {
     pub fn that_ignores_keys() -> Self {
         let provider = Self::default();
@@ -37,17 +57,17 @@ impl Provider {
     }
 
     /// From now on each call stops after its effect and hands out the means to let it answer.
-    pub fn stop_after_the_effect(&self) -> mpsc::UnboundedReceiver<Waiting> {
+    pub fn stop_after_the_effect(&self) -> Calls {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.0.lock().unwrap().gate = Some(sender);
-        receiver
+        Calls(receiver)
     }
 
     /// From now on each call stops before its effect.
-    pub fn stop_before_the_effect(&self) -> mpsc::UnboundedReceiver<Waiting> {
+    pub fn stop_before_the_effect(&self) -> Calls {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.0.lock().unwrap().gate_before = Some(sender);
-        receiver
+        Calls(receiver)
     }
 
     pub fn stop_no_more(&self) {

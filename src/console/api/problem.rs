@@ -201,6 +201,7 @@ impl From<OpsError> for Problem {
             | OpsError::TooLong => Kind::Invalid,
             OpsError::Resolve(ResolveError::InProgress { .. })
             | OpsError::Erase(EraseError::InUse) => Kind::InUse,
+            error if error.is_of_no_answer() => Kind::Unavailable,
             OpsError::Resolve(_) | OpsError::Erase(_) => Kind::Refused,
             OpsError::Unreadable { .. } => Kind::Unreadable,
             OpsError::Unavailable(_) => Kind::Unavailable,

@@ -17,7 +17,8 @@ type SurveySql =
 
 statement! {
     /// Unfinished rows, bounded: those that a worker or an operator is to look at, and, of the rows that were
-    /// created last, those that are in progress and that no worker would find yet.
+    /// created last, those that are not finished and that no worker would find: that are in progress, or in a status that
+    /// only a later build knows.
     ///
     /// The last part is there where the youngest rows are more than were looked at.
     Survey in D: InMillis, rows SurveySql,
@@ -26,9 +27,9 @@ statement! {
      WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit, ") AS due \
      UNION ALL SELECT * FROM (SELECT 1 AS found_by, ", [PLACE], " FROM atomic_phases_keys \
      WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
-     UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT run_after, ", [PLACE], " FROM atomic_phases_keys \
+     UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT run_after, waiting_since, ", [PLACE], " FROM atomic_phases_keys \
      ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
-     WHERE status = 'in_progress' AND run_after IS NULL \
+     WHERE status <> 'completed' AND run_after IS NULL AND waiting_since IS NULL \
      UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT created_at, ", [PLACE], " FROM atomic_phases_keys \
      ORDER BY expires_at DESC LIMIT 1 OFFSET ", behind, ") AS oldest WHERE created_at > ", (D::CLOCK), " - ",
     youth_ms

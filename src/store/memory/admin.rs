@@ -177,7 +177,9 @@ impl AdminStore for Memory {
         rows.extend(found(3, oldest.into_iter().filter(is_young).collect(), |key| {
             Some(key.expires_at)
         }));
-        youngest.retain(|key| key.is(Status::InProgress) && key.run_after.is_none());
+        youngest.retain(|key| {
+            !key.is(Status::Completed) && key.run_after.is_none() && key.waiting_since.is_none()
+        });
         rows.extend(found(2, youngest, |key| Some(key.expires_at)));
         Ok(rows.into_iter().map(surveyed).collect())
     }

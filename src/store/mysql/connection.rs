@@ -171,6 +171,18 @@ impl MysqlConn {
         Answers { rows, failure }
     }
 
+    /// Asks the server for an answer. That is no statement, and in no log of the server's.
+    pub(super) async fn ping(&mut self, within: Duration) -> Result<(), Failure> {
+        let answered = match self.sent(0) {
+            Ok(conn) => match timeout(within, conn.ping()).await {
+                Ok(answered) => answered.map_err(Failure::of),
+                Err(_) => Err(Failure::Unanswered),
+            },
+            Err(failure) => Err(failure),
+        };
+        self.answered(answered)
+    }
+
     /// Sends one statement of the engine's, prepared.
     pub(super) async fn execute_one(&mut self, bound: Bound) -> Result<u64, Failure> {
         Ok(self.run(bound).await?.1)

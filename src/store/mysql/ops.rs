@@ -50,7 +50,9 @@ const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 /// Sends one statement that reads.
 macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let mut lent = $crate::store::mysql::pool::Lent::of(&$store.operators).await?;
+        let mut lent =
+            $crate::store::mysql::pool::Lent::that_answers(&$store.operators, SEARCH_WITHIN)
+                .await?;
         let $conn: &mut $crate::store::mysql::MysqlConn = &mut lent;
         answered_within(SEARCH_WITHIN, $doing, $query).await
     }};
@@ -87,8 +89,8 @@ macro_rules! look {
                 Ok((rows, place(end)))
             };
             let looked = looked.await;
-            told(conn, ITS_END).await?;
-            looked
+            let ended = told(conn, ITS_END).await;
+            looked.and_then(|looked| ended.map(|()| looked))
         })
     }};
 }

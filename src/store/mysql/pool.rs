@@ -1,7 +1,7 @@
 //! The pool, and [`Lent`]: a connection that goes back to it only as it came.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult, Timeouts};
 
@@ -74,6 +74,26 @@ impl Lent {
             lent.was_taken_back();
         }
         Ok(lent)
+    }
+
+    /// One that was asked whether its server is still there: those behind a restart of the server are not. For what
+    /// is not sent again, and is in no hurry.
+    pub(super) async fn that_answers(
+        pool: &MysqlPool,
+        within: Duration,
+    ) -> Result<Self, StoreError> {
+        for _ in 0..pool.status().size {
+            let mut lent = Self::of(pool).await?;
+            match lent.ping(within).await {
+                Ok(()) => return Ok(lent),
+                Err(failure @ Failure::Unanswered) => {
+                    return Err(StoreError::database("ask for an answer", failure));
+                }
+                // Dropped, it is closed.
+                Err(_) => {}
+            }
+        }
+        Self::of(pool).await
     }
 
     async fn as_it_is(pool: &MysqlPool) -> Result<Self, StoreError> {

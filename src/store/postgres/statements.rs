@@ -429,7 +429,8 @@ type SurveySql =
 
 statement! {
     /// Unfinished rows, bounded: those that the partial indexes have, and, of the rows that were created
-    /// last, those that are in progress and that no partial index has yet.
+    /// last, those that are not finished and that no partial index has: that are in progress, or in a status that only
+    /// a later build knows.
     ///
     /// The last part is there where the youngest rows are more than were looked at: the oldest of those was
     /// created a moment ago.
@@ -441,7 +442,7 @@ statement! {
      WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
      UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
      ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
-     WHERE status = 'in_progress' AND run_after IS NULL \
+     WHERE status <> 'completed' AND run_after IS NULL AND waiting_since IS NULL \
      UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
      ORDER BY expires_at DESC OFFSET ", behind, " LIMIT 1) AS oldest \
      WHERE created_at > statement_timestamp() - ", youth_ms, " * interval '1 millisecond'"
