@@ -165,6 +165,18 @@ pub enum Resolved {
     Finished,
 }
 
+impl Resolved {
+    /// One word, as the JSON API tells it: `applied`, `already`, `finished`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Already => "already",
+            Self::Finished => "finished",
+        }
+    }
+}
+
 /// Why a resolution was refused. Nothing was written, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

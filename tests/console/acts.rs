@@ -1,6 +1,6 @@
 //! Acts by forms: each is reviewed, does what it says, once, and is refused where the row is not as it was seen.
 
-use atomic_phases::engine::Resolution;
+use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{AuditRecord, OperatorStore, State};
 use uuid::Uuid;
 
@@ -9,6 +9,7 @@ use super::desk::{Desk, Page};
 use super::html::Form;
 use crate::support::work::completed;
 use crate::support::*;
+use atomic_phases::Reply;
 use atomic_phases::worker::BulkRunner;
 
 on_every_store! {
@@ -17,6 +18,7 @@ on_every_store! {
     g3_a_double_click_is_one_act,
     g3_of_two_operators_one_is_told_that_it_moved_on,
     g3_what_moved_in_between_is_told_and_not_done,
+    g3_a_word_behind_the_end_of_a_request_is_not_told_as_done,
     what_is_wrong_with_an_act_is_said_beside_what_was_given,
     g18_a_dead_job_is_retried_and_discarded,
     a_phase_is_paused_and_its_pause_is_ended,
@@ -185,6 +187,27 @@ async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore
             .has("Look again");
     }
     assert_eq!(dump(&db).await, before);
+}
+
+/// Somebody has ended the request meanwhile, and its output is not kept: nothing is written, and nothing else is claimed.
+async fn g3_a_word_behind_the_end_of_a_request_is_not_told_as_done<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    unknown(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let act = reviewed(&desk, id, "executed", &[OUTPUT]).await;
+    let by_hand = Resolution::finish(Reply::text(200, "by hand"));
+    assert_eq!(engine.resolve(&scope(), &key("k"), by_hand).await.unwrap(), Resolved::Applied);
+    let before = dump(&db).await;
+    let told = desk.submit(&act).await;
+    assert_eq!(ended(&told), "said=finished");
+    let landed = desk.follow(&told).await.is(200);
+    landed.has("role=\"status\"").has("nothing was written").has_not("Done.");
+    assert_eq!(dump(&db).await, before);
+    let row = audit(&engine).await.remove(0);
+    assert_eq!((row.act.as_str(), row.outcome.as_str()), ("resolve.executed", "already"));
 }
 
 async fn what_is_wrong_with_an_act_is_said_beside_what_was_given<S: TestDb + OperatorStore>(db: S) {

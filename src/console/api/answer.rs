@@ -167,11 +167,7 @@ fn attempts(asked: &Asked) -> Result<u32, Problem> {
 }
 
 fn done(resolved: Resolved) -> Value {
-    json!({ "outcome": match resolved {
-        Resolved::Applied => "applied",
-        Resolved::Already => "already",
-        Resolved::Finished => "finished",
-    } })
+    json!({ "outcome": resolved.as_str() })
 }
 
 fn invalid(error: &dyn std::fmt::Display) -> Problem {

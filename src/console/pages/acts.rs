@@ -12,7 +12,6 @@ use super::frame::Frame;
 use super::guard::{Asked, see_other};
 use super::look::said;
 use super::{plan, trouble};
-use crate::engine::Resolved;
 use crate::ops::{
     Details, OperatorStore, OpsError, Permissions, PhaseStands, PhaseViewKind, RowVersion, State,
 };
@@ -39,8 +38,7 @@ pub(super) async fn act<S: OperatorStore>(
     let done = tokio::spawn(act.apply(ops.clone(), id, version, reason)).await;
     let there = |said: &str| frame.to(format_args!("requests/{id}?said={said}"));
     match done {
-        Ok(Ok(Resolved::Already)) => see_other(&there("already")),
-        Ok(Ok(_)) => see_other(&there("applied")),
+        Ok(Ok(resolved)) => see_other(&there(resolved.as_str())),
         Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
         Ok(Err(error @ (OpsError::NotAllowed { .. } | OpsError::NoSuchRequest))) => {
             trouble::page(frame, &error)

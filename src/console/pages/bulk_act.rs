@@ -133,7 +133,7 @@ pub(super) async fn stop<S: OperatorStore>(
     let to = |said: &str| see_other(&frame.to(format_args!("bulk/{id}?said={said}")));
     match stopping.await {
         Ok(Ok(Resolved::Applied)) => to("stopped"),
-        Ok(Ok(_)) => to("already"),
+        Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
         Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));

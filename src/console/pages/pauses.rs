@@ -240,7 +240,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     let to = |said: &str| see_other(&asked.frame.to(format_args!("pauses?said={said}")));
     match tokio::spawn(doing).await {
         Ok(Ok(Resolved::Applied)) => to(if act == PauseAct::End { "ended" } else { "paused" }),
-        Ok(Ok(_)) => to("already"),
+        Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
         Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(&asked.frame, false),
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong))) => {
             again(&asked, &form, &error).await

@@ -70,6 +70,9 @@ fn notice(query: &Fields) -> Option<&'static str> {
     match query.text("said") {
         "applied" => Some("Done. It is written, and its row in the audit with it."),
         "already" => Some("It was so already: nothing was changed."),
+        "finished" => Some(
+            "The request was at its end before: nothing was written. Whether its call had this outcome is not kept.",
+        ),
         _ => None,
     }
 }
@@ -240,5 +243,21 @@ fn jobs(frame: &Frame, jobs: &[JobView]) -> Markup {
             h2 { "Staged jobs" }
             (table("Staged jobs that are not delivered", &["Job", "Staged", "Attempts", "Reason", "Next"], rows))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Resolved;
+
+    #[test]
+    fn each_end_of_an_act_has_a_notice_of_its_own() {
+        let all = [Resolved::Applied, Resolved::Already, Resolved::Finished];
+        let told =
+            all.map(|end| notice(&Fields::read(format!("said={}", end.as_str()).as_bytes())));
+        let is_written = told.map(|told| told.is_some_and(|told| told.starts_with("Done.")));
+        assert_eq!(is_written, [true, false, false]);
+        assert!(told[1].is_some() && told[2].is_some() && told[1] != told[2], "{told:?}");
     }
 }
