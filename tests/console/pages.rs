@@ -17,6 +17,7 @@ on_every_store! {
     a_request_is_found_by_a_filter_and_by_its_key,
     g19_nothing_that_users_gave_is_on_a_page_or_in_an_address,
     every_page_is_a_list_that_goes_on,
+    who_has_ten_thousand_rows_of_others_before_their_own_is_told_so,
 }
 
 /// A request in each state, and jobs that gave up.
@@ -304,4 +305,91 @@ async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
     let jobs = desk.get("jobs").await.is(200);
     let jobs = desk.send(desk.ask(reqwest::Method::GET, next(&jobs).unwrap())).await.is(200);
     assert_eq!(jobs.text.matches("value=\"discard\"").count(), 50);
+}
+
+/// An operator of one scope: what pages found none of may be further behind.
+async fn who_has_ten_thousand_rows_of_others_before_their_own_is_told_so<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        // A copy of its rows in SQL takes minutes.
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    unknown(&engine, "needle").await;
+    set(&engine, "needle", "waiting_since = expires_at, run_after = NULL").await;
+    let (id, nothing) = match is_postgres::<S>() {
+        true => ("gen_random_uuid()", "''"),
+        false => ("randomblob(16)", "x''"),
+    };
+    let of = |column: &str| match is_postgres::<S>() {
+        true => format!("t.{column} + n * interval '1013 milliseconds'"),
+        false => format!("t.{column} + n * 1013"),
+    };
+    let (began, ends, numbers) = (of("created_at"), of("expires_at"), numbers::<S>(10_500));
+    let one = "(SELECT * FROM atomic_phases_keys WHERE idempotency_key = 'needle') AS t";
+    for sql in [
+        format!(
+            "INSERT INTO atomic_phases_audit (id, at, actor, act, outcome, reason, scope) SELECT {id}, {began}, \
+             'eve', 'retry', 'applied', 'r', 'others' FROM {one}, {numbers}"
+        ),
+        format!(
+            "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, \
+             args, staged_at) SELECT 'others', {id}, 1, {id}, 'k', 'j', {nothing}, {began} FROM {one}, {numbers}"
+        ),
+        format!(
+            "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+             definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+             advanced_at, created_at, waiting_since, expires_at, params) SELECT 'others', 'k-' || n, {id}, \
+             'd', 1, 'p', 'v1:', 'dead_letter', 'started', 1, 1, t.created_at, t.created_at, {began}, {ends}, \
+             t.params FROM {one}, {numbers}"
+        ),
+    ] {
+        db.sql(&sql).await;
+    }
+    let desk = Desk::of(&engine).await;
+    let get = async |url: reqwest::Url| {
+        let asked = desk.ask(reqwest::Method::GET, url).header("x-scopes", "only=tenant-1");
+        desk.send(asked).await.is(200)
+    };
+    let rows = |text: &str| text.matches("class=\"request\"").count();
+    let none = "None among the ten thousand looked at";
+    let behind = |page: &super::desk::Page| -> Vec<reqwest::Url> {
+        let all = tags(&page.text);
+        let all = all.iter().filter(|tag| tag.get("rel") == Some("next"));
+        all.map(|tag| page.url.join(tag.get("href").unwrap()).unwrap()).collect()
+    };
+    let overview = get(desk.url("overview")).await;
+    overview.has_not("Nothing waits for you").has_not("There is no request yet");
+    overview.has("none among those looked at");
+    assert_eq!(overview.text.matches(none).count(), 2, "{}", overview.text);
+    check_accessibility_of(&overview.text);
+    let next = behind(&overview);
+    assert_eq!(next.len(), 2, "{next:?}");
+    for next in next {
+        assert_eq!(rows(&get(next.clone()).await.text), 1, "{next}");
+    }
+    for (path, claimed) in [
+        ("waiting", "Nothing waits"),
+        ("requests", "There is no such request"),
+        ("jobs", "No job gave up"),
+        ("audit", "No act."),
+    ] {
+        let page = get(desk.url(path)).await;
+        page.has_not(claimed).has(none);
+        let next = behind(&page).remove(0);
+        let next = get(next).await;
+        next.has_not(claimed).has_not(none);
+        let is_mine = ["waiting", "requests"].contains(&path);
+        assert_eq!(
+            (rows(&next.text), next.text.contains("No more.")),
+            match is_mine {
+                true => (1, false),
+                false => (0, true),
+            }
+        );
+    }
+    get(desk.url("definitions")).await.has("none that you may see is unfinished");
 }

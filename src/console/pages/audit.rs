@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
+use super::list;
 use super::look::{exact, said, short, table};
 use crate::ops::{AuditRecord, OperatorStore, OpsError};
 
@@ -37,19 +38,16 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         }
         (filter(frame, query))
         section #audit data-live="10" aria-label="Acts" {
-            @if page.rows.is_empty() && page.next.is_none() {
-                p.empty { "No act." }
+            @if list::is_none(&page) {
+                (list::none(query, "No act."))
             } @else {
                 (acts(frame, &page.rows))
-                @if let Some(place) = page.next {
-                    @let of = query.query_without(&["before"]);
-                    @let and = if of.is_empty() { "" } else { "&" };
-                    p.more {
-                        a.button rel="next" href=(frame.to(format_args!("audit?{of}{and}before={place}"))) {
-                            "Older"
-                        }
-                    }
-                }
+                (list::more(&page, |place| {
+                    let of = query.query_without(&["before"]);
+                    let and = if of.is_empty() { "" } else { "&" };
+                    let to = frame.to(format_args!("audit?{of}{and}before={place}"));
+                    html! { a.button rel="next" href=(to) { "Older" } }
+                }))
             }
         }
     })

@@ -9,7 +9,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, relative, said, short, table};
-use super::trouble;
+use super::{list, trouble};
 use crate::ops::{BulkDetails, BulkView, OperatorStore, OpsError, Permissions};
 
 const PAGE: u32 = 20;
@@ -36,13 +36,13 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
              a time."
         }
         section #bulk data-live="5" aria-label="Bulk acts" {
-            @if page.rows.is_empty() && page.next.is_none() {
-                p.empty { "No bulk act." }
+            @if list::is_none(&page) {
+                (list::none(query, "No bulk act."))
             } @else {
                 (bulks(frame, &page.rows))
-                @if let Some(next) = page.next {
-                    p.more { a.button rel="next" href=(frame.to(format_args!("bulk?before={next}"))) { "Older" } }
-                }
+                (list::more(&page, |next| html! {
+                    a.button rel="next" href=(frame.to(format_args!("bulk?before={next}"))) { "Older" }
+                }))
             }
         }
     })

@@ -24,7 +24,14 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         }
         section #definitions data-live="15" aria-label="Definitions" {
             @if definitions.is_empty() {
-                p.empty { "No process runs workers, and no request is unfinished." }
+                p.empty {
+                    @if ops.actor().sees_every_scope() {
+                        "No process runs workers, and no request is unfinished."
+                    } @else {
+                        "No process runs workers, and of the requests that were looked at none that you may see is \
+                         unfinished."
+                    }
+                }
             } @else {
                 (lists(frame, &definitions))
             }
@@ -50,7 +57,8 @@ fn lists(frame: &Frame, all: &[DefinitionView]) -> Markup {
         let to = |more: &str| {
             frame.to(format_args!("requests?{}{more}", of.as_deref().unwrap_or_default()))
         };
-        let number = |count: u32| html! { (count) @if one.or_more && count > 0 { "+" } };
+        let number =
+            |count: u32| html! { (count) @if one.or_more { "+" span.unseen { " or more" } } };
         vec![
             html! { a href=(to("")) { (said(name)) " v" (version) } },
             phases(one),
@@ -67,7 +75,7 @@ fn lists(frame: &Frame, all: &[DefinitionView]) -> Markup {
             number(one.waiting),
             html! {
                 @match one.stranded {
-                    0 => { "0" }
+                    0 => { (number(0)) }
                     _ => { a href=(to("&stranded=1")) { (number(one.stranded)) } }
                 }
             },

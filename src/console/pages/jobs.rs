@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::look::{facts, relative, said, short, table};
-use super::trouble;
+use super::{list, trouble};
 use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
 
 const PAGE: u32 = 50;
@@ -39,13 +39,13 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
              these but an operator."
         }
         section #dead-jobs data-live="5" aria-label="Dead jobs" {
-            @if page.rows.is_empty() && page.next.is_none() {
-                p.empty { "No job gave up." }
+            @if list::is_none(&page) {
+                (list::none(query, "No job gave up."))
             } @else {
                 (dead(frame, &page.rows))
-                @if let Some(next) = page.next {
-                    p.more { a.button rel="next" href=(frame.to(format_args!("jobs?after={next}"))) { "Next page" } }
-                }
+                (list::more(&page, |next| html! {
+                    a.button rel="next" href=(frame.to(format_args!("jobs?after={next}"))) { "Next page" }
+                }))
             }
         }
     })

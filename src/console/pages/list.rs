@@ -3,10 +3,11 @@
 use chrono::Utc;
 use maud::{Markup, html};
 
+use super::fields::Fields;
 use super::frame::Frame;
 use super::look::{age, chip, relative, said, short, table};
 use crate::definition::STARTED;
-use crate::ops::{Cursor, Page, State, Summary};
+use crate::ops::{Page, State, Summary};
 
 /// Its definition and its id, as a link.
 pub(super) fn link(frame: &Frame, row: &Summary) -> Markup {
@@ -84,16 +85,30 @@ pub(super) fn requests(frame: &Frame, rows: &[Summary]) -> Markup {
 }
 
 /// How far the list looked, and the way on.
-pub(super) fn more(page: &Page<Summary>, next: impl FnOnce(&Cursor) -> Markup) -> Markup {
+pub(super) fn more<T, N>(page: &Page<T, N>, next: impl FnOnce(&N) -> Markup) -> Markup {
     html! {
         div.more {
             p.quiet {
-                (page.rows.len()) " shown"
-                @if let Some(to) = page.looked_to {
-                    ", none more among the ten thousand looked at, which reach to " (relative(to))
+                @match page.looked_to {
+                    None => { (page.rows.len()) " shown" }
+                    Some(to) => {
+                        @if page.rows.is_empty() { "None " } @else { (page.rows.len()) " shown, none more " }
+                        "among the ten thousand looked at, which reach to " (relative(to))
+                    }
                 }
             }
             @if let Some(cursor) = &page.next { (next(cursor)) }
         }
     }
+}
+
+/// In place of a list with nothing in it; behind another page there is no more.
+pub(super) fn none(query: &Fields, text: &str) -> Markup {
+    let is_behind = ["after", "before"].iter().any(|name| !query.text(name).is_empty());
+    html! { p.empty { @if is_behind { "No more." } @else { (text) } } }
+}
+
+/// Whether there is none at all: behind a search that found none there may be some.
+pub(super) fn is_none<T, N>(page: &Page<T, N>) -> bool {
+    page.rows.is_empty() && page.next.is_none()
 }

@@ -9,7 +9,9 @@ use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{age, said, table};
 use super::{chart, list};
-use crate::ops::{Count, Counts, Filter, OperatorStore, OpsError, Permissions, State, Summary};
+use crate::ops::{
+    Count, Counts, Cursor, Filter, OperatorStore, OpsError, Page, Permissions, State, Summary,
+};
 
 /// How many of the newest requests are judged by.
 const NEWEST: u32 = 200;
@@ -25,14 +27,16 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
     let counts = ops.counts().await?;
     let waiting = ops.list(Filter::waiting().page(LONGEST)).await?;
-    let newest = ops.list(Filter::new().page(NEWEST)).await?.rows;
+    let newest = ops.list(Filter::new().page(NEWEST)).await?;
     Ok(html! {
         h1 { "Overview" }
         section #counts data-live="5" aria-label="How much waits" {
             (tiles(frame, &counts))
             h2 { "Waiting the longest" }
-            @if waiting.rows.is_empty() {
+            @if list::is_none(&waiting) {
                 p.empty { "Nothing waits for you." }
+            } @else if waiting.rows.is_empty() {
+                (behind(&waiting, |cursor| frame.to(format_args!("waiting?after={cursor}"))))
             } @else {
                 (list::inbox(frame, &waiting.rows, frame.may(Permissions::ACT)))
                 @if waiting.next.is_some() {
@@ -41,21 +45,32 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             }
         }
         section #newest data-live="5" aria-label="The newest requests" {
-            h2 { "The newest " (newest.len()) " requests" }
-            @if newest.is_empty() {
+            h2 { "The newest " (newest.rows.len()) " requests" }
+            @if list::is_none(&newest) {
                 p.empty { "There is no request yet." }
+            } @else if newest.rows.is_empty() {
+                (behind(&newest, |cursor| frame.to(format_args!("requests?after={cursor}"))))
             } @else {
-                (chart::arrivals(&newest))
-                (by_definition(frame, &newest))
+                (chart::arrivals(&newest.rows))
+                (by_definition(frame, &newest.rows))
             }
         }
     })
+}
+
+/// Of an operator before whose requests there are thousands of others.
+fn behind(page: &Page<Summary>, next: impl FnOnce(&Cursor) -> String) -> Markup {
+    list::more(
+        page,
+        |cursor| html! { a.button rel="next" href=(next(cursor)) { "Look behind them" } },
+    )
 }
 
 fn tiles(frame: &Frame, counts: &Counts) -> Markup {
     let since = counts.oldest_waiting;
     let oldest = match since {
         Some(since) => html! { "the oldest for " (age(since)) },
+        None if counts.unknown.or_more => html! { "none among those looked at" },
         None => html! { "none" },
     };
     let tiles = [

@@ -208,8 +208,8 @@ fn filters(frame: &Frame, query: &Fields) -> Markup {
 fn found(frame: &Frame, query: &Fields, page: &Page<Summary>) -> Markup {
     html! {
         section #list data-live="10" aria-label="What was found" {
-            @if page.rows.is_empty() && page.next.is_none() {
-                p.empty { "There is no such request." }
+            @if list::is_none(page) {
+                (list::none(query, "There is no such request."))
             } @else {
                 (list::requests(frame, &page.rows))
                 (list::more(page, |cursor| next_link(frame, "requests", query, cursor)))
@@ -222,8 +222,8 @@ fn found(frame: &Frame, query: &Fields, page: &Page<Summary>) -> Markup {
 fn of_scope(frame: &Frame, form: &Fields, page: &Page<Summary>) -> Markup {
     html! {
         section #list aria-label="Requests of the scope" {
-            @if page.rows.is_empty() && page.next.is_none() {
-                p.empty { "There is no request of this scope." }
+            @if list::is_none(page) {
+                (list::none(form, "There is no request of this scope."))
             } @else {
                 (list::requests(frame, &page.rows))
                 (list::more(page, |cursor| html! {

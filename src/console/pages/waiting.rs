@@ -42,8 +42,8 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             }
         }
         section #inbox data-live="5" aria-label="Requests that wait" {
-            @if page.rows.is_empty() && page.next.is_none() {
-                p.empty { "Nothing waits." }
+            @if list::is_none(&page) {
+                (list::none(query, "Nothing waits."))
             } @else {
                 (list::inbox(frame, &page.rows, frame.may(Permissions::ACT)))
                 (list::more(&page, |cursor| next_link(frame, "waiting", query, cursor)))
