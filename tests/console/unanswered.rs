@@ -107,3 +107,27 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
     lock.batch_execute("ROLLBACK").await.unwrap();
     until(async || desk.get("audit").await.status == 200).await;
 }
+
+/// A search and a review are sent as forms, and change nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let desk = Desk::with(console).await;
+    dead_letter(&engine, "dead").await;
+    let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
+    let page = desk.request(id_of(&engine, "dead").await).await;
+    let review = page.form("/plan").with("act", "retry");
+    let act = desk.submit(&review).await.is(200).form("/act").with("reason", "r");
+    let bulk = desk.get("requests?state=dead_letter").await.form("/bulk/plan").with("act", "retry");
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    for look in [find, review, bulk] {
+        desk.submit(&look).await.is(503).has("Nothing was changed").has_not("Whether it was done");
+    }
+    desk.submit(&act).await.is(503).has("Whether it was done is not known");
+    lock.batch_execute("ROLLBACK").await.unwrap();
+}

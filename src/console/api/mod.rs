@@ -145,7 +145,9 @@ impl<S: OperatorStore> Api<S> {
         // On a task of its own: who hangs up leaves no act half done, and no lease behind.
         let answering =
             crate::task::spawn(async move { answer::answer(route, &ops, &asked).await });
-        let told = answering.await.map_err(|_| Problem::of(Kind::Unavailable))??;
+        let told = answering.await.unwrap_or_else(|_| Err(Problem::of(Kind::Unavailable)));
+        let told =
+            told.map_err(|problem| if route.acts() { problem } else { problem.of_look() })?;
         let mut response = Response::new(Body::from(told.json));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

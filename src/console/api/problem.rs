@@ -150,6 +150,16 @@ impl Problem {
         Self::new(kind, kind.detail())
     }
 
+    /// The same of a question that changes nothing, whatever became of it.
+    pub(super) fn of_look(self) -> Self {
+        match self.kind {
+            Kind::Unavailable => {
+                Self { detail: "Nothing was changed. Ask again in a moment.".into(), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// `prefix`: where the routes are.
     pub(super) fn tell(&self, prefix: &str) -> Response {
         let Facts { status, code, title, retryable } = self.kind.facts();

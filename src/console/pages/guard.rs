@@ -61,12 +61,18 @@ pub(super) async fn guard<S: OperatorStore>(
     };
     let frame = Frame::new(parts.uri.path(), &actor);
     parts.extensions.insert(actor);
-    let was_safe = matches!(parts.method, Method::GET | Method::HEAD);
+    let was_look = is_look(&parts);
     let page = next.run(Request::from_parts(parts, body));
     match tokio::time::timeout(console.shared.time_limit, page).await {
         Ok(answer) => with_headers(answer),
-        Err(_) => with_headers(trouble::unanswered(&frame, was_safe)),
+        Err(_) => with_headers(trouble::unanswered(&frame, was_look)),
     }
+}
+
+/// Whether nothing is changed: a search and a review are forms, too, because what they are asked for belongs into no URL.
+fn is_look(parts: &Parts) -> bool {
+    let last = parts.uri.path().rsplit('/').next();
+    matches!(parts.method, Method::GET | Method::HEAD) || matches!(last, Some("find" | "plan"))
 }
 
 fn with_headers(mut answer: Response) -> Response {

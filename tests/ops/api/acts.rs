@@ -18,6 +18,7 @@ on_every_store! {
     a_foreign_phase_is_paused_and_goes_on,
     a_bulk_act_is_planned_started_followed_and_stopped,
     a_client_that_hangs_up_leaves_no_act_half_done,
+    of_a_look_that_found_no_database_nothing_is_in_the_audit,
 }
 
 /// The path of a request, and its version as it is now.
@@ -272,4 +273,40 @@ async fn a_client_that_hangs_up_leaves_no_act_half_done<S: TestDb + OperatorStor
     let _ = tokio::time::timeout(Duration::ZERO, answer).await;
     until(async || get(&routes, &path).await.ok()["request"]["state"] == "due").await;
     assert_eq!(get(&routes, "/audit").await.ok()["rows"][0]["outcome"], "applied");
+}
+
+async fn of_a_look_that_found_no_database_nothing_is_in_the_audit<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    dead_letter(&engine, "k").await;
+    let (path, version) = at(&engine, &routes, "k").await;
+    db.sql("ALTER TABLE atomic_phases_keys RENAME TO put_away").await;
+    let plan = json!({ "act": "retry", "filter": { "state": "dead_letter" } });
+    let looks = [
+        get(&routes, "/overview").await,
+        get(&routes, "/requests").await,
+        get(&routes, &path).await,
+        post(&routes, "/requests/search", None, json!({})).await,
+        post(&routes, "/requests/find", None, json!({ "scope": "a", "key": "k" })).await,
+        post(&routes, "/bulk/plan", None, plan).await,
+    ];
+    for told in looks {
+        told.is(503, "unavailable");
+        let detail = told.json["detail"].as_str().unwrap();
+        assert!(
+            detail.starts_with("Nothing was changed.") && !detail.contains("audit"),
+            "{detail}"
+        );
+    }
+    for act in ["retry", "erase"] {
+        let act = format!("{path}/{act}");
+        let told = post(&routes, &act, Some(&version), json!({ "reason": "r" })).await;
+        told.is(503, "unavailable");
+        assert!(told.json["detail"].as_str().unwrap().contains("is in the audit"), "{told:?}");
+    }
 }
