@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use atomic_phases::compat::{InFlight, Left, LeftJobs};
-use atomic_phases::store::UnknownStatus;
+use atomic_phases::engine::StrandedBecause;
 
 use crate::Failure;
 use crate::arguments::Format;
@@ -21,25 +21,17 @@ pub(crate) fn in_flight(url: &str) -> Result<InFlight, Failure> {
 
 /// The rows that a build would leave alone, one line for each place, and the staged jobs that it would not
 /// deliver, one for each name.
-pub(crate) fn shown(
-    left: &[Left],
-    unknown: &[UnknownStatus],
-    jobs: &[LeftJobs],
-    format: Format,
-) -> String {
+pub(crate) fn shown(left: &[Left], jobs: &[LeftJobs], format: Format) -> String {
     let rows = left.iter().map(|left| {
-        let rows = &left.rows;
-        let place =
-            format!("{}@{}, recovery point {}", rows.definition, rows.version, rows.recovery_point);
-        let remedy = left.because.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        ("rows_stranded", format!("{} rows of {place}: {}{remedy}", rows.rows, left.because))
+        let Left { definition, version, recovery_point, status, rows, because, .. } = left;
+        let status = match because {
+            StrandedBecause::NewerForm => format!(", status `{status}`"),
+            _ => String::new(),
+        };
+        let remedy = because.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        let place = format!("{definition}@{version}, recovery point {recovery_point}{status}");
+        ("rows_stranded", format!("{rows} rows of {place}: {because}{remedy}"))
     });
-    let rows = rows.chain(unknown.iter().map(|rows| {
-        let UnknownStatus { definition, version, recovery_point, status, rows, .. } = rows;
-        let place = format!("{definition}@{version}, recovery point {recovery_point}");
-        let line = format!("{rows} rows of {place}: a later build wrote their status, `{status}`");
-        ("rows_stranded", line)
-    }));
     let staged = jobs.iter().map(|left| {
         ("jobs_stranded", format!("{} staged jobs `{}`: {}", left.jobs, left.name, left.because))
     });
@@ -58,24 +50,14 @@ pub(crate) fn shown(
         Format::Json => {
             let rows = left.iter().map(|left| {
                 serde_json::json!({
-                    "definition": left.rows.definition,
-                    "version": left.rows.version,
-                    "recovery_point": left.rows.recovery_point,
-                    "rows": left.rows.rows,
+                    "definition": left.definition,
+                    "version": left.version,
+                    "recovery_point": left.recovery_point,
+                    "status": left.status,
+                    "rows": left.rows,
                     "because": left.because.as_str(),
                 })
             });
-            let unknown = unknown.iter().map(|rows| {
-                serde_json::json!({
-                    "definition": rows.definition,
-                    "version": rows.version,
-                    "recovery_point": rows.recovery_point,
-                    "rows": rows.rows,
-                    "because": "unknown_status",
-                    "status": rows.status,
-                })
-            });
-            let rows = rows.chain(unknown);
             let jobs = jobs.iter().map(|left| {
                 serde_json::json!({
                     "job": left.name,

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atomic_phases::compat::{Definitions, Mode, check_locks};
+use atomic_phases::engine::StrandedBecause;
 use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
@@ -133,6 +134,7 @@ async fn deployed<S: Store>(store: S, url: &str) {
     let (code, told) = check("json");
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!((code, &told[0]["rows"]), (6, &serde_json::json!(1)));
+    assert_eq!(told[0]["status"], "failed_retryable");
     assert!(check("github").1.starts_with("::error title=rows_stranded::1 rows of rides.create@1"));
     std::fs::write(&lock, text).unwrap();
 
@@ -166,6 +168,41 @@ async fn deployed<S: Store>(store: S, url: &str) {
     assert_eq!(delivered.unwrap().delivered, 1);
     assert_eq!(drained("rides.create", "1").0, 0);
     assert_eq!(retire().0, 0);
+}
+
+/// In the words of the lists and counts, with the status beside them.
+#[tokio::test]
+async fn a_status_of_a_later_build_is_told_with_what_it_means() {
+    let url = cluster::new_database();
+    let dir = tempfile::tempdir().unwrap();
+    check_locks(&definitions::<Postgres>(), dir.path(), Path::new("phases"), &Mode::Update)
+        .unwrap();
+    let store = Postgres::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let builder = Engine::builder(store).app(Provider::default()).definitions(definitions());
+    assert!(matches!(book(&builder.build().unwrap()).await, Outcome::Failed { .. }));
+    cluster::psql(&url, "ALTER TYPE atomic_phases_status ADD VALUE 'parked'");
+    cluster::psql(&url, "UPDATE atomic_phases_keys SET status = 'parked', run_after = created_at");
+    let check = |format| run(dir.path(), &["check", "--database-url", &url, "--format", format]);
+    let because = StrandedBecause::NewerForm;
+    let (code, told) = check("text");
+    let expected = format!(
+        "1 rows of rides.create@1, recovery point ride_created, status `parked`: {because}; {}\n",
+        because.remedy().unwrap()
+    );
+    assert_eq!((code, told), (6, expected));
+    assert!(check("github").1.starts_with("::error title=rows_stranded::1 rows of rides.create@1"));
+    let (code, told) = check("json");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let row = serde_json::json!({
+        "definition": "rides.create",
+        "version": 1,
+        "recovery_point": "ride_created",
+        "status": "parked",
+        "rows": 1,
+        "because": because.as_str(),
+    });
+    assert_eq!((code, told), (6, serde_json::json!([row])));
 }
 
 #[derive(Serialize, Deserialize)]

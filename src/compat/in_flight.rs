@@ -38,10 +38,38 @@ pub struct InFlight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// Their state, and how many they are.
-    pub rows: Standing,
+    /// Name of their definition.
+    pub definition: String,
+    /// Version of their definition.
+    pub version: u32,
+    /// Their recovery point.
+    pub recovery_point: String,
+    /// Their status, as it is stored: it may be one that this build does not know.
+    pub status: String,
+    /// How many they are.
+    pub rows: u64,
     /// Why.
     pub because: StrandedBecause,
+}
+
+impl Left {
+    fn standing(rows: &Standing, because: StrandedBecause) -> Self {
+        Self {
+            definition: rows.definition.clone(),
+            version: rows.version,
+            recovery_point: rows.recovery_point.clone(),
+            status: rows.status.as_str().to_owned(),
+            rows: rows.rows,
+            because,
+        }
+    }
+
+    /// Of a status that a later build wrote.
+    fn unknown(rows: &UnknownStatus) -> Self {
+        let UnknownStatus { definition, version, recovery_point, status, rows } = rows.clone();
+        let because = StrandedBecause::NewerForm;
+        Self { definition, version, recovery_point, status, rows, because }
+    }
 }
 
 impl InFlight {
@@ -116,15 +144,15 @@ impl InFlight {
     }
 
     /// The rows that a build with these lock files would leave alone, judged by the phases under which they
-    /// were written. It does not check whether the build can decode their stored parameters and outputs; those of an
-    /// [unknown status](Self::unknown_status) are not among them.
+    /// were written, and those of an [unknown status](Self::unknown_status), which a build that does not know it leaves alone,
+    /// too. It does not check whether the build can decode their stored parameters and outputs.
     #[must_use]
     pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
-        let left = self.places.iter().filter_map(|rows| {
-            let because = goes_on(rows, locks).err()?;
-            Some(Left { rows: rows.clone(), because })
-        });
-        left.collect()
+        let left = self
+            .places
+            .iter()
+            .filter_map(|rows| Some(Left::standing(rows, goes_on(rows, locks).err()?)));
+        left.chain(self.unknown_status.iter().map(Left::unknown)).collect()
     }
 }
 

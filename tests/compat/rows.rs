@@ -65,7 +65,7 @@ async fn told<S: TestDb, R: RequestDefinition<S, App>>(db: &S) -> usize {
     let of_engine = engine.stranded.iter().map(|left| (&left.rows.recovery_point, left.because));
     let in_flight = InFlight::read(db).await.unwrap();
     let left = in_flight.left_by(&locks::<S, R>());
-    let of_locks = left.iter().map(|left| (&left.rows.recovery_point, left.because));
+    let of_locks = left.iter().map(|left| (&left.recovery_point, left.because));
     let name = std::any::type_name::<R>();
     assert_eq!(
         of_locks.clone().collect::<BTreeSet<_>>(),
@@ -94,5 +94,5 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
     assert!(told::<S, TookTheName>(&db).await > 0);
     let none = InFlight::read(&db).await.unwrap().left_by(&compat::Locks::new());
     assert!(none.iter().all(|left| left.because == StrandedBecause::UnknownDefinition));
-    assert_eq!(none.iter().map(|left| left.rows.rows).sum::<u64>(), 4);
+    assert_eq!(none.iter().map(|left| left.rows).sum::<u64>(), 4);
 }
