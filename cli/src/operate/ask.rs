@@ -1,5 +1,6 @@
 //! [`Api`]: the JSON API, wherever it is.
 
+use http::HeaderMap;
 use serde_json::Value;
 
 use super::end::{End, Failure};
@@ -19,6 +20,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) version: Option<String>,
     pub(crate) json: Value,
+    /// Whether it is one to an act.
+    to_act: bool,
 }
 
 impl Answer {
@@ -27,24 +30,47 @@ impl Answer {
     pub(crate) fn with(self, member: &str) -> Result<Value, Failure> {
         match self.json.get(member) {
             Some(_) => Ok(self.json),
-            None => Err(not_ours(self.status)),
+            None => Err(self.not_ours()),
         }
     }
 
     /// The rows of a page, and the rest of it.
     pub(crate) fn rows(self) -> Result<(Vec<Value>, Value), Failure> {
-        let status = self.status;
+        let not_ours = self.not_ours();
         let mut page = self.with("rows")?;
         match page["rows"].take() {
             Value::Array(rows) => Ok((rows, page)),
-            _ => Err(not_ours(status)),
+            _ => Err(not_ours),
         }
+    }
+
+    /// Of another program: a gateway, whose page says nothing of what became of the question behind it.
+    fn not_ours(&self) -> Failure {
+        let text = format!("HTTP {}, and it is none of atomic-phases' API", self.status);
+        unanswered(self.to_act, &text)
+    }
+
+    /// Why it is no answer to what was asked.
+    fn problem(&self) -> Failure {
+        let (code, detail) = (self.json["code"].as_str(), self.json["detail"].as_str());
+        let Some(code) = code else { return self.not_ours() };
+        let title = self.json["title"].as_str().unwrap_or(code);
+        let mut text = format!("{title}: {}", detail.unwrap_or_default());
+        if code == "unauthenticated" {
+            text.push_str(" A token is said by --token, ATOMIC_PHASES_TOKEN or a profile.");
+        }
+        // The API's own problem of this kind says so by itself.
+        if self.status >= 500 && code != "unavailable" {
+            return unanswered(self.to_act, &text);
+        }
+        Failure { end: End::of_problem(code), text }
     }
 }
 
-fn not_ours(status: u16) -> Failure {
-    let text = format!("HTTP {status}, and it is none of atomic-phases' API");
-    Failure { end: End::Error, text }
+/// Why there is no answer, though the question may have arrived.
+fn unanswered(to_act: bool, why: &str) -> Failure {
+    let audit = if to_act { ". Whether the act was done is in the audit" } else { "" };
+    Failure { end: End::Error, text: format!("{}{audit}", why.trim_end_matches(['.', ' ', ':'])) }
 }
 
 /// One request.
@@ -65,8 +91,14 @@ impl Asking<'_> {
 
     /// Why there is no answer, though the question may have arrived.
     pub(crate) fn unanswered(&self, why: &str) -> Failure {
-        let audit = if self.acts() { ". Whether the act was done is in the audit" } else { "" };
-        Failure { end: End::Error, text: format!("{why}{audit}") }
+        unanswered(self.acts(), why)
+    }
+
+    /// The answer to it, of whomever it is.
+    pub(crate) fn answered(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
+        let version = headers.get("etag").and_then(|tag| tag.to_str().ok());
+        let (version, to_act) = (version.map(ToOwned::to_owned), self.acts());
+        Answer { status, version, json: serde_json::from_slice(body).unwrap_or_default(), to_act }
     }
 }
 
@@ -99,16 +131,9 @@ impl Api {
             Self::Remote(remote) => remote.ask(asking),
             Self::Local(local) => local.ask(asking).await,
         }?;
-        if answer.status == 200 {
-            return Ok(answer);
+        match answer.status {
+            200 => Ok(answer),
+            _ => Err(answer.problem()),
         }
-        let (code, detail) = (answer.json["code"].as_str(), answer.json["detail"].as_str());
-        let Some(code) = code else { return Err(not_ours(answer.status)) };
-        let title = answer.json["title"].as_str().unwrap_or(code);
-        let mut text = format!("{title}: {}", detail.unwrap_or_default());
-        if code == "unauthenticated" {
-            text.push_str(" A token is said by --token, ATOMIC_PHASES_TOKEN or a profile.");
-        }
-        Err(Failure { end: End::of_problem(code), text })
     }
 }

@@ -60,12 +60,7 @@ impl Local {
             };
             let (head, body) = response.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await?;
-            let version = head.headers.get("etag").and_then(|tag| tag.to_str().ok());
-            Ok(Answer {
-                status: head.status.as_u16(),
-                version: version.map(ToOwned::to_owned),
-                json: serde_json::from_slice(&body).unwrap_or_default(),
-            })
+            Ok(asking.answered(head.status.as_u16(), &head.headers, &body))
         };
         let too_late = |_| {
             asking.unanswered(&format!("the database does not answer within {:?}", self.within))

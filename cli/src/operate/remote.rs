@@ -61,12 +61,9 @@ impl Remote {
             asking.unanswered(&format!("the service does not answer: {error}"))
         };
         let mut response = sent.map_err(unanswered)?;
-        let version = response.headers().get("etag").and_then(|tag| tag.to_str().ok());
-        let version = version.map(ToOwned::to_owned);
-        let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
-        let json = serde_json::from_slice(&body.map_err(unanswered)?).unwrap_or_default();
-        Ok(Answer { status, version, json })
+        let body = body.map_err(unanswered)?;
+        Ok(asking.answered(response.status().as_u16(), response.headers(), &body))
     }
 }
 
