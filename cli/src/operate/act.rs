@@ -29,7 +29,7 @@ pub(crate) async fn on_each(
         Act::Retry => "retry",
         Act::Erase => "erase",
     };
-    decided(api, ("/requests", word), ids, decision, &why(decision)).await
+    decided(api, ("/requests", word), &read_ids(ids)?, decision, &why(decision)).await
 }
 
 fn why(Decision { because, .. }: &Decision) -> String {
@@ -40,15 +40,14 @@ fn why(Decision { because, .. }: &Decision) -> String {
 async fn decided(
     api: &Api,
     (of, act): (&str, &str),
-    ids: &Ids,
+    ids: &[String],
     Decision { version, .. }: &Decision,
     body: &str,
 ) -> Result<End, Failure> {
-    let ids = read_ids(ids)?;
     if version.is_some() && ids.len() != 1 {
         return Err(Failure::usage("--version is the version of one: say one id with it"));
     }
-    each(&ids, async |id| {
+    each(ids, async |id| {
         let path = format!("{of}/{}", segment(id));
         let seen = match version {
             // As an ETag has it; a text that is no version is none that anything stands in.
@@ -62,6 +61,10 @@ async fn decided(
 
 /// Says a word about one request.
 pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
+    // What is on the standard input may be an output or a reply's body.
+    if word.id == "-" {
+        return Err(Failure::usage("a word is about one request: say its id, and no `-`"));
+    }
     let (body, decision) = match &word.said {
         Said::Executed { phase, output, decision } => {
             let output = given(output)?;
@@ -99,8 +102,8 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
         let text = format!("{what} only the application knows: ask a service (--url)");
         return Err(Failure::usage(text));
     }
-    let id = Ids { ids: vec![word.id.clone()] };
-    decided(api, ("/requests", "resolve"), &id, decision, &body).await
+    let id = std::slice::from_ref(&word.id);
+    decided(api, ("/requests", "resolve"), id, decision, &body).await
 }
 
 /// Pauses a foreign phase.
@@ -162,8 +165,8 @@ fn given(value: &str) -> Result<String, Failure> {
 
 pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
     let (act, ids, decision) = match command {
-        Jobs::List { limit } => {
-            let (rows, page) = rows_of(api, "/jobs", *limit).await?;
+        Jobs::List { part } => {
+            let (rows, page) = rows_of(api, "/jobs", part).await?;
             print(&rows, &JOBS, format);
             if_there_is_more(&page);
             return Ok(End::Fine);
@@ -171,7 +174,7 @@ pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<En
         Jobs::Retry { ids, decision } => ("retry", ids, decision),
         Jobs::Discard { ids, decision } => ("discard", ids, decision),
     };
-    decided(api, ("/jobs", act), ids, decision, &why(decision)).await
+    decided(api, ("/jobs", act), &read_ids(ids)?, decision, &why(decision)).await
 }
 
 /// Acts on each id, and says what became of it: a refusal ends nothing but itself.
@@ -212,5 +215,13 @@ pub(crate) fn read_ids(Ids { ids }: &Ids) -> Result<Vec<String>, Failure> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     let ids = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    Ok(ids.map(ToOwned::to_owned).collect())
+    let ids: Vec<String> = ids.map(ToOwned::to_owned).collect();
+    // What was to list them may have failed: to have done nothing is not fine.
+    match ids.is_empty() {
+        true => {
+            let text = "no id on the standard input: nothing was done".to_owned();
+            Err(Failure { end: End::NoSuch, text })
+        }
+        false => Ok(ids),
+    }
 }

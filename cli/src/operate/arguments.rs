@@ -5,10 +5,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// What both command lines say below their help.
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job, \
-    5 refused (or it has moved on since it was looked at), 6 something waits (status), is stranded (definitions) or is \
-    missing (migrate status), \
-    7 in use: later, 8 some of several were refused.";
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job (or no \
+    id on the standard input), 5 refused (or it has moved on since it was looked at), 6 something waits (status), is \
+    stranded (definitions) or is missing (migrate status), 7 in use: later, 8 some of several were refused.";
 
 /// The commands of an application's operators, as a part of its own command line: clap's `Args` and `Parser`.
 ///
@@ -40,8 +39,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not
 /// arguments of these names that are `global`.
 #[derive(Parser)]
 #[command(about = "See what requests are stuck and why, and settle them", long_about = None)]
-// An application's version, told by each of its commands, has the name of what an act is about.
-#[command(after_help = EXIT_CODES, disable_help_subcommand = true, disable_version_flag = true)]
+#[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Operate {
     #[command(flatten)]
     pub(crate) output: Output,
@@ -172,9 +170,8 @@ pub(crate) enum Commands {
         /// Of this request
         #[arg(long, value_name = "ID")]
         request: Option<String>,
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = at_least_one())]
-        limit: u32,
+        #[command(flatten)]
+        part: Part,
     },
 }
 
@@ -183,9 +180,28 @@ pub(crate) enum Commands {
 pub(crate) struct Filter {
     #[command(flatten)]
     pub(crate) condition: Condition,
+    #[command(flatten)]
+    pub(crate) part: Part,
+}
+
+/// Which part of a list.
+#[derive(Args)]
+pub(crate) struct Part {
     /// How many at most
     #[arg(long, default_value_t = 50, value_parser = at_least_one())]
     pub(crate) limit: u32,
+    /// Go on where a list with the same conditions ended, as its note says
+    #[arg(long, value_name = "CURSOR", value_parser = cursor, allow_hyphen_values = true)]
+    pub(crate) after: Option<String>,
+}
+
+/// A place in a list, as it may stand in a URL.
+fn cursor(text: &str) -> Result<String, String> {
+    let is_of_one = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    match !text.is_empty() && text.chars().all(is_of_one) {
+        true => Ok(text.to_owned()),
+        false => Err("it is none that a list has told".to_owned()),
+    }
 }
 
 fn at_least_one() -> RangedU64ValueParser<u32> {
@@ -261,6 +277,8 @@ pub(crate) struct Because {
 
 /// Why, and about what.
 #[derive(Args)]
+// What these commands are about has the name under which an application's every command may tell its version.
+#[command(disable_version_flag = true)]
 pub(crate) struct Decision {
     #[command(flatten)]
     pub(crate) because: Because,
@@ -335,9 +353,8 @@ pub(crate) enum Bulk {
     Erase(BulkOf),
     /// List bulk acts, the newest first
     List {
-        /// How many at most
-        #[arg(long, default_value_t = 20, value_parser = at_least_one())]
-        limit: u32,
+        #[command(flatten)]
+        part: Part,
     },
     /// Tell how far one came, and each request that it left as it was; exits with 8 if there is one
     Show {
@@ -376,9 +393,8 @@ pub(crate) struct BulkOf {
 pub(crate) enum Jobs {
     /// List them, the oldest first
     List {
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = at_least_one())]
-        limit: u32,
+        #[command(flatten)]
+        part: Part,
     },
     /// Let them be delivered again
     Retry {
@@ -407,6 +423,7 @@ pub(crate) enum Migrate {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use clap::error::ErrorKind;
 
     use super::*;
 
@@ -415,22 +432,99 @@ mod tests {
         Operate::command().debug_assert();
     }
 
-    #[test]
-    fn an_application_tells_its_version_and_an_act_says_which_it_is_about() {
-        #[derive(Parser)]
-        #[command(version = "1.2.3", propagate_version = true)]
-        enum Application {
-            Ops(Operate),
-        }
-        Application::command().debug_assert();
-        let typed = "application ops retry 7 --reason r --version 0a1b";
-        let Ok(Application::Ops(Operate { command, .. })) =
-            Application::try_parse_from(typed.split(' '))
-        else {
-            panic!("{typed}");
+    /// What it tells of what was typed.
+    fn told<P: Parser>(typed: &str) -> (ErrorKind, String) {
+        let told = P::try_parse_from(typed.split(' ')).err().unwrap();
+        (told.kind(), told.to_string())
+    }
+
+    /// The version that the act is about.
+    fn about(command: Inside) -> Option<String> {
+        let Inside::Asked(command) = command else { panic!("it is no act") };
+        let decision = match *command {
+            Commands::Retry { decision, .. } | Commands::Erase { decision, .. } => decision,
+            Commands::Resolve(Word { said, .. }) => match said {
+                Said::Executed { decision, .. }
+                | Said::NotExecuted { decision, .. }
+                | Said::Finish { decision, .. } => decision,
+            },
+            Commands::Jobs(Jobs::Retry { decision, .. } | Jobs::Discard { decision, .. }) => {
+                decision
+            }
+            _ => panic!("it is no act"),
         };
-        let Inside::Asked(command) = *command else { panic!("{typed}") };
-        let Commands::Retry { decision, .. } = *command else { panic!("{typed}") };
-        assert_eq!(decision.version.as_deref(), Some("0a1b"));
+        decision.version
+    }
+
+    const ACTS: [&str; 7] = [
+        "retry 7",
+        "erase 7",
+        "jobs retry 7",
+        "jobs discard 7",
+        "resolve 7 executed --phase p --output 1",
+        "resolve 7 not-executed --phase p --attempt 1",
+        "resolve 7 finish --status 200",
+    ];
+
+    #[derive(Parser)]
+    #[command(version = "1.2.3", propagate_version = true)]
+    enum Application {
+        Ops(Operate),
+    }
+
+    #[derive(Parser)]
+    #[command(version = "1.2.3", propagate_version = true)]
+    struct Flattened {
+        #[command(flatten)]
+        ops: Operate,
+    }
+
+    #[derive(Parser)]
+    #[command(version = "1.2.3")]
+    struct Alone {
+        #[command(flatten)]
+        ops: Operate,
+    }
+
+    #[test]
+    fn an_application_keeps_its_version_and_an_act_says_which_it_is_about() {
+        Application::command().debug_assert();
+        Flattened::command().debug_assert();
+        Alone::command().debug_assert();
+        let version = |(kind, text): (ErrorKind, String)| {
+            assert_eq!((kind, text.contains("1.2.3")), (ErrorKind::DisplayVersion, true), "{text}");
+        };
+        version(told::<Application>("application --version"));
+        version(told::<Application>("application ops --version"));
+        version(told::<Application>("application ops jobs list --version"));
+        version(told::<Flattened>("application --version"));
+        version(told::<Flattened>("application -V"));
+        version(told::<Flattened>("application status --version"));
+        version(told::<Alone>("application --version"));
+        for act in ACTS {
+            let typed = format!("{act} --reason r --version 0a1b");
+            let Application::Ops(Operate { command, .. }) =
+                Application::try_parse_from(format!("application ops {typed}").split(' ')).unwrap();
+            assert_eq!(about(*command).as_deref(), Some("0a1b"), "{act}");
+            let typed = format!("application {typed}");
+            let flattened = Flattened::try_parse_from(typed.split(' ')).unwrap();
+            assert_eq!(about(*flattened.ops.command).as_deref(), Some("0a1b"), "{act}");
+            let alone = Alone::try_parse_from(typed.split(' ')).unwrap();
+            assert_eq!(about(*alone.ops.command).as_deref(), Some("0a1b"), "{act}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_typed_as_it_was_told() {
+        for cursor in ["AAYV", "-b_9", "--x"] {
+            for list in ["list", "jobs list", "bulk list", "audit"] {
+                let typed = format!("ops {list} --after {cursor} -o ids");
+                assert!(Operate::try_parse_from(typed.split(' ')).is_ok(), "{typed}");
+            }
+        }
+        for none in ["a&b", "a/b", "a=", "a b"] {
+            let typed = ["ops", "audit", "--after", none];
+            assert!(Operate::try_parse_from(typed).is_err(), "{none}");
+        }
     }
 }

@@ -44,8 +44,8 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
     match command {
         Bulk::Retry(of) => start(api, "retry", of).await,
         Bulk::Erase(of) => start(api, "erase", of).await,
-        Bulk::List { limit } => {
-            let (rows, page) = rows_of(api, "/bulk", *limit).await?;
+        Bulk::List { part } => {
+            let (rows, page) = rows_of(api, "/bulk", part).await?;
             print(&rows, &BULKS, format);
             if_there_is_more(&page);
             Ok(End::Fine)

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read};
 
 use serde_json::{Map, Value, json};
 
-use super::arguments::{Because, Condition, Filter, Format, What};
-use super::ask::Api;
+use super::arguments::{Because, Condition, Filter, Format, Part, What};
+use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::json::escaped;
 use super::table::{Column, past, plain, print, table, text, time};
@@ -113,42 +113,24 @@ pub(crate) fn conditions(api: &Api, filter: &Condition) -> Result<Map<String, Va
     Ok(body)
 }
 
-/// Pages of requests, until there are as many as were asked for.
+/// Requests, and what may be wrong with the conditions where there are none.
 pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
-    let mut body = conditions(api, &filter.condition)?;
-    let mut rows = Vec::new();
-    let mut looked_to = Value::Null;
-    let more = loop {
-        let left = filter.limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
-        if left == 0 {
-            break true;
-        }
-        body.insert("limit".to_owned(), left.min(1000).into());
-        let search = Value::Object(body.clone()).to_string();
-        let (found, mut page) = api.post("/requests/search", &search, None).await?.rows()?;
-        rows.extend(found);
-        looked_to = page["looked_to"].take();
-        match page["next"].take() {
-            Value::String(next) if looked_to.is_null() => {
-                body.insert("cursor".to_owned(), next.into())
-            }
-            // It looked at ten thousand rows: enough for one command.
-            Value::String(_) => break true,
-            _ => break false,
-        };
-    };
+    let body = conditions(api, &filter.condition)?;
+    let (mut rows, page) = pages(&filter.part, async |limit, cursor| {
+        let mut body = body.clone();
+        body.insert("limit".to_owned(), limit.into());
+        body.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor.into())));
+        api.post("/requests/search", &Value::Object(body).to_string(), None).await
+    })
+    .await?;
     if !api.has_code() {
         rows.iter_mut().for_each(|row| row["stranded"] = Value::Null);
     }
     print(&rows, &LIST, format);
-    if rows.is_empty() && !more {
+    if rows.is_empty() && page["next"].is_null() && filter.part.after.is_none() {
         unknown_names(api, &filter.condition).await;
     }
-    if more && looked_to.is_null() {
-        eprintln!("note: there may be more; --limit");
-    } else if more {
-        eprintln!("note: looked as far as {}; there may be more", text(&looked_to));
-    }
+    if_there_is_more(&page);
     Ok(End::Fine)
 }
 
@@ -161,6 +143,10 @@ async fn unknown_names(api: &Api, filter: &Condition) {
     // It is a hint: where it cannot be given, the list was told all the same.
     let Ok(told) = api.get("/definitions").await else { return };
     let Some(rows) = told.json["rows"].as_array() else { return };
+    // There may be others among those that were not counted.
+    if rows.iter().any(|row| row["or_more"] == true) {
+        return;
+    }
     let is = |value: &Value, name: &Option<String>| name.as_ref().is_none_or(|name| value == name);
     let has_phase = |row: &Value| {
         let phases = row["phases"].as_array();
@@ -181,31 +167,51 @@ async fn unknown_names(api: &Api, filter: &Condition) {
     );
 }
 
-/// The rows of a list, page by page, until there are as many as were asked for, and the last page.
+/// The rows of a list, and its last page.
 pub(crate) async fn rows_of(
     api: &Api,
     path: &str,
-    limit: u32,
+    part: &Part,
 ) -> Result<(Vec<Value>, Value), Failure> {
     let and = if path.contains('?') { '&' } else { '?' };
-    let (mut rows, mut place) = (Vec::new(), String::new());
+    pages(part, async |limit, cursor| {
+        let place = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+        api.get(&format!("{path}{and}limit={limit}{place}")).await
+    })
+    .await
+}
+
+/// The largest page that the API tells.
+const LARGEST: usize = 1000;
+
+/// Page by page, until there are as many rows as were asked for, the list ends, or a page has looked at ten thousand rows:
+/// enough for one command. With the last page, which says how it goes on.
+async fn pages(
+    part: &Part,
+    ask: impl AsyncFn(usize, Option<&str>) -> Result<Answer, Failure>,
+) -> Result<(Vec<Value>, Value), Failure> {
+    let limit = part.limit as usize;
+    let (mut rows, mut cursor) = (Vec::new(), part.after.clone());
     loop {
-        let left = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
-        let page = api.get(&format!("{path}{and}limit={left}{place}")).await?;
-        let (found, page) = page.rows()?;
+        let left = limit.saturating_sub(rows.len()).min(LARGEST);
+        let (found, page) = ask(left, cursor.as_deref()).await?.rows()?;
         rows.extend(found);
         match page["next"].as_str().filter(|_| page["looked_to"].is_null()) {
-            Some(next) if rows.len() < limit as usize => place = format!("&cursor={next}"),
-            // Its end, enough of it, or ten thousand rows were looked at.
+            Some(next) if rows.len() < limit => cursor = Some(next.to_owned()),
             _ => return Ok((rows, page)),
         }
     }
 }
 
-/// Of a page that is not the last.
+/// Of a page that is not the last: why it ended, and how to go on behind it.
 pub(crate) fn if_there_is_more(page: &Value) {
-    if !page["next"].is_null() {
-        eprintln!("note: there may be more; --limit");
+    let Some(next) = page["next"].as_str().map(plain) else { return };
+    match page["looked_to"].as_str() {
+        None => eprintln!("note: there may be more: --limit, or --after {next}"),
+        Some(to) => eprintln!(
+            "note: ten thousand rows were looked at, as far as {}; what is behind them: --after {next}",
+            plain(to)
+        ),
     }
 }
 
@@ -323,11 +329,16 @@ const DEFINITIONS: [Column; 7] = [
         phases.unwrap_or_default().join(" ")
     }),
     ("NODES", |row| text(&row["nodes"])),
-    ("REQUESTS", |row| text(&row["requests"])),
-    ("WAITING", |row| text(&row["waiting"])),
-    ("STRANDED", |row| text(&row["stranded"])),
+    ("REQUESTS", |row| or_more(row, "requests")),
+    ("WAITING", |row| or_more(row, "waiting")),
+    ("STRANDED", |row| or_more(row, "stranded")),
     ("OLDEST", |row| past(&row["oldest"])),
 ];
+
+/// A number that was counted among ten thousand rows.
+fn or_more(row: &Value, name: &str) -> String {
+    format!("{}{}", text(&row[name]), if row["or_more"] == true { "+" } else { "" })
+}
 
 /// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
 pub(crate) async fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
@@ -373,11 +384,11 @@ pub(crate) async fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
 pub(crate) async fn audit(
     api: &Api,
     request: Option<&str>,
-    limit: u32,
+    part: &Part,
     format: Format,
 ) -> Result<End, Failure> {
     let of = request.map_or_else(String::new, |id| format!("?request={}", segment(id)));
-    let (rows, page) = rows_of(api, &format!("/audit{of}"), limit).await?;
+    let (rows, page) = rows_of(api, &format!("/audit{of}"), part).await?;
     print(&rows, &AUDIT, format);
     if_there_is_more(&page);
     Ok(End::Fine)
