@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, BulkAct, Filter, Permissions, Scopes, Selection, State};
 use atomic_phases::store::Store;
-use atomic_phases::worker::{Announcer, WorkerConfig};
+use atomic_phases::worker::{Announcer, DeliveryError, Enqueuer, Handlers, WorkerConfig};
 use atomic_phases::{
     Engine, IdempotencyKey, Mysql, Outcome, PhaseResult, Postgres, Reply, Scope, Sqlite, Tx,
     atomic_phases,
@@ -40,6 +40,20 @@ impl<Db: Store> Leave {
     #[phase]
     async fn left(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
         let _ = (self, tx);
+        Ok(Reply::text(200, ""))
+    }
+}
+
+/// Stages a job.
+#[derive(Serialize, Deserialize)]
+struct Thank;
+
+#[atomic_phases(name = "pilots.thank", version = 1)]
+impl<Db: Store> Thank {
+    #[phase]
+    async fn thanked(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        let _ = self;
+        tx.stage_job("mail", &7)?;
         Ok(Reply::text(200, ""))
     }
 }
@@ -182,12 +196,7 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(run.told(&["erase", &dead, "--reason", "r"]).0, 2, "an erasure needs a word more");
 
     // An act on what was seen, by the version that `show` tells.
-    let version = |id: &str| {
-        let (_, told) = run.told(&["show", id]);
-        let (_, behind) = told.lines().nth(1).unwrap().rsplit_once("· version ").unwrap();
-        behind.to_owned()
-    };
-    let seen = version(&unknown);
+    let seen = version(run, &unknown);
     let (_, told) = run.told(&["list", "--state", "unknown", "-o", "jsonl"]);
     assert!(told.contains(&format!("\"version\":\"{seen}\"")), "{told}");
     let two = ["retry", &dead, &unknown, "--version", &seen, "--reason", "r"];
@@ -255,6 +264,20 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(acts.len(), expected.len() + acts_before);
     assert_eq!(acts[..expected.len()], expected);
     assert_eq!(run.told(&["status"]).0, 0, "nothing waits any more");
+}
+
+/// The version of a request, as `show` tells it.
+fn version(run: &Run, id: &str) -> String {
+    let (_, told) = run.told(&["show", id]);
+    let (_, behind) = told.lines().nth(1).unwrap().rsplit_once("· version ").unwrap();
+    behind.to_owned()
+}
+
+/// The cursor that a note tells.
+#[track_caller]
+fn cursor(note: &str) -> &str {
+    let (_, cursor) = note.trim_end().rsplit_once("--after ").unwrap_or_else(|| panic!("{note}"));
+    cursor
 }
 
 /// A word that is misspelt is never answered as if nothing were stuck.
@@ -638,6 +661,66 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
     server.abort();
 }
 
+/// The page of a gateway, or of whoever else is between, says nothing of what became of the act behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateways_page_says_where_to_look_for_the_act() {
+    use axum::http::StatusCode;
+    const PAGES: [(&str, u16, &str); 6] = [
+        ("bad", 502, "<html>502 Bad Gateway</html>"),
+        ("late", 504, ""),
+        ("json", 504, r#"{"code":504,"message":"upstream request timeout"}"#),
+        ("problem", 500, r#"{"code":"gateway_timeout","title":"Timeout","detail":"It is late."}"#),
+        ("page", 200, "<html>Sign in</html>"),
+        (
+            "ours",
+            503,
+            r#"{"code":"unavailable","title":"Not available now",
+                "detail":"Whether an act was done is in the audit. Look again."}"#,
+        ),
+    ];
+    let mut routes = axum::Router::new();
+    for (path, status, page) in PAGES {
+        let seen = async || ([("etag", "\"v\"")], r#"{"id":"a"}"#);
+        let told = async move || (StatusCode::from_u16(status).unwrap(), page);
+        let service = axum::Router::new().route("/{*any}", axum::routing::get(seen).post(told));
+        routes = routes.nest(&format!("/{path}"), service);
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let checked = tokio::task::spawn_blocking(move || {
+        let id = "00000000-0000-4000-8000-000000000000";
+        let acts: [&[&str]; 8] = [
+            &["retry", id, "--reason", "r"],
+            &["erase", id, "--yes", "--reason", "r"],
+            &["resolve", id, "finish", "--status", "200", "--reason", "r"],
+            &["jobs", "discard", id, "--reason", "r"],
+            &["pause", "a", "b", "--reason", "r"],
+            &["bulk", "retry", id, "--because", "r", "--plan", "v"],
+            &["bulk", "stop", id, "--reason", "r"],
+            &["reveal", id, "--what", "key", "--reason", "r"],
+        ];
+        let looks: [&[&str]; 3] =
+            [&["list"], &["find", "--scope", "a"], &["bulk", "retry", id, "--because", "r"]];
+        for (path, ..) in PAGES {
+            let run = Run::on(&["--url", &format!("http://{place}/{path}")]);
+            for act in acts {
+                let (code, out, said) = run.with("", act);
+                assert_eq!((code, out.as_str()), (1, ""), "{path} {act:?}: {said}");
+                assert_eq!(said.matches("is in the audit").count(), 1, "{path} {act:?}: {said}");
+                assert!(!said.contains(".."), "{said}");
+            }
+            for look in looks.iter().filter(|_| path != "ours") {
+                let (code, out, said) = run.with("k", look);
+                assert_eq!((code, out.as_str()), (1, ""), "{path} {look:?}: {said}");
+                assert!(!said.contains("audit"), "nothing was to be done: {path} {said}");
+            }
+        }
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
 /// A service whose answers are these texts, by the beginning of the request. It closes each connection behind its answer.
 fn service(answers: &'static [(&str, &str)]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -755,6 +838,179 @@ async fn a_limit_is_kept_over_several_pages() {
         let ids: BTreeSet<&str> = told.lines().collect();
         assert_eq!((code, told.lines().count(), ids.len()), (0, lines, lines), "{limit}");
         assert_eq!(said.is_empty(), is_all, "{limit}: {said}");
+    }
+    let (mut ids, mut after, mut lines) = (BTreeSet::new(), None::<String>, Vec::new());
+    loop {
+        let on = after.take();
+        let on: Vec<&str> = on.iter().flat_map(|cursor| ["--after", cursor.as_str()]).collect();
+        let list = [&["bulk", "list", "--limit", "100", "-o", "ids"][..], &on].concat();
+        let (code, told, said) = run.with("", &list);
+        assert_eq!(code, 0, "{said}");
+        lines.push(told.lines().count());
+        ids.extend(told.lines().map(ToOwned::to_owned));
+        if said.is_empty() {
+            break;
+        }
+        after = Some(cursor(&said).to_owned());
+    }
+    assert_eq!((lines, ids.len()), (vec![100, 100, 5], 205), "each once");
+}
+
+/// As an operator of some scopes sees it, before whose rows there are ten thousand of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_behind_ten_thousand_rows_of_others_is_reached() {
+    use axum::routing::{get, post};
+    fn page(cursor: Option<&str>) -> &'static str {
+        match cursor {
+            None => r#"{"rows":[],"next":"-b_9","looked_to":"2026-11-22T12:00:00.000000Z"}"#,
+            Some("-b_9") => r#"{"rows":[{"id":"a"}],"next":null,"looked_to":null}"#,
+            Some(_) => "none of ours",
+        }
+    }
+    let search = async |body: String| {
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        page(body["cursor"].as_str())
+    };
+    let list = async |uri: axum::http::Uri| {
+        let mut parts = uri.query().unwrap_or_default().split('&');
+        page(parts.find_map(|part| part.strip_prefix("cursor=")))
+    };
+    let mut routes = axum::Router::new().route("/requests/search", post(search));
+    for path in ["/jobs", "/bulk", "/audit"] {
+        routes = routes.route(path, get(list));
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let checked = tokio::task::spawn_blocking(move || {
+        let run = Run::on(&["--url", &url]);
+        let lists: [&[&str]; 5] = [
+            &["list"],
+            &["jobs", "list"],
+            &["bulk", "list"],
+            &["audit"],
+            &["audit", "--request", "7"],
+        ];
+        for list in lists {
+            let list = [list, &["-o", "ids"]].concat();
+            let (code, told, said) = run.with("", &list);
+            assert_eq!((code, told.as_str()), (0, ""), "{list:?}: {said}");
+            assert!(said.contains("ten thousand") && said.contains("2026-11-22T12"), "{said}");
+            let on = [&list[..], &["--after", cursor(&said)]].concat();
+            assert_eq!(run.with("", &on), (0, "a\n".to_owned(), String::new()), "{list:?}");
+        }
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+/// What was to list the ids may have failed.
+#[tokio::test]
+async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let _engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let acts: [&[&str]; 6] = [
+        &["retry", "-", "--reason", "r"],
+        &["erase", "-", "--yes", "--reason", "r"],
+        &["jobs", "retry", "-", "--reason", "r"],
+        &["jobs", "discard", "-", "--reason", "r"],
+        &["bulk", "retry", "-", "--because", "r"],
+        &["bulk", "erase", "-", "--because", "r", "--yes"],
+    ];
+    for act in acts {
+        for input in ["", "\n  \n"] {
+            let (code, out, said) = run.with(input, act);
+            assert_eq!((code, out.as_str()), (4, ""), "{act:?}: {said}");
+            assert!(said.contains("no id on the standard input"), "{act:?}: {said}");
+        }
+    }
+    // A word is about one, and what is read may be what it says.
+    let dead = run.id("dead_letter");
+    let words: [&[&str]; 4] = [
+        &["executed", "--phase", "called", "--output", "-"],
+        &["not-executed", "--phase", "called", "--attempt", "1"],
+        &["finish", "--status", "200", "--body", "-"],
+        &["finish", "--status", "200"],
+    ];
+    for word in words {
+        let word = [&["resolve", "-"], word, &["--reason", "r"]].concat();
+        let (code, out, said) = run.with(&dead, &word);
+        assert_eq!((code, out.as_str()), (2, ""), "{word:?}: {said}");
+        assert!(said.contains("about one request"), "{word:?}: {said}");
+    }
+    assert_eq!(run.told(&["audit", "-o", "ids"]), (0, String::new()), "nobody did anything");
+}
+
+/// By the version that was seen, and no other; and once.
+#[tokio::test]
+async fn each_act_is_done_on_the_version_that_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("app.db").display());
+    let engine = scene(Sqlite::connect(&url).await.unwrap()).await;
+    let run = Run::inside(&url);
+    let executed = ["executed", "--phase", "called", "--output", r#"{"id":7}"#];
+    let not_executed = ["not-executed", "--phase", "called", "--attempt", "1"];
+    let words: [(&str, &str, &[&str]); 4] = [
+        ("dead_letter", "retry", &[]),
+        ("finished", "erase", &["--yes"]),
+        ("unknown", "resolve", &executed),
+        ("unknown", "resolve", &not_executed),
+    ];
+    for (number, (state, act, more)) in words.into_iter().enumerate() {
+        if number == 3 {
+            assert!(matches!(call(&engine, "other", End::Unknown).await, Outcome::Unknown { .. }));
+        }
+        let id = run.id(state);
+        let seen = version(&run, &id);
+        let by = |version: &str| {
+            let words = [&[act, &*id][..], more, &["--version", version, "--reason", "r"]];
+            run.told(&words.concat())
+        };
+        let (code, told) = by("0a1b");
+        assert!(code == 5 && told.contains("moved on"), "{act} {more:?}: {code} {told}");
+        assert_eq!(by(&seen), (0, format!("{id} applied\n")), "{act} {more:?}");
+        // The row is further by now (an erasure goes no further), but what is said of it is so.
+        assert_eq!(version(&run, &id) == seen, act == "erase", "{act} {more:?}");
+        assert_eq!(by(&seen), (0, format!("{id} already\n")), "{act} {more:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store).register::<Thank>().build().unwrap();
+    for key in ["a", "b"] {
+        let (scope, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new(key).unwrap());
+        assert!(matches!(engine.call(&scope, &key, Thank).await, Ok(Outcome::Finished(_))));
+    }
+    let gives_up = Handlers::new()
+        .on("mail", async |_: i64, _| Err(DeliveryError::dead("the mail server is away")));
+    Enqueuer::new(&engine, gives_up, WorkerConfig::default()).run_once().await.unwrap();
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let (_, told) = run.told(&["jobs", "list", "-o", "jsonl"]);
+    let jobs: Vec<serde_json::Value> =
+        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let id = |job: usize| jobs[job]["id"].as_str().unwrap();
+    assert_eq!(jobs.len(), 2, "{told}");
+    let both = ["jobs", "retry", id(0), id(1), "--version", "1", "--reason", "r"];
+    assert_eq!(run.told(&both).0, 2, "a version is of one");
+    for (job, act) in ["retry", "discard"].into_iter().enumerate() {
+        let (id, tries) = (id(job), jobs[job]["attempts"].to_string());
+        assert_eq!(jobs[job]["version"].as_str(), Some(&*tries));
+        let by = |version: &str| {
+            run.told(&["jobs", act, id, "--version", version, "--reason", "the server is back"])
+        };
+        for other in ["99", "none"] {
+            let (code, told) = by(other);
+            assert!(code == 5 && told.contains("moved on"), "{act} {other}: {code} {told}");
+        }
+        assert_eq!(by(&tries), (0, format!("{id} applied\n")), "{act}");
+        assert_eq!(by(&tries).0, 4, "{act}: it is no dead job any more");
     }
 }
 
