@@ -113,7 +113,7 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
 async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
     let desk = Desk::with(console).await;
     dead_letter(&engine, "dead").await;
     let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
