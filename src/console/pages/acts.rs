@@ -39,7 +39,8 @@ pub(super) async fn act<S: OperatorStore>(
     let there = |said: &str| frame.to(format_args!("requests/{id}?said={said}"));
     match done {
         Ok(Ok(resolved)) => see_other(&there(resolved.as_str())),
-        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
+        Err(_) => trouble::unanswered(frame, false),
+        Ok(Err(error)) if error.is_of_no_answer() => trouble::unanswered(frame, false),
         Ok(Err(error @ (OpsError::NotAllowed { .. } | OpsError::NoSuchRequest))) => {
             trouble::page(frame, &error)
         }
