@@ -516,9 +516,11 @@ async fn g17_a_local_phase_may_have_a_time_limit<S: TestDb>(db: S) {
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app).register::<Sleeps>().build().unwrap();
     let steps = "SELECT count(*) FROM steps";
-    for (name, first, phase, written) in [("a", true, "begun", 0), ("b", false, "answered", 1)] {
+    for (name, first, phase, limit, written) in
+        [("a", true, "begun", ms(1000), 0), ("b", false, "answered", ms(50), 1)]
+    {
         let cause = failed(engine.call(&scope(), &key(name), Sleeps { first }).await);
-        assert_eq!(cause, FailureCause::TimeLimit { phase, limit: ms(50) });
+        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
         assert_eq!(db.number(steps).await, written, "what it wrote is undone");
     }
 }

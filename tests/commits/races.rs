@@ -663,7 +663,7 @@ macro_rules! slow {
         }
     };
 }
-slow!(impatient, "1s");
+slow!(impatient, "3s");
 slow!(patient, "30s");
 
 /// G17: a batch past its limit is not committed, not run again by itself, and told by phase and limit.
@@ -681,7 +681,7 @@ async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
             let request = Slow { first, last, in_order };
             let name = key(&format!("{name}-{in_order}"));
             let cause = failed(engine.call(&scope(), &name, request).await);
-            let limit = Duration::from_secs(1);
+            let limit = Duration::from_secs(3);
             assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{name:?} {in_order}");
             let begun = i64::from(phase == "answered");
             assert_eq!(gate.bodies.load(Ordering::SeqCst), u32::try_from(begun).unwrap());
@@ -729,7 +729,7 @@ struct Landing {
 
 #[atomic_phases(name = "landing", version = 1, app = Gate)]
 impl Landing {
-    #[phase(timeout = "1s")]
+    #[phase(timeout = "5s")]
     async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
         let lock = if self.waits { "pg_advisory_xact_lock(7)::text" } else { "''" };
         let sql = format!("INSERT INTO steps SELECT 'begun', {lock}");
@@ -795,7 +795,7 @@ async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_
         proxy.arm(ends, 1, Cut::Hold);
         let request = Landing { waits: true, in_order };
         let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
-        let limit = Duration::from_secs(1);
+        let limit = Duration::from_secs(5);
         assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
         let told = call().await;
         assert!(matches!(told, Ok(Outcome::InProgress { .. })), "G10, {in_order}: {told:?}");
@@ -825,7 +825,7 @@ async fn g4_a_first_batch_that_arrives_after_its_retry_comes_to_nothing() {
         proxy.arm(begins, 1, Cut::Late);
         let request = Landing { waits: false, in_order };
         let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
-        let limit = Duration::from_secs(1);
+        let limit = Duration::from_secs(5);
         assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
         assert_eq!(proxy.fired(), 1);
         let done = finished(call().await);

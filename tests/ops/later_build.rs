@@ -146,12 +146,17 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
     let without_code = InFlight::read(&db).await.unwrap();
     assert_eq!(rows(&without_code.unknown_status), named);
     assert_eq!((without_code.rows_of("notify", 1), without_code.rows_of("book", 1)), (1, 2));
-    // Also where no index of what is due or waits has it, as that of a request under way.
-    db.sql("UPDATE atomic_phases_keys SET run_after = NULL WHERE idempotency_key = 'due'").await;
-    assert_eq!(rows(&engine.check().await.unwrap().unknown_status), named);
-    assert_eq!(rows(&InFlight::read(&db).await.unwrap().unknown_status), named);
-    db.sql("UPDATE atomic_phases_keys SET run_after = created_at WHERE idempotency_key = 'due'")
+    if !is_memory::<S>() {
+        // Also where no index of what is due or waits has it, as that of a request under way.
+        db.sql("UPDATE atomic_phases_keys SET run_after = NULL WHERE idempotency_key = 'due'")
+            .await;
+        assert_eq!(rows(&engine.check().await.unwrap().unknown_status), named);
+        assert_eq!(rows(&InFlight::read(&db).await.unwrap().unknown_status), named);
+        db.sql(
+            "UPDATE atomic_phases_keys SET run_after = created_at WHERE idempotency_key = 'due'",
+        )
         .await;
+    }
     // Whatever lock files there are.
     let left = without_code.left_by(&Locks::new()).into_iter();
     let left = left.filter(|left| left.because != StrandedBecause::UnknownDefinition);

@@ -161,7 +161,8 @@ async fn g3_a_start_that_looks_while_its_twin_is_done_is_that_one() {
             assert_eq!(done().await, id);
             continue;
         }
-        proxy.delay(1500);
+        // Within the time limit of a search, which has four commands.
+        proxy.delay(600);
         let before = proxy.commands();
         let twin = async {
             // Behind the question whether the plan was started.
