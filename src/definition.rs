@@ -43,7 +43,7 @@ pub struct Phase {
     /// committed with the next one.
     pub commit: bool,
     /// `#[phase(timeout = "10s")]`: how long the phase may take. Foreign phase: from the beginning of its
-    /// body; past it the body is dropped. Local phase with a [`Batch`]: how long the database may take to
+    /// body; past it the body is dropped. Local phase with a [`Batch`](crate::Batch): how long the database may take to
     /// execute its statements. `None`: the default of [`Phase::time_limit`].
     pub timeout: Option<Duration>,
     /// Whether it has a `#[reconcile]` function, which is called for an unknown outcome.
@@ -55,9 +55,9 @@ pub struct Phase {
 #[non_exhaustive]
 pub enum PhaseKind {
     /// In the database, in one transaction of this isolation level, which the phase is given
-    /// ([`Tx`]).
+    /// ([`Tx`](crate::Tx)).
     Local(Isolation),
-    /// The same, with statements that the phase adds to a [`Batch`].
+    /// The same, with statements that the phase adds to a [`Batch`](crate::Batch).
     Batch(Isolation),
     /// At a foreign system, with no transaction open.
     Foreign(EffectClass),

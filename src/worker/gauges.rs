@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 
 use crate::engine::StrandedBecause;
+use crate::moment::wall_clock;
 use crate::observe::metrics::{
     CENSUS, DUE, DUE_OLDEST, JOBS_DEAD_NOW, JOBS_OLDEST, JOBS_STAGED, NODES, STRANDED, WAITING,
     WAITING_OLDEST, WINDOW_END,
@@ -43,7 +44,7 @@ const STRANDED_BECAUSE: [StrandedBecause; 5] = [
 /// All series are set each time: a zero is told, too.
 pub(crate) fn counted(definitions: &[&'static str], tally: &Tally) {
     show(definitions, Some(tally));
-    CENSUS.set::<&str>(seconds(Utc::now()), []);
+    CENSUS.set::<&str>(seconds(wall_clock()), []);
 }
 
 /// This process does not know them any more.
