@@ -386,6 +386,11 @@ pub(crate) fn replay_cache_hit(definition: &'static str) {
     metrics::REPLAY_CACHE.add(1, [definition, "hit"]);
 }
 
+/// It said that the request is in progress.
+pub(crate) fn replay_cache_hinted(definition: &'static str) {
+    metrics::REPLAY_CACHE.add(1, [definition, "in_progress"]);
+}
+
 pub(crate) fn replay_cache_missed(definition: &'static str) {
     metrics::REPLAY_CACHE.add(1, [definition, "miss"]);
 }

@@ -41,7 +41,8 @@ pub trait ReplayCache: Send + Sync + 'static {
         at_most: usize,
     ) -> Answering<'a, Option<Vec<u8>>>;
 
-    /// Stores a value under a name for at most this long, and replaces an existing one.
+    /// Stores a value under a name for at most this long, and replaces an existing one. An empty value is as good
+    /// as none.
     fn put<'a>(&'a self, name: &'a str, value: Vec<u8>, keep_for: Duration) -> Answering<'a, ()>;
 
     /// Stores a tombstone for at least this long, and then deletes the value under `name`.
@@ -90,6 +91,7 @@ pub struct CachedReplays {
     pub(crate) secret: Arc<[u8]>,
     pub(crate) keep_for: Duration,
     pub(crate) time_limit: Duration,
+    pub(crate) hint_for: Option<Duration>,
 }
 
 impl CachedReplays {
@@ -105,6 +107,7 @@ impl CachedReplays {
             secret: secret.as_ref().into(),
             keep_for: Duration::from_secs(600),
             time_limit: Duration::from_millis(50),
+            hint_for: None,
         }
     }
 
@@ -122,11 +125,27 @@ impl CachedReplays {
         self
     }
 
+    /// Also writes a hint that a request is in progress while one of its foreign calls is under way: for this long, and
+    /// at most for the rest of the lease, a duplicate is then answered `Outcome::InProgress` without a read of the row.
+    /// Off by default, because each foreign call costs two more writes into the cache.
+    ///
+    /// A hint never lets a call run. It is withdrawn when the call ends, before the request's outcome is returned. If
+    /// the holder dies, or the cache does not receive the withdrawal in time, retries are told *in progress* until the
+    /// hint ends: choose seconds.
+    pub fn hint_in_progress(mut self, hint_for: Duration) -> Self {
+        self.hint_for = Some(hint_for);
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<(), SettingError> {
         let (least, most) = (Self::MIN_SECRET as u64, 1024);
         number("CachedReplays::new (bytes of the secret)", self.secret.len(), least, most)?;
         duration("CachedReplays::keep_for", self.keep_for, MILLISECOND * 1000, DAY)?;
-        duration("CachedReplays::time_limit", self.time_limit, MILLISECOND, MILLISECOND * 1000)
+        duration("CachedReplays::time_limit", self.time_limit, MILLISECOND, MILLISECOND * 1000)?;
+        self.hint_for.map_or(Ok(()), |hint_for| {
+            let (least, most) = (MILLISECOND * 100, MILLISECOND * 60_000);
+            duration("CachedReplays::hint_in_progress", hint_for, least, most)
+        })
     }
 }
 
@@ -136,6 +155,7 @@ impl fmt::Debug for CachedReplays {
         f.debug_struct("CachedReplays")
             .field("keep_for", &self.keep_for)
             .field("time_limit", &self.time_limit)
+            .field("hint_for", &self.hint_for)
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use super::lease::Entered;
 use super::outcome::{CallError, FailureCause, Finished, Outcome, unreadable};
 use super::pause::jitter;
 use super::quota::Admission;
-use super::replays::Whose;
+use super::replays::{Told, Whose};
 use super::run::{RoundEnd, timed_out};
 use super::{Core, observed};
 use crate::caller::Caller;
@@ -158,8 +158,9 @@ impl<S: Store> Attempt<S> {
         Box::pin(self.settle(seen)).await
     }
 
-    /// The answer to this very request, where the replay cache has it. It is finished, so there is nothing else that
-    /// the row could say; whatever the cache has besides is the row's to judge.
+    /// The answer to this very request, where the replay cache has it: it is finished, so there is nothing else that
+    /// the row could say. Or that it is in progress, where the row would be read for nothing else. Whatever the cache
+    /// has besides is the row's to judge.
     async fn cached(&self) -> Option<Outcome> {
         let replays = self.core.replays.as_ref().filter(|_| self.looks_first)?;
         let whose = Whose {
@@ -169,7 +170,14 @@ impl<S: Store> Attempt<S> {
             fingerprint: self.fingerprint.as_str(),
         };
         // Boxed, so that a call without a cache is no larger for it.
-        let entry = Box::pin(replays.ask(&self.core.store, &whose)).await?;
+        let entry = match Box::pin(replays.ask(&self.core.store, &whose)).await? {
+            Told::Answer(entry) => entry,
+            Told::InProgress(left) => {
+                let hears_it = self.patience.is_none() && !self.background;
+                let retry_after = self.core.settings.ask_again_after(left);
+                return hears_it.then_some(Outcome::InProgress { retry_after });
+            }
+        };
         let expires_at = entry.expires_at;
         let reply =
             self.core.decode_reply(&self.scope, &self.key, Some(entry.response)).ok()?.ok()?;

@@ -135,6 +135,7 @@ impl<S: Store> Attempt<S> {
             back_off_ends: None,
             reruns: 0,
             admission,
+            hint: None,
         }
     }
 }

@@ -228,6 +228,7 @@ impl<S: Store> Core<S> {
             back_off_ends: None,
             reruns: 0,
             admission: None,
+            hint: None,
         }
     }
 

@@ -10,6 +10,7 @@ mod encryption;
 mod erase;
 mod expect_new;
 mod fingerprint;
+mod in_progress_hints;
 mod quota;
 #[cfg(feature = "redis")]
 mod redis_replays;

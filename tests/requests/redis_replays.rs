@@ -16,6 +16,7 @@ use redis::aio::MultiplexedConnection;
 on_every_store! {
     g8_an_answer_is_read_through_redis_and_ends_there,
     g9_a_redis_that_lies_is_not_believed,
+    g17_a_hint_in_redis_ends_and_is_withdrawn,
     a_redis_that_is_full_or_evicts_costs_no_answer,
     g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer,
     a_redis_that_is_not_there_is_used_once_it_is,
@@ -151,6 +152,50 @@ async fn g9_a_redis_that_lies_is_not_believed<S: TestDb>(db: S) {
     }
     is_read_from(&redis, &engine, "one").await;
     assert_eq!(app.provider.effects(), 2);
+}
+
+async fn g17_a_hint_in_redis_ends_and_is_withdrawn<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let replays = CachedReplays::new(RedisReplays::new(&redis.url()).unwrap(), SECRET);
+    let replays = replays.time_limit(Duration::from_secs(1));
+    let replays = replays.hint_in_progress(Duration::from_secs(5));
+    let engine = engine_with(&db, &app, |builder| {
+        builder.lease(Duration::from_secs(60)).cached_replays(replays)
+    });
+    let mut calls = app.provider.stop_before_the_effect();
+    let running = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.call(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await }
+    });
+    let waiting = calls.recv().await.unwrap();
+    app.provider.stop_no_more();
+    has_answers(&redis, 1).await;
+    let name = answers(&redis).await.remove(0);
+    let left: i64 = command(&redis, &["PTTL", &name]).await;
+    assert!((1..=5_000).contains(&left), "{left} ms");
+    let hint: Vec<u8> = command(&redis, &["GET", &name]).await;
+    let again = || engine.call(&scope(), &key("k"), troubled(Trouble::RetryLastOnce));
+    let duplicate = again().await;
+    assert!(matches!(duplicate, Ok(Outcome::InProgress { .. })), "{duplicate:?}");
+
+    drop(waiting);
+    failed(running.await.unwrap());
+    has_answers(&redis, 0).await;
+    // A Redis that goes on to have it: the hint ends, and the request goes on.
+    let set = async |value: &[u8]| {
+        let mut command = redis::cmd("SET");
+        let () = command.arg(&name).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
+    };
+    set(&hint).await;
+    let began = std::time::Instant::now();
+    until(async || {
+        let is_late = began.elapsed() > Duration::from_secs(6);
+        let told = again().await;
+        assert!(!is_late || !matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
+        matches!(told, Ok(Outcome::Finished(_)))
+    })
+    .await;
+    assert_eq!(app.provider.effects(), 1);
 }
 
 async fn a_redis_that_is_full_or_evicts_costs_no_answer<S: TestDb>(db: S) {

@@ -39,3 +39,31 @@ async fn g10_requests_that_begin_together_are_read_and_taken_over_in_groups() {
     let once = "SELECT count(*) FROM atomic_phases_keys WHERE attempts = 1 AND lease_token = 1 AND status = 'completed'";
     assert_eq!(db.number(once).await as usize, REQUESTS);
 }
+
+/// The row is entered in the index of due rows when it is accepted, moved in it by the claim, and leaves it at the end.
+/// The commits between change no column that an index names.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commits_of_an_accepted_request_are_hot_until_the_last() {
+    let _alone = alone().await;
+    let db = <Postgres as TestDb>::fresh().await;
+    let store = db.another().await;
+    let engine = engine(&store, &App::default());
+    for number in 0..REQUESTS {
+        let scope = Scope::new(format!("tenant-{}", number % 4)).unwrap();
+        engine.call(&scope, &key(&format!("k{number}")), book(20)).accept().await.unwrap();
+    }
+    let mut completer = Completer::new(&engine, config().concurrency(REQUESTS));
+    assert_eq!(completer.run_once().await.unwrap().finished as usize, REQUESTS);
+    drop((completer, engine, store));
+    let updates = async |column: &str| {
+        let of_keys = format!(
+            "SELECT {column} FROM pg_stat_user_tables WHERE relname = 'atomic_phases_keys'"
+        );
+        db.number(&of_keys).await as usize
+    };
+    // A session reports what it has counted within a second, or when it ends: claim, first phase, last phase.
+    until(async || updates("n_tup_upd").await == 3 * REQUESTS).await;
+    let hot = updates("n_tup_hot_upd").await;
+    // All of them but where the row's page is full.
+    assert!(hot >= REQUESTS / 2, "{hot} of {} updates are HOT", 3 * REQUESTS);
+}

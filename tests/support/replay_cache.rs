@@ -97,6 +97,10 @@ impl FakeCache {
         self.state().tombstones.clone()
     }
 
+    pub fn forget(&self) {
+        self.state().values.clear();
+    }
+
     pub fn lose_tombstones(&self) {
         self.state().tombstones.clear();
     }
@@ -180,8 +184,11 @@ impl ReplayCache for FakeCache {
             let written = self.behaves().await;
             let mut state = self.state();
             state.asked.puts += 1;
-            if written? != Manner::Forgetful {
-                state.values.insert(name.to_owned(), value);
+            match written? {
+                Manner::Forgetful => {}
+                Manner::Stale if state.values.contains_key(name) => {}
+                _ if value.is_empty() => drop(state.values.remove(name)),
+                _ => drop(state.values.insert(name.to_owned(), value)),
             }
             Ok(())
         })

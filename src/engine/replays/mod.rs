@@ -5,6 +5,10 @@
 //! ends, by the database's clock, before its key expires and a short while after its commit (`time`), which
 //! bounds what an erasure that the cache has lost can cost; and it can only answer: nobody runs, waits or writes a
 //! row because of it.
+//!
+//! A hint that a request is in progress has the place of its answer, under the same seal, while a foreign call is under
+//! way. It ends with the lease that its holder knew of, or sooner, so that no cache can keep a retry from the row for
+//! longer (G17).
 
 mod breaker;
 mod seal;
@@ -16,14 +20,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::breaker::Breaker;
 pub(super) use self::seal::Whose;
-use self::seal::{Entry, MOST_BYTES, Seal};
-use self::time::DatabaseTime;
+use self::seal::{Entry, MOST_BYTES, Opened, Seal};
+use self::time::{DatabaseTime, Now};
 use super::Core;
-use super::lease::Holder;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
@@ -57,6 +61,17 @@ pub(crate) struct Replays {
     before_expiry: Duration,
 }
 
+/// What the cache says of a request.
+pub(super) enum Told {
+    Answer(Entry),
+    /// It is in progress, most likely for longer than this.
+    InProgress(Duration),
+}
+
+/// What was written about the request so far, or is on its way. What is to stand in its place is written behind it.
+#[derive(Clone)]
+pub(super) struct Hint(Shared<BoxFuture<'static, ()>>);
+
 /// What hides an answer from now on.
 struct Grave {
     tombstone: String,
@@ -75,8 +90,8 @@ impl Replays {
         }
     }
 
-    /// The answer to this very request, if the cache has it and it counts still.
-    pub(super) async fn ask(&self, store: &impl Store, whose: &Whose<'_>) -> Option<Entry> {
+    /// What the cache has of this very request, if it counts still.
+    pub(super) async fn ask(&self, store: &impl Store, whose: &Whose<'_>) -> Option<Told> {
         if !self.breaker.admits() {
             observe::replay_cache_unasked();
             return None;
@@ -92,26 +107,31 @@ impl Replays {
             let tombstones = tombstones.each_ref().map(String::as_str);
             self.cached.cache.get(&name, tombstones, MOST_BYTES + 1).await
         });
-        let Some(value) = found.await.ok()? else {
+        let Some(value) = found.await.ok()?.filter(|value| !value.is_empty()) else {
             observe::replay_cache_missed(whose.definition);
             return None;
         };
-        let entry = match self.seal.open(whose, &value) {
-            Some(entry) => self.still_counts(store, &entry).await.then_some(entry),
+        let told = match self.seal.open(whose, &value) {
+            Some(opened) => self.still_counts(store, opened).await,
             None => None,
         };
-        match &entry {
-            Some(_) => observe::replay_cache_hit(whose.definition),
+        match &told {
+            Some(Told::Answer(_)) => observe::replay_cache_hit(whose.definition),
+            Some(Told::InProgress(_)) => observe::replay_cache_hinted(whose.definition),
             None => observe::replay_cache_unusable(whose.definition),
         }
-        entry
+        told
     }
 
     /// Judged by the latest time that the database's clock may show.
-    async fn still_counts(&self, store: &impl Store, entry: &Entry) -> bool {
-        match self.time.now(store, self.cached.time_limit).await {
-            Some(now) => now.at_the_latest < entry.until,
-            None => false,
+    async fn still_counts(&self, store: &impl Store, opened: Opened) -> Option<Told> {
+        let now = self.time.now(store, self.cached.time_limit).await?.at_the_latest;
+        match opened {
+            Opened::Answer(entry) => (now < entry.until).then_some(Told::Answer(entry)),
+            Opened::InProgress { until } => {
+                let left = (until - now).to_std().ok().filter(|left| !left.is_zero());
+                left.map(Told::InProgress)
+            }
         }
     }
 
@@ -169,48 +189,95 @@ impl Replays {
     }
 }
 
+/// What is to stand in the cache, and for how long.
+type Value = (Vec<u8>, Duration);
+
 impl<S: Store> Core<S> {
-    /// Puts an answer that is durable into the cache, if there is one, on a task of its own. `sent`: a moment before its
-    /// commit was sent.
+    /// Puts an answer that is durable into the cache, if there is one, behind the hint that it replaces. `sent`: a moment
+    /// before its commit was sent.
     pub(super) fn remember(
         self: &Arc<Self>,
-        holder: &Holder,
-        definition: &'static str,
-        fingerprint: &str,
+        whose: &Whose<'_>,
         response: StoredResponse,
         expires_at: DateTime<Utc>,
         sent: Moment,
+        hint: Option<Hint>,
     ) {
-        let Some(replays) = &self.replays else { return };
-        // A key that no client knows is not asked for again.
-        if holder.key.is_keyless() {
-            return;
-        }
-        let write = replays.writes.clone().try_acquire_owned();
-        let (Ok(write), true) = (write, replays.breaker.admits()) else {
-            observe::replay_cache_unasked();
-            return;
-        };
-        let (core, replays) = (self.clone(), replays.clone());
-        let (scope, key) = (holder.scope.clone(), holder.key.clone());
-        let fingerprint = fingerprint.to_owned();
-        task::spawn(async move {
-            let _write = write;
-            let Some(now) = replays.time.now(&core.store, WRITE_LIMIT).await else { return };
+        self.put_behind(hint, whose, move |replays, whose, now| {
             // From the earliest time at which it may have been committed: whatever this process was kept from since then,
             // a tombstone that came after the commit is there for longer.
             let committed_at = now.at_the_earliest - sent.elapsed();
             let until =
                 (committed_at + replays.cached.keep_for).min(expires_at - replays.before_expiry);
-            let Ok(keep_for) = (until - now.at_the_earliest).to_std() else { return };
+            let keep_for = (until - now.at_the_earliest).to_std().ok()?;
+            Some((replays.seal.seal(whose, until, expires_at, &response)?, keep_for))
+        });
+    }
+
+    /// Puts a hint into the cache, if it takes some, that the request is in progress: `lease_left` is for how long
+    /// its holder knows. `before`: the last hint of this run.
+    pub(super) fn hint(
+        self: &Arc<Self>,
+        before: Option<Hint>,
+        whose: &Whose<'_>,
+        lease_left: Duration,
+    ) -> Option<Hint> {
+        let hint_for = self.replays.as_ref()?.cached.hint_for?;
+        let ends = Moment::now().after(hint_for.min(lease_left));
+        self.put_behind(before, whose, move |replays, whose, now| {
+            let left = ends.since(Moment::now());
+            let until = now.at_the_earliest + left;
+            (!left.is_zero()).then(|| (replays.seal.seal_hint(whose, until), left))
+        })
+    }
+
+    /// Takes a hint back: its call has ended.
+    pub(super) fn withdraw(self: &Arc<Self>, whose: &Whose<'_>, hint: Hint) -> Option<Hint> {
+        let nothing = (Vec::new(), Duration::from_millis(1));
+        self.put_behind(Some(hint), whose, |_, _, _| Some(nothing))
+    }
+
+    /// Waits until the cache was told that the request is not in progress any more, within the time limit: whoever is
+    /// told its end is told no hint afterwards.
+    pub(super) async fn withdrawn(&self, Hint(written): Hint) {
+        if let Some(replays) = &self.replays {
+            let _ = tokio::time::timeout(replays.cached.time_limit, written).await;
+        }
+    }
+
+    /// Writes a value on a task of its own, behind the hint. Returns what a later write is to stand behind.
+    fn put_behind(
+        self: &Arc<Self>,
+        hint: Option<Hint>,
+        whose: &Whose<'_>,
+        value: impl FnOnce(&Replays, &Whose<'_>, Now) -> Option<Value> + Send + 'static,
+    ) -> Option<Hint> {
+        let replays = self.replays.as_ref()?;
+        // A key that no client knows is not asked for again.
+        if whose.key.is_keyless() {
+            return hint;
+        }
+        let write = replays.writes.clone().try_acquire_owned();
+        let (Ok(write), true) = (write, replays.breaker.admits()) else {
+            observe::replay_cache_unasked();
+            return hint;
+        };
+        let (core, replays) = (self.clone(), replays.clone());
+        let (scope, key) = (whose.scope.clone(), whose.key.clone());
+        let (definition, fingerprint) = (whose.definition, whose.fingerprint.to_owned());
+        let writing = task::spawn(async move {
+            let _write = write;
+            if let Some(Hint(written)) = hint {
+                written.await;
+            }
+            let Some(now) = replays.time.now(&core.store, WRITE_LIMIT).await else { return };
             let whose = Whose { scope: &scope, key: &key, definition, fingerprint: &fingerprint };
+            let Some((value, keep_for)) = value(&replays, &whose, now) else { return };
             let name = replays.seal.name(&scope, &key);
-            let Some(value) = replays.seal.seal(&whose, until, expires_at, &response) else {
-                return;
-            };
             let put = async { replays.cached.cache.put(&name, value, keep_for).await };
             let _ = replays.within(replays.cached.time_limit, put).await;
         });
+        Some(Hint(writing.map(drop).boxed().shared()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! [`Seal`]: what an answer looks like in the cache. Nobody without the secret can tell whose it is, make one up, or
 //! move one to another place.
 //!
-//! A value is its form (one byte), until when it counts and its key is kept (microseconds since 1970, 8 bytes
+//! An answer is its form (one byte), until when it counts and its key is kept (microseconds since 1970, 8 bytes
 //! each), the status (2), the length of the headers (4), headers and body as the codec made them, and a tag:
-//! HMAC-SHA-256 over scope, key, definition, fingerprint and all of the above. Numbers are big-endian.
+//! HMAC-SHA-256 over scope, key, definition, fingerprint and all of the above. A hint that the request is in
+//! progress is its form, until when it counts, and a tag. Numbers are big-endian.
 
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -16,7 +17,8 @@ use crate::store::StoredResponse;
 /// time than it takes to send it.
 pub(super) const MOST_BYTES: usize = 64 << 10;
 
-const FORM: u8 = 1;
+const ANSWER: u8 = 1;
+const IN_PROGRESS: u8 = 2;
 const HEAD: usize = 1 + 8 + 8 + 2 + 4;
 const TAG: usize = 32;
 
@@ -41,6 +43,15 @@ pub(in crate::engine) struct Entry {
     pub(super) until: DateTime<Utc>,
     pub(in crate::engine) expires_at: DateTime<Utc>,
     pub(in crate::engine) response: StoredResponse,
+}
+
+/// What a value says of the request that it was sealed for.
+pub(super) enum Opened {
+    Answer(Entry),
+    /// It is in progress, and will be for longer than this, as far as its holder knew.
+    InProgress {
+        until: DateTime<Utc>,
+    },
 }
 
 pub(super) struct Seal(Hmac<Sha256>);
@@ -80,20 +91,32 @@ impl Seal {
             return None;
         }
         let mut value = Vec::with_capacity(size);
-        value.push(FORM);
+        value.push(ANSWER);
         value.extend_from_slice(&until.timestamp_micros().to_be_bytes());
         value.extend_from_slice(&expires_at.timestamp_micros().to_be_bytes());
         value.extend_from_slice(&response.status.to_be_bytes());
         value.extend_from_slice(&u32::try_from(response.headers.len()).ok()?.to_be_bytes());
         value.extend_from_slice(&response.headers);
         value.extend_from_slice(body);
-        let tag = self.tag(whose, &value).finalize().into_bytes();
-        value.extend_from_slice(&tag);
+        self.finish(whose, &mut value);
         Some(value)
     }
 
+    /// That the request is in progress.
+    pub(super) fn seal_hint(&self, whose: &Whose<'_>, until: DateTime<Utc>) -> Vec<u8> {
+        let mut value = vec![IN_PROGRESS];
+        value.extend_from_slice(&until.timestamp_micros().to_be_bytes());
+        self.finish(whose, &mut value);
+        value
+    }
+
+    fn finish(&self, whose: &Whose<'_>, value: &mut Vec<u8>) {
+        let tag = self.tag(whose, value).finalize().into_bytes();
+        value.extend_from_slice(&tag);
+    }
+
     /// `None` where it was not sealed here for this very request.
-    pub(super) fn open(&self, whose: &Whose<'_>, value: &[u8]) -> Option<Entry> {
+    pub(super) fn open(&self, whose: &Whose<'_>, value: &[u8]) -> Option<Opened> {
         if value.len() > MOST_BYTES {
             return None;
         }
@@ -101,24 +124,13 @@ impl Seal {
         // In constant time.
         self.tag(whose, sealed).verify_slice(tag).ok()?;
         let (form, rest) = sealed.split_first()?;
-        if *form != FORM {
-            return None;
-        }
         let (until, rest) = rest.split_first_chunk()?;
-        let (expires_at, rest) = rest.split_first_chunk()?;
-        let (status, rest) = rest.split_first_chunk()?;
-        let (headers, rest) = rest.split_first_chunk()?;
-        let headers = usize::try_from(u32::from_be_bytes(*headers)).ok()?;
-        let (headers, body) = rest.split_at_checked(headers)?;
-        Some(Entry {
-            until: time(*until)?,
-            expires_at: time(*expires_at)?,
-            response: StoredResponse {
-                status: u16::from_be_bytes(*status),
-                headers: headers.to_vec(),
-                body: Some(body.to_vec()),
-            },
-        })
+        let until = time(*until)?;
+        match *form {
+            ANSWER => answer(until, rest).map(Opened::Answer),
+            IN_PROGRESS if rest.is_empty() => Some(Opened::InProgress { until }),
+            _ => None,
+        }
     }
 
     fn tag(&self, whose: &Whose<'_>, sealed: &[u8]) -> Hmac<Sha256> {
@@ -149,6 +161,24 @@ impl Seal {
     }
 }
 
+/// What stands behind the time of an answer.
+fn answer(until: DateTime<Utc>, rest: &[u8]) -> Option<Entry> {
+    let (expires_at, rest) = rest.split_first_chunk()?;
+    let (status, rest) = rest.split_first_chunk()?;
+    let (headers, rest) = rest.split_first_chunk()?;
+    let headers = usize::try_from(u32::from_be_bytes(*headers)).ok()?;
+    let (headers, body) = rest.split_at_checked(headers)?;
+    Some(Entry {
+        until,
+        expires_at: time(*expires_at)?,
+        response: StoredResponse {
+            status: u16::from_be_bytes(*status),
+            headers: headers.to_vec(),
+            body: Some(body.to_vec()),
+        },
+    })
+}
+
 fn time(micros: [u8; 8]) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp_micros(i64::from_be_bytes(micros))
 }
@@ -176,7 +206,10 @@ mod tests {
         let seal = Seal::new(SECRET);
         for (headers, body) in [(&b""[..], &b""[..]), (b"[]", b"\0\xff"), (b"h", &[7; 60_000])] {
             let value = sealed(&seal, headers, Some(body)).unwrap();
-            let entry = at("s", "k", |whose| seal.open(&whose, &value)).unwrap();
+            let Some(Opened::Answer(entry)) = at("s", "k", |whose| seal.open(&whose, &value))
+            else {
+                panic!()
+            };
             assert_eq!(entry.response.status, 201);
             assert_eq!(entry.response.headers, headers);
             assert_eq!(entry.response.body.as_deref(), Some(body));
@@ -201,12 +234,31 @@ mod tests {
     }
 
     #[test]
+    fn g9_a_hint_opens_for_its_own_request_and_for_no_other() {
+        let seal = Seal::new(SECRET);
+        let until = DateTime::from_timestamp_micros(7).unwrap();
+        let value = at("s", "k", |whose| seal.seal_hint(&whose, until));
+        let opens = |whose: Whose<'_>| match seal.open(&whose, &value) {
+            Some(Opened::InProgress { until }) => Some(until),
+            _ => None,
+        };
+        assert_eq!(at("s", "k", opens), Some(until));
+        assert!(at("t", "k", opens).is_none() && at("s", "l", opens).is_none());
+        assert!(at("s", "k", |whose| opens(Whose { definition: "notify", ..whose })).is_none());
+        assert!(at("s", "k", |whose| opens(Whose { fingerprint: "v1:01", ..whose })).is_none());
+        each_bit_counts(&seal, &value);
+    }
+
+    #[test]
     fn each_bit_counts_and_so_does_each_length() {
         let seal = Seal::new(SECRET);
-        let value = sealed(&seal, b"[]", Some(b"body")).unwrap();
+        each_bit_counts(&seal, &sealed(&seal, b"[]", Some(b"body")).unwrap());
+    }
+
+    fn each_bit_counts(seal: &Seal, value: &[u8]) {
         let opens = |value: &[u8]| at("s", "k", |whose| seal.open(&whose, value).is_some());
         for bit in 0..value.len() * 8 {
-            let mut altered = value.clone();
+            let mut altered = value.to_vec();
             altered[bit / 8] ^= 1 << (bit % 8);
             assert!(!opens(&altered), "bit {bit}");
         }
@@ -222,12 +274,14 @@ mod tests {
         let seal = Seal::new(SECRET);
         let mut value = sealed(&seal, b"[]", Some(b"body")).unwrap();
         value.truncate(value.len() - TAG);
-        value[0] = FORM + 1;
-        let whole = at("s", "k", |whose| {
-            let tag = seal.tag(&whose, &value).finalize().into_bytes();
-            [&value[..], &tag].concat()
-        });
-        assert!(at("s", "k", |whose| seal.open(&whose, &whole)).is_none());
+        for form in [0, IN_PROGRESS, IN_PROGRESS + 1] {
+            value[0] = form;
+            let whole = at("s", "k", |whose| {
+                let tag = seal.tag(&whose, &value).finalize().into_bytes();
+                [&value[..], &tag].concat()
+            });
+            assert!(at("s", "k", |whose| seal.open(&whose, &whole)).is_none(), "{form}");
+        }
     }
 
     #[test]

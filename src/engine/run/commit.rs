@@ -302,7 +302,7 @@ impl<S: Store> Run<S> {
         let (name, expires_at) = (self.definition.name, self.expires_at);
         observe::completed(name, self.context.attempt, self.age());
         self.core.traced_end(stored.status);
-        self.core.remember(&self.holder, name, &self.fingerprint, stored, expires_at, sent);
+        self.core.remember(&self.whose(), stored, expires_at, sent, self.hint.clone());
         faults! { let reply = super::mutants::told(reply); }
         let finished = Finished { reply, replayed: false, expires_at };
         Break(RoundEnd::Outcome(Outcome::Finished(finished)))

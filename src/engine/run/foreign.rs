@@ -103,7 +103,11 @@ impl<S: Store> Run<S> {
         let key = self.derived_key(phase);
         faults! { let key = super::mutants::key(key); }
         let began = Moment::now();
-        let (called, under_way) = self.call(index, phase, effect, &key).await?;
+        let called = self.call(index, phase, effect, &key).await;
+        if let Some(hint) = self.hint.take() {
+            self.hint = self.core.withdraw(&self.whose(), hint);
+        }
+        let (called, under_way) = called?;
         observe::phase_took(self.definition.name, name, began.elapsed());
         if let Some(outcome) = called.outcome() {
             let effect = if at_most_once { "at_most_once" } else { "idempotent" };
@@ -173,7 +177,7 @@ impl<S: Store> Run<S> {
 
     /// Runs the phase's body. The second value says whether its call may be under way.
     async fn call(
-        &self,
+        &mut self,
         index: usize,
         phase: &'static Phase,
         effect: EffectClass,
@@ -189,6 +193,9 @@ impl<S: Store> Run<S> {
             if self.window_has_passed(effect) {
                 return Ok((Called::WindowPassed, false));
             }
+            let lease_left = self.core.settings.lease.saturating_sub(self.lease.unconfirmed_for());
+            let before = self.hint.take();
+            self.hint = self.core.hint(before, &self.whose(), lease_left);
             let (call, state) = ForeignCall::new(key.clone(), self.permit(effect));
             let inputs = PhaseInputs {
                 context: &self.context,

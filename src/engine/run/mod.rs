@@ -27,6 +27,7 @@ use super::bound::Bound;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::quota::Admission;
+use super::replays::{Hint, Whose};
 use crate::definition::{Definition, Phase, PhaseKind};
 use crate::derived_key::Derivation;
 use crate::moment::Moment;
@@ -70,6 +71,8 @@ pub(super) struct Run<S: Store> {
     pub(super) reruns: u32,
     /// Of a request that has no row yet, where its scope has a quota.
     pub(super) admission: Option<Arc<Admission>>,
+    /// What the replay cache was told about this request, where it takes hints.
+    pub(super) hint: Option<Hint>,
 }
 
 /// Where the key's row is when a phase begins.
@@ -160,6 +163,15 @@ impl<S: Store> Run<S> {
             self.lease.clone(),
             self.core.settings.hold(),
         ));
+        let end = self.to_its_end().await;
+        if let Some(hint) = self.hint.take() {
+            self.core.withdrawn(hint).await;
+        }
+        end
+    }
+
+    /// One phase after the other.
+    async fn to_its_end(&mut self) -> Result<RoundEnd, CallError> {
         loop {
             if self.lease.is_lost() {
                 observe::lost(self.definition.name);
@@ -182,6 +194,16 @@ impl<S: Store> Run<S> {
             if let Break(end) = end {
                 return Ok(end);
             }
+        }
+    }
+
+    /// By what the replay cache knows this request.
+    fn whose(&self) -> Whose<'_> {
+        Whose {
+            scope: &self.holder.scope,
+            key: &self.holder.key,
+            definition: self.definition.name,
+            fingerprint: &self.fingerprint,
         }
     }
 

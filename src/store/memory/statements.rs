@@ -214,7 +214,8 @@ impl NextState {
             // While it runs, the workers hear of it only once it is slow.
             (Some(due), Some(_)) => {
                 let shown = row.run_after.is_some() || after(row.created_at.0, YOUNG).0 < now;
-                shown.then(|| after(now, due))
+                let stays = row.run_after.filter(|time| time.0 >= after(now, due / 2).0);
+                stays.or_else(|| shown.then(|| after(now, due)))
             }
             (Some(due), None) => Some(after(now, due)),
         };
