@@ -18,7 +18,7 @@ pub(crate) enum Driven {
     Released,
     Unknown,
     DeadLetter,
-    /// Somebody else has it, or it is not due any more.
+    /// Another process has it, or it is no longer due.
     Lost,
     /// Left to a node that knows it (G14).
     Left,

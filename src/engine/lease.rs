@@ -238,7 +238,7 @@ async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
     match store.renew(&holder.guard(token, ""), hold).await {
         Ok(true) => lease.confirm(sent),
         Ok(false) => {
-            // A token that we raised ourselves is no loss, and may be known here a moment later than
+            // A token that we raised ourselves is not a loss, and may be known here a moment later than
             // there.
             tokio::time::sleep(hold.lease / 10).await;
             if lease.token() == token {
@@ -303,7 +303,7 @@ impl Running {
         self.0.closing.store(true, Ordering::SeqCst);
         loop {
             let mut gone = pin!(self.0.gone.notified());
-            // First listen, then look: whoever goes in between rings.
+            // Listen first, then look: a run that ends in between notifies.
             gone.as_mut().enable();
             if self.0.requests.load(Ordering::SeqCst) == 0 {
                 return;

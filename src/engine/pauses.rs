@@ -87,7 +87,7 @@ impl<S: Store> Core<S> {
         });
     }
 
-    /// Reads what is paused; of an operator of this process it is known here at once.
+    /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn look_at_pauses(&self) {
         let asked = Moment::now();
         if let Ok(read) = self.store.pauses().await {

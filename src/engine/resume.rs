@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
-use super::progress::{Progress, StrandedBecause};
+use super::progress::Progress;
 use super::resolution::not_executed;
 use super::revive::{Found, Judged, Revived};
 use super::run::{RoundEnd, Run};
+use super::stranded::StrandedBecause;
 use super::{Core, observed};
 use crate::definition::{Definition, Phase};
 use crate::fingerprint::StoredFingerprint;
@@ -231,7 +232,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a client is told of an unknown outcome that is looked into after so long, or only by an operator.
+    /// The answer for an unknown outcome that is reconciled after this time, or only by an operator.
     pub(super) fn unknown(&self, looked_into: Option<Duration>) -> Outcome {
         let retry_after = looked_into.unwrap_or(self.settings.reconcile_after);
         Outcome::Unknown { retry_after, is_asked: looked_into.is_some() }

@@ -86,7 +86,7 @@ pub struct JobAt {
 pub struct JobPlace {
     pub(super) run_after: DateTime<Utc>,
     pub(super) scope: String,
-    /// As the database has it, so that one goes on behind what is no id.
+    /// As the database has it, so that a search continues after a value that is not an id.
     pub(super) request_id: Vec<u8>,
     pub(super) position: i64,
 }

@@ -115,7 +115,7 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Migration(error.to_string())
 }
 
-/// How often a migration may fail for another reason than a lock. Processes that start at once may all find
+/// How often a migration may fail for another reason than a lock. Processes that start concurrently may all find
 /// one missing; the losers' fails, and their next look finds it applied, and perhaps the next one missing: so
 /// this counts anew whenever another number of migrations is applied.
 const RACES: u32 = 4;

@@ -324,7 +324,7 @@ pub trait OperatorStore: Store {
     fn unapplied_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
     /// Whether the database is there to be read alone, as a standby is: it serves replays, and refuses each request
-    /// that is new. Waits for no other writer; where that cannot be told in time, it is `false`.
+    /// that is new. Does not wait for another writer; `false` if that cannot be determined in time.
     #[doc(hidden)]
     fn is_read_only(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
@@ -499,7 +499,7 @@ pub trait OperatorStore: Store {
         audit: &AuditEntry,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes an audit row by itself: of a refusal, or of a look at values.
+    /// Writes an audit row by itself: of a refusal, or of values that were shown.
     #[doc(hidden)]
     fn record(&self, entry: &AuditEntry) -> impl Future<Output = Result<(), StoreError>> + Send;
 

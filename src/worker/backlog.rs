@@ -23,7 +23,7 @@ pub(super) trait Candidate: Send {
         true
     }
 
-    /// What kind of work it is: one that [must wait](super::dispatcher::Source::may_wait_long) for others of its
+    /// What kind of work it is: one that [must wait](super::source::Source::may_wait_long) for others of its
     /// kind has half of its scope's queue.
     fn kind(&self) -> &str {
         ""

@@ -17,7 +17,7 @@ const SLICE: u32 = 10;
 /// seconds where a row is locked.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How many bulk acts a look goes on with: each has a slice by turns, so that a long one keeps no short one waiting.
+/// How many bulk actions one pass continues: each has a slice in turn, so that a long one does not delay a short one.
 const AT_ONCE: usize = 8;
 
 /// And among how many it looks for those: another build's acts may be in front of them.

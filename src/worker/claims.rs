@@ -8,7 +8,7 @@ use super::settlements::{Settlements, UnderWay};
 use crate::moment::Moment;
 use crate::store::{JobAt, JobRow, Store};
 
-/// How many go together at most: the locks of one statement, and the arguments that come at once.
+/// How many go together at most: the locks of one statement, and the arguments that arrive together.
 const MOST: usize = 500;
 
 /// What became of a claim.

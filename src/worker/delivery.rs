@@ -25,7 +25,7 @@ use crate::store::{DueJob, JobAt, JobRow, Store, StoreError, Undelivered};
 /// The longest back-off, also where a sink asks for more.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
 
-/// How long to wait at first until a word about a delivery is said again; doubles up to 64 times that.
+/// How long to wait at first before the result of a delivery is written again; doubles up to 64 times that.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a job is a dead letter of which each delivery up to the cap began, and the last did not end.

@@ -64,7 +64,7 @@ async fn limit(phase: &Phase) {
     }
 }
 
-/// What the phase would have heard, had its connection told it.
+/// The error that the phase's connection would have returned.
 fn ended_without_it() -> DbError {
     let message = "the phase's transaction ended at the server".to_owned();
     DbError(Error::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(message)))

@@ -43,7 +43,7 @@ pub(super) enum CommitFate {
     Exists,
     /// Of a row that was to be created: another transaction is about to do so.
     Busy,
-    /// Of a row that was to be created: nobody knows, until the key is looked at again.
+    /// Of a row that was to be created: unknown, until the key is read again.
     Unanswered(StoreError),
 }
 
@@ -116,7 +116,7 @@ impl<S: Store> Run<S> {
                 if !jobs.is_empty() {
                     self.core.wakeups.staged.notify_one();
                 }
-                // A word about an unknown outcome forgives all attempts before it, in the row and here.
+                // A resolution of an unknown outcome forgives all attempts before it, in the row and here.
                 if transition.settles.attempts() {
                     self.forgiven_attempts = self.context.attempt;
                 }

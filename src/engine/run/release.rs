@@ -204,7 +204,7 @@ impl<S: Store> Run<S> {
     }
 
     /// Leaves an outcome as unknown that was so before: the process that looked into it has ended. It has begun to wait
-    /// long ago, was told of then, and keeps the reason of then.
+    /// long ago, was reported then, and keeps its reason.
     pub(in crate::engine) async fn waits_on(
         &mut self,
         intent: Option<&str>,

@@ -71,7 +71,7 @@ impl Transition {
         Self { event: Some(line(kind, attempt, phase, reason, trace)), ..self }
     }
 
-    /// As the store is told.
+    /// In the store's form.
     pub(super) fn change(&self) -> Change<'_> {
         Change {
             status: self.status,
@@ -199,7 +199,7 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Released after a word that settles what was unknown.
+    /// Released after a resolution of what was unknown.
     pub(in crate::engine) fn released(
         &self,
         resolution: String,

@@ -72,7 +72,7 @@ statement! {
 }
 
 statement! {
-    /// Those that nobody is at, by `atomic_phases_bulk_open`.
+    /// Those that no runner holds, by `atomic_phases_bulk_open`.
     OpenBulks in D: InMillis, rows BulkSql, { limit: i64 },
     [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", (D::CLOCK), ", true) ORDER BY started_at LIMIT ", limit
 }

@@ -65,7 +65,7 @@ statement! {
 }
 
 statement! {
-    /// Enters such a row in the index of due rows, unless somebody has it by now.
+    /// Enters such a row in the index of due rows, unless a holder has it by now.
     Enrol in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8>, token: i64 },
     "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
