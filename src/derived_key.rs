@@ -241,7 +241,7 @@ impl Derivation {
         DerivedKey::new(URL_SAFE_NO_PAD.encode(&hash[..KEPT_BYTES]))
     }
 
-    /// Tells secret and salt from others, and says nothing about the secret to whoever does not know it;
+    /// Tells secret and salt from others, and reveals nothing about the secret;
     /// `None` where there is neither. Two secrets have one mark by a chance of 2^-48. No derived key has its
     /// preimage: those begin with a version.
     pub(crate) fn mark(&self) -> Option<String> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// This machine's wall clock, for what is only told: no decision rests on it. Simulated time where that runs.
+/// This machine's wall clock, for what is only reported: no decision rests on it. Simulated time where that runs.
 pub(crate) fn wall_clock() -> DateTime<Utc> {
     #[cfg(feature = "simulation")]
     if let Some(elapsed) = crate::simulation::elapsed() {

@@ -145,7 +145,7 @@ pub fn after_call(
         Class::Local => Err(StopsBecause::KindChanged),
         _ if phase.provider_key() != next.provider_key => Err(StopsBecause::ProviderKeyChanged),
         _ if behind > 0 => Err(StopsBecause::PhasesReordered),
-        // Nobody could be asked about an intent whose name means nothing here.
+        // The outcome of an intent whose name means nothing here cannot be found out.
         _ if call == CallState::IntentOpen && !phase.is_called(next.name) => {
             Err(StopsBecause::UnknownRecoveryPoint)
         }

@@ -369,7 +369,7 @@ where
         faults
     }
 
-    /// Of a case that somebody wrote.
+    /// Of a case from a script.
     fn can_happen(&self, case: &Case) -> Result<(), Wrong> {
         let Case::Crashes { faults, .. } = case else { return Ok(()) };
         let legal =
@@ -423,7 +423,7 @@ where
 
     async fn case(&self, case: &Case) -> Result<Ran, Wrong> {
         let (engine, world) = (self.world)().await;
-        let broken = |_| "the explorer's own key is no key".to_owned();
+        let broken = |_| "the explorer's own key is not valid".to_owned();
         let mut scene = Scene {
             engine,
             world,

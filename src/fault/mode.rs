@@ -132,7 +132,7 @@ impl Mode {
         matches!(self, Self::Abort | Self::Stop)
     }
 
-    /// Whether it needs somebody beside the process: an explorer, or a script of its.
+    /// Whether it needs help from outside of the process: an explorer, or its script.
     pub(crate) fn needs_an_explorer(self) -> bool {
         self == Self::Drop || self.is_of_a_competitor()
     }

@@ -18,7 +18,7 @@ use crate::store::{Commit, StoreError};
 
 /// The environment variable by which a process that was built with the feature `fault-injection`
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
-/// over all its requests. Every mode works that needs nobody beside the process: not `drop`, `stall`,
+/// over all its requests. Every mode works that needs no help from outside of the process: not `drop`, `stall`,
 /// `duplicate`, `out_of_touch` and `outrun`.
 ///
 /// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
@@ -32,7 +32,7 @@ pub(crate) struct Orders {
     pub(crate) mutant: Option<Mutant>,
     /// The id of a row that it creates.
     pub(crate) request_id: Option<Uuid>,
-    /// Whether it stands still at each point until it is told to go on.
+    /// Whether it stands still at each point until the script lets it continue.
     pub(crate) step_by_step: bool,
     /// How far its clock goes on while it stands still: longer than its lease.
     pub(crate) stall: Duration,
@@ -109,7 +109,7 @@ impl Plan {
         *locked(&self.stood_still) += self.orders.stall;
     }
 
-    /// Somebody else has acquired the lease while the task stood still.
+    /// Another task has acquired the lease while this one stood still.
     pub(crate) fn mark_overtaken(&self) {
         self.overtaken.store(true, Ordering::Relaxed);
     }
@@ -137,7 +137,7 @@ impl Plan {
         (visit, mode)
     }
 
-    /// Stands still until somebody says to go on.
+    /// Stands still until the script lets it continue.
     async fn stand(&self, signal: impl FnOnce(oneshot::Sender<()>) -> Signal) {
         let (go_on, gone_on) = oneshot::channel();
         let _ = self.signal.send(signal(go_on));
@@ -208,7 +208,7 @@ pub(crate) fn stood_still_for() -> Duration {
     of_the_plan(|plan| *locked(&plan.stood_still)).unwrap_or_default()
 }
 
-/// Whether somebody else has acquired the lease since this task did.
+/// Whether another task has acquired the lease since this task did.
 pub(crate) fn is_overtaken() -> bool {
     of_the_plan(|plan| plan.overtaken.load(Ordering::Relaxed)).unwrap_or(false)
 }
