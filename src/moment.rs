@@ -4,7 +4,7 @@
 //! database counts from when it executes the statement, which is later, and its answer may be read later by
 //! any length of time. So what this process believes ends before what the database grants.
 //!
-//! On Linux and Android the clock is `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
+//! On Linux and Android the clock is `CLOCK_BOOTTIME`, which continues while the machine is suspended.
 //! Elsewhere it is [`Instant`], which on some systems (macOS) stands still in a suspend: a process
 //! that was suspended there with its machine notices the end of its lease only at its next
 //! statement, which is fenced.

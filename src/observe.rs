@@ -199,7 +199,7 @@ pub(crate) fn not_begun(subject: Subject<'_>, failure: Failure<'_>) {
     );
 }
 
-/// This process does not go on with a row: why, in one word and in a sentence. Said once a day for each request, of very
+/// This process does not continue a row: why, in one word and in a sentence. Said once a day for each request, of very
 /// many for one in a second, and counted each time.
 pub(crate) fn left_alone(subject: Subject<'_>, word: &'static str, because: &'static str) {
     // The definition may be any text, so it is not a label.
@@ -395,7 +395,7 @@ pub(crate) fn replay_cache_unusable(definition: &'static str) {
     metrics::REPLAY_CACHE.add(1, [definition, "unusable"]);
 }
 
-/// It gave no answer; where that goes on, it is left alone.
+/// It gave no answer; where that continues, it is left alone.
 pub(crate) fn replay_cache_failed() {
     metrics::REPLAY_CACHE.add(1, ["", "failed"]);
 }

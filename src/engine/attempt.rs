@@ -299,7 +299,7 @@ impl<S: Store> Attempt<S> {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
                 }
                 raced => {
-                    // The first time it was a race; after that something goes on.
+                    // The first time it was a race; after that something continues.
                     if rounds.races > 0 {
                         tokio::time::sleep(jitter(rounds.races)).await;
                     }

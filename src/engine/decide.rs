@@ -42,7 +42,7 @@ pub(crate) enum Decision {
     },
     /// No process runs it: acquire the lease.
     TakeOver,
-    /// This very call created it, in a commit that got no answer: go on.
+    /// This very call created it, in a commit that got no answer: continue.
     Recover,
     /// `looked_into`: after so long, by a reconcile function; or only by an operator.
     Unknown {

@@ -340,7 +340,7 @@ mod tests {
     use crate::store::{Birth, Claim, Commit, NewRow, Reserved, Right, Status, Transaction};
 
     /// A renewal that was under way while the holder raised its own token, after a commit that got no answer, is told
-    /// that the lease is another's. It is not: what runs goes on. Of another process' token it is.
+    /// that the lease is another's. It is not: what runs continues. Of another process' token it is.
     #[tokio::test]
     async fn g7_a_token_that_the_holder_raised_itself_is_no_loss() {
         let store = crate::Sqlite::connect(":memory:").await.unwrap();

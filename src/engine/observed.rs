@@ -75,7 +75,7 @@ pub(super) fn drive_failed(subject: Subject<'_>, error: &CallError) {
     observe::drive_failed(subject, kind, error);
 }
 
-/// This process does not go on with a row.
+/// This process does not continue a row.
 pub(super) fn left_alone(subject: Subject<'_>, because: StrandedBecause) {
     observe::left_alone(subject, because.word(), because.as_str());
 }

@@ -1,5 +1,5 @@
 //! Which foreign phases operators have paused, as far as this process knows: asked for every few seconds, beside
-//! the requests and not on their way. A phase that is paused is not begun; one that is under way goes on.
+//! the requests and not on their way. A phase that is paused is not begun; one that is under way continues.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Whether this process may go on with a stored row, and where: pure functions over the row and the
+//! Whether this process may continue a stored row, and where: pure functions over the row and the
 //! phases that this process knows.
 //!
 //! A row may have been written by another build. What decides is the text of the phases that the row
@@ -18,7 +18,7 @@ use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
 use crate::store::{KeyRow, Status};
 
-/// How a row that this process knows goes on.
+/// How a row that this process knows continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// With the next phase.

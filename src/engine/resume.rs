@@ -1,5 +1,5 @@
 //! From an existing row to a run: its stored values are judged, its lease is acquired, and what was
-//! found decides how it goes on. A retry, the completer and the reconciler all come here.
+//! found decides how it continues. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Acquires the lease, if this process can go on with the row and no other was faster.
+    /// Acquires the lease, if this process can continue the row and no other was faster.
     pub(super) async fn take_over(
         self: &Arc<Self>,
         scope: &Scope,

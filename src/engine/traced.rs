@@ -15,7 +15,7 @@ use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
 /// How an engine that traces reads and links contexts.
 pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
-/// What the application's code is asked: where it panics, the request goes on without an answer.
+/// What the application's code is asked: where it panics, the request continues without an answer.
 fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
     observe::asked_unharmed(asked).unwrap_or_else(|| {
         observe::trace_context_panicked();

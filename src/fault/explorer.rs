@@ -320,7 +320,7 @@ where
     fn seconds(&self, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
         let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_alone();
         let attempt = self.faults(ran.passed.first());
-        // After some it goes on: a failed commit is tried again, one without an answer is asked about.
+        // After some it continues: a failed commit is tried again, one without an answer is asked about.
         let at = attempt.iter().find(|(_, fault)| fault == first).map(|(index, _)| *index);
         let later = attempt.into_iter().filter(is_a_crash);
         let later = later.filter(|(index, _)| at.is_some_and(|at| *index > at));

@@ -116,7 +116,7 @@ impl Mode {
                 is_before_a_commit(point) || is_after_a_commit(point)
             }
             Self::Serialization | Self::Deadlock => point.place == Place::BeforeCommit,
-            // While the row is locked, none can take it over: there is nothing to go on against.
+            // While the row is locked, none can take it over: there is nothing to continue against.
             Self::Stall if definition.is_row_locked_at(point) => false,
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,

@@ -61,7 +61,7 @@ pub enum Mutant {
     NoShare,
     /// The commit of the next holder is taken for the own, which was lost (G7, G10).
     AskWithoutToken,
-    /// A call that is under way goes on after its lease has run out (G2).
+    /// A call that is under way continues after its lease has run out (G2).
     CallWithoutLease,
     /// A provider's window begins anew when a request is released (G11).
     WindowFromRelease,

@@ -104,7 +104,7 @@ struct Rival {
     holds: Option<Holds>,
 }
 
-/// It stands still and holds the key, under this token; answered, it goes on.
+/// It stands still and holds the key, under this token; answered, it continues.
 struct Holds {
     token: i64,
     go_on: oneshot::Sender<()>,
@@ -166,7 +166,7 @@ where
     pub(super) fn orders(&self, who: Who) -> Orders {
         let is_the_first = who == Who::First && !self.has_lost_a_row;
         let request_id = is_the_first.then_some(REQUEST_ID);
-        // Longer than the lease, as the database's clock goes on by more than that (`pass_time`).
+        // Longer than the lease, as the database's clock continues by more than that (`pass_time`).
         let stall = self.engine.settings().lease + Duration::from_secs(1);
         Orders { mutant: self.mutant, request_id, stall, ..Orders::default() }
     }
@@ -240,7 +240,7 @@ where
     }
 
     /// Runs another beside one that stands still. Returns it if it waits, for a row that the first has
-    /// locked in its open transaction: then the first has to go on.
+    /// locked in its open transaction: then the first has to continue.
     async fn compete(&mut self) -> Result<Option<Rival>, Wrong> {
         let mut rival = self.begin(self.orders(Who::Another), Driver::Retry).await?;
         match tokio::time::timeout(PATIENCE, &mut rival.task).await {
@@ -340,7 +340,7 @@ where
     }
 
     /// Another worker takes over and stands still as soon as it holds the key, while the first has to
-    /// ask yet what became of its commit. `None` where that commit has settled the request.
+    /// ask yet for the outcome of its commit. `None` where that commit has settled the request.
     async fn overtake(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
         let held = self.token().await?;
         for _ in 0..MOST_ATTEMPTS {

@@ -29,7 +29,7 @@ pub(super) struct Stop {
 /// One of the two.
 struct Worker {
     begun: Begun,
-    /// Answered, it goes on; `None` while it runs.
+    /// Answered, it continues; `None` while it runs.
     stands: Option<oneshot::Sender<()>>,
     /// The fencing token when it stood still.
     token: Option<i64>,
@@ -228,7 +228,7 @@ where
         Ok(())
     }
 
-    /// Before a worker that stood still goes on: was it overtaken?
+    /// Before a worker that stood still continues: was it overtaken?
     async fn resume(&self, pair: &Pair, index: usize) -> Result<(), Wrong> {
         if let Some(worker) = &pair.workers[index]
             && worker.token.is_some()

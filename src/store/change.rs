@@ -47,7 +47,7 @@ pub(crate) enum Settles {
     Nothing,
     /// No call was made: a provider's window begins anew. The attempts so far count.
     Window,
-    /// The attempts so far: from outside the request is given as many again, or it went on.
+    /// The attempts so far: from outside the request is given as many again, or it continued.
     Attempts,
     /// Both.
     WindowAndAttempts,
@@ -87,7 +87,7 @@ pub struct Change<'a> {
     /// The takeover was no attempt after all: nothing was called, and its number is the next attempt's.
     pub(crate) was_no_attempt: bool,
     pub(crate) response: Option<&'a StoredResponse>,
-    /// A [line](super::events::line) of what became of it. What runs its usual way has none.
+    /// A [line](super::events::line) of its outcome. What runs its usual way has none.
     pub(crate) event: Option<&'a str>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::StoreError;
 
-/// What became of a guarded write. Never a guess (G7).
+/// The outcome of a guarded write. Never a guess (G7).
 #[derive(Debug)]
 pub enum Commit<T = ()> {
     /// Durable.
@@ -19,7 +19,7 @@ pub enum Commit<T = ()> {
 }
 
 impl Commit {
-    /// What became of a guarded write that committed by itself. `false`: the row is not as the guard says.
+    /// The outcome of a guarded write that committed by itself. `false`: the row is not as the guard says.
     #[cfg(any(feature = "postgres", feature = "simulation"))]
     pub(super) fn of(written: Result<bool, StoreError>) -> Self {
         match written {

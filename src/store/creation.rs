@@ -1,4 +1,4 @@
-//! A row that is to be created, and what became of its reservation.
+//! A row that is to be created, and the outcome of its reservation.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Birth {
     }
 }
 
-/// What became of a reservation.
+/// The outcome of a reservation.
 pub enum Reserved<T> {
     /// The row is in this open transaction.
     Fresh { tx: T, created_at: DateTime<Utc>, expires_at: DateTime<Utc> },

@@ -181,7 +181,7 @@ pub(super) fn due_key(row: DueKeyRow) -> Option<DueKey> {
     })
 }
 
-/// As [`page`], of a search that reads more than it returns: the last row that it read says where it goes on.
+/// As [`page`], of a search that reads more than it returns: the last row that it read says where it continues.
 pub(super) fn held_keys(mut rows: Vec<HeldKeyRow>) -> Page<HeldKey, ExpiryPlace> {
     let last = rows.iter().position(|(.., is_the_last)| *is_the_last);
     let next = last.map(|last| {

@@ -1,4 +1,4 @@
-//! What became of a request off its usual way: lines in a column of its own row. The statement that changes the
+//! The outcome of a request off its usual way: lines in a column of its own row. The statement that changes the
 //! row writes them, so they are there exactly if the change is; they go with the row, and with its erasure. A
 //! request that runs through has none.
 //!

@@ -135,7 +135,7 @@ pub struct ListRequests {
 /// What a search found.
 pub struct Found<T, P> {
     pub(crate) rows: Vec<T>,
-    /// Behind which place to go on, where the bound was reached before the page was full; a full page goes
+    /// Behind which place to continue, where the bound was reached before the page was full; a full page goes
     /// on behind its last row.
     pub(crate) looked_to: Option<P>,
 }
@@ -473,7 +473,7 @@ pub trait OperatorStore: Store {
         claim: &BulkClaim,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes what became of a request, and the audit row, if there is one, in one transaction. `false`:
+    /// Writes the outcome of a request, and the audit row, if there is one, in one transaction. `false`:
     /// another worker has the token, or has written it.
     #[doc(hidden)]
     fn settle_bulk_item(

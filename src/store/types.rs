@@ -133,7 +133,7 @@ pub struct KeyRow {
     pub(crate) response: Option<StoredResponse>,
 }
 
-/// What a run needs to go on.
+/// What a run needs to continue.
 pub(crate) struct Work {
     pub(crate) params: Vec<u8>,
     pub(crate) context: Option<Vec<u8>>,

@@ -30,7 +30,7 @@ pub(super) trait Candidate: Send {
     }
 }
 
-/// What became of a candidate.
+/// The outcome of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     Alone,

@@ -13,7 +13,7 @@ use crate::store::operators::OperatorStore;
 /// How many requests a worker takes at a time: within so many a bulk act is stopped.
 const SLICE: u32 = 10;
 
-/// How long a slice may take until another worker goes on with it: ten acts, each of some milliseconds, and some
+/// How long a slice may take until another worker continues it: ten acts, each of some milliseconds, and some
 /// seconds where a row is locked.
 const LEASE: Duration = Duration::from_secs(60);
 

@@ -1,4 +1,4 @@
-//! [`Delivery`]: a job from its claim to what became of it.
+//! [`Delivery`]: a job from its claim to its outcome.
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -270,7 +270,7 @@ impl<S: Store> Delivery<S> {
             }
         };
         let mut delivery = pin!(AssertUnwindSafe(delivery).catch_unwind());
-        // The timer wakes; the moment decides. A process that stood still must not go on with a delivery that
+        // The timer wakes; the moment decides. A process that stood still must not continue a delivery that
         // is another node's by now.
         let delivery = poll_fn(|context| match Moment::now() < ends {
             true => delivery.as_mut().poll(context).map(Some),

@@ -1,5 +1,5 @@
 //! [`Dispatcher`]: the loop of completer, reconciler and enqueuer. It searches, begins what it may, and
-//! goes on searching while work is under way.
+//! continues searching while work is under way.
 //!
 //! Its bounds and pauses:
 //!
@@ -38,10 +38,10 @@ enum Counts {
     No,
 }
 
-/// For how long to go on.
+/// For how long to continue.
 enum Until {
     Shutdown,
-    /// The end of one pass, or of as many pieces of work that went on as a batch has. Once nothing was begun
+    /// The end of one pass, or of as many pieces of work that continued as a batch has. Once nothing was begun
     /// for as long as [`LONG`], the scopes that wait for their own work make room for others, which the pass
     /// goes on to look for; at its end they are left to the next pass (G16).
     PassEnds,
@@ -63,7 +63,7 @@ type Id<T> = <<T as Source>::Found as Candidate>::Id;
 /// A row as it was found.
 type RowState<T> = (Id<T>, i64);
 
-/// A row, and what became of it.
+/// A row, and its outcome.
 type Ended<T> = (RowState<T>, <T as Source>::Ended);
 
 impl<T: Source> Dispatcher<T> {

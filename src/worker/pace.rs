@@ -27,7 +27,7 @@ pub(super) struct Pace {
     pub(super) passed_over: bool,
     /// By now more may be due than this pass finds.
     again: bool,
-    /// Something went on since the last search began.
+    /// Something continued since the last search began.
     progress: bool,
     pub(super) failures: u32,
 }

@@ -48,7 +48,7 @@ pub(super) trait Source: Send {
     /// Nothing more begins; what waits for its turn need not.
     fn stop(&mut self) {}
 
-    /// Counts what became of it.
+    /// Counts its outcome.
     fn settle(&mut self, ended: Self::Ended) -> Settled;
 
     /// Ready when there is a reason to search earlier.
@@ -57,15 +57,15 @@ pub(super) trait Source: Send {
     }
 }
 
-/// What became of a piece of work, for the pace of the searches.
+/// The outcome of a piece of work, for the pace of the searches.
 pub(super) enum Settled {
-    /// It went on.
+    /// It continued.
     Progress,
-    /// It went on, and what comes behind it may be due by now.
+    /// It continued, and what comes behind it may be due by now.
     MoreBehind,
     /// Another node has it.
     Lost,
-    /// This process cannot go on with it.
+    /// This process cannot continue it.
     Left,
     /// Going on with it failed.
     Failed,

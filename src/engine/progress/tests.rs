@@ -113,7 +113,7 @@ fn g1_a_call_under_a_secret_that_is_not_here_is_left_alone() {
         let (progress, call) = under(&other, &free, NOW).unwrap();
         assert_eq!((progress, call.is_none()), (Progress::Continues, true), "{:?}", free.phases);
     }
-    // With both, it goes on under the one that it was called under.
+    // With both, it continues under the one that it was called under.
     let both = other.also_continue(secret(1));
     let (_, call) = under(&both, &marked("a pay=i c"), NOW).unwrap();
     assert_eq!(call.unwrap().derivation.mark(), Some(mark));

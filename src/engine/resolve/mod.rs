@@ -69,7 +69,7 @@ impl<S: Store> Core<S> {
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
-        Resolution { kind: word, request }: &Resolution,
+        Resolution { kind, request }: &Resolution,
         terms: Terms<'_>,
     ) -> Result<Resolved, ResolveError> {
         let (mut perhaps_before, mut refused) = (false, None);
@@ -85,7 +85,7 @@ impl<S: Store> Core<S> {
             if is_another && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);
             }
-            let weighed = self.weigh(scope, key, &row, word).await;
+            let weighed = self.weigh(scope, key, &row, kind).await;
             let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
             let prepared = match weighed {
                 // For an operator, the audit says who resolved it.
@@ -109,7 +109,7 @@ impl<S: Store> Core<S> {
                 }
                 Ok(Weighed::News(prepared)) => prepared,
             };
-            match self.settle(scope, key, row, word, prepared, terms.audit).await? {
+            match self.settle(scope, key, row, kind, prepared, terms.audit).await? {
                 Written::Applied => return Ok(Resolved::Applied),
                 Written::Overtaken => {}
                 Written::PerhapsBefore => perhaps_before = true,
@@ -125,15 +125,15 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: KeyRow,
-        word: &ResolutionKind,
+        kind: &ResolutionKind,
         prepared: Prepared,
         audit: Option<&AuditEntry>,
     ) -> Result<Written, ResolveError> {
         let (core, scope, key) = (self.clone(), scope.clone(), key.clone());
-        let (word, audit) = (word.clone(), audit.cloned());
+        let (kind, audit) = (kind.clone(), audit.cloned());
         let settling = async move {
             let _entered = core.running.enter();
-            core.write_word(&scope, &key, &row, &word, prepared, audit.as_ref()).await
+            core.write_resolution(&scope, &key, &row, &kind, prepared, audit.as_ref()).await
         };
         let settling = Span::current().around(Box::pin(settling));
         let task = crate::task::spawn(carried!(settling));
@@ -142,16 +142,16 @@ impl<S: Store> Core<S> {
 
     /// Acquires the row as it was read and writes the resolution to it, in one transaction: a process that dies
     /// leaves the resolution with its audit row, or the row as it was.
-    async fn write_word(
+    async fn write_resolution(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-        word: &ResolutionKind,
+        kind: &ResolutionKind,
         prepared: Prepared,
         audit: Option<&AuditEntry>,
     ) -> Result<Written, ResolveError> {
-        let (run, phases) = self.standing(scope, key, row, word)?;
+        let (run, phases) = self.standing(scope, key, row, kind)?;
         let claim = Claim {
             scope,
             key,
@@ -167,10 +167,10 @@ impl<S: Store> Core<S> {
         if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
-        let said = Some(word.phase()).filter(|phase| !phase.is_empty());
-        let settled = run.transition_by(word, prepared)?;
+        let said = Some(kind.phase()).filter(|phase| !phase.is_empty());
+        let settled = run.transition_by(kind, prepared)?;
         let (attempt, trace) = (row.attempts, self.trace());
-        let settled = settled.noted(EventKind::Resolved, attempt, said, Some(word.name()), trace);
+        let settled = settled.noted(EventKind::Resolved, attempt, said, Some(kind.name()), trace);
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);
@@ -179,7 +179,7 @@ impl<S: Store> Core<S> {
             let error = match run.settle(&claim, &settled, audit).await {
                 Commit::Done(()) => {
                     let definition = run.definition.name;
-                    observe::resolved(definition, run.subject(), word.name(), word.phase());
+                    observe::resolved(definition, run.subject(), kind.name(), kind.phase());
                     return Ok(Written::Applied);
                 }
                 Commit::Fenced | Commit::Refused(_) if is_unanswered => {
@@ -223,9 +223,9 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-        word: &ResolutionKind,
+        kind: &ResolutionKind,
     ) -> Result<Standing<S>, ResolveError> {
-        let (definition, revived, phases) = match word {
+        let (definition, revived, phases) = match kind {
             ResolutionKind::Finish(_) | ResolutionKind::Retry => {
                 (self.definition_of(row), Revived::nothing(), None)
             }
@@ -243,12 +243,12 @@ impl<S: Store> Run<S> {
     /// The transition that a resolution makes.
     fn transition_by(
         &self,
-        word: &ResolutionKind,
+        kind: &ResolutionKind,
         prepared: Prepared,
     ) -> Result<Transition, ResolveError> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = || next.ok_or(ResolveError::NotThatPhase);
-        Ok(match (word, prepared) {
+        Ok(match (kind, prepared) {
             (ResolutionKind::Executed { .. }, Prepared::Outputs(outputs)) => {
                 let phase = next()?;
                 self.released_behind(phase, outputs, executed(phase))
@@ -264,7 +264,7 @@ impl<S: Store> Run<S> {
                 let said = not_executed(next()?, *attempt);
                 self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
             }
-            // The calls that were made before were made: the window goes on (G11).
+            // The calls that were made before were made: the window continues (G11).
             _ => self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO),
         })
     }

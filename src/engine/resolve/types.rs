@@ -131,7 +131,7 @@ pub enum Resolved {
 }
 
 impl Resolved {
-    /// One word, as the JSON API tells it: `applied`, `already`, `finished`.
+    /// Its name, as in the JSON API: `applied`, `already`, `finished`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -35,12 +35,12 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-        word: &ResolutionKind,
+        kind: &ResolutionKind,
     ) -> Result<Weighed, ResolveError> {
         let conflict = |what| Err(ResolveError::Conflict(what));
         let known = |resolved| Ok(Weighed::Known(resolved));
         let not_storable = |_| ResolveError::NotStorable;
-        match word {
+        match kind {
             ResolutionKind::Executed { phase, output } => {
                 let (index, phase) = self.phase_of(row, phase)?;
                 let revived = self.revived(scope, key, row)?;
@@ -113,7 +113,7 @@ impl<S: Store> Core<S> {
                 if !(200..=599).contains(&reply.status()) {
                     return Err(ResolveError::NotStorable);
                 }
-                // A request whose holder is gone may be one that no process goes on with.
+                // A request whose holder is gone may be one that no process continues.
                 if !row.lease_left.is_zero() {
                     not_running(row)?;
                 }

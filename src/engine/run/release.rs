@@ -76,7 +76,7 @@ impl<S: Store> Run<S> {
     }
 
     /// Releases the row after a passing failure, with what is done so far, so that the next attempt
-    /// resumes at once; leaves it unknown, where a call that is made at most once may have been executed.
+    /// resumes immediately; leaves it unknown, where a call that is made at most once may have been executed.
     pub(in crate::engine) async fn release(
         &mut self,
         cause: FailureCause,

@@ -89,7 +89,7 @@ impl Transition {
         }
     }
 
-    /// Whether it leads to a recovery point, and the request goes on from there.
+    /// Whether it leads to a recovery point, and the request continues from there.
     pub(super) fn advances(&self) -> bool {
         self.status == Status::InProgress && self.intent.is_none()
     }

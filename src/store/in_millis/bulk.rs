@@ -93,7 +93,7 @@ statement! {
 }
 
 statement! {
-    /// What became of a request, if the token is still the holder's.
+    /// The outcome of a request, if the token is still the holder's.
     SettleItem in D: InMillis, rows sql_types::Untyped,
     {
         outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,

@@ -34,7 +34,7 @@ pub(in crate::store) fn group(row: Grouped) -> Option<GroupColumns> {
 }
 
 /// Of a row: behind it follows the time, and then what it is paused for. By these columns it is told whether a
-/// build could go on with it; the number of the last attempt matters only after a resolution of it.
+/// build could continue it; the number of the last attempt matters only after a resolution of it.
 const ROW: &str = "definition, definition_version, phases, \
     CASE WHEN status = 'in_progress' AND waiting_since IS NOT NULL THEN 'looked_into' ELSE status END AS status, \
     recovery_point, open_intent, resolution, \

@@ -118,7 +118,7 @@ pub(crate) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<Strin
 
 pub(crate) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
 
-/// Where the search goes on behind it.
+/// Where the search continues behind it.
 pub(crate) fn key_place((run_after, scope, key, ..): &DueKeyRow) -> KeyPlace {
     KeyPlace { run_after: moment(*run_after), scope: scope.clone(), key: key.clone() }
 }

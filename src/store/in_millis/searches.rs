@@ -8,7 +8,7 @@ use super::InMillis;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 
-/// Where a row stands, and what a process must know to go on with it.
+/// Where a row stands, and what a process must know to continue it.
 const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
     recovery_point, open_intent, reason";
 

@@ -155,7 +155,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             response,
             event: Some(&event).filter(|_| numbers.happens(1, 2)).map(String::as_str),
         };
-        // A phase's commit goes on or finishes, and has nothing to say about a failure.
+        // A phase's commit continues or finishes, and has nothing to say about a failure.
         let finishes = status == Status::Completed;
         let phase = Change {
             status: if finishes { status } else { Status::InProgress },

@@ -56,7 +56,7 @@ impl Transaction<Memory> for MemoryTransaction {
     }
 }
 
-/// What became of a transaction by its answer.
+/// The outcome of a transaction by its answer.
 pub(super) fn committed(lent: Lent, answer: QueryResult<()>) -> Commit {
     let Err(error) = answer else {
         lent.give_back();
