@@ -10,10 +10,13 @@ mod encryption;
 mod erase;
 mod expect_new;
 mod fingerprint;
+mod outputs;
+mod phase_sql;
 mod quota;
 #[cfg(feature = "redis")]
 mod redis_replays;
 mod replay_cache;
 mod resolve;
 mod resume;
+mod settings;
 mod words;
