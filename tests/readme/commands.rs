@@ -32,7 +32,9 @@ fn is_wrong(command: &str) -> Option<String> {
         match word {
             "--example" if !is_there("examples") => return missing("example", name),
             "--test" if !is_there("tests") => return missing("program of tests", name),
-            "--bench" if !is_there("benches") => return missing("bench", name),
+            "--bench" if !manifest.contains(&format!("name = \"{name}\"")) => {
+                return missing("bench", name);
+            }
             "--manifest-path" if !Path::new(name).exists() => return missing("manifest", name),
             "--package" | "-p" => {
                 let folder = name.strip_prefix("atomic-phases").unwrap_or(name).trim_matches('-');
