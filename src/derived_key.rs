@@ -152,6 +152,7 @@ enum Salt {
     "the secret of the derived keys has {length} bytes; use at least {}, from a random source",
     DerivedKeys::MIN_SECRET
 )]
+#[non_exhaustive]
 pub struct SecretTooShort {
     /// Its length in bytes.
     pub length: usize,

@@ -41,6 +41,12 @@ pub struct Explorer<F, R, W> {
     mutant: Option<Mutant>,
 }
 
+impl<F, R, W> std::fmt::Debug for Explorer<F, R, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Explorer").field("modes", &self.modes).finish_non_exhaustive()
+    }
+}
+
 /// Explores `request`. For each case, `world` creates a fresh engine on a new or emptied database, and the
 /// value that the checks look at.
 pub fn explore<F, S, A, R, W>(world: F, request: R) -> Explorer<F, R, W>
