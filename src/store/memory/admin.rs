@@ -8,9 +8,8 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::erasure::{AsSeen, Lives};
-use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
+use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time, after};
 use super::session::Session;
-use super::statements::after;
 use super::{Memory, audited, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};

@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use uuid::Uuid;
 
-use super::record::{Bytes, JobRecord, KeyRecord, Place, Record};
+use super::record::{Bytes, JobRecord, KeyRecord, Place, Record, after};
 use super::session::Session;
-use super::statements::{Wait, after};
+use super::statements::Wait;
 use crate::store::{ERASED, Seen, Status};
 
 impl Session {

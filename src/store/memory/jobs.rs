@@ -6,9 +6,9 @@ use diesel::result::DatabaseErrorKind;
 use uuid::Uuid;
 
 use super::error::error;
-use super::record::{Bytes, JobRecord, Place, Record, Time};
+use super::record::{Bytes, JobRecord, Place, Record, Time, UNSET};
 use super::session::Session;
-use super::statements::{UNSET, Wait};
+use super::statements::Wait;
 use crate::job::{FIRST_NOTICE, StagedJob};
 use crate::store::Guard;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::record::{Bytes, KeyRecord, Place, Time};
-use super::statements::{UNSET, after};
+use super::record::{Bytes, KeyRecord, Place, Time, UNSET, after};
 use crate::store::events::with;
 use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Settles, Status, StoredResponse};
 

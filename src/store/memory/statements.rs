@@ -1,8 +1,6 @@
 //! The engine's statements on a key's row, as the server executes them. Each says what the SQL of the same name
 //! says in the PostgreSQL store.
 
-use std::time::Duration;
-
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::result::DatabaseErrorKind;
@@ -10,17 +8,9 @@ use uuid::Uuid;
 
 use super::error::error;
 use super::next_state::{Birth, Guarded, NextState, TakeOver};
-use super::record::{KeyRecord, Place, Record, Time};
+use super::record::{KeyRecord, Place, Record, after};
 use super::session::Session;
-use crate::store::row::millis;
 use crate::store::{Hold, Refusal, Status};
-
-/// A time that the database is to say.
-pub(super) const UNSET: DateTime<Utc> = DateTime::UNIX_EPOCH;
-
-pub(super) fn after(time: DateTime<Utc>, length: Duration) -> Time {
-    Time(time + chrono::Duration::milliseconds(millis(length)))
-}
 
 /// Where the guarded update finds no row, what is behind it comes to nothing.
 pub(super) const MARK_FENCED: &str = "atomic_phases:fenced";

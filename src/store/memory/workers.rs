@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::jobs::waits;
-use super::record::{JobRecord, KeyRecord, Place, Time};
+use super::record::{JobRecord, KeyRecord, Place, Time, after};
 use super::session::Session;
-use super::statements::{Wait, after};
+use super::statements::Wait;
 use super::{Memory, place_of, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::job::FIRST_NOTICE;
