@@ -109,7 +109,7 @@ impl PayOut {
     #[reconcile(sent)] // called by a worker if the outcome is unknown; makes no call with an effect
     async fn find(&self, ctx: &RequestContext, app: &App) -> PhaseResult<Reconciled<Transfer>> {
         Ok(match app.bank.find(&ctx.key_uuid(0).to_string()).await {
-            Some(transfer) => Reconciled::Executed(transfer), // the request goes on
+            Some(transfer) => Reconciled::Executed(transfer), // the request continues
             None => Reconciled::StillUnknown, // or NotExecuted, if the bank says that it never will be executed
         })
     }
@@ -170,8 +170,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let told = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
     println!("the bank's answer was lost: {told:?}");
     // A webhook, or an operator who has called the bank, reports the outcome:
-    let word = Resolution::executed("sent", &Transfer { number: 1 })?;
-    println!("{:?}", engine.resolve(&scope, &key, word).await?);
+    let resolution = Resolution::executed("sent", &Transfer { number: 1 })?;
+    println!("{:?}", engine.resolve(&scope, &key, resolution).await?);
     let told = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
     println!("a retry is told: {told:?}");
 

@@ -117,8 +117,11 @@ async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> 
         println!(
             "  the operator sees: {phase} is unknown, {reason}; the bank says on the phone: done"
         );
-        let word = Resolution::executed(phase, &Transfer { number: 1 })?;
-        println!("  the operator's word: {:?}", engine.resolve(&scope, &key, word).await?);
+        let resolution = Resolution::executed(phase, &Transfer { number: 1 })?;
+        println!(
+            "  the operator's resolution: {:?}",
+            engine.resolve(&scope, &key, resolution).await?
+        );
     }
     // A client asks again, with the same key.
     let told = loop {

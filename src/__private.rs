@@ -71,7 +71,7 @@ pub fn foreign<T, E: ForeignFailure>(ended: Result<T, E>) -> Result<T, ForeignEr
     ended.map_err(E::into)
 }
 
-/// The step of a phase that goes on with `output`: refused here, before the commit, where later phases
+/// The step of a phase that continues `output`: refused here, before the commit, where later phases
 /// would not read it as it is.
 pub fn output<T: Output, E: From<PhaseError>>(output: T) -> Result<Step, E> {
     let stored = roundtrip::stored(&output).map(Step::Output);

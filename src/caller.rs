@@ -1,6 +1,6 @@
 //! [`Caller`]: whether anybody still waits for the answer of a call.
 //!
-//! What a call has begun goes on without its caller (G13). What it only waits for is for its caller alone,
+//! What a call has begun continues without its caller (G13). What it only waits for is for its caller alone,
 //! and ends with them.
 
 use std::future::pending;

@@ -227,7 +227,7 @@ impl Settings {
         }
     }
 
-    /// For how long whoever acquires a lease holds it, and keeps the key.
+    /// For how long a new holder has the lease, and the key is kept.
     pub(crate) fn hold(&self) -> Hold {
         Hold { lease: self.lease, retention: self.retention }
     }

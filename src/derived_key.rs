@@ -152,6 +152,7 @@ enum Salt {
     "the secret of the derived keys has {length} bytes; use at least {}, from a random source",
     DerivedKeys::MIN_SECRET
 )]
+#[non_exhaustive]
 pub struct SecretTooShort {
     /// Its length in bytes.
     pub length: usize,
@@ -241,7 +242,7 @@ impl Derivation {
         DerivedKey::new(URL_SAFE_NO_PAD.encode(&hash[..KEPT_BYTES]))
     }
 
-    /// Tells secret and salt from others, and says nothing about the secret to whoever does not know it;
+    /// Tells secret and salt from others, and reveals nothing about the secret;
     /// `None` where there is neither. Two secrets have one mark by a chance of 2^-48. No derived key has its
     /// preimage: those begin with a version.
     pub(crate) fn mark(&self) -> Option<String> {

@@ -76,7 +76,7 @@ impl DbError {
         self.0
     }
 
-    /// Whether running the same transaction once more may succeed (H9): told by the kind where
+    /// Whether running the same transaction once more may succeed (H9): judged by the kind where
     /// diesel has one (40001), and otherwise by what is known to be passing. A deadlock (40P01), a
     /// lock or statement timeout all arrive as `Unknown`, without an SQLSTATE.
     pub(crate) fn is_worth_a_rerun(&self) -> bool {
@@ -207,7 +207,7 @@ const ONLY_READ_BY_SQLITE: &str = "attempt to write a readonly database";
 #[cfg(feature = "sqlite")]
 const LOCKED_BY_SQLITE: &str = "database is locked";
 
-/// What a client must not send to MySQL: the server would close the connection without a word.
+/// What a client must not send to MySQL: the server would close the connection without an error.
 pub(crate) const TOO_LARGE: &str = "larger than the server's max_allowed_packet";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {

@@ -22,7 +22,7 @@ pub struct StagedJob {
 }
 
 /// The first position of a notice. It is behind those of all jobs of phases, and a notice waits for none of them, nor
-/// for another notice: what a request waits for is told, whatever its jobs wait for. The statements of the stores
+/// for another notice: a notice is sent whatever the request's jobs wait for. The statements of the stores
 /// say it, too.
 pub(crate) const FIRST_NOTICE: i64 = 1 << 62;
 

@@ -185,8 +185,10 @@
 //! [`Reaper`]: worker::Reaper
 //! [`Reconciler`]: worker::Reconciler
 
-// A request must not die of a surprise. (Tests may, so this is no workspace lint.)
+// A request must not panic. (Tests may, so this is not a workspace lint.)
 #![warn(unreachable_pub)]
+// Only where documentation is built with an unstable compiler, as docs.rs does.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![cfg_attr(not(all(feature = "postgres", feature = "sqlite")), allow(dead_code))]
 

@@ -4,7 +4,7 @@
 //! database counts from when it executes the statement, which is later, and its answer may be read later by
 //! any length of time. So what this process believes ends before what the database grants.
 //!
-//! On Linux and Android the clock is `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
+//! On Linux and Android the clock is `CLOCK_BOOTTIME`, which continues while the machine is suspended.
 //! Elsewhere it is [`Instant`], which on some systems (macOS) stands still in a suspend: a process
 //! that was suspended there with its machine notices the end of its lease only at its next
 //! statement, which is fenced.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// This machine's wall clock, for what is only told: no decision rests on it. Simulated time where that runs.
+/// This machine's wall clock, for what is only reported: no decision rests on it. Simulated time where that runs.
 pub(crate) fn wall_clock() -> DateTime<Utc> {
     #[cfg(feature = "simulation")]
     if let Some(elapsed) = crate::simulation::elapsed() {

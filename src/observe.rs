@@ -1,4 +1,4 @@
-//! Every span, event and metric of the crate, in one place; the words for outcomes of calls are in
+//! Every span, event and metric of the crate, in one place; the labels of calls' outcomes are in
 //! `engine/observed.rs`, and the gauges that a worker reads from the database in `worker/gauges.rs`. None of them shows a key, a parameter, an
 //! output or a body (G19): a request is known by a short hash of its key, and a metric by its
 //! definition, never by its key.
@@ -38,7 +38,7 @@ const ONE_SECOND: Duration = Duration::from_secs(1);
 const ONE_MINUTE: Duration = Duration::from_secs(60);
 const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The label of what is not told apart.
+/// The label of what is not distinguished.
 pub(crate) const OTHER: &str = "other";
 
 /// The call ran the request to its end.
@@ -59,7 +59,7 @@ static REPEATS: Repeats = Repeats::new();
 /// The same of single requests, of which there may be very many: they are not to crowd out the others.
 static LEFT_ALONE: Repeats = Repeats::new();
 
-/// What a caller was told, in one word, in a call that took so long.
+/// The outcome of a call, as one label, and how long the call took.
 pub(crate) fn answered(definition: &'static str, told: &'static str, took: Duration) {
     metrics::REQUESTS.add(1, [definition, told]);
     if told == FINISHED {
@@ -82,7 +82,7 @@ pub(crate) fn refused_to(scopes: &Scopes, scope: &Scope) {
     metrics::SCOPE_CALLS.add(1, [scopes.label(scope, false), OTHER.into()]);
 }
 
-/// What a caller of this scope was told.
+/// The outcome of a call of this scope.
 pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, told: &'static str) {
     let word = match told {
         duplicate @ (REPLAYED | IN_PROGRESS | MISMATCH) => duplicate,
@@ -102,7 +102,7 @@ pub(crate) fn created(definition: &'static str) {
     metrics::CREATED.add(1, [definition]);
 }
 
-/// A holder found out that its lease is somebody else's.
+/// A holder found out that another one has its lease.
 pub(crate) fn lost(definition: &'static str) {
     metrics::ZOMBIES.add(1, [definition]);
 }
@@ -130,7 +130,7 @@ pub(crate) fn completed(definition: &'static str, attempt: u32, age: Duration) {
     metrics::REQUEST_ATTEMPTS.record(attempt.into(), [definition]);
 }
 
-/// An engine is ready: what its metrics say is told to their recorder.
+/// An engine is ready: its metrics are described to their recorder.
 pub(crate) fn described() {
     metrics::describe();
     metrics::BUILD_INFO.set(1.0, [env!("CARGO_PKG_VERSION")]);
@@ -199,10 +199,10 @@ pub(crate) fn not_begun(subject: Subject<'_>, failure: Failure<'_>) {
     );
 }
 
-/// This process does not go on with a row: why, in one word and in a sentence. Said once a day for each request, of very
+/// This process does not continue a row: why, in one word and in a sentence. Said once a day for each request, of very
 /// many for one in a second, and counted each time.
 pub(crate) fn left_alone(subject: Subject<'_>, word: &'static str, because: &'static str) {
-    // The definition may be any text: it is no label.
+    // The definition may be any text, so it is not a label.
     metrics::LEFT_ALONE.add(1, [word]);
     if let Some(suppressed) = LEFT_ALONE.admits((subject.request_id, word), ONE_DAY) {
         event!(warn, subject, { because, suppressed, }, "left alone");
@@ -225,7 +225,7 @@ pub(crate) fn dead_letter(definition: &'static str, subject: Subject<'_>, reason
     event!(warn, subject, { reason, }, "dead letter: an operator has to settle it");
 }
 
-/// A request begins to wait, and nobody is told.
+/// A request begins to wait, and no notice of it is sent.
 pub(crate) fn notice_failed(subject: Subject<'_>, error: &'static str) {
     event!(warn, subject, { error, }, "the codec failed for the notice that a request waits: it is not staged");
 }
@@ -317,15 +317,15 @@ pub(crate) fn reconcile_failed(
     event!(warn, subject, { phase, how, }, "a reconcile function failed, panicked or did not answer in time");
 }
 
-/// `phase` is empty where the word is about the request as a whole.
+/// `phase` is empty where the resolution is about the request as a whole.
 pub(crate) fn resolved(
     definition: &'static str,
     subject: Subject<'_>,
-    word: &'static str,
+    resolution: &'static str,
     phase: &str,
 ) {
-    metrics::RESOLUTIONS.add(1, [definition, word]);
-    event!(info, subject, { word, phase, }, "resolved by a word from outside");
+    metrics::RESOLUTIONS.add(1, [definition, resolution]);
+    event!(info, subject, { resolution, phase, }, "resolved by a webhook or an operator");
 }
 
 /// A worker could not drive a request on. What repeats is counted and logged once a second.
@@ -400,7 +400,7 @@ pub(crate) fn replay_cache_unusable(definition: &'static str) {
     metrics::REPLAY_CACHE.add(1, [definition, "unusable"]);
 }
 
-/// It gave no answer; where that goes on, it is left alone.
+/// It gave no answer; where that continues, it is left alone.
 pub(crate) fn replay_cache_failed() {
     metrics::REPLAY_CACHE.add(1, ["", "failed"]);
 }
@@ -456,7 +456,7 @@ fn recorded(record: impl FnOnce()) {
     if asked_unharmed(record).is_none()
         && let Some(suppressed) = REPEATS.admits("recorder", ONE_MINUTE)
     {
-        warn!(suppressed, "a metrics recorder panicked; what it was told is not counted");
+        warn!(suppressed, "a metrics recorder panicked; what it received is not counted");
     }
 }
 

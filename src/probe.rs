@@ -140,7 +140,7 @@ struct Place {
     index: usize,
     variant: Option<usize>,
     path: Vec<String>,
-    /// The names that its members may have; none where it is no struct.
+    /// The names that its members may have; none where it is not a struct.
     members: &'static [&'static str],
 }
 

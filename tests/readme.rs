@@ -8,6 +8,9 @@ use std::path::PathBuf;
 #[path = "../examples/readme.rs"]
 mod page;
 
+#[path = "readme/commands.rs"]
+mod commands;
+
 #[path = "readme/imports.rs"]
 mod imports;
 

@@ -294,7 +294,7 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
         "retryable",
         "an unknown outcome is settled",
         "a reconcile function failed",
-        "resolved by a word",
+        "resolved by a webhook or an operator",
         "job delivered",
         "job not delivered",
         "job is a dead letter",
@@ -367,7 +367,7 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     only_line(&log, &["outcome unknown", "phase=\"notified\"", "definition=\"notify\""]);
     let word = Resolution::finish(Reply::new(204));
     assert_eq!(engine.resolve(&scope(), &key("u"), word).await.unwrap(), Resolved::Applied);
-    only_line(&log, &["resolved", "word=\"finish\"", "phase=\"\""]);
+    only_line(&log, &["resolved", "resolution=\"finish\"", "phase=\"\""]);
 
     // What repeats is said once.
     db.sql("UPDATE atomic_phases_keys SET phases = 'booked charged=?'").await;

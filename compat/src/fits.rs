@@ -49,7 +49,7 @@ struct Reader<'a> {
     path: String,
     /// Whether nothing may be left out or passed over.
     is_whole: bool,
-    /// Whether names that a value has may be told.
+    /// Whether names within a value may be shown.
     tells_names: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct Locks(BTreeMap<(String, u32), Lock>);
 pub enum FolderError {
     /// A file cannot be read or written.
     Io(PathBuf, std::io::Error),
-    /// A file is no lock file.
+    /// A file is not a lock file.
     Lock(String, LockError),
     /// A file has the name of another lock.
     Misnamed {

@@ -59,7 +59,7 @@ pub struct Locked {
     pub was: Vec<String>,
     /// Where it works, and what its provider promises.
     pub effect: Effect,
-    /// Whether the provider is asked what became of a call whose outcome is unknown.
+    /// Whether a reconcile function asks the provider for an unknown outcome.
     pub reconciles: bool,
     /// The derived key of the first request sample, under a fixed scope and key. Of a foreign phase.
     pub derived: Option<String>,

@@ -508,7 +508,7 @@ fn is_of_comparison(change: &MemberChange) -> bool {
     )
 }
 
-/// Whether a client is refused, or told of a mismatch, who sends what was served.
+/// Whether a client that sends what was accepted before is refused, or gets a mismatch.
 fn is_of_clients(change: &MemberChange) -> bool {
     is_of_comparison(change)
         || matches!(

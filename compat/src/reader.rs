@@ -33,7 +33,7 @@ use Unread::{NotKnown, Refused};
 
 pub(crate) struct Reader<'a> {
     pub(crate) types: &'a Types,
-    /// Whether what is no part of the fingerprint is left out.
+    /// Whether what is not part of the fingerprint is left out.
     pub(crate) counts_only: bool,
 }
 

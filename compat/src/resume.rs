@@ -1,4 +1,4 @@
-//! How a row that one build wrote goes on under another: the rule, in one place. [`compare`](crate::compare)
+//! How a row that one build wrote continues under another: the rule, in one place. [`compare`](crate::compare)
 //! asks it about every state in which a row can be, through [`resumed`]; the engine about each row that it
 //! resumes, through [`phases_done`] and [`after_call`].
 
@@ -77,7 +77,7 @@ pub enum CallState {
     IntentOpen,
 }
 
-/// How a row goes on.
+/// How a row continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
     /// With the next phase.
@@ -124,7 +124,7 @@ pub fn phases_done<'n>(
     }
 }
 
-/// How a row goes on behind its recovery point: `next` is the phase there that it was last run under, whose
+/// How a row continues behind its recovery point: `next` is the phase there that it was last run under, whose
 /// call is the only one that can be open, and `ahead` are the phases that are there now.
 ///
 /// # Errors
@@ -145,7 +145,7 @@ pub fn after_call(
         Class::Local => Err(StopsBecause::KindChanged),
         _ if phase.provider_key() != next.provider_key => Err(StopsBecause::ProviderKeyChanged),
         _ if behind > 0 => Err(StopsBecause::PhasesReordered),
-        // Nobody could be asked about an intent whose name means nothing here.
+        // The outcome of an intent whose name means nothing here cannot be found out.
         _ if call == CallState::IntentOpen && !phase.is_called(next.name) => {
             Err(StopsBecause::UnknownRecoveryPoint)
         }
@@ -161,7 +161,7 @@ fn is_same_call(phase: &impl KnownPhase, written: Written<'_>) -> bool {
     phase.is_called(written.name) || same_key
 }
 
-/// What became of a row that was written under the phases `old`, with the first `done` of them
+/// The outcome of a row that was written under the phases `old`, with the first `done` of them
 /// committed, under the phases `new`.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ use crate::shape::{FLOATS, INTEGERS, List, OTHER, Order, Shape, Types, Unknown};
 /// So many values are tried at most.
 const MOST: usize = 4000;
 
-/// So many differences are told.
+/// How many differences are reported.
 const MOST_TOLD: usize = 8;
 
 /// A member that no type knows.

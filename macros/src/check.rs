@@ -1,5 +1,5 @@
 //! Is it a request? Each mistake is an error on the user's own tokens that says what to write
-//! instead; all of them are told at once.
+//! instead; all of them are reported together.
 
 mod arguments;
 
@@ -315,8 +315,8 @@ impl Checking<'_> {
             && !reconciled
         {
             let text = format!(
-                "an at_most_once call that is interrupted leaves the outcome unknown, so somebody \
-                 must be able to find out: add `#[reconcile({name})] async fn {name}_or_not(&self, \
+                "an at_most_once call that is interrupted leaves the outcome unknown, so a \
+                 function must find it out: add `#[reconcile({name})] async fn {name}_or_not(&self, \
                  key: &DerivedKey) -> PhaseResult<Reconciled<{}>>`",
                 output_of(phase)
             );

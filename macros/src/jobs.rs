@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::LitStr;
 
-/// The names in their order, each once. One that is no literal, or is staged by a function elsewhere, is not
+/// The names in their order, each once. One that is not a literal, or is staged by a function elsewhere, is not
 /// seen: it is listed with `Definitions::job`.
 pub(crate) fn staged(block: TokenStream) -> BTreeSet<String> {
     let mut names = BTreeSet::new();

@@ -92,7 +92,7 @@ pub(crate) struct PhaseOptions {
 
 /// `foreign(..)`.
 pub(crate) struct Foreign {
-    /// The word that names the effect class, for errors.
+    /// The name of the effect class, for errors.
     pub(crate) class: Ident,
     pub(crate) effect: Effect,
 }

@@ -89,7 +89,7 @@ pub(crate) enum ParameterKind {
 pub(crate) struct Returns {
     /// All of it, or the function's name where there is none, for errors.
     pub(crate) written: TokenStream,
-    /// `T` of `PhaseResult<T, ..>`; `None` where it is no result.
+    /// `T` of `PhaseResult<T, ..>`; `None` where it is not a result.
     pub(crate) output: Option<Type>,
     /// `Flow<..>` or `Reconciled<..>` around it.
     pub(crate) wrapper: Option<Ident>,
@@ -345,7 +345,7 @@ impl Returns {
     }
 }
 
-/// All mistakes at once: a user mends them in one go.
+/// All mistakes together, so that a user can mend them in one go.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 

@@ -85,7 +85,7 @@ impl Answer {
     }
 }
 
-/// `Retry-After`: an HTTP date, or seconds. What is no such thing and still sent is read as it must be
+/// `Retry-After`: an HTTP date, or seconds. A value that is neither, and is still sent, is read as it must be
 /// meant: a fraction of a second, and of several lines (a proxy has added its own) the longest.
 fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
     let parts: Vec<&str> = value.split(',').map(str::trim).collect();

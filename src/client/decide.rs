@@ -105,7 +105,7 @@ pub fn decide(policy: &RetryPolicy, attempt: &Attempt) -> Decision {
         Some(after) if !after.is_zero() => {
             after.saturating_add(fraction(after / 10, attempt.random))
         }
-        // "At once" is no wait that a loop can live with.
+        // A loop needs a pause: zero would spin.
         _ => policy.backoff_after(attempt.number, attempt.random),
     };
     match attempt.elapsed.checked_add(wait) {
@@ -149,7 +149,7 @@ fn verdict(end: End) -> Verdict {
         (408 | 409 | 425 | 429, ..) => again,
         (501 | 505, _, None) => Verdict::Never(Reason::Refused),
         (500.., ..) => again,
-        // Nobody's word makes a repetition of these worth its while.
+        // Whatever the response claims, repeating these cannot help.
         _ => Verdict::Never(Reason::Refused),
     }
 }

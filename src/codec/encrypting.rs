@@ -232,7 +232,7 @@ mod tests {
         let old = stored(&steps[0], b"value");
         let error = read(&steps[3], &old).unwrap_err();
         assert_eq!(error.0, "this process does not have its key");
-        // Nor is another key taken for it, because somebody gave it the same number.
+        // Nor is another key taken for it, because it was given the same number.
         assert!(read(&EncryptingCodec::new(1, &NEW), &old).is_err());
     }
 

@@ -50,6 +50,7 @@ macro_rules! locked {
 
 /// What [`check_locks`] does with files that differ from the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// Fails.
     Check,

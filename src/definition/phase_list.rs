@@ -1,6 +1,6 @@
 //! [`PhaseList`]: the phases that a row was written under, as the text that is stored with it.
 //!
-//! A row outlives the build that wrote it. What a later build has to know before it goes on with the
+//! A row outlives the build that wrote it. What a later build has to know before it continues the
 //! row is what a stored row or a provider can see: the names in order, where each phase works, the
 //! name under which a provider knows its call, how long that call may be under way, and with which
 //! secret derived keys are made. Windows, isolation levels and bodies are not recorded.

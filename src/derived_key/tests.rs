@@ -36,7 +36,7 @@ fn derive_from(
     derived.as_str().to_owned()
 }
 
-/// A change of these makes every open request charge twice: there is no reason good enough.
+/// A change of these makes every open request charge twice: no reason is good enough.
 #[test]
 fn g1_derived_keys_are_what_they_always_were() {
     let plain = DerivedKeys::plain();

@@ -45,7 +45,7 @@ pub(super) struct Attempt<S: Store> {
     /// Under which this call creates the row, if it does. By it the call knows its own row again
     /// after a commit that got no answer.
     pub(super) request_id: Uuid,
-    /// Until when to wait for somebody else.
+    /// Until when to wait for the other process.
     pub(super) patience: Option<Moment>,
     pub(super) caller: Caller,
     pub(super) began: Moment,
@@ -93,7 +93,7 @@ enum Seen {
     NotYet,
     /// The caller expects a new key, so there should be no row.
     ExpectedNew,
-    /// What a look has just found.
+    /// What has just been read.
     Row(Option<KeySummary>),
 }
 
@@ -104,7 +104,7 @@ impl<S: Store> Attempt<S> {
     /// On a task of its own: its caller may go away, and that must not cancel a phase (`w35_*` in `tests/http`).
     pub(super) async fn detached(mut self) -> Result<Outcome, CallError> {
         let span = self.span();
-        // A look leaves nothing behind, so it needs no task; and most often it is all for a replay.
+        // Reading has no side effects, so it needs no task of its own; a replay is most often only this.
         let look = async {
             match self.looks_first {
                 true => self.core.store.look(&self.scope, &self.key).await,
@@ -307,7 +307,7 @@ impl<S: Store> Attempt<S> {
                     return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
                 }
                 raced => {
-                    // The first time it was a race; after that something goes on.
+                    // The first time it was a race; after that something continues.
                     if rounds.races > 0 {
                         tokio::time::sleep(jitter(rounds.races)).await;
                     }
@@ -481,7 +481,7 @@ impl<S: Store> Attempt<S> {
         })
     }
 
-    /// The call is told how a request stands that is not at its end.
+    /// Reports the state of a request that has not ended.
     fn told_about(&self, row: Option<&KeySummary>) {
         if let Some(row) = row {
             self.core.told_of(row.request_id, None);

@@ -11,14 +11,14 @@ use crate::observe::{self, Subject};
 use crate::phase::JobId;
 use crate::store::{DueKey, KeyRow, Right, Status, Store};
 
-/// What became of a request that a worker drove on.
+/// The outcome of a request that a worker drove on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driven {
     Finished,
     Released,
     Unknown,
     DeadLetter,
-    /// Somebody else has it, or it is not due any more.
+    /// Another process has it, or it is no longer due.
     Lost,
     /// Left to a node that knows it (G14).
     Left,
@@ -136,7 +136,7 @@ impl<S: Store> Core<S> {
             RoundEnd::Changed | RoundEnd::Found(_) | RoundEnd::Busy | RoundEnd::Lost => {
                 Driven::Lost
             }
-            // The commit's outcome is not known: the lease runs out, and the next look goes on.
+            // The commit's outcome is not known: the lease runs out, and the next look continues.
             RoundEnd::Restart(_) => Driven::Failed,
         })
     }

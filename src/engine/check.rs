@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Engine;
-use super::progress::StrandedBecause;
+use super::stranded::StrandedBecause;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow, UnknownStatus};
 

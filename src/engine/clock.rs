@@ -1,4 +1,4 @@
-//! [`Clock`]: the database's clock, between two times that it told.
+//! [`Clock`]: the database's clock, estimated between two reads of it.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

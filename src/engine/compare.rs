@@ -6,7 +6,7 @@ use super::attempt::Attempt;
 use super::decide::Asked;
 use super::given::Comparison;
 use super::outcome::CallError;
-use super::progress::StrandedBecause;
+use super::stranded::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
 use crate::store::{KeySummary, Store};
 

@@ -36,13 +36,13 @@ pub(crate) enum Decision {
     Replay,
     /// Its data was erased; the parameters can no longer be compared.
     Erased,
-    /// Somebody holds the lease.
+    /// A holder has the lease.
     InProgress {
         retry_after: Duration,
     },
-    /// Nobody runs it: acquire the lease.
+    /// No process runs it: acquire the lease.
     TakeOver,
-    /// This very call created it, in a commit that got no answer: go on.
+    /// This very call created it, in a commit that got no answer: continue.
     Recover,
     /// `looked_into`: after so long, by a reconcile function; or only by an operator.
     Unknown {
@@ -368,7 +368,7 @@ pub(super) mod tests {
     fn g2_an_open_intent_is_never_run_again() {
         let row = KeyRow { open_intent: Some("foreign".into()), ..row(Status::InProgress) };
         assert_eq!(plan(&row, &DEFINITION, 1, 20, HOUR), Plan::OpenIntent);
-        // Nor is it given up, or told as another outcome: what became of the call has to be asked.
+        // It is not given up either, nor reported as another outcome: the outcome of the call must be found first.
         let row = KeyRow { attempts: 21, since_advance: WINDOW, ..row };
         assert_eq!(plan(&row, &DEFINITION, 1, 20, HOUR), Plan::OpenIntent);
     }

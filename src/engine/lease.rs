@@ -238,7 +238,7 @@ async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
     match store.renew(&holder.guard(token, ""), hold).await {
         Ok(true) => lease.confirm(sent),
         Ok(false) => {
-            // A token that we raised ourselves is no loss, and may be known here a moment later than
+            // A token that we raised ourselves is not a loss, and may be known here a moment later than
             // there.
             tokio::time::sleep(hold.lease / 10).await;
             if lease.token() == token {
@@ -303,7 +303,7 @@ impl Running {
         self.0.closing.store(true, Ordering::SeqCst);
         loop {
             let mut gone = pin!(self.0.gone.notified());
-            // First listen, then look: whoever goes in between rings.
+            // Listen first, then look: a run that ends in between notifies.
             gone.as_mut().enable();
             if self.0.requests.load(Ordering::SeqCst) == 0 {
                 return;
@@ -340,7 +340,7 @@ mod tests {
     use crate::store::{Birth, Claim, Commit, NewRow, Reserved, Right, Status, Transaction};
 
     /// A renewal that was under way while the holder raised its own token, after a commit that got no answer, is told
-    /// that the lease is another's. It is not: what runs goes on. Of another process' token it is.
+    /// that the lease is another's. It is not: what runs continues. Of another process' token it is.
     #[tokio::test]
     async fn g7_a_token_that_the_holder_raised_itself_is_no_loss() {
         let store = crate::Sqlite::connect(":memory:").await.unwrap();

@@ -1,11 +1,11 @@
-//! What log, metrics and traces are told of a call: its outcome in one word, and why it has none.
+//! What log, metrics and traces record of a call: its outcome as one label, and why it has none.
 
 use std::time::Duration;
 
 use super::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::observe::{self, Failure, Subject};
 
-/// One word for what a caller was told.
+/// The label of a call's outcome.
 pub(super) fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
     match outcome {
         Ok(Outcome::Finished(finished)) if finished.replayed => observe::REPLAYED,
@@ -38,7 +38,7 @@ pub(super) fn refusal(error: &CallError) -> &'static str {
     }
 }
 
-/// What a caller was told, in a call that took so long.
+/// A call ended with this outcome, after this time.
 pub(super) fn answered(
     definition: &'static str,
     outcome: &Result<Outcome, CallError>,
@@ -75,7 +75,7 @@ pub(super) fn drive_failed(subject: Subject<'_>, error: &CallError) {
     observe::drive_failed(subject, kind, error);
 }
 
-/// This process does not go on with a row.
+/// This process does not continue a row.
 pub(super) fn left_alone(subject: Subject<'_>, because: StrandedBecause) {
     observe::left_alone(subject, because.word(), because.as_str());
 }

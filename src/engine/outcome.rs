@@ -149,7 +149,7 @@ pub enum FailureCause {
     NotKnownHere,
 }
 
-/// The reason of a request that met a pause. The operator's words are the audit's, and not a client's.
+/// The reason of a request that met a pause. The operator's own reason is in the audit only: clients do not see it.
 pub(crate) const PAUSED: &str = "the phase is paused by an operator";
 
 impl FailureCause {

@@ -1,5 +1,5 @@
 //! Which foreign phases operators have paused, as far as this process knows: asked for every few seconds, beside
-//! the requests and not on their way. A phase that is paused is not begun; one that is under way goes on.
+//! the requests and not on their way. A phase that is paused is not begun; one that is under way continues.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl<S: Store> Core<S> {
         });
     }
 
-    /// Reads what is paused; of an operator of this process it is known here at once.
+    /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn look_at_pauses(&self) {
         let asked = Moment::now();
         if let Ok(read) = self.store.pauses().await {

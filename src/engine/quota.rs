@@ -122,7 +122,7 @@ impl Drop for Admission {
     }
 }
 
-/// A look at a scope's creations, which are remembered while somebody looks or creates.
+/// A scope's creations, which are remembered while a call of this scope is under way.
 struct Looking<'a>(&'a Creating, &'a Scope);
 
 impl Drop for Looking<'_> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bound::{Bound, WithApp};
-use super::progress::{OpenCall, StrandedBecause};
+use super::progress::OpenCall;
+use super::stranded::StrandedBecause;
 use crate::definition::{Definition, PhaseList};
 use crate::derived_key::Derivation;
 use crate::request::RequestDefinition;

@@ -1,8 +1,9 @@
-//! How a word about an unknown outcome is kept in the row.
+//! The stored form of a resolution of an unknown outcome.
 
 use crate::definition::Phase;
 
-/// The call of `phase` had its effect. Kept so that another word can be told from its repetition.
+/// The call of `phase` had its effect. Stored, so that a repeated resolution can be distinguished from a
+/// different one.
 pub(super) fn executed(phase: &Phase) -> String {
     format!("executed {}", phase.name)
 }

@@ -1,5 +1,5 @@
 //! From an existing row to a run: its stored values are judged, its lease is acquired, and what was
-//! found decides how it goes on. A retry, the completer and the reconciler all come here.
+//! found decides how it continues. A retry, the completer and the reconciler all come here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
-use super::progress::{Progress, StrandedBecause};
+use super::progress::Progress;
 use super::resolution::not_executed;
 use super::revive::{Found, Judged, Revived};
 use super::run::{RoundEnd, Run};
+use super::stranded::StrandedBecause;
 use super::{Core, observed};
 use crate::definition::{Definition, Phase};
 use crate::fingerprint::StoredFingerprint;
@@ -114,7 +115,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Acquires the lease, if this process can go on with the row and no other was faster.
+    /// Acquires the lease, if this process can continue the row and no other was faster.
     pub(super) async fn take_over(
         self: &Arc<Self>,
         scope: &Scope,
@@ -232,7 +233,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a client is told of an unknown outcome that is looked into after so long, or only by an operator.
+    /// The answer for an unknown outcome that is reconciled after this time, or only by an operator.
     pub(super) fn unknown(&self, looked_into: Option<Duration>) -> Outcome {
         let retry_after = looked_into.unwrap_or(self.settings.reconcile_after);
         Outcome::Unknown { retry_after, is_asked: looked_into.is_some() }

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 use super::Core;
 use super::bound::Bound;
 use super::outcome::{CallError, unreadable};
-use super::progress::{OpenCall, Progress, Stands, StrandedBecause, progress};
+use super::progress::{OpenCall, Progress, Stands, progress};
 use super::registry::{Entry, UNREGISTERED};
+use super::stranded::StrandedBecause;
 use super::undecodable::Undecodable;
 use crate::definition::{Definition, Phase, PhaseList};
 use crate::fingerprint::StoredFingerprint;
@@ -21,7 +22,7 @@ use crate::store::{KeyRow, Status, Store};
 /// What this process can make of a row's stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A request that can go on.
+    /// A request that can continue.
     Ready(Progress),
     /// They do not decode as the registered types: nothing of the request can run here.
     Undecodable(StrandedBecause),
@@ -37,7 +38,7 @@ pub(super) struct Revived<S: Store> {
     pub(super) call: Option<OpenCall>,
 }
 
-/// A row that this process may go on with.
+/// A row that this process may continue.
 pub(super) struct Judged<S: Store> {
     pub(super) definition: Definition,
     /// The definition's phases, as they are stored once it is run here.
@@ -46,7 +47,7 @@ pub(super) struct Judged<S: Store> {
 }
 
 impl<S: Store> Judged<S> {
-    /// Whether it goes on here, under this build's classes and provider keys.
+    /// Whether it continues here, under this build's classes and provider keys.
     pub(super) fn is_run_here(&self) -> bool {
         self.revived.found == Found::Ready(Progress::Continues)
     }
@@ -84,7 +85,7 @@ impl<S: Store> Revived<S> {
 }
 
 impl<S: Store> Core<S> {
-    /// Whether this process may go on with the row, and with what. Touches nothing.
+    /// Whether this process may continue the row, and with what. Touches nothing.
     ///
     /// # Errors
     /// [`CallError::Unreadable`] where the codec cannot open a value, which a node with another
@@ -153,7 +154,7 @@ impl<S: Store> Core<S> {
         Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs, call }))
     }
 
-    /// Why this process cannot go on with an unfinished row, if it cannot. Touches nothing.
+    /// Why this process cannot continue an unfinished row, if it cannot. Touches nothing.
     pub(crate) fn stranded_because(
         &self,
         scope: &Scope,

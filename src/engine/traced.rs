@@ -15,7 +15,7 @@ use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
 /// How an engine that traces reads and links contexts.
 pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
-/// What the application's code is asked: where it panics, the request goes on without an answer.
+/// What the application's code is asked: where it panics, the request continues without an answer.
 fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
     observe::asked_unharmed(asked).unwrap_or_else(|| {
         observe::trace_context_panicked();
@@ -41,7 +41,7 @@ impl<S: Store> Core<S> {
 
     fn link(&self, span: &Span, to: &[Link]) {
         let Some(traces) = self.traces.as_ref().filter(|_| !to.is_empty()) else { return };
-        // A call that goes on with its own row, after a commit that got no answer, is no other attempt.
+        // A call that continues with its own row, after a commit that got no answer, is not another attempt.
         let own = self.trace_of(span);
         let is_other = |link: &Link| own.is_none_or(|own| !link.to.is_of_the_span_of(&own));
         let others: Vec<Link> = to.iter().copied().filter(is_other).collect();
@@ -87,7 +87,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A call is told what another one came to.
+    /// A call receives the result of another one.
     pub(super) fn told_of(&self, request_id: Uuid, trace: Option<&StoredTrace>) {
         if !self.is_traced() {
             return;
@@ -119,7 +119,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The request is finished with a reply of this status: the one end at which a span says how it went. What is
-    /// released, left unknown or lost goes on in another span, and is no error of this one.
+    /// released, left unknown or lost continues in another span, and is not an error of this one.
     pub(super) fn traced_end(&self, status: u16) {
         if !self.is_traced() {
             return;

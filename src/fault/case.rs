@@ -27,7 +27,7 @@ impl Driver {
     }
 }
 
-/// Where one of two workers stands still and the other goes on. Printed, and parsed, as
+/// Where one of two workers stands still and the other continues. Printed, and parsed, as
 /// `booked/after_commit#0=switch`, or `=expire`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {

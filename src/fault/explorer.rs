@@ -41,6 +41,12 @@ pub struct Explorer<F, R, W> {
     mutant: Option<Mutant>,
 }
 
+impl<F, R, W> std::fmt::Debug for Explorer<F, R, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Explorer").field("modes", &self.modes).finish_non_exhaustive()
+    }
+}
+
 /// Explores `request`. For each case, `world` creates a fresh engine on a new or emptied database, and the
 /// value that the checks look at.
 pub fn explore<F, S, A, R, W>(world: F, request: R) -> Explorer<F, R, W>
@@ -320,7 +326,7 @@ where
     fn seconds(&self, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
         let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_alone();
         let attempt = self.faults(ran.passed.first());
-        // After some it goes on: a failed commit is tried again, one without an answer is asked about.
+        // After some it continues: a failed commit is tried again, one without an answer is asked about.
         let at = attempt.iter().find(|(_, fault)| fault == first).map(|(index, _)| *index);
         let later = attempt.into_iter().filter(is_a_crash);
         let later = later.filter(|(index, _)| at.is_some_and(|at| *index > at));
@@ -369,7 +375,7 @@ where
         faults
     }
 
-    /// Of a case that somebody wrote.
+    /// Of a case from a script.
     fn can_happen(&self, case: &Case) -> Result<(), Wrong> {
         let Case::Crashes { faults, .. } = case else { return Ok(()) };
         let legal =
@@ -423,7 +429,7 @@ where
 
     async fn case(&self, case: &Case) -> Result<Ran, Wrong> {
         let (engine, world) = (self.world)().await;
-        let broken = |_| "the explorer's own key is no key".to_owned();
+        let broken = |_| "the explorer's own key is not valid".to_owned();
         let mut scene = Scene {
             engine,
             world,

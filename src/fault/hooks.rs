@@ -12,7 +12,7 @@ macro_rules! reach {
 #[cfg(not(feature = "fault-injection"))]
 macro_rules! reach {
     ($phase:expr, $place:ident) => {
-        // Named and never called, so that nobody has to tell the compiler why it is there.
+        // Named and never called, so that the compiler does not report it as unused.
         let _ = || $phase;
     };
 }
@@ -132,8 +132,8 @@ macro_rules! crash_point {
 #[cfg(not(feature = "fault-injection"))]
 const _: () = crash_point!("nowhere");
 
-/// `noted!(error)`: the database said no to a phase. Its text may hold values, so nobody keeps it but an explorer,
-/// for whoever has to find out why the run fails.
+/// `noted!(error)`: the database refused a statement of a phase. Its text may hold values, so only an
+/// explorer keeps it, for the developer who looks for the cause of a failed run.
 #[cfg(feature = "fault-injection")]
 macro_rules! noted {
     ($error:expr) => {

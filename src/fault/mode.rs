@@ -116,7 +116,7 @@ impl Mode {
                 is_before_a_commit(point) || is_after_a_commit(point)
             }
             Self::Serialization | Self::Deadlock => point.place == Place::BeforeCommit,
-            // While the row is locked, none can take it over: there is nothing to go on against.
+            // While the row is locked, none can take it over: there is nothing to continue against.
             Self::Stall if definition.is_row_locked_at(point) => false,
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,
@@ -132,7 +132,7 @@ impl Mode {
         matches!(self, Self::Abort | Self::Stop)
     }
 
-    /// Whether it needs somebody beside the process: an explorer, or a script of its.
+    /// Whether it needs help from outside of the process: an explorer, or its script.
     pub(crate) fn needs_an_explorer(self) -> bool {
         self == Self::Drop || self.is_of_a_competitor()
     }

@@ -17,19 +17,19 @@ pub enum Mutant {
     ApplicationClock,
     /// Each attempt sends the provider another key (G1).
     FreshDerivedKey,
-    /// The reply that is told is not the reply that is stored (G8).
+    /// The client receives a reply other than the stored one (G8).
     ReplyBuiltTwice,
     /// A commit without an answer is taken for done (G7, G8).
     AssumeCommitted,
     /// A call that may have been made is made again, at a provider that honors no key (G2).
     RepeatOpenIntent,
-    /// Who asks what became of its commit takes the key from whoever holds it by now (G3, G10).
+    /// A process that resolves its unknown commit takes the key from the current holder (G3, G10).
     TakeOverWithoutToken,
     /// A lease counts from when the answer is read, and not from before its statement was sent (G2, G3).
     ConfirmWhenRead,
     /// The same of a lease as it is acquired (G2, G3).
     AcquireWhenRead,
-    /// A window's age counts from when the answer that told it is read, and not from before its statement was
+    /// A window's age counts from when the answer that contains it is read, and not from before its statement was
     /// sent (G11).
     WindowWhenRead,
     /// The claim of a staged job counts from when the answer is read (G18).
@@ -47,13 +47,13 @@ pub enum Mutant {
     TransactionOverCall,
     /// The first attempt sees digits of its creation time that no later attempt sees (G5).
     PreciseCreatedAt,
-    /// A first phase that failed is told as a key in progress, which nobody works on (G10).
+    /// A first phase that failed is reported as a key in progress, although no process works on it (G10).
     FailureToldAsBusy,
     /// Attempts that a client began during a back-off count against the cap (G17).
     CountEveryAttempt,
     /// What is tried again is tried again without a pause (G17).
     NoPause,
-    /// A worker whose search found nothing to begin searches again at once (G17).
+    /// A worker whose search found nothing to begin searches again immediately (G17).
     NoRest,
     /// A worker begins new work when all that it began has ended (G16).
     RefillWhenEmpty,
@@ -61,14 +61,14 @@ pub enum Mutant {
     NoShare,
     /// The commit of the next holder is taken for the own, which was lost (G7, G10).
     AskWithoutToken,
-    /// A call that is under way goes on after its lease has run out (G2).
+    /// A call that is under way continues after its lease has run out (G2).
     CallWithoutLease,
     /// A provider's window begins anew when a request is released (G11).
     WindowFromRelease,
     /// A call is over by the time limit of the build that asks about it, and not by that of the one which
     /// began it (G2).
     OwnTimeLimit,
-    /// An acceptance whose commit got no answer, or failed, is told as accepted (G8).
+    /// An acceptance whose commit got no answer, or failed, is reported as accepted (G8).
     AcceptedUnwritten,
     /// A replay comes without the headers that are stored with its reply (G8).
     ReplayWithoutHeaders,
@@ -79,11 +79,11 @@ pub enum Mutant {
     /// The takeover that finds an intent counts as an attempt, so that a word about the one that called comes
     /// to nothing (G17).
     CountIntentFound,
-    /// A word that cannot be stored has taken the row by then (G17).
+    /// A resolution that cannot be stored has acquired the row before it is refused (G17).
     EncodeBehindTakeOver,
-    /// A word about a call of a request that is erased is told that the request does not wait for it (G17).
+    /// A resolution of a call of an erased request is refused, as if the request did not wait for it (G17).
     RefuseBehindErasure,
-    /// A word about one request of a key is taken for one about the next (G2).
+    /// A resolution of one request of a key is applied to the next one (G2).
     AnyLife,
     /// An outcome that a build without a reconcile function left is asked about by none that has it (G17).
     NeverAskedLater,

@@ -18,7 +18,7 @@ use crate::store::{Commit, StoreError};
 
 /// The environment variable by which a process that was built with the feature `fault-injection`
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
-/// over all its requests. Every mode works that needs nobody beside the process: not `drop`, `stall`,
+/// over all its requests. Every mode works that needs no help from outside of the process: not `drop`, `stall`,
 /// `duplicate`, `out_of_touch` and `outrun`.
 ///
 /// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
@@ -32,9 +32,9 @@ pub(crate) struct Orders {
     pub(crate) mutant: Option<Mutant>,
     /// The id of a row that it creates.
     pub(crate) request_id: Option<Uuid>,
-    /// Whether it stands still at each point until it is told to go on.
+    /// Whether it stands still at each point until the script lets it continue.
     pub(crate) step_by_step: bool,
-    /// How far its clock goes on while it stands still: longer than its lease.
+    /// How far its clock continues while it stands still: longer than its lease.
     pub(crate) stall: Duration,
 }
 
@@ -109,7 +109,7 @@ impl Plan {
         *locked(&self.stood_still) += self.orders.stall;
     }
 
-    /// Somebody else has acquired the lease while the task stood still.
+    /// Another task has acquired the lease while this one stood still.
     pub(crate) fn mark_overtaken(&self) {
         self.overtaken.store(true, Ordering::Relaxed);
     }
@@ -137,7 +137,7 @@ impl Plan {
         (visit, mode)
     }
 
-    /// Stands still until somebody says to go on.
+    /// Stands still until the script lets it continue.
     async fn stand(&self, signal: impl FnOnce(oneshot::Sender<()>) -> Signal) {
         let (go_on, gone_on) = oneshot::channel();
         let _ = self.signal.send(signal(go_on));
@@ -173,7 +173,7 @@ fn of_the_process() -> &'static OfTheProcess {
             }
             Err(error) => error.to_string(),
         };
-        // A test that asks for a crash must not go on without one.
+        // A test that asks for a crash must not continue without one.
         eprintln!("{ENV}: {wrong}");
         std::process::exit(2)
     })
@@ -208,7 +208,7 @@ pub(crate) fn stood_still_for() -> Duration {
     of_the_plan(|plan| *locked(&plan.stood_still)).unwrap_or_default()
 }
 
-/// Whether somebody else has acquired the lease since this task did.
+/// Whether another task has acquired the lease since this task did.
 pub(crate) fn is_overtaken() -> bool {
     of_the_plan(|plan| plan.overtaken.load(Ordering::Relaxed)).unwrap_or(false)
 }
@@ -284,7 +284,7 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
     }
 }
 
-/// Returns when the process goes on. A shell does it, because this crate forbids the unsafe code that a
+/// Returns when the process continues. A shell does it, because this crate forbids the unsafe code that a
 /// signal needs. This thread waits for it, and so passes nothing meanwhile: the shell ends when it has seen
 /// that the process is stopped.
 fn stop_the_process() {
@@ -292,7 +292,7 @@ fn stop_the_process() {
         r#"kill -s STOP "$PPID"; until ps -o state= -p "$PPID" | grep -q T; do :; done"#;
     let stopped = std::process::Command::new("sh").args(["-c", STOP]).status();
     if !stopped.is_ok_and(|status| status.success()) {
-        // A test that asks for it must not go on without.
+        // A test that asks for it must not continue without.
         eprintln!("{ENV}: this process could not stop itself");
         std::process::exit(2)
     }
@@ -308,7 +308,7 @@ pub(crate) async fn reach(phase: &str, place: Place) {
 pub async fn __crash_point(name: &'static str) {
     if let Ok(phase) = PHASE.try_with(|phase| *phase) {
         reach(phase, Place::Own(name.to_owned())).await;
-        // The body has waited: where its clock went on meanwhile, the engine looks at the lease before it
+        // The body has waited: where its clock continued meanwhile, the engine looks at the lease before it
         // polls the body again.
         tokio::task::yield_now().await;
     }

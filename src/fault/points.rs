@@ -139,7 +139,7 @@ impl fmt::Display for Point {
 /// A text is not a [`Point`], or not a [`Fault`](crate::fault::Fault).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no crash point, or not followed by what is to happen there: write phase/place or \
+    "{0:?} is not a crash point, or is not followed by what is to happen there: write phase/place or \
      phase/place#visit=mode, charge_created/after_call#0=drop for example"
 )]
 pub struct NoSuchPoint(pub(crate) String);

@@ -128,7 +128,7 @@ impl Report {
 
 const PROGRESS_EVERY: u32 = 50;
 
-/// While somebody looks on, how far it is.
+/// Progress, if the output is a terminal.
 fn progress(name: &str, cases: u32) {
     let mut stderr = std::io::stderr();
     if cases.is_multiple_of(PROGRESS_EVERY) && stderr.is_terminal() {

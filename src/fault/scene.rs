@@ -32,7 +32,7 @@ use crate::store::{KeyRow, Right, Status, Store};
 pub(super) const MOST_ATTEMPTS: usize = 12;
 
 /// How long a second worker may take beside one that stands still, until it counts as waiting for it.
-/// Too short is no mistake: then both run for a while.
+/// If it is too short, both run for a while, which does no harm.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a lease is for.
@@ -79,7 +79,7 @@ pub(super) struct Scene<'x, S: Store, A, R, W> {
     pub(super) accepts: bool,
     pub(super) mutant: Option<Mutant>,
     pub(super) always: &'x [Check<W>],
-    /// What clients were told.
+    /// What clients received.
     pub(super) told: Vec<Reply>,
     /// Runs that answered as the one that finished the request.
     pub(super) finishers: u32,
@@ -104,7 +104,7 @@ struct Rival {
     holds: Option<Holds>,
 }
 
-/// It stands still and holds the key, under this token; answered, it goes on.
+/// It stands still and holds the key, under this token; answered, it continues.
 struct Holds {
     token: i64,
     go_on: oneshot::Sender<()>,
@@ -151,7 +151,7 @@ where
         }
     }
 
-    /// What was told is lost with the row that says so. Who asks again begins another request, at another time.
+    /// The answers are lost with the row that held them. A client that retries begins another request, at another time.
     async fn note_of_a_lost_row(&mut self, ended: Ended) -> Result<(), Wrong> {
         self.has_lost_a_row = true;
         if let Ended::Outcome(_) | Ended::Error(CallError::RowDeleted) = ended {
@@ -166,7 +166,7 @@ where
     pub(super) fn orders(&self, who: Who) -> Orders {
         let is_the_first = who == Who::First && !self.has_lost_a_row;
         let request_id = is_the_first.then_some(REQUEST_ID);
-        // Longer than the lease, as the database's clock goes on by more than that (`pass_time`).
+        // Longer than the lease, as the database's clock continues by more than that (`pass_time`).
         let stall = self.engine.settings().lease + Duration::from_secs(1);
         Orders { mutant: self.mutant, request_id, stall, ..Orders::default() }
     }
@@ -240,7 +240,7 @@ where
     }
 
     /// Runs another beside one that stands still. Returns it if it waits, for a row that the first has
-    /// locked in its open transaction: then the first has to go on.
+    /// locked in its open transaction: then the first has to continue.
     async fn compete(&mut self) -> Result<Option<Rival>, Wrong> {
         let mut rival = self.begin(self.orders(Who::Another), Driver::Retry).await?;
         match tokio::time::timeout(PATIENCE, &mut rival.task).await {
@@ -259,7 +259,7 @@ where
                 rival.drop_it().await;
                 return Err(TAKEN.to_owned());
             }
-            // Nobody listens any more: it stands still no more.
+            // The receiver is gone: the task stops standing still.
             rival.signals.close();
             let _ = go_on.send(());
         }
@@ -295,7 +295,7 @@ where
         Ok(())
     }
 
-    /// How the last attempt ended, for whoever has to find out why.
+    /// How the last attempt ended, for the developer who looks for the cause.
     pub(super) fn last(&self) -> String {
         let ended = match &self.last {
             None => "there was no attempt".to_owned(),
@@ -340,7 +340,7 @@ where
     }
 
     /// Another worker takes over and stands still as soon as it holds the key, while the first has to
-    /// ask yet what became of its commit. `None` where that commit has settled the request.
+    /// ask yet for the outcome of its commit. `None` where that commit has settled the request.
     async fn overtake(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
         let held = self.token().await?;
         for _ in 0..MOST_ATTEMPTS {
@@ -397,7 +397,7 @@ where
         }
     }
 
-    /// The stored answer: a replay, equal to all that was told before.
+    /// The stored answer: a replay, equal to each answer before.
     pub(super) async fn replay(&self) -> Result<Reply, Wrong> {
         let replay = match self.asked(self.request).await? {
             Ok(Outcome::Finished(finished)) if finished.replayed => finished.reply,
@@ -406,7 +406,7 @@ where
         match self.told.iter().find(|told| **told != replay) {
             None => Ok(replay),
             Some(told) => Err(format!(
-                "G8: a client was told {}, and the reply that is stored is {}",
+                "G8: a client received {}, and the stored reply is {}",
                 shown(told),
                 shown(&replay)
             )),
@@ -459,15 +459,15 @@ where
     pub(super) async fn is_settled(&mut self) -> Result<bool, Wrong> {
         let status = self.status().await?;
         self.was_unknown |= status == Some(Status::Unknown);
-        // Told before it was durable: then it never ends.
+        // It was reported before it was durable: then it never ends.
         if status != Some(Status::Completed) && !self.told.is_empty() {
-            return Err(format!("G8: a client was told a reply, and the row is {status:?}"));
+            return Err(format!("G8: a client received a reply, and the row is {status:?}"));
         }
         match status {
             Some(Status::Completed) => Ok(true),
             // Of a phase without a reconcile function: the same.
             Some(Status::Unknown) => Ok(self.row().await?.is_some_and(|row| !row.for_workers)),
-            // Nobody found out within the cap: an operator has to say. That is an honest end.
+            // The cap was reached before the outcome was found: an operator settles it. That is a correct end.
             Some(Status::DeadLetter) if self.was_unknown => Ok(true),
             Some(Status::DeadLetter) => {
                 Err(format!("the request became a dead letter; {}", self.last()))

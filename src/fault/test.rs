@@ -9,9 +9,9 @@ use crate::request::RequestDefinition;
 use crate::store::Store;
 
 /// What a function with [`#[crash_test]`](crate::fault::crash_test) returns: an [`Explorer`], whose
-/// own type nobody wants to write.
+/// own type is too long to write.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no explorer",
+    message = "`{Self}` is not an explorer",
     note = "a crash test returns what `explore(world, request)` and the methods behind it make, and \
             awaits nothing of it"
 )]

@@ -12,10 +12,10 @@ use crate::request::RequestDefinition;
 use crate::store::{Status, Store};
 
 /// For how long a worker may make no step before it counts as waiting for the other: for the lock of
-/// a row, say. Too short is no mistake: then both run for a while.
+/// a row, say. If it is too short, both run for a while, which does no harm.
 const STEP: Duration = Duration::from_millis(250);
 
-/// How often in a row nobody made a step, until they wait for each other for good.
+/// After how many rounds without a step they are taken to wait for each other for good.
 const MOST_WAITS: u32 = 80;
 
 /// A place where a worker stood while the other could have gone on: the next turn may be there.
@@ -29,7 +29,7 @@ pub(super) struct Stop {
 /// One of the two.
 struct Worker {
     begun: Begun,
-    /// Answered, it goes on; `None` while it runs.
+    /// Answered, it continues; `None` while it runs.
     stands: Option<oneshot::Sender<()>>,
     /// The fencing token when it stood still.
     token: Option<i64>,
@@ -185,7 +185,7 @@ where
         Ok(Worker::new(self.begin(orders, driver).await?))
     }
 
-    /// Looks at the row after a step: a lease that is alive is nobody else's to take (G10).
+    /// Looks at the row after a step: no other task may take a live lease (G10).
     async fn look(&self, pair: &mut Pair, stepped: usize) -> Result<Option<Status>, Wrong> {
         let row = self.row().await?;
         let status = row.as_ref().map(|row| row.status);
@@ -228,7 +228,7 @@ where
         Ok(())
     }
 
-    /// Before a worker that stood still goes on: was it overtaken?
+    /// Before a worker that stood still continues: was it overtaken?
     async fn resume(&self, pair: &Pair, index: usize) -> Result<(), Wrong> {
         if let Some(worker) = &pair.workers[index]
             && worker.token.is_some()
@@ -240,7 +240,7 @@ where
     }
 }
 
-/// For whoever has to find out why.
+/// For the developer who looks for the cause.
 fn where_they_are(pair: &Pair) -> String {
     let passed = pair.workers.iter().flatten().map(|worker| listed(&worker.begun.plan.passed()));
     let passed =

@@ -165,7 +165,7 @@ impl FingerprintError {
 }
 
 impl serde::ser::Error for FingerprintError {
-    /// The message is dropped: nobody knows what a foreign `Serialize` puts into it.
+    /// The message is dropped: a foreign `Serialize` may put anything into it.
     fn custom<T: fmt::Display>(_message: T) -> Self {
         Self::new(FingerprintRule::Refused)
     }

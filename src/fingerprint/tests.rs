@@ -274,7 +274,7 @@ fn g9_a_row_knows_its_origin_and_its_derived_keys_do_not() {
     }
     let elsewhere = fingerprint(&origin, &2).unwrap().stored(&origin);
     assert_ne!(elsewhere[67..], text[67..], "rows cannot be grouped by it");
-    // Without a mark there is no second opinion.
+    // Without a mark there is no second comparison.
     assert!(!StoredFingerprint::parse(own.as_str()).unwrap().came_by(&origin));
 }
 

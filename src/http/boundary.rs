@@ -104,7 +104,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
         }
         let scope = self.scope(head).ok_or_else(|| self.policy.unauthenticated())?;
         let (key, sent) = match key_of(&head.headers, self.policy.syntax) {
-            // Reserved, so that nobody evades a quota by it.
+            // Reserved, so that no client evades a quota by it.
             Ok(key) if key.is_keyless() => {
                 let error = KeyHeaderError::Malformed("keys that begin like this are the server's");
                 return Err(self.policy.refuse(&error.into()));

@@ -23,7 +23,7 @@ use crate::store::operators::{Limits, OperatorStore, RequestAt};
 /// How long the database has for an answer.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// How long an answer is told again, so that no number of probes is a load.
+/// For how long an answer is reused, so that probes cause no load, however many there are.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Three health check routes, to be nested under `/health`:
@@ -114,7 +114,7 @@ impl<S: OperatorStore> Health<S> {
 }
 
 async fn ready<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response {
-    // Known at once, and not for a second: its load balancer is to hear of it before its requests do.
+    // Not cached: the load balancer must learn of it before requests do.
     if !asked.engine.takes_requests() {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "shutting down".to_owned());
     }

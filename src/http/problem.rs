@@ -193,7 +193,7 @@ impl Problem {
         Self { retry_after: Some(after), ..Self::new(kind, detail) }
     }
 
-    /// As it is told to a client that sent no key: what it would send again is another request.
+    /// The form for a client that sent no key: a retry of it is another request.
     pub(crate) fn without_key(self) -> Self {
         if !self.retryable || self.kind == Kind::RateExceeded {
             return self;

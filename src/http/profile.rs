@@ -46,7 +46,7 @@ impl std::str::FromStr for Profile {
 pub struct UnknownProfile;
 
 impl Profile {
-    /// The status with which a kind of problem is told.
+    /// The status of a kind of problem.
     pub(crate) fn status(self, facts: &Facts) -> u16 {
         match self {
             Self::Ietf => facts.ietf_status,
@@ -73,7 +73,7 @@ impl Profile {
             Self::Ietf => {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
                 let link = format!("<{}>; rel=\"describedby\"", kind_uri(documentation, &facts));
-                // A URI that is no header value is left out; it is in the body all the same.
+                // A URI that is not a valid header value is left out; the body still has it.
                 headers.extend(HeaderValue::try_from(link).map(|link| (LINK, link)));
             }
             Self::Stripe => {

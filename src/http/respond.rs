@@ -138,7 +138,7 @@ impl Policy {
         response
     }
 
-    /// It is stored, and somebody is or will be at it: where to look for the end.
+    /// It is stored, and a process runs it or will: where to look for its result.
     fn accepted(&self, key: Option<&IdempotencyKey>, retry_after: Duration) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from_static(br#"{"status":"in_progress"}"#));
         *response.status_mut() = StatusCode::ACCEPTED;

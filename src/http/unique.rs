@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 const TWICE: &str = "a member is given twice in one object";
 
 /// How serde_json names a value that it hands to itself as text. Given by a client, such a member would
-/// be read as the JSON in its string, which nobody has looked at.
+/// be read as the JSON in its string, which has not been checked.
 const PRIVATE: &str = "$serde_json::private::";
 
 pub(super) fn names_are_unique(json: &[u8]) -> Result<(), serde_json::Error> {

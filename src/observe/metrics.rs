@@ -1,6 +1,6 @@
 //! Every metric of the crate in one table: its name, its labels, its unit and what it says.
 //!
-//! A label's value is a name in the application's code (a definition, a phase, a job) or a word of this crate, never
+//! A label's value is a name in the application's code (a definition, a phase, a job) or a fixed name of this crate, never
 //! a key, a scope or a value (G19): so the code bounds the number of series.
 
 use std::borrow::Cow;
@@ -57,23 +57,23 @@ macro_rules! describe {
 
 table! {
     counter REQUESTS "requests" in Count by ["definition", "outcome"]
-        "Calls, by what their caller was told.";
+        "Calls, by their outcome.";
     histogram REQUEST_DURATION "request.duration" in Seconds by ["definition"]
-        "How long a call took that ended in an answer of its own: from its beginning to the answer.";
+        "How long a call took that ended with its own answer, from its beginning to the answer.";
     counter CREATED "requests.created" in Count by ["definition"]
         "Keys that were new.";
     counter COMPLETED "requests.completed" in Count by ["definition"]
-        "Requests that came to an answer which is stored.";
+        "Requests whose answer was stored.";
     histogram REQUEST_AGE "request.age" in Seconds by ["definition"]
         "How old a request was when its answer was stored: from its creation, over all attempts.";
     histogram REQUEST_ATTEMPTS "request.attempts" in Count by ["definition"]
-        "In which attempt a request came to its answer.";
+        "The number of the attempt in which a request was finished.";
     histogram PHASE_DURATION "phase.duration" in Seconds by ["definition", "phase"]
         "How long the body of a phase took.";
     counter PHASE_RERUNS "phase.reruns" in Count by ["definition", "phase", "kind"]
-        "Local phases that were run again after a database error that may pass.";
+        "Local phases that were run again after a transient database error.";
     counter FOREIGN_CALLS "foreign.calls" in Count by ["definition", "phase", "effect", "outcome"]
-        "Foreign phases, by what their call came to.";
+        "Foreign phases, by the outcome of their call.";
     counter RESUMES "resumes" in Count by ["definition"]
         "Leases acquired after the first: by a retry or by a worker.";
     counter ZOMBIES "zombies" in Count by ["definition"]
@@ -83,15 +83,15 @@ table! {
     counter UNKNOWN "outcomes.unknown" in Count by ["definition"]
         "Requests that became unknown.";
     counter RECONCILES "reconciles" in Count by ["definition", "outcome"]
-        "Times that a reconcile function was asked, by what it found.";
-    counter RESOLUTIONS "resolutions" in Count by ["definition", "word"]
-        "Words about a request that were taken from a webhook or an operator.";
+        "Calls of a reconcile function, by what it returned.";
+    counter RESOLUTIONS "resolutions" in Count by ["definition", "resolution"]
+        "Resolutions of requests by a webhook or an operator.";
     counter OPERATOR_ACTS "operator.acts" in Count by ["act", "outcome"]
-        "What operators did and were refused.";
+        "Acts of operators, applied or refused.";
     counter DEAD_LETTERS "dead_letters" in Count by ["definition"]
         "Requests that gave up.";
     counter LEFT_ALONE "left_alone" in Count by ["because"]
-        "Times that a call or a worker met a row that this process does not go on with.";
+        "How often a call or a worker found a row that this process cannot continue.";
     counter KEYS_REAPED "keys.reaped" in Count by []
         "Keys that the reaper deleted.";
     counter KEYS_ERASED "keys.erased" in Count by []
@@ -105,9 +105,9 @@ table! {
     histogram JOB_LAG "job.lag" in Seconds by ["job_name"]
         "From the commit that staged a job to its delivery.";
     counter REPLAY_CACHE "replay_cache.asks" in Count by ["definition", "outcome"]
-        "Times that the cache in front of replays was to be asked or written to, by what came of it.";
+        "Reads and writes of the cache in front of replays, by their outcome.";
     counter SCOPE_CALLS "scope.calls" in Count by ["scope", "outcome"]
-        "Calls of the scopes with the most duplicates, by what their caller was told; where it is turned on.";
+        "Calls of the scopes with the most duplicates, by their outcome; off by default.";
     histogram POOL_WAIT "pool.wait" in Seconds by []
         "How long it took to get a connection: until one was free, or was opened.";
     counter STORE_ERRORS "store.errors" in Count by ["kind"]
@@ -115,19 +115,19 @@ table! {
     counter WORKER_PANICS "worker.panics" in Count by ["worker"]
         "Workers that panicked and were started again.";
     gauge WORKER_LOOK "worker.last_look.timestamp" in Seconds by ["worker"]
-        "When a worker of this process has last looked for what it does, as a Unix time.";
+        "When a worker of this process last searched for work, as a Unix time.";
     gauge WAITING "waiting" in Count by ["definition", "held_by"]
-        "Unfinished requests that no holder runs, by what holds them.";
+        "Unfinished requests that no holder runs, by what they wait for.";
     gauge WAITING_OLDEST "waiting.oldest.timestamp" in Seconds by ["held_by"]
-        "Since when the first waits of those that wait for a reconcile function or an operator, as a Unix time.";
+        "Since when the oldest request that waits for a reconcile function or an operator has waited, as a Unix time.";
     gauge DUE "due" in Count by []
-        "Requests that a worker could go on with now.";
+        "Requests that a worker could continue now.";
     gauge DUE_OLDEST "due.oldest.timestamp" in Seconds by []
         "Since when the first of them is due, as a Unix time.";
     gauge STRANDED "stranded" in Count by ["because"]
-        "Unfinished requests that the process which counts does not go on with.";
+        "Unfinished requests that the counting process cannot continue.";
     gauge WINDOW_END "window.next_end.timestamp" in Seconds by []
-        "When the next call that has waited to be repeated for half of its time may not be repeated any more, as a Unix time.";
+        "The earliest end of a provider's window, of the calls that wait to be repeated and have passed half of theirs, as a Unix time.";
     gauge JOBS_STAGED "jobs.staged" in Count by []
         "Staged jobs that are to be delivered.";
     gauge JOBS_OLDEST "jobs.oldest.timestamp" in Seconds by []
@@ -135,9 +135,9 @@ table! {
     gauge JOBS_DEAD_NOW "jobs.dead" in Count by []
         "Staged jobs that gave up and wait for an operator.";
     gauge NODES "nodes" in Count by ["definition", "version"]
-        "Processes that are there and run this version of the definition.";
+        "Live processes that run this version of the definition.";
     gauge CENSUS "census.timestamp" in Seconds by []
-        "When this process has last counted what waits, as a Unix time.";
+        "When this process last counted what waits, as a Unix time.";
     gauge BUILD_INFO "build_info" in Count by ["version"]
         "1, by the version of the library.";
 }

@@ -317,7 +317,7 @@ impl ForeignError {
     }
 }
 
-/// Why nobody may call again, or guess which of the two calls was made.
+/// Why the call must not be repeated, nor its outcome be guessed.
 const OTHER_PARAMETERS: &str = "the provider has this key with other parameters: those of a row that was lost, or of another build";
 
 impl From<PhaseError> for ForeignError {

@@ -19,7 +19,7 @@ const UNANSWERED: Duration = Duration::from_millis(1);
 /// One server, or a primary that clients are led to; not Redis Cluster. Replicas and persistence are of no
 /// use to it, any `maxmemory-policy` is fine, and `FLUSHALL` is always safe.
 ///
-/// A connection on which an ask was not answered in time is closed, and another one is opened: nobody knows how
+/// A connection on which an ask was not answered in time is closed, and another one is opened: it is not known how
 /// long the answer is that it would go on to receive.
 #[derive(Clone)]
 pub struct RedisReplays {
@@ -43,7 +43,7 @@ impl RedisReplays {
     /// [`RedisError`] where the URL is no URL.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         let tcp = TcpSettings::default().set_nodelay(true);
-        // A peer that vanished without a word is noticed when it does not acknowledge what was sent. (Who only does
+        // A peer that vanished silently is noticed when it does not acknowledge what was sent. (Who only does
         // not answer is the engine's to judge.)
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let tcp = tcp.set_user_timeout(Duration::from_secs(5));
@@ -124,7 +124,7 @@ impl ReplayCache for RedisReplays {
     ) -> Answering<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let mut both = pipe();
-            // A part of a value, because nobody knows what somebody else has put there. The commands of a pipeline are
+            // A part of a value, because another program may have put anything there. The commands of a pipeline are
             // executed in their order: the tombstones are looked for after the value was read.
             both.cmd("GETRANGE").arg(self.named(name)).arg(0).arg(at_most.saturating_sub(1));
             both.cmd("EXISTS").arg(&tombstones.map(|tombstone| self.named(tombstone)));

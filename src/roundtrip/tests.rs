@@ -110,7 +110,7 @@ fn what_has_no_order_comes_back_in_any() {
     let texts = || (0..20).map(|n| n.to_string());
     comes_back(&quote([texts().collect::<HashSet<_>>()]));
     comes_back(&quote([texts().map(|text| (text, 1)).collect::<HashMap<_, _>>()]));
-    // An array is no set: what else is wrong in it is still found.
+    // An array is not a set: other defects in it are still found.
     let rates = [(1.0, texts().collect::<HashSet<_>>()), (f64::NAN, HashSet::new())];
     assert_eq!(lost(&quote(rates)), ("lines[1].rate[0]".into(), Because::NotFinite));
 }

@@ -70,7 +70,7 @@ impl Node {
         found
     }
 
-    /// What stands at `path`; a map's entry is not told by its step.
+    /// What stands at `path`; a step does not identify a map's entry.
     pub(super) fn at(&self, path: &[Step]) -> Option<&Self> {
         let Some((step, rest)) = path.split_first() else { return Some(self) };
         match (self, step) {

@@ -24,7 +24,7 @@ struct State {
 struct Life {
     frozen: bool,
     dead: bool,
-    /// Of tasks that were to go on while the node stood still.
+    /// Of tasks that were to continue while the node stood still.
     waiting: Vec<Waker>,
     tasks: Vec<AbortHandle>,
 }
@@ -71,7 +71,7 @@ impl Node {
         task
     }
 
-    /// Stands still, as by `SIGSTOP` or a pause of the virtual machine: none of its tasks goes on, while
+    /// Stands still, as by `SIGSTOP` or a pause of the virtual machine: none of its tasks continues, while
     /// time does.
     pub fn freeze(&self) {
         self.life().frozen = true;
@@ -99,7 +99,7 @@ impl Node {
         self.0.life.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whether its tasks go on; else the task is woken when they do.
+    /// Whether its tasks continue; else the task is woken when they do.
     fn goes_on(&self, context: &Context<'_>) -> bool {
         let mut life = self.life();
         if life.frozen && !life.dead {

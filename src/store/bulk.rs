@@ -1,6 +1,6 @@
 //! Bulk acts as rows: one for each act, and one for each request that it is about.
 //!
-//! A worker is at a bulk act for a slice at a time, under a lease and a fencing token. What became of a request is
+//! A worker is at a bulk act for a slice at a time, under a lease and a fencing token. The outcome of a request is
 //! written once, by the holder of the token; that the act itself was done once is the request's own guard.
 
 use std::time::Duration;
@@ -105,7 +105,7 @@ pub struct NewBulk<'a> {
     pub(crate) audit: &'a AuditEntry,
 }
 
-/// What became of one request, by the worker that has the token.
+/// The outcome of one request, by the worker that has the token.
 pub struct SettledItem<'a> {
     pub(crate) bulk_id: Uuid,
     pub(crate) token: i64,

@@ -86,7 +86,7 @@ pub struct JobAt {
 pub struct JobPlace {
     pub(super) run_after: DateTime<Utc>,
     pub(super) scope: String,
-    /// As the database has it, so that one goes on behind what is no id.
+    /// As the database has it, so that a search continues after a value that is not an id.
     pub(super) request_id: Vec<u8>,
     pub(super) position: i64,
 }
@@ -181,7 +181,7 @@ pub(super) fn due_key(row: DueKeyRow) -> Option<DueKey> {
     })
 }
 
-/// As [`page`], of a search that reads more than it returns: the last row that it read says where it goes on.
+/// As [`page`], of a search that reads more than it returns: the last row that it read says where it continues.
 pub(super) fn held_keys(mut rows: Vec<HeldKeyRow>) -> Page<HeldKey, ExpiryPlace> {
     let last = rows.iter().position(|(.., is_the_last)| *is_the_last);
     let next = last.map(|last| {

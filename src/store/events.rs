@@ -1,4 +1,4 @@
-//! What became of a request off its usual way: lines in a column of its own row. The statement that changes the
+//! The outcome of a request off its usual way: lines in a column of its own row. The statement that changes the
 //! row writes them, so they are there exactly if the change is; they go with the row, and with its erasure. A
 //! request that runs through has none.
 //!
@@ -123,7 +123,7 @@ impl StoredEvents {
         self.text.split('\n').skip(1).filter_map(parse).collect()
     }
 
-    /// How many there were that are told no more.
+    /// How many there were that are no longer kept.
     pub(crate) fn gone(&self) -> u32 {
         let kept = u32::try_from(self.kept().len()).unwrap_or(u32::MAX);
         self.written.saturating_sub(kept)

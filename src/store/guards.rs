@@ -205,7 +205,7 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     assert!(!renews(one.guard(1, "")).await, "it runs no more");
 }
 
-/// A word is written by acquiring the row and releasing it, in one transaction.
+/// A resolution is written by acquiring the row and releasing it, in one transaction.
 async fn g3_a_word_settles_a_row_only_as_it_was_seen<S: Store>(store: S) {
     let dead_letter = async || {
         let one = One::of(&store, FAR, OVER).await;
@@ -241,7 +241,7 @@ async fn g3_a_word_settles_a_row_only_as_it_was_seen<S: Store>(store: S) {
     assert_eq!((row.resolution.as_deref(), row.forgiven_attempts), (Some("retry"), 1));
     assert!(!settles(claim()).await, "once");
 
-    // Another process was faster, and holds the row at that place under the token that the word would have had.
+    // Another process was faster, and holds the row at that place under the token that the resolution would have had.
     let one = dead_letter().await;
     let claim = || Claim { status: Status::DeadLetter, ..one.claim(Right::Resolve) };
     assert!(store.take_over(&claim(), hold(FAR)).await.unwrap().is_some());

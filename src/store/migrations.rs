@@ -1,6 +1,6 @@
 //! The schema of our own tables, changed beside the requests that use it.
 //!
-//! A deploy is rolled out node by node, so the build before goes on working on the new schema, and none of
+//! A deploy is rolled out node by node, so the build before continues working on the new schema, and none of
 //! its requests may wait long for a migration. What a migration may contain is said in
 //! `migrations/README.md` and checked by `tests/migrations/rules.rs`; here is how one is run: under the store's
 //! own bounds, and again where a lock was not to be had.
@@ -25,7 +25,7 @@ pub(crate) struct Terms {
     /// How long a migration waits for a lock in one try. The server's word for it has no kind of its own in
     /// diesel (H9), but comes no sooner than this; nor does that for a statement that took too long.
     pub(crate) lock_wait: Duration,
-    /// The least time between two tries, in which the requests that had to wait go on; twice that at most.
+    /// The least time between two tries, in which the requests that had to wait continue; twice that at most.
     pub(crate) pause: Duration,
     /// How long a migration is tried.
     pub(crate) patience: Duration,
@@ -115,14 +115,14 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Migration(error.to_string())
 }
 
-/// How often a migration may fail for another reason than a lock. Processes that start at once may all find
+/// How often a migration may fail for another reason than a lock. Processes that start concurrently may all find
 /// one missing; the losers' fails, and their next look finds it applied, and perhaps the next one missing: so
 /// this counts anew whenever another number of migrations is applied.
 const RACES: u32 = 4;
 
 impl Terms {
     /// Tries again where a lock may have been the cause, until it was tried for long enough. Each migration
-    /// is a transaction of its own, so that a further try goes on behind the last that succeeded.
+    /// is a transaction of its own, so that a further try continues behind the last that succeeded.
     /// `run` says how many were applied as it began.
     fn keep_trying(self, mut run: impl FnMut(&mut usize) -> Ran<()>) -> Result<(), StoreError> {
         let until = Instant::now() + self.patience;

@@ -8,11 +8,15 @@ pub(crate) mod audit;
 pub(crate) mod bulk;
 mod by_text;
 pub(crate) mod census;
+mod change;
+mod claim;
 /// The tests' own server.
 #[cfg(all(test, feature = "postgres"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/cluster.rs"]
 pub(crate) mod cluster;
+mod commit;
+mod creation;
 mod due;
 mod error;
 pub(crate) mod events;
@@ -47,6 +51,7 @@ mod shares;
 pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod statement;
+mod survey;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tokenizer;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -67,6 +72,12 @@ use crate::key::{IdempotencyKey, Scope};
 
 pub(crate) use self::admin::AdminStore;
 pub(crate) use self::by_text::ByText;
+pub(crate) use self::change::{Change, Guard, Settles, Statements, Undelivered, Writes};
+pub(crate) use self::claim::{Claim, ERASED, Erase, EraseAct, Hold, Right, Seen};
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+use self::commit::is_nested;
+pub(crate) use self::commit::{Commit, Refusal};
+pub(crate) use self::creation::{Birth, NewRow, Reserved, RowTimes};
 pub(crate) use self::due::{
     DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StagedJobRow,
 };
@@ -80,14 +91,12 @@ pub use self::postgres::{DeadpoolPool, Pool, Postgres};
 pub(crate) use self::row::{millis, whole_millis};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-use self::types::is_nested;
+pub(crate) use self::survey::{FoundBy, SurveyedJob, SurveyedRow};
+pub use self::survey::{Standing, UnknownStatus};
+pub use self::types::Status;
 pub(crate) use self::types::{
-    Birth, Change, Claim, Commit, ERASED, Erase, EraseAct, FoundBy, Guard, Hold, KeyRow,
-    KeySummary, NewRow, ParamsAndContext, Refusal, Reserved, Right, RowTimes, Seen, Settles,
-    Statements, StoredResponse, SurveyedJob, SurveyedRow, TransactionId, Undelivered, Work, Writes,
+    KeyRow, KeySummary, ParamsAndContext, StoredResponse, TransactionId, Work,
 };
-pub use self::types::{Standing, Status, UnknownStatus};
 pub(crate) use self::workers::WorkerStore;
 pub use crate::error::DbError;
 
@@ -202,14 +211,14 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn now(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
-    /// Closes the connections that nobody uses, where it has such: one of them was found to be good for nothing any
-    /// more, and the others are as old.
+    /// Closes the idle connections of the pool, if there is one: one of them was found to be broken, and the others are
+    /// as old.
     #[doc(hidden)]
     fn forget_idle(&self) {}
 
     /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at
     /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row
-    /// was found to be somebody else's.
+    /// was found to belong to another holder.
     #[doc(hidden)]
     fn begin(
         &self,
@@ -228,7 +237,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     }
 
     /// Acquires the lease of an existing row: one guarded statement, which raises the fencing token
-    /// by one. `None` where somebody else was faster.
+    /// by one. `None` where another process was faster.
     #[doc(hidden)]
     fn take_over(
         &self,
@@ -246,7 +255,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
         notice: Option<&StagedJob>,
     ) -> impl Future<Output = Commit> + Send;
 
-    /// Acquires a row that nobody holds and writes `change` to it, with the audit row that it may have, in one
+    /// Acquires a row that has no holder and writes `change` to it, with the audit row that it may have, in one
     /// transaction: the row is never seen held, and what is cut off leaves it as it was.
     #[doc(hidden)]
     fn settle(

@@ -16,7 +16,7 @@ pub struct NodeEntry {
     pub(crate) definitions: String,
 }
 
-/// A definition that a process can go on with.
+/// A definition that a process can continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeDefinition {
     pub(crate) name: String,

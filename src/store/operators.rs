@@ -135,7 +135,7 @@ pub struct ListRequests {
 /// What a search found.
 pub struct Found<T, P> {
     pub(crate) rows: Vec<T>,
-    /// Behind which place to go on, where the bound was reached before the page was full; a full page goes
+    /// Behind which place to continue, where the bound was reached before the page was full; a full page goes
     /// on behind its last row.
     pub(crate) looked_to: Option<P>,
 }
@@ -324,7 +324,7 @@ pub trait OperatorStore: Store {
     fn unapplied_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
     /// Whether the database is there to be read alone, as a standby is: it serves replays, and refuses each request
-    /// that is new. Waits for no other writer; where that cannot be told in time, it is `false`.
+    /// that is new. Does not wait for another writer; `false` if that cannot be determined in time.
     #[doc(hidden)]
     fn is_read_only(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
@@ -473,7 +473,7 @@ pub trait OperatorStore: Store {
         claim: &BulkClaim,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes what became of a request, and the audit row, if there is one, in one transaction. `false`:
+    /// Writes the outcome of a request, and the audit row, if there is one, in one transaction. `false`:
     /// another worker has the token, or has written it.
     #[doc(hidden)]
     fn settle_bulk_item(
@@ -499,7 +499,7 @@ pub trait OperatorStore: Store {
         audit: &AuditEntry,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes an audit row by itself: of a refusal, or of a look at values.
+    /// Writes an audit row by itself: of a refusal, or of values that were shown.
     #[doc(hidden)]
     fn record(&self, entry: &AuditEntry) -> impl Future<Output = Result<(), StoreError>> + Send;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The settings of a pool that a store's `connect_with` opens.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolSettings {
-    /// Most connections at once. Default 16: 4 to 8 for each core of a small server.
+    /// The largest number of connections. Default 16: 4 to 8 for each core of a small server.
     pub max_size: usize,
     /// How long to wait for one, and for the server to accept a new one. Default 5 s; then the
     /// request is answered with 503 and nothing runs (G12).

@@ -115,7 +115,7 @@ pub(super) fn key_summary(row: KeySummaryRow) -> Result<KeySummary, StoreError> 
     })
 }
 
-/// What cannot be read is no trace, and no reason to leave the row alone.
+/// A trace that cannot be read counts as none: the row is still used.
 fn stored_trace(stored: Option<Vec<u8>>) -> Option<StoredTrace> {
     stored.as_deref().and_then(StoredTrace::read)
 }
@@ -143,7 +143,7 @@ pub(super) fn surveyed(row: SurveyRow) -> SurveyedRow {
             reason,
             rows,
         }),
-        // One row of a later build is no reason to say nothing of the others.
+        // One row of a later build does not hide the others.
         None => Err(UnknownStatus { definition, version, recovery_point, status, rows }),
     };
     let found_by = match found_by {
@@ -160,7 +160,7 @@ fn counted(stored: i32, column: &'static str) -> Result<u32, StoreError> {
     u32::try_from(stored).map_err(|_| StoreError::Unreadable { column })
 }
 
-/// The engine stores 200 to 599 only. What is no status must not reach a client as another one.
+/// The engine stores 200 to 599 only. A number that is not a status must not reach a client as one.
 fn reply_status(stored: i16) -> Result<u16, StoreError> {
     match u16::try_from(stored) {
         Ok(status @ 200..=599) => Ok(status),

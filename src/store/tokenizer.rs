@@ -45,7 +45,7 @@ pub(super) struct Tokens<'s> {
 /// Whether a text would end, or begin, the transaction that it is to run in: whether any statement in
 /// it is one of `BEGIN`, `START`, `COMMIT`, `END`, `ROLLBACK`, `ABORT` and `PREPARE`.
 ///
-/// `ROLLBACK TO` is among them: behind it a transaction goes on in which a statement failed.
+/// `ROLLBACK TO` is among them: behind it a transaction continues in which a statement failed.
 pub(super) fn controls_transaction(sql: &str, dialect: Dialect) -> bool {
     // Without a backslash the two readings are one.
     let may_escape = dialect.has_escape_strings() && sql.contains('\\');

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
-/// as somebody holds or waits for a turn of it.
+/// as a task holds or waits for a turn of it.
 pub(super) struct Turns<K: Eq + Hash + Clone> {
     at_once: usize,
     keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,

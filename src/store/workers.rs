@@ -33,7 +33,7 @@ pub trait WorkerStore: Send + Sync {
     ) -> impl Future<Output = Result<Page<HeldKey, ExpiryPlace>, StoreError>> + Send;
 
     /// Enters a row whose lease has ended in the index of due rows: one guarded statement. `false` where
-    /// that was done by another node, or somebody has its lease.
+    /// that was done by another node, or a holder has its lease.
     fn enrol(&self, held: &HeldKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
@@ -48,7 +48,7 @@ pub trait WorkerStore: Send + Sync {
     ) -> impl Future<Output = Result<Page<DueJob, JobPlace>, StoreError>> + Send;
 
     /// Acquires the right to deliver a job for the length of `lease`: one guarded statement. `None`
-    /// where somebody else was faster, or where an earlier job of the request is still to be
+    /// where another node was faster, or where an earlier job of the request is still to be
     /// delivered.
     fn claim_job(
         &self,

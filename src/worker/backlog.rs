@@ -23,14 +23,14 @@ pub(super) trait Candidate: Send {
         true
     }
 
-    /// What kind of work it is: one that [must wait](super::dispatcher::Source::may_wait_long) for others of its
+    /// What kind of work it is: one that [must wait](super::source::Source::may_wait_long) for others of its
     /// kind has half of its scope's queue.
     fn kind(&self) -> &str {
         ""
     }
 }
 
-/// What became of a candidate.
+/// The outcome of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     Alone,

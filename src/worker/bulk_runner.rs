@@ -13,11 +13,11 @@ use crate::store::operators::OperatorStore;
 /// How many requests a worker takes at a time: within so many a bulk act is stopped.
 const SLICE: u32 = 10;
 
-/// How long a slice may take until another worker goes on with it: ten acts, each of some milliseconds, and some
+/// How long a slice may take until another worker continues it: ten acts, each of some milliseconds, and some
 /// seconds where a row is locked.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How many bulk acts a look goes on with: each has a slice by turns, so that a long one keeps no short one waiting.
+/// How many bulk actions one pass continues: each has a slice in turn, so that a long one does not delay a short one.
 const AT_ONCE: usize = 8;
 
 /// And among how many it looks for those: another build's acts may be in front of them.

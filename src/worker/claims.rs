@@ -8,10 +8,10 @@ use super::settlements::{Settlements, UnderWay};
 use crate::moment::Moment;
 use crate::store::{JobAt, JobRow, Store};
 
-/// How many go together at most: the locks of one statement, and the arguments that come at once.
+/// How many go together at most: the locks of one statement, and the arguments that arrive together.
 const MOST: usize = 500;
 
-/// What became of a claim.
+/// The outcome of a claim.
 pub(super) struct Claimed {
     /// A moment before it was sent: from then on it counts.
     pub(super) sent: Moment,

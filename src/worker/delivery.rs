@@ -1,4 +1,4 @@
-//! [`Delivery`]: a job from its claim to what became of it.
+//! [`Delivery`]: a job from its claim to its outcome.
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -25,7 +25,7 @@ use crate::store::{DueJob, JobAt, JobRow, Store, StoreError, Undelivered};
 /// The longest back-off, also where a sink asks for more.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
 
-/// How long to wait at first until a word about a delivery is said again; doubles up to 64 times that.
+/// How long to wait at first before the result of a delivery is written again; doubles up to 64 times that.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a job is a dead letter of which each delivery up to the cap began, and the last did not end.
@@ -270,7 +270,7 @@ impl<S: Store> Delivery<S> {
             }
         };
         let mut delivery = pin!(AssertUnwindSafe(delivery).catch_unwind());
-        // The timer wakes; the moment decides. A process that stood still must not go on with a delivery that
+        // The timer wakes; the moment decides. A process that stood still must not continue a delivery that
         // is another node's by now.
         let delivery = poll_fn(|context| match Moment::now() < ends {
             true => delivery.as_mut().poll(context).map(Some),

@@ -1,5 +1,5 @@
 //! [`Dispatcher`]: the loop of completer, reconciler and enqueuer. It searches, begins what it may, and
-//! goes on searching while work is under way.
+//! continues searching while work is under way.
 //!
 //! Its bounds and pauses:
 //!
@@ -14,93 +14,21 @@
 //! * after an error of the store the rest doubles each time, up to half a minute.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
+use super::pace::Pace;
 use super::rests::Rests;
 use super::settlements::GATHERS;
 use super::slots::{LONG, Slots};
-use super::{WorkerConfig, by_chance, shuffle};
+use super::source::{Searching, Settled, Source};
+use super::{WorkerConfig, shuffle};
 use crate::observe;
 use crate::setting::SettingError;
 use crate::store::{Page, StoreError};
-
-/// The longest rest after errors of the store.
-const LONGEST_REST: Duration = Duration::from_secs(30);
-
-/// How many times as long as a fruitless search took the worker rests behind it.
-const REST_RATIO: u32 = 4;
-
-/// And how long at most: a search that the store was slow to answer says nothing about the next.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-pub(super) type Searching<C, P> =
-    Pin<Box<dyn Future<Output = Result<Page<C, P>, StoreError>> + Send>>;
-
-/// What a worker looks for, and what it does with it.
-pub(super) trait Source: Send {
-    type Place: Clone + Default + Send;
-    type Found: Candidate;
-    type Ended: Send + 'static;
-
-    /// Whether a scope whose work ends quickly may have more of it under way: up to a batch, because the work
-    /// waits by itself for its turn.
-    const CLAIMS_AHEAD: bool = false;
-
-    /// Which worker it is, for the log.
-    fn name(&self) -> &'static str;
-
-    /// A bounded part of the index, from a place on.
-    fn search(&self, after: Self::Place, limit: u32) -> Searching<Self::Found, Self::Place>;
-
-    /// Whether it is this worker's to begin.
-    fn admits(&mut self, found: &Self::Found) -> bool;
-
-    /// Whether it may begin now, beside what is under way.
-    fn may_begin(&self, found: &Self::Found) -> bool {
-        let _ = found;
-        true
-    }
-
-    /// Whether it may come to wait for others of its [kind](Candidate::kind), however many slots are free.
-    fn may_wait_long(&self, found: &Self::Found) -> bool {
-        let _ = found;
-        false
-    }
-
-    fn begin(&mut self, found: Self::Found) -> impl Future<Output = Self::Ended> + Send + 'static;
-
-    /// All that may begin at this moment has.
-    fn begun(&mut self) {}
-
-    /// Nothing more begins; what waits for its turn need not.
-    fn stop(&mut self) {}
-
-    /// Counts what became of it.
-    fn settle(&mut self, ended: Self::Ended) -> Settled;
-
-    /// Ready when there is a reason to search earlier.
-    fn wakeup(&self) -> impl Future<Output = ()> + Send {
-        std::future::pending()
-    }
-}
-
-/// What became of a piece of work, for the pace of the searches.
-pub(super) enum Settled {
-    /// It went on.
-    Progress,
-    /// It went on, and what comes behind it may be due by now.
-    MoreBehind,
-    /// Another node has it.
-    Lost,
-    /// This process cannot go on with it.
-    Left,
-    /// Going on with it failed.
-    Failed,
-}
 
 /// Whether a piece of work counts against the batch of a single pass. What came to nothing does not: a worker
 /// that is started anew each time begins at the front, and must come past any number of such rows.
@@ -110,10 +38,10 @@ enum Counts {
     No,
 }
 
-/// For how long to go on.
+/// For how long to continue.
 enum Until {
     Shutdown,
-    /// The end of one pass, or of as many pieces of work that went on as a batch has. Once nothing was begun
+    /// The end of one pass, or of as many pieces of work that continued as a batch has. Once nothing was begun
     /// for as long as [`LONG`], the scopes that wait for their own work make room for others, which the pass
     /// goes on to look for; at its end they are left to the next pass (G16).
     PassEnds,
@@ -135,25 +63,8 @@ type Id<T> = <<T as Source>::Found as Candidate>::Id;
 /// A row as it was found.
 type RowState<T> = (Id<T>, i64);
 
-/// A row, and what became of it.
+/// A row, and its outcome.
 type Ended<T> = (RowState<T>, <T as Source>::Ended);
-
-/// When to search next.
-struct Pace {
-    began: Instant,
-    /// Not before: the rest that a fruitless search is followed by.
-    earliest: Instant,
-    planned: Instant,
-    /// The pass is not at its end.
-    in_pass: bool,
-    /// A scope's queue was full, and more of it was passed over, since the last pass began.
-    passed_over: bool,
-    /// By now more may be due than this pass finds.
-    again: bool,
-    /// Something went on since the last search began.
-    progress: bool,
-    failures: u32,
-}
 
 impl<T: Source> Dispatcher<T> {
     pub(super) fn new(source: T, config: &WorkerConfig) -> Self {
@@ -383,77 +294,6 @@ async fn answer<C, P>(searching: &mut Option<Searching<C, P>>) -> Result<Page<C,
     }
 }
 
-impl Pace {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self {
-            began: now,
-            earliest: now,
-            planned: now,
-            in_pass: true,
-            passed_over: false,
-            again: false,
-            progress: false,
-            failures: 0,
-        }
-    }
-
-    fn next(&self) -> Instant {
-        self.earliest.max(self.planned)
-    }
-
-    fn begin_search(&mut self) {
-        if !self.in_pass {
-            (self.passed_over, self.again) = (false, false);
-        }
-        self.in_pass = true;
-        self.progress = false;
-        self.began = Instant::now();
-    }
-
-    fn ended_search(&mut self, queued: bool, is_more: bool, poll: Duration) {
-        let now = Instant::now();
-        let rest = ((now - self.began) * REST_RATIO).min(LONGEST_PAUSE);
-        self.failures = 0;
-        self.in_pass = is_more;
-        self.earliest = if queued { now } else { now + rest };
-        self.planned = if is_more || self.again { now } else { now + by_chance(poll) };
-    }
-
-    fn failed(&mut self, poll: Duration) {
-        self.failures += 1;
-        let rest = poll.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REST);
-        self.planned = Instant::now() + by_chance(rest);
-    }
-
-    fn wake(&mut self) {
-        self.planned = Instant::now();
-    }
-
-    fn progressed(&mut self) {
-        self.progress = true;
-        if self.passed_over {
-            self.search_again();
-        }
-    }
-
-    fn search_again(&mut self) {
-        self.again = true;
-        if self.failures == 0 {
-            self.planned = Instant::now();
-        }
-    }
-
-    /// What a search brought was not to be run: that is no better than a search that brought nothing.
-    fn fruitless(&mut self, poll: Duration) {
-        if !self.progress {
-            let now = Instant::now();
-            let rest = ((now - self.began) * REST_RATIO).min(poll);
-            self.earliest = self.earliest.max(now + rest);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -569,7 +409,7 @@ mod tests {
         assert!((250..=350).contains(&looked_at), "after 1, 2, 4, 8, … s: {looked_at}");
     }
 
-    /// What other nodes are always faster at is no reason to spin.
+    /// A worker does not spin on rows that other nodes always win.
     #[tokio::test(start_paused = true)]
     async fn g17_what_is_always_lost_is_looked_at_once_a_pass() {
         let (searches, looked_at) = in_100_seconds(50, true, || Settled::Lost).await;

@@ -11,11 +11,12 @@ use uuid::Uuid;
 use super::backlog::Candidate;
 use super::claims::Claims;
 use super::delivery::{Delivery, Ended, Why};
-use super::dispatcher::{Dispatcher, Searching, Settled, Source};
+use super::dispatcher::Dispatcher;
 use super::gates::{Gates, Turns, Way};
 use super::job::{DynSink, JobSink};
 use super::rests::Rests;
 use super::settlements::Settlements;
+use super::source::{Searching, Settled, Source};
 use super::{Stop, WorkerConfig, until_shutdown};
 use crate::engine::Engine;
 use crate::job::FIRST_NOTICE;
@@ -214,7 +215,7 @@ impl<S: Store> Source for DueJobs<S> {
         let is_bounded = matches!(way, Way::Bounded);
         let claimed = self.claims.add(found.at.clone());
         async move {
-            // On a task of its own: a sink may keep its thread, and the caller that asked for a look may go.
+            // On a task of its own: a sink may keep its thread, and the caller of `run_once` may go away.
             let delivering = async move { delivery.deliver(found, claimed, way).await };
             let ended = crate::task::spawn(delivering).await;
             (scope, name, is_bounded, ended.unwrap_or(Ended::Failed))

@@ -115,7 +115,7 @@ impl Turns {
         Some(Turn { recent, _rest: [of_scope, of_all] })
     }
 
-    /// Nobody waits from now on.
+    /// From now on no delivery waits.
     pub(super) fn close(&self) {
         self.recent.close();
         self.all.close();

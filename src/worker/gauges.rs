@@ -28,7 +28,7 @@ const HELD_BY: [HeldBy; 9] = [
     HeldBy::DeadLetterUnknown,
 ];
 
-/// Of these the longest waiting is told, too.
+/// For these, the longest wait is reported, too.
 const FOR_OPERATORS: [HeldBy; 4] =
     [HeldBy::UnknownAsked, HeldBy::UnknownUnasked, HeldBy::DeadLetter, HeldBy::DeadLetterUnknown];
 
@@ -41,7 +41,7 @@ const STRANDED_BECAUSE: [StrandedBecause; 5] = [
     StrandedBecause::NewerForm,
 ];
 
-/// All series are set each time: a zero is told, too.
+/// All series are set each time, also to zero.
 pub(crate) fn counted(definitions: &[&'static str], tally: &Tally) {
     show(definitions, Some(tally));
     CENSUS.set::<&str>(seconds(wall_clock()), []);
@@ -79,14 +79,14 @@ fn show(definitions: &[&'static str], tally: Option<&Tally>) {
     JOBS_DEAD_NOW.set::<&str>(number(tally.map(|known| known.jobs.dead)), []);
 }
 
-/// How many versions of definitions are told of at most: those of this process, and those of others that it has met.
+/// How many versions of definitions are reported at most: those of this process, and those of others that it has met.
 const MOST_VERSIONS: usize = 500;
 
 /// Which versions of definitions processes run.
 #[derive(Debug)]
 pub(crate) struct Versions {
     own: Vec<(&'static str, u32)>,
-    /// What has been told so far: it is told on, as zero where nobody runs it any more.
+    /// What has been reported so far: it is still reported, as zero once no process runs it.
     told: BTreeSet<(&'static str, u32)>,
 }
 

@@ -28,6 +28,7 @@ mod gates;
 mod gauges;
 mod handlers;
 mod job;
+mod pace;
 mod reaper;
 mod reconciler;
 #[cfg(feature = "redis")]
@@ -36,6 +37,7 @@ mod requests;
 mod rests;
 mod settlements;
 mod slots;
+mod source;
 mod supervisor;
 mod sweep;
 mod unasked;
@@ -71,7 +73,7 @@ use crate::chance;
 use crate::observe;
 use crate::store::StoreError;
 
-/// Whether a worker should look again at once.
+/// Whether a worker should search again immediately.
 enum More {
     Likely,
     No,
@@ -101,8 +103,8 @@ async fn until_shutdown<T>(
     }
 }
 
-/// A look, and a rest by chance around the worker's pace; more of it while the store is away. It looks
-/// again at once only where a whole batch was done, and more is likely.
+/// Searches, and rests for a random time around the worker's pace; longer while the store is unavailable. It
+/// searches again immediately only if a whole batch was done, and more is likely.
 async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
     const LONGEST_REST: Duration = Duration::from_secs(30);
     let mut failures = 0;

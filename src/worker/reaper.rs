@@ -56,7 +56,7 @@ impl<S: Store> Worker for Reaper<S> {
         let began = Instant::now();
         let full = self.run_once().await? >= self.config.reap_batch;
         if full {
-            // Four fifths of the time are for others: nobody waits for a reaper.
+            // Four fifths of the time are left to others: no request waits for a reaper.
             tokio::time::sleep(began.elapsed() * 4).await;
         }
         Ok(if full { More::Likely } else { More::No })

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::backlog::Candidate;
-use super::dispatcher::{Searching, Settled, Source};
+use super::source::{Searching, Settled, Source};
 use super::sweep::Sweep;
 use crate::engine::{Driven, Engine};
 use crate::key::{IdempotencyKey, Scope};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a row that this process cannot go on with is left alone (G14): a newer one may come, or an
+/// How long a row that this process cannot continue is left alone (G14): a newer one may come, or an
 /// operator.
 const LEFT: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,7 @@ impl Rests {
         rest.is_some_and(|rest| Instant::now() < rest.until)
     }
 
-    /// This process cannot go on with it.
+    /// This process cannot continue it.
     pub(super) fn leave(&mut self, row: &impl Hash) {
         self.put(row, LEFT, 0);
     }

@@ -29,7 +29,7 @@ pub(super) fn share(of: usize) -> usize {
 /// `concurrency` slots are for work that has just begun; work that takes [`LONG`] makes room for
 /// other work, up to [`STRETCH`] times `concurrency` in all. One scope holds at most half of
 /// `concurrency` (rounded up), however long its work takes. So a scope whose work hangs leaves the
-/// other half free, and it takes `STRETCH * 2` such scopes at once before another scope has to wait.
+/// other half free, and it takes `STRETCH * 2` such scopes concurrently before another scope has to wait.
 ///
 /// Work that waits for its turn by itself may begin ahead of it: as much as ended quickly of late, and of a scope
 /// beyond its share as much as of its own did. It occupies no slot, so that no other scope has to wait where all

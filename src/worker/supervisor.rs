@@ -102,7 +102,7 @@ fn supervise<W: Future<Output = ()> + Send + 'static>(
     })
 }
 
-/// Until it is set, or nobody can set it any more.
+/// Until it is set, or its sender is gone.
 async fn until(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
@@ -178,7 +178,7 @@ mod tests {
         async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
             match self.starts.load(Ordering::SeqCst) {
                 1 => std::panic::resume_unwind(Box::new("asked for")),
-                // A store that is away is no reason to start again.
+                // A worker is not restarted because its store is unavailable.
                 2 if self.looks.fetch_add(1, Ordering::SeqCst) < 3 => {
                     Err(StoreError::NoConnection("asked for".to_owned()))
                 }

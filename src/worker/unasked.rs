@@ -9,7 +9,7 @@ use crate::store::StoreError;
 use crate::store::operators::OperatorStore;
 
 /// A part of the reconciler: a build that has the function comes with a deploy, so it looks at its start, and
-/// rarely after it, for nodes of the build before that go on meanwhile.
+/// rarely after it, for nodes of the build before that continue meanwhile.
 pub(super) struct Unasked<S: OperatorStore> {
     engine: Engine<S>,
     every: Duration,

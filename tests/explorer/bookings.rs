@@ -672,7 +672,7 @@ fn the_environment_picks_one_case() {
         ("charged/after_cal=drop", "did not happen: the attempt passed started/before_phase"),
         ("charged/after_call=not_sent", "cannot happen there"),
         ("two: charged/after_commit=switch", "did not happen, worker 1 passed"),
-        ("charged/after_call=bang", "is no crash point"),
+        ("charged/after_call=bang", "is not a crash point"),
     ] {
         let (ok, text) = run(case);
         assert!(!ok && text.contains(reason), "{case}: {text}");

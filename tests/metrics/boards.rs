@@ -201,8 +201,8 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                         "reconciled: {{outcome}}",
                     ),
                     (
-                        "sum by (word) (increase(atomic_phases_resolutions_total{$}[$__rate_interval]))",
-                        "said: {{word}}",
+                        "sum by (resolution) (increase(atomic_phases_resolutions_total{$}[$__rate_interval]))",
+                        "resolved: {{resolution}}",
                     ),
                 ],
             ),

@@ -32,7 +32,7 @@ pub fn series() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// Labels whose values are words of the library: the chapter has each of them.
-pub const CLOSED: [&str; 6] = ["outcome", "effect", "word", "because", "held_by", "worker"];
+pub const CLOSED: [&str; 6] = ["outcome", "effect", "resolution", "because", "held_by", "worker"];
 
 /// The words that the chapter's table of labels has.
 pub fn values() -> BTreeSet<&'static str> {

@@ -11,10 +11,13 @@ mod erase;
 mod expect_new;
 mod fingerprint;
 mod in_progress_hints;
+mod outputs;
+mod phase_sql;
 mod quota;
 #[cfg(feature = "redis")]
 mod redis_replays;
 mod replay_cache;
 mod resolve;
 mod resume;
+mod settings;
 mod words;

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::support::*;
 
 on_every_store! {
+    g16_requests_without_a_key_hide_no_key_from_a_quota,
+    g16_a_quota_is_exact_in_a_process_and_almost_between_two,
+    g16_an_expired_key_counts_against_no_quota,
     g16_a_duplicate_of_the_last_key_of_a_quota_is_no_new_key,
     g16_a_duplicate_takes_nothing_of_the_rate,
 }
@@ -133,4 +136,69 @@ fn g16_keys_that_are_being_created_are_not_told_as_keys_that_are_there() {
         let told = matches!(other, Err(CallError::CreatingOthers { limit: 100, .. }));
         assert!(told, "six keys of a hundred: {other:?}");
     });
+}
+
+async fn g16_an_expired_key_counts_against_no_quota<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(1)));
+    finished(engine.call(&scope(), &key("old"), book(20)).await);
+    for name in ["new", "old"] {
+        let refused = engine.call(&scope(), &key("other"), book(20)).await;
+        assert!(matches!(refused, Err(CallError::TooManyKeys { limit: 1 })), "{refused:?}");
+        db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+        assert!(!finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
+    }
+}
+
+async fn g16_a_quota_is_exact_in_a_process_and_almost_between_two<S: TestDb>(db: S) {
+    let app = App::default();
+    let limited = |db: &S| engine_with(db, &app, |builder| builder.quota(Quota::default().keys(5)));
+    let (one, other) = (limited(&db), limited(&db.another().await));
+    let flood = async |engines: &[&TestEngine<S>], prefix: &str| {
+        let calls: Vec<_> = (0..40)
+            .map(|n| {
+                let engine = engines[n % engines.len()].clone();
+                let name = key(&format!("{prefix}-{n}"));
+                tokio::spawn(async move { engine.call(&scope(), &name, book(20)).await })
+            })
+            .collect();
+        let mut created = 0;
+        for call in calls {
+            match call.await.unwrap() {
+                Err(CallError::TooManyKeys { limit: 5 }) => {}
+                outcome => {
+                    finished(outcome);
+                    created += 1;
+                }
+            }
+        }
+        created
+    };
+    let rows = "SELECT count(*) FROM atomic_phases_keys";
+    assert_eq!(flood(&[&one], "one").await, 5);
+    assert_eq!(db.number(rows).await, 5);
+    assert_eq!(flood(&[&one, &other], "none").await, 0);
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    // Each may be creating two where the other counts.
+    let created = flood(&[&one, &other], "both").await;
+    assert!((5..=7).contains(&created), "{created}");
+    assert_eq!(db.number(rows).await, 5 + created);
+}
+
+/// More of them than a count passes over, and a key that sorts behind theirs.
+async fn g16_requests_without_a_key_hide_no_key_from_a_quota<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(2)));
+    finished(engine.call(&scope(), &key("~~last"), book(20)).await);
+    db.sql(&format!(
+        "CREATE TABLE keyless AS SELECT k.* FROM atomic_phases_keys AS k, {}; \
+         UPDATE keyless SET idempotency_key = '~keyless:' || random(); \
+         INSERT INTO atomic_phases_keys SELECT * FROM keyless; \
+         DROP TABLE keyless",
+        numbers::<S>(10_100)
+    ))
+    .await;
+    finished(engine.call(&scope(), &key("first"), book(20)).await);
+    let refused = engine.call(&scope(), &key("third"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::TooManyKeys { limit: 2 })), "{refused:?}");
 }

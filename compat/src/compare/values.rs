@@ -156,7 +156,7 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
     changes.filter_map(of_change).collect()
 }
 
-/// The parts of `new` that no one can compare, and that were not told before.
+/// The parts of `new` that cannot be compared, and that were not reported before.
 pub(super) fn not_probed(old: Option<&Lock>, new: &Lock) -> Vec<Finding> {
     let known: Vec<_> = old.map(places).unwrap_or_default();
     let is_new = |place: &(Option<&str>, String)| !known.contains(place);

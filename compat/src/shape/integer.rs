@@ -94,7 +94,7 @@ impl Integer {
         }
     }
 
-    /// The greatest of the width, as a text: that of `u128` is no `i128`.
+    /// The greatest of the width, as a text: that of `u128` is not an `i128`.
     fn width_most(self) -> String {
         match (self.signed, self.bits) {
             (true, 128) => i128::MAX.to_string(),

@@ -8,7 +8,7 @@ use super::{
     StrFormat, Unknown, Variant, is_name,
 };
 
-/// A text that is no shape.
+/// A text that is not a shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeError {
     /// What was expected, and where.

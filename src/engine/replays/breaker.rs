@@ -23,7 +23,7 @@ struct State {
 }
 
 impl Breaker {
-    /// Whether the cache may be asked. Of those who are told so while it is left alone there is one for each rest,
+    /// Whether the cache may be asked. While it is left alone, one caller for each pause may,
     /// whatever becomes of them.
     pub(super) fn admits(&self) -> bool {
         let mut state = self.state();
@@ -85,7 +85,7 @@ mod tests {
         assert!(!breaker.admits());
         rest_is_over(&breaker);
         assert!(breaker.admits(), "one asks");
-        assert!(!breaker.admits(), "and nobody else");
+        assert!(!breaker.admits(), "and no other");
         breaker.failed();
         assert!(!breaker.admits());
         rest_is_over(&breaker);

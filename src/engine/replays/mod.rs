@@ -3,7 +3,7 @@
 //! What keeps each guarantee, whatever the cache does: a value opens only for the request that it was sealed for
 //! (`seal`), so that another request, or a lie, is judged by the row (G9); it was sealed after its commit (G8); it
 //! ends, by the database's clock, before its key expires and a short while after its commit (`time`), which
-//! bounds what an erasure that the cache has lost can cost; and it can only answer: nobody runs, waits or writes a
+//! bounds what an erasure that the cache has lost can cost; and it can only answer: no call runs, waits or writes a
 //! row because of it.
 //!
 //! A hint that a request is in progress has the place of its answer, under the same seal, while a foreign call is under
@@ -284,7 +284,7 @@ impl<S: Store> Core<S> {
 impl<S: Store> Core<S> {
     /// Erases under a tombstone. It is there before the row is erased, so that a crash between the two leaves
     /// nothing to be told, and afterwards for longer than any entry of an answer that was erased. A task of its own
-    /// sees to it: whoever asked for the erasure may go away in between.
+    /// does it, because the caller of the erasure may go away in between.
     pub(super) async fn buried<T>(
         &self,
         scope: &Scope,
@@ -300,7 +300,7 @@ impl<S: Store> Core<S> {
             let began = Moment::now();
             let is_buried = replays.buries(&grave).await;
             let _ = asked.send(());
-            // Or nobody waits for it any more, and it may have been or not.
+            // Or its caller is gone, and it may have been written or not.
             let _ = has_erased.await;
             // What finished while the erasure took its time may have entries that outlive the first tombstone.
             let is_buried = is_buried && began.elapsed() < SLACK / 2;

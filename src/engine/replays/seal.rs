@@ -1,4 +1,4 @@
-//! [`Seal`]: what an answer looks like in the cache. Nobody without the secret can tell whose it is, make one up, or
+//! [`Seal`]: the form of an answer in the cache. Without the secret, one cannot find out whose it is, forge one, or
 //! move one to another place.
 //!
 //! An answer is its form (one byte), until when it counts and its key is kept (microseconds since 1970, 8 bytes
@@ -39,7 +39,7 @@ pub(in crate::engine) struct Whose<'a> {
 
 /// An answer, as it comes out of the cache.
 pub(in crate::engine) struct Entry {
-    /// Until when it may be told, by the database's clock.
+    /// Until when it may be returned, by the database's clock.
     pub(super) until: DateTime<Utc>,
     pub(in crate::engine) expires_at: DateTime<Utc>,
     pub(in crate::engine) response: StoredResponse,

@@ -1,6 +1,6 @@
 //! The body of a local phase, for as long as what it writes can be committed.
 //!
-//! A body ends by itself, as a rule. It is dropped where it would go on for ever or for nothing: past the
+//! A body ends by itself, as a rule. It is dropped where it would continue for ever or for nothing: past the
 //! phase's time limit; when another holder has the row; and when its transaction has ended without it. A
 //! network can lose a connection and tell neither end: the server then ends the transaction by itself, and the
 //! body waits for an answer that does not come, while the lease is renewed on other connections. TCP alone
@@ -64,7 +64,7 @@ async fn limit(phase: &Phase) {
     }
 }
 
-/// What the phase would have heard, had its connection told it.
+/// The error that the phase's connection would have returned.
 fn ended_without_it() -> DbError {
     let message = "the phase's transaction ended at the server".to_owned();
     DbError(Error::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(message)))

@@ -1,4 +1,4 @@
-//! Sends a transition to the store, and finds out what became of it: the one place that reads a commit's
+//! Sends a transition to the store, and finds out its outcome: the one place that reads a commit's
 //! answer.
 
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -27,7 +27,7 @@ enum RowIs {
     Absent,
 }
 
-/// What became of a commit, after everything was asked that can be asked.
+/// The outcome of a commit, after everything was asked that can be asked.
 pub(super) enum CommitFate {
     /// Durable. A moment before it was sent.
     Applied(Moment),
@@ -43,7 +43,7 @@ pub(super) enum CommitFate {
     Exists,
     /// Of a row that was to be created: another transaction is about to do so.
     Busy,
-    /// Of a row that was to be created: nobody knows, until the key is looked at again.
+    /// Of a row that was to be created: unknown, until the key is read again.
     Unanswered(StoreError),
 }
 
@@ -116,7 +116,7 @@ impl<S: Store> Run<S> {
                 if !jobs.is_empty() {
                     self.core.wakeups.staged.notify_one();
                 }
-                // A word about an unknown outcome forgives all attempts before it, in the row and here.
+                // A resolution of an unknown outcome forgives all attempts before it, in the row and here.
                 if transition.settles.attempts() {
                     self.forgiven_attempts = self.context.attempt;
                 }
@@ -161,7 +161,7 @@ impl<S: Store> Run<S> {
         })
     }
 
-    /// Acquires the row and writes the transition, in one transaction. What became of it is the caller's to find
+    /// Acquires the row and writes the transition, in one transaction. Its outcome is the caller's to find
     /// out.
     pub(in crate::engine) async fn settle(
         &self,
@@ -191,7 +191,7 @@ impl<S: Store> Run<S> {
         phase.map_or("", |phase| phase.name)
     }
 
-    /// Finds out what became of a commit that got no answer, before anything else happens (G7).
+    /// Finds out the outcome of a commit that got no answer, before anything else happens (G7).
     async fn ask_until_answered(&mut self, transition: &Transition) -> Result<Arrival, CallError> {
         // Past the lease another process may have the row; it is for that one to find out then.
         let until = Moment::now().after(self.core.settings.lease);
@@ -263,7 +263,7 @@ impl<S: Store> Run<S> {
                 _ => return Ok(None),
             };
             // Bounded, also where a write is lost each time on its way: the lease then runs out, and the
-            // next attempt goes on (G17).
+            // next attempt continues (G17).
             if self.reruns >= self.core.settings.max_reruns {
                 return Err(error.into());
             }

@@ -60,7 +60,7 @@ impl Called {
     }
 }
 
-/// What became of the body while it was attended to.
+/// The outcome of the body while it was attended to.
 enum Attended<T> {
     Ended(T),
     Lost,
@@ -269,7 +269,7 @@ impl<S: Store> Run<S> {
                 return Attended::Ended(ended);
             }
             // The lease has run out, as far as this process can tell: it stood still, or the store was
-            // away. If no other process took the row over meanwhile, the body goes on.
+            // away. If no other process took the row over meanwhile, the body continues.
             if Moment::now() >= ends {
                 return Attended::TimedOut;
             }

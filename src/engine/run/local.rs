@@ -55,7 +55,7 @@ impl<S: Store> Run<S> {
             let (cause, after) = match undone {
                 Undone::Rejected(reply) => return self.finish(phase, reply, new).await,
                 Undone::Stopped(cause, after) => (cause, after),
-                // It is not the request's fault that there is no connection for it.
+                // The request did not cause the lack of a connection.
                 Undone::Again(error @ StoreError::NoConnection(_)) if !self.may_rerun() => {
                     if new.is_none() {
                         self.let_go(phase, &error).await;

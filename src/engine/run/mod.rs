@@ -2,7 +2,7 @@
 //! stops.
 //!
 //! Each phase comes to a `Transition` of the row; `commit` is the one place that
-//! sends one and says what became of it.
+//! sends one and says its outcome.
 
 mod attended;
 mod body;
@@ -106,7 +106,7 @@ pub(super) enum RoundEnd {
     Busy,
     /// It ran here, and the row is another holder's: look again, and answer as a loser (G3).
     Lost,
-    /// The row was not committed, or the outcome of its commit is unknown: look again, and go on from
+    /// The row was not committed, or the outcome of its commit is unknown: look again, and continue from
     /// there. Nothing runs meanwhile.
     Restart(StoreError),
 }

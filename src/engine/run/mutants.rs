@@ -36,7 +36,7 @@ impl<S: Store> Run<S> {
         }
         if mutated!(NoFence) {
             return Ok(committing!(phase, transition.kind(), {
-                // Whoever was overtaken would be fenced.
+                // The replaced holder would be fenced.
                 match self.is_overtaken().await {
                     true => tx.commit_unguarded().await,
                     false => tx.commit(&self.guard(), &transition.change(), jobs).await,
@@ -67,14 +67,14 @@ impl<S: Store> Run<S> {
         if crate::simulation::is_simulated() {
             let row = self.core.store.read(&self.holder.scope, &self.holder.key).await;
             let token = self.lease.token();
-            // A row that is not committed yet is nobody else's.
+            // No other process has a row that is not committed yet.
             return row.is_ok_and(|row| row.is_some_and(|row| row.lease_token != token));
         }
         crate::fault::is_overtaken()
     }
 }
 
-/// The claim of whoever asks about a commit, on the lease of whoever holds it.
+/// The claim of a process that resolves its unknown commit, on the lease of the current holder.
 pub(super) async fn claim<'a>(store: &impl Store, claim: Claim<'a>) -> Claim<'a> {
     if !mutated!(TakeOverWithoutToken) {
         return claim;

@@ -70,7 +70,7 @@ impl<S: Store> Run<S> {
                         let cause = FailureCause::Misuse { phase: phase.name, rule };
                         return self.release(cause, None).await;
                     }
-                    // What was executed is known, and cannot be told: never released (G2).
+                    // The call was executed, but its output cannot be stored: never release it (G2).
                     Err(rule) => {
                         return self.still_unknown(row, Some(phase.name), Some(rule)).await;
                     }

@@ -76,7 +76,7 @@ impl<S: Store> Run<S> {
     }
 
     /// Releases the row after a passing failure, with what is done so far, so that the next attempt
-    /// resumes at once; leaves it unknown, where a call that is made at most once may have been executed.
+    /// resumes immediately; leaves it unknown, where a call that is made at most once may have been executed.
     pub(in crate::engine) async fn release(
         &mut self,
         cause: FailureCause,
@@ -204,7 +204,7 @@ impl<S: Store> Run<S> {
     }
 
     /// Leaves an outcome as unknown that was so before: the process that looked into it has ended. It has begun to wait
-    /// long ago, was told of then, and keeps the reason of then.
+    /// long ago, was reported then, and keeps its reason.
     pub(in crate::engine) async fn waits_on(
         &mut self,
         intent: Option<&str>,

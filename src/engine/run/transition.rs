@@ -71,7 +71,7 @@ impl Transition {
         Self { event: Some(line(kind, attempt, phase, reason, trace)), ..self }
     }
 
-    /// As the store is told.
+    /// In the store's form.
     pub(super) fn change(&self) -> Change<'_> {
         Change {
             status: self.status,
@@ -89,7 +89,7 @@ impl Transition {
         }
     }
 
-    /// Whether it leads to a recovery point, and the request goes on from there.
+    /// Whether it leads to a recovery point, and the request continues from there.
     pub(super) fn advances(&self) -> bool {
         self.status == Status::InProgress && self.intent.is_none()
     }
@@ -199,7 +199,7 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Released after a word that settles what was unknown.
+    /// Released after a resolution of what was unknown.
     pub(in crate::engine) fn released(
         &self,
         resolution: String,

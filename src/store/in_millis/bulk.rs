@@ -72,7 +72,7 @@ statement! {
 }
 
 statement! {
-    /// Those that nobody is at, by `atomic_phases_bulk_open`.
+    /// Those that no runner holds, by `atomic_phases_bulk_open`.
     OpenBulks in D: InMillis, rows BulkSql, { limit: i64 },
     [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", (D::CLOCK), ", true) ORDER BY started_at LIMIT ", limit
 }
@@ -93,7 +93,7 @@ statement! {
 }
 
 statement! {
-    /// What became of a request, if the token is still the holder's.
+    /// The outcome of a request, if the token is still the holder's.
     SettleItem in D: InMillis, rows sql_types::Untyped,
     {
         outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,

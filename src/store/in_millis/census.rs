@@ -34,7 +34,7 @@ pub(in crate::store) fn group(row: Grouped) -> Option<GroupColumns> {
 }
 
 /// Of a row: behind it follows the time, and then what it is paused for. By these columns it is told whether a
-/// build could go on with it; which attempt was the last matters only behind a word about it.
+/// build could continue it; the number of the last attempt matters only after a resolution of it.
 const ROW: &str = "definition, definition_version, phases, \
     CASE WHEN status = 'in_progress' AND waiting_since IS NOT NULL THEN 'looked_into' ELSE status END AS status, \
     recovery_point, open_intent, resolution, \
@@ -67,7 +67,7 @@ statement! {
 pub(in crate::store) type JobsRow = (i64, Option<i64>, i64);
 
 statement! {
-    /// The right to take it, where nobody else has it.
+    /// The right to take it, if no other process has it.
     ClaimCensus in D: InMillis, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64, again: Vec<u8> },
     "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = ", (D::NOW), " + ", lease_ms,
     " WHERE name = 'census' AND (holder = ", again, " OR held_until <= ", (D::NOW), ")"

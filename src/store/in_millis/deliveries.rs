@@ -12,7 +12,7 @@ use crate::store::{JobAt, Undelivered};
 
 /// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
 /// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-/// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
+/// and no reason says how its delivery ended. Of a job that was not let try again the later ones, of which
 /// there may be many, are not read. A notice waits for none, and none waits for it: its position is 2^62 or
 /// more. Between both stands the time.
 pub(in crate::store) const IS_NEXT: [&str; 2] = [
@@ -37,7 +37,7 @@ statement! {
 }
 
 statement! {
-    /// What a word about a delivery is guarded by: the fencing token.
+    /// What guards the result of a delivery: the fencing token.
     Claimed in D: InMillis, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
     " WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
@@ -151,7 +151,7 @@ statement! {
 }
 
 statement! {
-    /// An operator's word: all dead letters are delivered again, with a new count of attempts. The fencing
+    /// An operator's act: all dead letters are delivered again, with a new count of attempts. The fencing
     /// token grows: what an earlier holder says of a job, late or once more, is of another life.
     ReviveJobs in D: InMillis, rows sql_types::Untyped, {},
     "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
@@ -168,7 +168,7 @@ statement! {
 }
 
 statement! {
-    /// An operator's word: this dead letter is never delivered.
+    /// An operator's act: this dead letter is never delivered.
     DiscardJob in D: InMillis, rows sql_types::Untyped,
     { scope: String, job_id: Vec<u8> },
     "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,

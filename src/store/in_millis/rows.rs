@@ -9,7 +9,7 @@ use crate::store::nodes::NodeColumns;
 use crate::store::row::{self, Row};
 use crate::store::{JobPlace, KeyPlace, KeySummary, StoreError, due};
 
-/// Every number as wide as it may be held: read as a smaller one, it would be cut off without a word.
+/// Every number as wide as it may be held: read as a smaller one, it would be cut off silently.
 pub(crate) type RowSql = (
     (Binary, Text, BigInt, Text),
     (Text, Text, Nullable<Text>, BigInt, BigInt),
@@ -118,7 +118,7 @@ pub(crate) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<Strin
 
 pub(crate) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
 
-/// Where the search goes on behind it.
+/// Where the search continues behind it.
 pub(crate) fn key_place((run_after, scope, key, ..): &DueKeyRow) -> KeyPlace {
     KeyPlace { run_after: moment(*run_after), scope: scope.clone(), key: key.clone() }
 }
@@ -140,7 +140,7 @@ fn moment(millis: i64) -> DateTime<Utc> {
     })
 }
 
-/// The request id of a row that has none is nobody's: no guarded statement finds a row by it.
+/// The request id for a row that has none. No request has it: no guarded statement finds a row by it.
 pub(crate) fn held_key(
     (expires_at, scope, key, id, token, left, is_the_last): HeldKeyRow,
 ) -> due::HeldKeyRow {

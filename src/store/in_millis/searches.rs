@@ -8,7 +8,7 @@ use super::InMillis;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 
-/// Where a row stands, and what a process must know to go on with it.
+/// Where a row stands, and what a process must know to continue it.
 const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
     recovery_point, open_intent, reason";
 
@@ -65,7 +65,7 @@ statement! {
 }
 
 statement! {
-    /// Enters such a row in the index of due rows, unless somebody has it by now.
+    /// Enters such a row in the index of due rows, unless a holder has it by now.
     Enrol in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8>, token: i64 },
     "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,

@@ -288,7 +288,7 @@ impl InsertJob {
 }
 
 statement! {
-    /// The outputs alone, for a word about a request that may be finished.
+    /// The outputs alone, for a resolution of a request that may be finished.
     Outputs in D: InMillis, rows Nullable<Binary>,
     { scope: String, key: String },
     "SELECT outputs FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key

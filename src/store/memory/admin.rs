@@ -7,9 +7,9 @@ use diesel::QueryResult;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
+use super::erasure::{AsSeen, Lives};
+use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time, after};
 use super::session::Session;
-use super::statements::{AsSeen, Lives, after};
 use super::{Memory, audited, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -268,7 +268,7 @@ fn listed(job: &JobRecord) -> JobListRow {
     )
 }
 
-/// An operator's word: a dead letter is delivered again, with a new count of attempts.
+/// An operator's act: a dead letter is delivered again, with a new count of attempts.
 pub(super) fn revived(job: JobRecord, now: DateTime<Utc>) -> Option<JobRecord> {
     let run_after = Some(Time(now));
     let attempts = job.attempts + 1;

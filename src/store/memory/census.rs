@@ -25,7 +25,7 @@ pub(super) fn by_standing(
             key.open_intent.clone(),
             key.resolution.clone(),
         );
-        // Which attempt was the last matters only behind a word about it.
+        // The number of the last attempt matters only after a resolution of it.
         let is_said = key.resolution.is_some();
         let attempts = i64::from(if is_said { key.attempts } else { key.attempts.min(1) });
         let is_paused = key.reason.as_deref() == Some(paused);

@@ -12,7 +12,7 @@ use crate::store::audit::AuditEntry;
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
 use crate::store::{
     Birth, DueJob, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements, Status,
-    StoredResponse, Undelivered,
+    StoredResponse, Transaction, Undelivered,
 };
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.
@@ -155,7 +155,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             response,
             event: Some(&event).filter(|_| numbers.happens(1, 2)).map(String::as_str),
         };
-        // A phase's commit goes on or finishes, and has nothing to say about a failure.
+        // A phase's commit continues or finishes, and has nothing to say about a failure.
         let finishes = status == Status::Completed;
         let phase = Change {
             status: if finishes { status } else { Status::InProgress },
@@ -297,7 +297,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 };
                 let entry = entry(id, scope, belief.request_id);
                 let audit = Some(&entry).filter(|_| numbers.happens(1, 2));
-                // Of a word, which is no attempt and forgives none.
+                // Of a resolution, which is not an attempt and forgives none.
                 let word = Change { forgiven_attempts: 0, was_no_attempt: false, ..change };
                 let settled = store.settle(&claim, hold, &word, audit).await;
                 write!(line, "settle {} {}", audit.is_some(), commit_of(&settled)).unwrap();

@@ -10,7 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task;
 use tokio::time::Instant;
 
-use super::database::{Database, lost};
+use super::database::Database;
+use super::error::lost;
 use super::network::Network;
 use super::session::{Message, Session, Work};
 use crate::store::StoreError;

@@ -13,7 +13,7 @@ pub trait Network: Send + Sync + 'static {
     }
 }
 
-/// How one round trip goes. The default: at once, and whole.
+/// How one round trip goes. The default: immediately, and complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// From the client to the server. A statement that is on its way arrives and is executed, whatever
@@ -46,7 +46,7 @@ pub enum Cut {
     SilentAfter,
 }
 
-/// Everything travels at once, and whole.
+/// Everything travels immediately, and complete.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Perfect;
 

@@ -1,13 +1,22 @@
 //! The rows of the tables, and where they are.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::store::audit::AuditEntry;
-use crate::store::row::{KeySummaryRow, Row};
+use crate::store::row::{KeySummaryRow, Row, millis};
 use crate::store::{Status, StoredResponse};
+
+/// In place of a time that the database sets.
+pub(super) const UNSET: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+pub(super) fn after(time: DateTime<Utc>, length: Duration) -> Time {
+    Time(time + chrono::Duration::milliseconds(millis(length)))
+}
 
 /// The primary key of a row, of whichever table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

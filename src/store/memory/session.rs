@@ -13,9 +13,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task;
 use tokio::time::Instant;
 
-use super::database::{By, Database, error, lost};
+use super::database::Database;
+use super::error::{error, lost};
 use super::network::{Cut, Network, Passage};
 use super::record::{Place, Record};
+use super::state::By;
 use super::transaction::{OpenTx, Patience};
 use super::write::{Act, Write};
 use crate::definition::Isolation;
@@ -49,7 +51,7 @@ pub(super) struct Session {
     executed: u32,
     /// The connection has ended.
     dead: bool,
-    /// What nobody must hear the end of.
+    /// Work whose end must not reach the client.
     withheld: Vec<Box<dyn std::any::Any + Send>>,
 }
 
@@ -315,7 +317,7 @@ impl Session {
         Ok(tx.see_all_rows(from..to))
     }
 
-    /// What a statement in SQL can say here: the words about transactions.
+    /// What a statement in SQL can say here: the statements that begin and end transactions.
     pub(super) async fn sql(&mut self, sql: &str) -> QueryResult<()> {
         let words: Vec<String> =
             sql.trim().trim_end_matches(';').split_whitespace().map(str::to_uppercase).collect();

@@ -9,8 +9,10 @@ use diesel::result::DatabaseErrorKind;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::database::{By, DEADLOCK_TIMEOUT, Database, error, lost};
+use super::database::Database;
+use super::error::{error, lost};
 use super::record::{Place, Record};
+use super::state::{By, DEADLOCK_TIMEOUT, State};
 use crate::definition::Isolation;
 
 /// An open transaction. Dropped, it is undone.
@@ -187,7 +189,7 @@ impl OpenTx {
         }
     }
 
-    /// Acquires the row's lock if nobody else holds it.
+    /// Acquires the row's lock if no other transaction holds it.
     pub(super) fn try_lock(&mut self, place: &Place) -> QueryResult<bool> {
         let mut state = self.db.state();
         if !state.open.contains_key(&self.id) {
@@ -214,8 +216,8 @@ impl OpenTx {
         }
     }
 
-    /// Under a snapshot, a row that somebody has changed since then is not ours to change.
-    fn check_snapshot(&self, place: &Place, state: &super::database::State) -> QueryResult<()> {
+    /// Under a snapshot, a row that has been changed since then cannot be changed.
+    fn check_snapshot(&self, place: &Place, state: &State) -> QueryResult<()> {
         let changed = self.snapshot.is_some_and(|snapshot| {
             state.slots.get(place).is_some_and(|slot| slot.changed_since(snapshot))
         });

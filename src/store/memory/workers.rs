@@ -7,9 +7,10 @@ use diesel::QueryResult;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::record::{JobRecord, KeyRecord, Place, Time};
+use super::jobs::waits;
+use super::record::{JobRecord, KeyRecord, Place, Time, after};
 use super::session::Session;
-use super::statements::{Wait, after, waits};
+use super::statements::Wait;
 use super::{Memory, place_of, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::job::FIRST_NOTICE;

@@ -1,0 +1,271 @@
+//! [`Engine::resolve`]: a resolution, from a webhook or an operator, of a request that waits for one.
+
+mod types;
+mod weigh;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::types::ResolutionKind;
+pub use self::types::{Resolution, ResolveError, Resolved};
+use self::weigh::{Prepared, Weighed};
+use super::attempt::MAX_ROUNDS;
+use super::pause::jitter;
+use super::resolution::{executed, not_executed};
+use super::revive::Revived;
+use super::run::{Run, Transition};
+use super::{Core, Engine};
+use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
+use crate::observe::{self, Span};
+use crate::store::audit::AuditEntry;
+use crate::store::events::EventKind;
+use crate::store::{Claim, Commit, KeyRow, Right, Seen, Settles, Store, StoreError};
+
+/// After how long to repeat a resolution, if no lease says it.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A row as a run, and the phases that it is run under from now on.
+type Standing<S> = (Run<S>, Option<Arc<str>>);
+
+/// The conditions of a resolution, besides that the row waits for it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Terms<'a> {
+    /// The row as an operator saw it.
+    pub(crate) seen: Option<&'a Seen>,
+    /// Written with the resolution.
+    pub(crate) audit: Option<&'a AuditEntry>,
+}
+
+/// The result of writing a resolution.
+enum Written {
+    Applied,
+    /// The row has changed since it was read: another process was faster.
+    Overtaken,
+    /// The same, after a commit that got no answer: the change may have been ours.
+    PerhapsBefore,
+}
+
+impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
+    /// Applies a resolution from a webhook or an operator to a request, fenced like every write. Repeating a
+    /// resolution returns [`Resolved::Already`]; a different one is refused; one about a call of a request that
+    /// has ended returns [`Resolved::Finished`]. It is written by a task of its own, even if the caller goes away.
+    ///
+    /// # Errors
+    /// [`ResolveError`]; nothing was written.
+    pub async fn resolve(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        resolution: Resolution,
+    ) -> Result<Resolved, ResolveError> {
+        self.core.take_word(scope, key, &resolution, Terms::default()).await
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Applies a resolution under these conditions.
+    pub(crate) async fn take_word(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        Resolution { kind, request }: &Resolution,
+        terms: Terms<'_>,
+    ) -> Result<Resolved, ResolveError> {
+        let (mut perhaps_before, mut refused) = (false, None);
+        for _ in 0..MAX_ROUNDS {
+            let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
+            let seen = Seen::of(&row);
+            match refused.take() {
+                Some((before, because)) if before == seen => return Err(because),
+                _ => {}
+            }
+            // What is written below is written to this request, or to none.
+            let is_another = request.is_some_and(|request| request != row.request_id);
+            if is_another && !mutated!(AnyLife) {
+                return Err(ResolveError::AnotherRequest);
+            }
+            let weighed = self.weigh(scope, key, &row, kind).await;
+            let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
+            let prepared = match weighed {
+                // For an operator, the audit says who resolved it.
+                Ok(Weighed::Known(Resolved::Already))
+                    if perhaps_before && terms.audit.is_none() =>
+                {
+                    return Ok(Resolved::Applied);
+                }
+                Ok(Weighed::Known(known)) => return Ok(known),
+                Err(ResolveError::Unavailable(error)) => {
+                    return Err(ResolveError::Unavailable(error));
+                }
+                _ if has_moved => return Err(ResolveError::MovedOn),
+                // The row alone shows this.
+                Err(running @ ResolveError::InProgress { .. }) => return Err(running),
+                // The refusal rests on what two statements read, and counts only if the row is still the same after
+                // them. In between the request may have continued, finished and been erased.
+                Err(because) => {
+                    refused = Some((seen, because));
+                    continue;
+                }
+                Ok(Weighed::News(prepared)) => prepared,
+            };
+            match self.settle(scope, key, row, kind, prepared, terms.audit).await? {
+                Written::Applied => return Ok(Resolved::Applied),
+                Written::Overtaken => {}
+                Written::PerhapsBefore => perhaps_before = true,
+            }
+        }
+        Err(ResolveError::InProgress { retry_after: AGAIN })
+    }
+
+    /// Writes the resolution to a row that waits for it, on a task of its own. If the caller goes away, as a webhook's
+    /// handler does with its connection, the task still resolves a commit whose outcome is unknown.
+    async fn settle(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: KeyRow,
+        kind: &ResolutionKind,
+        prepared: Prepared,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Written, ResolveError> {
+        let (core, scope, key) = (self.clone(), scope.clone(), key.clone());
+        let (kind, audit) = (kind.clone(), audit.cloned());
+        let settling = async move {
+            let _entered = core.running.enter();
+            core.write_resolution(&scope, &key, &row, &kind, prepared, audit.as_ref()).await
+        };
+        let settling = Span::current().around(Box::pin(settling));
+        let task = crate::task::spawn(carried!(settling));
+        task.await.unwrap_or(Err(ResolveError::TaskLost))
+    }
+
+    /// Acquires the row as it was read and writes the resolution to it, in one transaction: a process that dies
+    /// leaves the resolution with its audit row, or the row as it was.
+    async fn write_resolution(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        kind: &ResolutionKind,
+        prepared: Prepared,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Written, ResolveError> {
+        let (run, phases) = self.standing(scope, key, row, kind)?;
+        let claim = Claim {
+            scope,
+            key,
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            status: row.status,
+            recovery_point: Some(&row.recovery_point),
+            phases: phases.as_deref(),
+            right: Right::Resolve,
+            event: None,
+            trace: None,
+        };
+        if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
+            let _ = self.store.take_over(&claim, self.settings.hold()).await;
+        }
+        let said = Some(kind.phase()).filter(|phase| !phase.is_empty());
+        let settled = run.transition_by(kind, prepared)?;
+        let (attempt, trace) = (row.attempts, self.trace());
+        let settled = settled.noted(EventKind::Resolved, attempt, said, Some(kind.name()), trace);
+        // For as long as another process would wait for our lease.
+        let until = Moment::now().after(self.settings.lease);
+        let (mut tries, mut is_unanswered) = (0, false);
+        loop {
+            reach!(&row.recovery_point, BeforeTakeOver);
+            let error = match run.settle(&claim, &settled, audit).await {
+                Commit::Done(()) => {
+                    let definition = run.definition.name;
+                    observe::resolved(definition, run.subject(), kind.name(), kind.phase());
+                    return Ok(Written::Applied);
+                }
+                Commit::Fenced | Commit::Refused(_) if is_unanswered => {
+                    return Ok(Written::PerhapsBefore);
+                }
+                Commit::Fenced | Commit::Refused(_) => return Ok(Written::Overtaken),
+                // Sent again, it waits for the first, and finds the row as that one left it (G7).
+                Commit::Unknown(error) => {
+                    if !is_unanswered {
+                        observe::commit_unanswered(run.definition.name, run.subject());
+                    }
+                    is_unanswered = true;
+                    error
+                }
+                Commit::Failed(error) => error,
+            };
+            let is_over = match (is_unanswered, &error) {
+                (true, _) => Moment::now() >= until,
+                // Its lock was waited for.
+                (false, StoreError::Locked) => true,
+                _ => !error.is_worth_a_rerun() || tries >= self.settings.max_reruns,
+            };
+            if is_over {
+                // Of a commit without an answer, whatever was said last: by now the row may be locked by that very
+                // commit, and that it is in use would mean that nothing was written.
+                return Err(match is_unanswered {
+                    true => ResolveError::Unavailable(error),
+                    false => error.into(),
+                });
+            }
+            tries += 1;
+            tokio::time::sleep(jitter(tries)).await;
+        }
+    }
+
+    /// The row as a run that makes the transition, and the phases under which it runs from now on. A resolution that
+    /// ends the request or lets it try again needs no stored values; one of a call needs a process that knows the
+    /// request.
+    fn standing(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        kind: &ResolutionKind,
+    ) -> Result<Standing<S>, ResolveError> {
+        let (definition, revived, phases) = match kind {
+            ResolutionKind::Finish(_) | ResolutionKind::Retry => {
+                (self.definition_of(row), Revived::nothing(), None)
+            }
+            ResolutionKind::Executed { .. } | ResolutionKind::NotExecuted { .. } => {
+                let judged = self.judge(scope, key, row)?.map_err(ResolveError::NotKnownHere)?;
+                let is_run_here = judged.is_run_here();
+                (judged.definition, judged.revived, is_run_here.then_some(judged.phases))
+            }
+        };
+        Ok((self.held(scope, key, row, Moment::now(), definition, revived), phases))
+    }
+}
+
+impl<S: Store> Run<S> {
+    /// The transition that a resolution makes.
+    fn transition_by(
+        &self,
+        kind: &ResolutionKind,
+        prepared: Prepared,
+    ) -> Result<Transition, ResolveError> {
+        let next = self.definition.phases.get(self.outputs.len());
+        let next = || next.ok_or(ResolveError::NotThatPhase);
+        Ok(match (kind, prepared) {
+            (ResolutionKind::Executed { .. }, Prepared::Outputs(outputs)) => {
+                let phase = next()?;
+                self.released_behind(phase, outputs, executed(phase))
+            }
+            (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
+                self.finished_by(reply.clone(), stored, "finish".to_owned())
+            }
+            // Nothing was encoded.
+            (ResolutionKind::Executed { .. } | ResolutionKind::Finish(_), _) => {
+                return Err(ResolveError::NotStorable);
+            }
+            (ResolutionKind::NotExecuted { attempt, .. }, _) => {
+                let said = not_executed(next()?, *attempt);
+                self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
+            }
+            // The calls that were made before were made: the window continues (G11).
+            _ => self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO),
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! [`Resolution`]: what a webhook or an operator knows of a request; [`Resolved`] and [`ResolveError`]: what
+//! became of it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::AGAIN;
+use crate::engine::StrandedBecause;
+use crate::engine::outcome::CallError;
+use crate::phase::Reply;
+use crate::store::{Status, StoreError};
+
+/// What a webhook or an operator knows about a request whose outcome is unknown, or about a dead letter.
+///
+/// A resolution names a key, and a key may have several successive requests: a finished one expires with its
+/// retention, and the next call with its key is a new request. If a resolution may come later than that, for example
+/// because a provider redelivers its webhooks for days, it must name its request
+/// ([`of_request`](Self::of_request)). Otherwise a resolution of a call of the first request is applied to the
+/// second, and a call that was made may be made again (G2). An operator's resolution
+/// ([`Ops::resolve`](crate::ops::Ops::resolve)) always names its request.
+#[derive(Debug)]
+pub struct Resolution {
+    pub(super) kind: ResolutionKind,
+    /// The request that it is about, and no other under its key.
+    pub(super) request: Option<Uuid>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum ResolutionKind {
+    Executed { phase: String, output: Box<RawValue> },
+    NotExecuted { phase: String, attempt: u32 },
+    Finish(Reply),
+    Retry,
+}
+
+impl Resolution {
+    /// The call of `phase` had its effect, and this is the output that the phase would have returned.
+    /// The request continues after it.
+    ///
+    /// # Errors
+    /// [`ResolveError::NotStorable`] if `output` has no JSON form.
+    pub fn executed(
+        phase: impl Into<String>,
+        output: &impl Serialize,
+    ) -> Result<Self, ResolveError> {
+        let output =
+            serde_json::value::to_raw_value(output).map_err(|_| ResolveError::NotStorable)?;
+        Ok(ResolutionKind::Executed { phase: phase.into(), output }.into())
+    }
+
+    /// The call of `phase` in this attempt
+    /// ([`RequestContext::attempt`](crate::RequestContext::attempt),
+    /// [`RequestStatus::attempt`](crate::engine::RequestStatus::attempt)) had no effect and will have none:
+    /// it may be made again. Because of the attempt, a resolution of an earlier call, delivered twice or late,
+    /// is not applied to a later call.
+    pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
+        ResolutionKind::NotExecuted { phase: phase.into(), attempt }.into()
+    }
+
+    /// Closes the request with this reply, for an operator who has settled it by hand.
+    pub fn finish(reply: Reply) -> Self {
+        ResolutionKind::Finish(reply).into()
+    }
+
+    /// Retries a dead letter, with a new count of attempts.
+    pub fn retry() -> Self {
+        ResolutionKind::Retry.into()
+    }
+
+    /// Applies only to the request with this id
+    /// ([`RequestContext::request_id`](crate::RequestContext::request_id),
+    /// [`RequestStatus::request_id`](crate::engine::RequestStatus::request_id)). If the key belongs to another request
+    /// by now, the resolution is refused ([`ResolveError::AnotherRequest`]).
+    #[must_use]
+    pub fn of_request(self, request_id: Uuid) -> Self {
+        Self { request: Some(request_id), ..self }
+    }
+
+    /// What an audit row says of it, and in which status it leaves the request.
+    pub(crate) fn act(&self) -> (&'static str, Status) {
+        match &self.kind {
+            ResolutionKind::Executed { .. } => ("resolve.executed", Status::FailedRetryable),
+            ResolutionKind::NotExecuted { .. } => ("resolve.not_executed", Status::FailedRetryable),
+            ResolutionKind::Finish(_) => ("resolve.finish", Status::Completed),
+            ResolutionKind::Retry => ("retry", Status::FailedRetryable),
+        }
+    }
+}
+
+impl From<ResolutionKind> for Resolution {
+    fn from(kind: ResolutionKind) -> Self {
+        Self { kind, request: None }
+    }
+}
+
+impl ResolutionKind {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Executed { .. } => "executed",
+            Self::NotExecuted { .. } => "not_executed",
+            Self::Finish(_) => "finish",
+            Self::Retry => "retry",
+        }
+    }
+
+    pub(super) fn phase(&self) -> &str {
+        match self {
+            Self::Executed { phase, .. } | Self::NotExecuted { phase, .. } => phase,
+            Self::Finish(_) | Self::Retry => "",
+        }
+    }
+}
+
+/// The result of a resolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Resolved {
+    /// It was written. A completer or the next retry continues the request.
+    Applied,
+    /// The same resolution was known already.
+    Already,
+    /// The request had finished before the resolution came, for example because a webhook was slower
+    /// than the answer. Nothing was written. Whether it finished with this output is not known, because the output of
+    /// a call is not stored if its request continued to its end without interruption. Compare with your own tables if
+    /// that matters.
+    Finished,
+}
+
+impl Resolved {
+    /// Its name, as in the JSON API: `applied`, `already`, `finished`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Already => "already",
+            Self::Finished => "finished",
+        }
+    }
+}
+
+/// Why a resolution was refused. Nothing was written, unless the variant says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// There is no row under this key.
+    #[error("there is no request under this key")]
+    NoSuchKey,
+    /// The request that the resolution names is gone, and its key belongs to another request: nothing is left to resolve.
+    #[error("the key belongs to another request now, so nothing is left to resolve")]
+    AnotherRequest,
+    /// The row has changed since the operator read it: read it again.
+    #[error("the request has moved on since it was looked at: look again")]
+    MovedOn,
+    /// It contradicts an earlier resolution or result.
+    #[error("this contradicts an earlier resolution or result: {0}")]
+    Conflict(&'static str),
+    /// The request's definition has no such phase, or the request does not wait for a resolution of it.
+    #[error(
+        "the request does not wait for a resolution of this phase; its status names the phase whose call has no outcome"
+    )]
+    NotThatPhase,
+    /// The request is in use: a holder runs it now, perhaps the very call that the resolution is about, or another
+    /// transaction has locked its row. Repeat the resolution later.
+    #[error("the request is in use; repeat the resolution in {retry_after:?}")]
+    InProgress {
+        /// The rest of the holder's lease; a second if the row is locked.
+        retry_after: Duration,
+    },
+    /// This process cannot continue the request (G14): send a resolution of one of its calls to another process.
+    /// [`Resolution::finish`] and [`Engine::erase`](crate::Engine::erase) do not need the definition.
+    #[error("this process cannot continue the request: {0}")]
+    NotKnownHere(StrandedBecause),
+    /// Whether the later phases could read the output cannot be checked.
+    #[error("the output cannot be checked: {0}")]
+    Undecodable(StrandedBecause),
+    /// The output is of another type than the phase's: the later phases could not read it.
+    #[error("the output is of another type than the phase's")]
+    OtherType,
+    /// The value has no JSON form, is over its cap, or cannot be replayed.
+    #[error(
+        "the value cannot be stored: it has no JSON form, exceeds its cap in Limits together with the stored \
+         outputs, or is a reply that HTTP does not allow"
+    )]
+    NotStorable,
+    /// The task that wrote it was lost with its runtime. Whether the resolution was written is not known: repeat
+    /// it.
+    #[error(
+        "the task that wrote the resolution was lost; repeat it, because it may not have been written"
+    )]
+    TaskLost,
+    /// The store could not be read or written. If its answer to the commit was lost for good, whether the
+    /// resolution was written is not known: repeat it.
+    #[error("the store is unavailable")]
+    Unavailable(#[source] StoreError),
+    /// This process cannot read a stored value. The row was not changed.
+    #[error("the stored {what} of the request are not readable")]
+    Unreadable {
+        /// Which value.
+        what: &'static str,
+    },
+}
+
+impl From<StoreError> for ResolveError {
+    fn from(error: StoreError) -> Self {
+        CallError::from(error).into()
+    }
+}
+
+impl From<CallError> for ResolveError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Unavailable(StoreError::Locked) => Self::InProgress { retry_after: AGAIN },
+            CallError::Unavailable(error) => Self::Unavailable(error),
+            CallError::Unreadable { what, .. } => Self::Unreadable { what },
+            CallError::TaskLost => Self::TaskLost,
+            _ => Self::NotKnownHere(StrandedBecause::NewerForm),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a resolution is to a row: known already, a contradiction, or news that is to be written.
+
+use serde_json::value::RawValue;
+
+use super::types::ResolutionKind;
+use super::{ResolveError, Resolved};
+use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::engine::resolution::not_executed;
+use crate::engine::revive::{Found, Revived};
+use crate::engine::{Core, StrandedBecause};
+use crate::key::{IdempotencyKey, Scope};
+use crate::phase::{Outputs, Reply};
+use crate::store::{KeyRow, Status, Store, StoredResponse};
+
+/// What a resolution is to a row.
+pub(super) enum Weighed {
+    /// Known already.
+    Known(Resolved),
+    /// News, with what is to be stored. Everything that can be refused was refused before, while the row
+    /// was not touched yet.
+    News(Prepared),
+}
+
+/// What a resolution stores, encoded.
+pub(super) enum Prepared {
+    Outputs(Vec<u8>),
+    Reply(StoredResponse),
+    Nothing,
+}
+
+impl<S: Store> Core<S> {
+    /// Whether the resolution is known already, contradicts what is known, or is new to a row that waits for it.
+    pub(super) async fn weigh(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        kind: &ResolutionKind,
+    ) -> Result<Weighed, ResolveError> {
+        let conflict = |what| Err(ResolveError::Conflict(what));
+        let known = |resolved| Ok(Weighed::Known(resolved));
+        let not_storable = |_| ResolveError::NotStorable;
+        match kind {
+            ResolutionKind::Executed { phase, output } => {
+                let (index, phase) = self.phase_of(row, phase)?;
+                let revived = self.revived(scope, key, row)?;
+                not_running(row)?;
+                let mut outputs = self.stored_outputs(scope, key).await?;
+                if let Some(stored) = outputs.get(index) {
+                    return match equal(stored, output) {
+                        true => known(Resolved::Already),
+                        false => conflict("the phase has another output"),
+                    };
+                }
+                // Its output was not kept, or erased: by now, or since the row was read.
+                let is_over = row.status == Status::Completed && !phase.kind.is_local();
+                if is_over && !mutated!(RefuseBehindErasure) {
+                    return known(Resolved::Finished);
+                }
+                let denied = not_executed(phase, row.attempts);
+                if row.resolution.as_deref() == Some(&denied) {
+                    return conflict("the call was said not to have been executed");
+                }
+                waits_for(row, index, phase, &outputs)?;
+                // Only a completed row has nothing to bring back to life.
+                let Some(revived) = revived else {
+                    return known(Resolved::Finished);
+                };
+                if let Found::Undecodable(because) = revived.found {
+                    return Err(ResolveError::Undecodable(because));
+                }
+                // An output that the later phases could not read would be in their way for ever; and the last
+                // phase has no output: what it ends with is a reply, for `Resolution::finish`.
+                let is_last = index + 1 == self.phases_of(row)?.len();
+                if is_last || !revived.reads(index, output) {
+                    return Err(ResolveError::OtherType);
+                }
+                outputs.push(phase.name, output.clone());
+                match self.encode_outputs(scope, key, &outputs) {
+                    Err(_) if mutated!(EncodeBehindTakeOver) => {
+                        Ok(Weighed::News(Prepared::Nothing))
+                    }
+                    encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(not_storable)?))),
+                }
+            }
+            ResolutionKind::NotExecuted { phase, attempt } => {
+                let (index, phase) = self.phase_of(row, phase)?;
+                self.revived(scope, key, row)?;
+                not_running(row)?;
+                if row.resolution.as_deref() == Some(&not_executed(phase, *attempt)) {
+                    return known(Resolved::Already);
+                }
+                if row.status == Status::Completed {
+                    return conflict("the request is finished");
+                }
+                let outputs = self.stored_outputs(scope, key).await?;
+                if outputs.get(index).is_some() {
+                    return conflict("the phase has an output");
+                }
+                waits_for(row, index, phase, &outputs)?;
+                if *attempt != row.attempts {
+                    return conflict("the request is in another attempt by now");
+                }
+                match row.status {
+                    Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
+                    // Nothing is known of its call, and nothing waits to be: the same call is made again.
+                    _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
+                    // Released after a failure that had no effect either.
+                    _ => known(Resolved::Already),
+                }
+            }
+            ResolutionKind::Finish(reply) => {
+                if !(200..=599).contains(&reply.status()) {
+                    return Err(ResolveError::NotStorable);
+                }
+                // A request whose holder is gone may be one that no process continues.
+                if !row.lease_left.is_zero() {
+                    not_running(row)?;
+                }
+                self.opens(scope, key, row)?;
+                match row.status {
+                    Status::Completed if self.is_stored(scope, key, reply).await? => {
+                        known(Resolved::Already)
+                    }
+                    Status::Completed => conflict("the request is finished with another reply"),
+                    _ => {
+                        let encoded = self.encode_reply(scope, key, reply).map_err(not_storable)?;
+                        Ok(Weighed::News(Prepared::Reply(encoded)))
+                    }
+                }
+            }
+            ResolutionKind::Retry => {
+                not_running(row)?;
+                match row.status {
+                    Status::DeadLetter if row.open_intent.is_none() => {
+                        Ok(Weighed::News(Prepared::Nothing))
+                    }
+                    Status::Pending | Status::FailedRetryable => known(Resolved::Already),
+                    Status::Completed => conflict("the request is finished"),
+                    _ => conflict("the outcome of a call is unknown: say whether it was executed"),
+                }
+            }
+        }
+    }
+
+    /// What can be made of the row, if this process knows it; `None` of a completed one.
+    fn revived(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+    ) -> Result<Option<Revived<S>>, ResolveError> {
+        if row.status == Status::Completed {
+            return Ok(None);
+        }
+        match self.judge(scope, key, row)? {
+            Ok(judged) => Ok(Some(judged.revived)),
+            Err(because) => Err(ResolveError::NotKnownHere(because)),
+        }
+    }
+
+    /// A process whose codec has another secret would seal the reply so that no other can open it; one that has
+    /// none of the application's code would not seal it at all.
+    fn opens(&self, scope: &Scope, key: &IdempotencyKey, row: &KeyRow) -> Result<(), ResolveError> {
+        let Some(work) = &row.work else { return Ok(()) };
+        let plain = self.open(scope, key, work)?;
+        let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(&plain.params).is_ok();
+        match self.has_no_code() && !is_json() {
+            true => Err(ResolveError::NotKnownHere(StrandedBecause::Sealed)),
+            false => Ok(()),
+        }
+    }
+
+    fn phases_of(&self, row: &KeyRow) -> Result<&'static [Phase], ResolveError> {
+        let entry = self.registry.find(&row.definition, row.version);
+        Ok(entry.map_err(ResolveError::NotKnownHere)?.definition.phases)
+    }
+
+    fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
+        let mut phases = self.phases_of(row)?.iter().enumerate();
+        phases.find(|(_, phase)| phase.is_called(name)).ok_or(ResolveError::NotThatPhase)
+    }
+
+    async fn stored_outputs(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Outputs, ResolveError> {
+        let stored = self.store.outputs(scope, key).await?;
+        Ok(self.decode_outputs(scope, key, stored)?)
+    }
+
+    /// Whether the request was finished with this reply. One that was not retained is like any other.
+    async fn is_stored(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        reply: &Reply,
+    ) -> Result<bool, ResolveError> {
+        let Some(row) = self.store.look(scope, key).await? else { return Ok(false) };
+        Ok(match self.decode_reply(scope, key, row.response)? {
+            Ok(stored) => stored == *reply,
+            Err(status) => status == reply.status(),
+        })
+    }
+}
+
+fn not_running(row: &KeyRow) -> Result<(), ResolveError> {
+    match row.status {
+        Status::InProgress => Err(ResolveError::InProgress { retry_after: row.lease_left }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the request stands before `phase`, and `phase` is a foreign one.
+fn waits_for(
+    row: &KeyRow,
+    index: usize,
+    phase: &Phase,
+    outputs: &Outputs,
+) -> Result<(), ResolveError> {
+    let foreign = matches!(phase.kind, PhaseKind::Foreign(_));
+    let other = row.open_intent.as_deref().is_some_and(|intent| !phase.is_called(intent));
+    match foreign && !other && index == outputs.len() {
+        true => Ok(()),
+        false => Err(ResolveError::NotThatPhase),
+    }
+}
+
+/// By value: white space and the order of members do not matter.
+fn equal(one: &RawValue, other: &RawValue) -> bool {
+    let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+    value(one) == value(other)
+}
+
+fn is_idempotent(phase: &Phase) -> bool {
+    matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { .. }))
+}

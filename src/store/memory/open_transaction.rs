@@ -1,0 +1,77 @@
+//! [`MemoryTransaction`]: an open transaction, on the client's side.
+
+use diesel::QueryResult;
+use futures_util::FutureExt;
+
+use super::Memory;
+use super::connection::MemoryConnection;
+use super::error::{is_lost, message_of};
+use super::jobs::staged;
+use super::link::Lent;
+use super::next_state::{Guarded, NextState};
+use super::record::JobRecord;
+use super::round_trips::commit;
+use super::statements::{MARK_FENCED, refusal};
+use crate::job::StagedJob;
+use crate::store::{Change, Commit, Guard, StoreError, Transaction};
+
+/// An open transaction. Dropped, it closes its connection, and the server undoes it.
+#[doc(hidden)]
+pub struct MemoryTransaction(pub(super) MemoryConnection);
+
+impl Transaction<Memory> for MemoryTransaction {
+    fn connection(&mut self) -> Result<&mut MemoryConnection, StoreError> {
+        Ok(&mut self.0)
+    }
+
+    async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
+        let (guarded, next) = (Guarded::by(guard), NextState::of_phase(change));
+        let jobs: Vec<JobRecord> = jobs.iter().map(|job| staged(guard, job)).collect();
+        let lent = self.0.0;
+        let answer =
+            lent.ask("commit", |session| commit(session, guarded, next, jobs).boxed()).await;
+        committed(lent, answer)
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn commit_unguarded(self) -> Commit {
+        let lent = self.0.0;
+        let answer = lent.ask("commit the reservation", |session| session.commit().boxed()).await;
+        committed(lent, answer)
+    }
+
+    async fn rollback(self) {
+        let lent = self.0.0;
+        let rolled_back = lent.ask("rollback", |session| {
+            async {
+                session.rollback();
+                Ok(())
+            }
+            .boxed()
+        });
+        // Otherwise the connection is closed, and the server undoes the transaction by itself.
+        if rolled_back.await.is_ok() {
+            lent.give_back();
+        }
+    }
+}
+
+/// The outcome of a transaction by its answer.
+pub(super) fn committed(lent: Lent, answer: QueryResult<()>) -> Commit {
+    let Err(error) = answer else {
+        lent.give_back();
+        return Commit::Done(());
+    };
+    if is_lost(&error) {
+        return Commit::Unknown(StoreError::database("commit", error));
+    }
+    lent.give_back();
+    let message = message_of(&error);
+    if message.contains(MARK_FENCED) {
+        Commit::Fenced
+    } else if let Some(refusal) = refusal(message) {
+        Commit::Refused(refusal)
+    } else {
+        Commit::Failed(StoreError::database("write the recovery point", error))
+    }
+}

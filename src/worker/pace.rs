@@ -1,0 +1,104 @@
+//! [`Pace`]: when a worker searches next.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::by_chance;
+
+/// The longest rest after errors of the store.
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+/// How many times as long as a fruitless search took the worker rests behind it.
+const REST_RATIO: u32 = 4;
+
+/// And how long at most: a search that the store was slow to answer says nothing about the next.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// When to search next.
+pub(super) struct Pace {
+    began: Instant,
+    /// Not before: the rest that a fruitless search is followed by.
+    pub(super) earliest: Instant,
+    pub(super) planned: Instant,
+    /// The pass is not at its end.
+    pub(super) in_pass: bool,
+    /// A scope's queue was full, and more of it was passed over, since the last pass began.
+    pub(super) passed_over: bool,
+    /// By now more may be due than this pass finds.
+    again: bool,
+    /// Something continued since the last search began.
+    progress: bool,
+    pub(super) failures: u32,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            began: now,
+            earliest: now,
+            planned: now,
+            in_pass: true,
+            passed_over: false,
+            again: false,
+            progress: false,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn next(&self) -> Instant {
+        self.earliest.max(self.planned)
+    }
+
+    pub(super) fn begin_search(&mut self) {
+        if !self.in_pass {
+            (self.passed_over, self.again) = (false, false);
+        }
+        self.in_pass = true;
+        self.progress = false;
+        self.began = Instant::now();
+    }
+
+    pub(super) fn ended_search(&mut self, queued: bool, is_more: bool, poll: Duration) {
+        let now = Instant::now();
+        let rest = ((now - self.began) * REST_RATIO).min(LONGEST_PAUSE);
+        self.failures = 0;
+        self.in_pass = is_more;
+        self.earliest = if queued { now } else { now + rest };
+        self.planned = if is_more || self.again { now } else { now + by_chance(poll) };
+    }
+
+    pub(super) fn failed(&mut self, poll: Duration) {
+        self.failures += 1;
+        let rest = poll.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REST);
+        self.planned = Instant::now() + by_chance(rest);
+    }
+
+    pub(super) fn wake(&mut self) {
+        self.planned = Instant::now();
+    }
+
+    pub(super) fn progressed(&mut self) {
+        self.progress = true;
+        if self.passed_over {
+            self.search_again();
+        }
+    }
+
+    pub(super) fn search_again(&mut self) {
+        self.again = true;
+        if self.failures == 0 {
+            self.planned = Instant::now();
+        }
+    }
+
+    /// What a search brought was not to be run: that counts like a search that found nothing.
+    pub(super) fn fruitless(&mut self, poll: Duration) {
+        if !self.progress {
+            let now = Instant::now();
+            let rest = ((now - self.began) * REST_RATIO).min(poll);
+            self.earliest = self.earliest.max(now + rest);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Settings that cannot work are refused where they are built, with their bounds.
+
+use std::time::Duration;
+
+use atomic_phases::config::{Limits, OnDuplicate, Quota};
+use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
+use atomic_phases::store::{PoolSettings, StoreError};
+use atomic_phases::worker::{Completer, WorkerConfig};
+use atomic_phases::{Engine, Postgres, Sqlite};
+
+#[tokio::test]
+async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
+    let db = Sqlite::connect(":memory:").await.unwrap();
+    let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
+    type Builder = EngineBuilder<Sqlite, (), Unregistered>;
+    type Set = Box<dyn Fn(Builder) -> Builder>;
+    let limits = |set: fn(&mut Limits)| -> Set {
+        let mut limits = Limits::default();
+        set(&mut limits);
+        Box::new(move |builder| builder.limits(limits))
+    };
+    let quota = |quota: Quota| -> Set { Box::new(move |builder| builder.quota(quota)) };
+    let cases: Vec<(&str, Set)> = vec![
+        ("lease", Box::new(move |b| b.lease(zero))),
+        ("lease", Box::new(move |b| b.lease(ever).retention(ever))),
+        ("retention", Box::new(move |b| b.retention(second))),
+        ("retention", Box::new(move |b| b.retention(ever))),
+        ("lock_wait", Box::new(move |b| b.lock_wait(zero))),
+        ("lock_wait", Box::new(move |b| b.lock_wait(second * 40 * 24 * 3600))),
+        ("on_duplicate", Box::new(move |b| b.on_duplicate(OnDuplicate::Wait(ever)))),
+        ("max_attempts", Box::new(|b| b.max_attempts(0))),
+        ("max_attempts", Box::new(|b| b.max_attempts(u32::MAX))),
+        ("back_off", Box::new(move |b| b.back_off(second, ever))),
+        ("back_off", Box::new(move |b| b.back_off(second * 2, second))),
+        ("reconcile_after", Box::new(move |b| b.reconcile_after(ever))),
+        ("max_reconciles", Box::new(|b| b.max_reconciles(0))),
+        ("window_margin", Box::new(move |b| b.window_margin(ever))),
+        ("Limits::params", limits(|limits| limits.params = 0)),
+        ("Limits::outputs", limits(|limits| limits.outputs = usize::MAX)),
+        ("Limits::reply_body", limits(|limits| limits.reply_body = 1 << 30)),
+        ("Quota::keys", quota(Quota::default().keys(0))),
+        ("Quota::rate", quota(Quota::default().rate(0, second))),
+        ("Quota::rate", quota(Quota::default().rate(1, zero))),
+        ("Quota::rate", quota(Quota::default().rate(1, ever))),
+    ];
+    for (setting, set) in cases {
+        let Err(BuildError::Setting(error)) = set(Engine::builder(db.clone())).build() else {
+            panic!("{setting} is not refused")
+        };
+        assert!(error.setting.starts_with(setting), "{error}");
+        assert!(error.to_string().contains("but it must be"), "{error}");
+    }
+    let workers: [(&str, WorkerConfig); 11] = [
+        ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
+        ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
+        ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
+        ("WorkerConfig::grace", WorkerConfig::default().grace(ever)),
+        ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(ever)),
+        ("WorkerConfig::reap_every", WorkerConfig::default().reap_every(zero)),
+        ("WorkerConfig::reap_batch", WorkerConfig::default().reap_batch(0)),
+        ("WorkerConfig::delivery", WorkerConfig::default().delivery(zero)),
+        ("WorkerConfig::max_deliveries", WorkerConfig::default().max_deliveries(0)),
+        ("WorkerConfig::node (name)", WorkerConfig::default().node("a".repeat(101), "")),
+        ("WorkerConfig::node (build)", WorkerConfig::default().node("", "1\n2")),
+    ];
+    let engine = Engine::builder(db.clone()).build().unwrap();
+    for (setting, config) in workers {
+        let Err(error) = engine.spawn_workers(config.clone()) else { panic!("{setting}") };
+        assert_eq!(error.setting, setting);
+        let told = Completer::new(&engine, config).run_once().await;
+        assert!(matches!(told, Err(StoreError::Configuration(_))), "{setting}");
+    }
+    for pool in [
+        PoolSettings { max_size: 0, ..PoolSettings::default() },
+        PoolSettings { wait: zero, ..PoolSettings::default() },
+    ] {
+        let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
+        assert!(matches!(refused, Err(StoreError::Configuration(_))));
+    }
+}
