@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
 use atomic_phases::{Outcome, Scope};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
@@ -37,6 +38,11 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
     let app = App::default();
     let engine = builder_with(store(server.port(), pool).await, app.clone()).build().unwrap();
     server.sql("CREATE TABLE hand_jobs (LIKE atomic_phases_staged_jobs INCLUDING ALL)").await;
+    server
+        .sql("CREATE TABLE hand_accepted (LIKE limit_keys INCLUDING ALL, run_after timestamptz)")
+        .await;
+    let due = "CREATE INDEX ON hand_accepted (run_after) WHERE run_after IS NOT NULL";
+    server.sql(due).await;
     let (mut samples, mut commits) = (Samples::default(), Samples::default());
     for round in 0..work.rounds {
         for name in JOBS {
@@ -73,7 +79,12 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
                 commits.add(name, 1, round, Figures { per_second: each, ..figures });
             }
         }
-        server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs").await;
+        accept_by_hand(server, work.requests).await;
+        let done = async || completed_by_hand(server, work.requests).await;
+        let (figures, each) = timed(server, work.requests, done).await;
+        samples.add(CLAIMED_BY_HAND, 1, round, figures);
+        commits.add(CLAIMED_BY_HAND, 1, round, Figures { per_second: each, ..figures });
+        server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs, hand_accepted").await;
     }
     let mut out = table("Staged jobs", ["jobs/s", "job"], &JOBS, MANY, &samples, &commits);
     out += &table(
@@ -84,8 +95,16 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
         &samples,
         &commits,
     );
-    out +=
-        &table("Accepted, batch", ["requests/s", "request"], &BATCH, BATCH[0], &samples, &commits);
+    let [foreground, accepted, completed] = BATCH;
+    let names = [foreground, accepted, completed, CLAIMED_BY_HAND];
+    out += &table(
+        "Accepted, batch",
+        ["requests/s", "request"],
+        &names,
+        foreground,
+        &samples,
+        &commits,
+    );
     out
 }
 
@@ -95,6 +114,10 @@ const MANY: &str = "by hand, 100 together";
 const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
 const TX: [&str; 3] = ["tx in the foreground", "tx accepted", "tx completed"];
 const BATCH: [&str; 3] = ["batch in the foreground", "batch accepted", "batch completed"];
+
+/// The floor of *batch completed*: the same SQL as the yardstick's, each transaction as one statement, and claims of
+/// as many as a batch of the worker's has. Nothing is decoded, checked or fenced.
+const CLAIMED_BY_HAND: &str = "completed by hand, claimed 100 together";
 
 /// What it came to, and transactions that wrote for each.
 async fn timed(server: &Server, count: u64, work: impl AsyncFnOnce()) -> (Figures, f64) {
@@ -206,6 +229,68 @@ async fn work_off(client: &Client, together: i64, left: &AtomicU64) {
         let positions: Vec<i64> = rows.iter().map(|row| row.get(2)).collect();
         let deleted = client.execute(&delete, &[&scopes, &requests, &positions]).await.unwrap();
         left.fetch_sub(deleted, Ordering::Relaxed);
+    }
+}
+
+async fn accept_by_hand(server: &Server, requests: u64) {
+    server
+        .sql(&format!(
+            "INSERT INTO hand_accepted (scope, idempotency_key, fingerprint, params, recovery_point, token, created_at, \
+             run_after) SELECT 'tenant-' || n % 100, 'key-' || gen_random_uuid(), \
+             'v1-0000000000000000000000000000000000000000000000000000000000000000', \
+             '{{\"user\":1,\"amount\":2000}}', 'started', 0, now(), now() FROM generate_series(1, {requests}) AS n"
+        ))
+        .await;
+    server.sql("VACUUM ANALYZE hand_accepted").await;
+}
+
+/// Each of them claimed, and brought to its end by two statements.
+async fn completed_by_hand(server: &Server, requests: u64) {
+    let (queue, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(requests)));
+    let mut running = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let (queue, left) = (queue.clone(), left.clone());
+        running.spawn(async move { complete(&client, &queue, &left).await });
+    }
+    running.join_all().await;
+}
+
+async fn complete(client: &Client, queue: &Mutex<Vec<(String, String)>>, left: &AtomicU64) {
+    let claim = "UPDATE hand_accepted SET token = token + 1, locked_until = clock_timestamp() + interval '30 s', \
+        run_after = clock_timestamp() + interval '30 s' WHERE (scope, idempotency_key) IN (SELECT scope, idempotency_key \
+        FROM hand_accepted WHERE run_after <= clock_timestamp() ORDER BY run_after LIMIT $1 FOR UPDATE SKIP LOCKED) \
+        RETURNING scope, idempotency_key, params";
+    let first = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'created', outputs = convert_to($3, 'UTF8') \
+        WHERE scope = $1 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'started' RETURNING 1), \
+        ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES ($3, 2000, '')), \
+        audit AS (INSERT INTO bench_audits (id, action) VALUES ($4, 'created')) SELECT count(*) FROM key";
+    let last = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'finished', locked_until = NULL, run_after = NULL, \
+        response_status = 201, response_body = convert_to($4, 'UTF8') WHERE scope = $1 AND idempotency_key = $2 \
+        AND token = 1 AND recovery_point = 'created' RETURNING 1), \
+        ride AS (UPDATE bench_rides SET charge = $4 WHERE id = $3), \
+        job AS (INSERT INTO limit_jobs (scope, name, args) SELECT $1, 'receipt', convert_to('2000', 'UTF8')) \
+        SELECT count(*) FROM key";
+    let (claim, first, last) = (
+        client.prepare(claim).await.unwrap(),
+        client.prepare(first).await.unwrap(),
+        client.prepare(last).await.unwrap(),
+    );
+    while left.load(Ordering::Relaxed) > 0 {
+        let claimed = {
+            let mut queue = queue.lock().await;
+            if queue.is_empty() {
+                let rows = client.query(&claim, &[&(TOGETHER as i64)]).await.unwrap();
+                queue.extend(rows.iter().map(|row| (row.get(0), row.get(1))));
+            }
+            queue.pop()
+        };
+        let Some((scope, key)): Option<(String, String)> = claimed else { return };
+        let (ride, audit) = (uuid::Uuid::new_v4().to_string(), uuid::Uuid::new_v4().to_string());
+        client.execute(&first, &[&scope, &key, &ride, &audit]).await.unwrap();
+        client.execute(&last, &[&scope, &key, &ride, &"ch_0123456789"]).await.unwrap();
+        left.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
