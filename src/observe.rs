@@ -1,9 +1,9 @@
-//! Every span, event and metric of the crate, in one place; the labels of calls' outcomes are in
-//! `engine/observed.rs`, and the gauges that a worker reads from the database in `worker/gauges.rs`. None of them shows a key, a parameter, an
-//! output or a body (G19): a request is known by a short hash of its key, and a metric by its
-//! definition, never by its key.
+//! Every span, event and metric of the crate, in one place. The labels of calls' outcomes are in
+//! `engine/observed.rs`, and the gauges that a worker reads from the database in `worker/gauges.rs`. None of them
+//! shows a key, a parameter, an output or a body (G19): a request is identified by a short hash of its key, and a metric
+//! by its definition, never by its key.
 //!
-//! The metrics are of the cargo feature `metrics`: [`metrics`] has their table.
+//! The metrics belong to the cargo feature `metrics`: [`metrics`] has their table.
 
 mod job_names;
 pub(crate) mod metrics;

@@ -61,7 +61,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         _ => "where it is not stored it reads as its default",
     };
     let and_clients = match what {
-        PARAMETERS => "; a client that sent it before it was known is told of a mismatch",
+        PARAMETERS => "; a client that sent it before it was known gets a mismatch",
         _ => "",
     };
     let unreadable = match what {
@@ -126,7 +126,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         ),
         MemberChange::ToldApart(path) => (
             Lint::RetryDiffers,
-            format!("forms of {} that were read as one are told apart", of(&path)),
+            format!("forms of {} that were read as the same are now distinguished", of(&path)),
             "each row goes on with the value that it has stored",
         ),
         MemberChange::Fingerprinted(path) => (
