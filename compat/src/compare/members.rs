@@ -55,10 +55,8 @@ impl Pair<'_> {
 /// Its lint, what it is, and what becomes of rows in flight.
 pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static str) {
     let keeps = match what {
-        PARAMETERS => {
-            "rows and retries keep the fingerprint and the derived keys that they were born with"
-        }
-        _ => "where it is not stored it reads as its default",
+        PARAMETERS => "existing rows and their retries keep their fingerprint and derived keys",
+        _ => "where it is not stored, it is read as its default",
     };
     let and_clients = match what {
         PARAMETERS => "; a client that sent it before it was known gets a mismatch",
@@ -77,7 +75,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::Added(path) => (
             Lint::MemberAdded,
             format!("{path} of {what} is new, and may be absent: {keeps}{and_clients}"),
-            "where it is not stored it reads as its default",
+            "where it is not stored, it is read as its default",
         ),
         MemberChange::Dropped(path) => (
             Lint::MemberDropped,
@@ -111,7 +109,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         ),
         MemberChange::FormDropped(path) if what == PARAMETERS => (
             Lint::RetryRefused,
-            format!("a form in which {} was read is not read any more", of(&path)),
+            format!("a form in which {} was read is no longer read", of(&path)),
             "each row goes on; what was stored in that form, before the build that only read it, does not decode",
         ),
         MemberChange::AliasDropped(path, alias) => (
@@ -121,18 +119,18 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         ),
         MemberChange::FormDropped(path) => (
             Lint::AliasDropped,
-            format!("a form in which {} was read is not read any more", of(&path)),
+            format!("a form in which {} was read is no longer read", of(&path)),
             "what was stored in that form, before the build that only read it, does not decode",
         ),
         MemberChange::ToldApart(path) => (
             Lint::RetryDiffers,
             format!("forms of {} that were read as the same are now distinguished", of(&path)),
-            "each row goes on with the value that it has stored",
+            "each row continues with its stored value",
         ),
         MemberChange::Fingerprinted(path) => (
             Lint::RetryDiffers,
-            format!("{path} of {what} was no part of what makes two requests the same, and is one"),
-            "each row goes on with the value that it has stored",
+            format!("{path} of {what} was not part of the fingerprint, and now is"),
+            "each row continues with its stored value",
         ),
         MemberChange::Closed(path) => (
             Lint::MembersRefused,
@@ -154,12 +152,12 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::ByChance(path) => (
             Lint::FingerprintUnstable,
             format!("{} is another value each time that it is read", of(&path)),
-            "each row goes on with the value that it was born with",
+            "each row continues with its original value",
         ),
         MemberChange::DefaultChanged(path) => (
             Lint::DefaultChanged,
             format!("{path} of {what} is another value where it is absent"),
-            "each row goes on with the value that it was born with",
+            "each row continues with its original value",
         ),
         MemberChange::LeftOutChanged(path) => (
             Lint::DefaultChanged,
