@@ -441,7 +441,7 @@ pub(crate) fn replay_cache_not_buried(
 /// The application's adapter for traces panicked. Said once a minute.
 pub(crate) fn trace_context_panicked() {
     if let Some(suppressed) = REPEATS.admits("trace context", ONE_MINUTE) {
-        warn!(suppressed, "a TraceContext panicked; what it was asked of goes on without it");
+        warn!(suppressed, "a TraceContext panicked; the request continues without its answer");
     }
 }
 

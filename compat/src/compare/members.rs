@@ -80,7 +80,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::Dropped(path) => (
             Lint::MemberDropped,
             format!("what is stored as {} is passed over", of(&path)),
-            "each row that has stored it goes on without it",
+            "each row that has stored it continues without it",
         ),
         MemberChange::Renamed(path, now) => (
             Lint::MemberRenamed,
@@ -90,27 +90,27 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::ReadAsAnother(path, TakenOver { wrote, reads }) => (
             Lint::AlternativeTaken,
             format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
-            "each row that has stored such a value goes on with another alternative than it was written as",
+            "each row that has stored such a value continues with another alternative than it was written as",
         ),
         MemberChange::Rounded(path) => (
             Lint::NumberRounded,
             format!("{} is read as a float that has not all its digits", of(&path)),
-            "each row that has stored such a number goes on with another one",
+            "each row that has stored such a number continues with another one",
         ),
         MemberChange::Hidden(path) => (
             Lint::AlternativeHidden,
             format!("no value is known of an alternative of {}", of(&path)),
-            "a row whose value an earlier alternative takes now goes on with that one",
+            "a row whose value an earlier alternative takes now continues with that one",
         ),
         MemberChange::AliasDropped(path, alias) if what == PARAMETERS => (
             Lint::RetryRefused,
             format!("{path} of {what} is not read under its name `{alias}` any more"),
-            "each row goes on; what was stored under that name, by the build that wrote it so, is passed over, or does not decode",
+            "each row continues; what was stored under that name, by the build that wrote it so, is passed over, or does not decode",
         ),
         MemberChange::FormDropped(path) if what == PARAMETERS => (
             Lint::RetryRefused,
             format!("a form in which {} was read is no longer read", of(&path)),
-            "each row goes on; what was stored in that form, before the build that only read it, does not decode",
+            "each row continues; what was stored in that form, before the build that only read it, does not decode",
         ),
         MemberChange::AliasDropped(path, alias) => (
             Lint::AliasDropped,
@@ -135,7 +135,7 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::Closed(path) => (
             Lint::MembersRefused,
             format!("{} refuses members that it does not know", of(&path)),
-            "every row goes on",
+            "every row continues",
         ),
         MemberChange::WasUnknown(path) => (
             unreadable,
@@ -164,12 +164,12 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
             format!(
                 "{path} of {what} is another value where it is absent, and was not stored where it was that"
             ),
-            "each row that has left it out goes on with another value than it was born with, also in a call that it repeats",
+            "each row that has left it out continues with another value than it was born with, also in a call that it repeats",
         ),
         MemberChange::DefaultDropped(path) if what == PARAMETERS => (
             Lint::RetryRefused,
             format!("{path} of {what} could be absent, and has to be there"),
-            "each row that has stored it goes on",
+            "each row that has stored it continues",
         ),
         MemberChange::DefaultDropped(path) => (
             Lint::DefaultDropped,
