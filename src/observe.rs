@@ -1,9 +1,9 @@
-//! Every span, event and metric of the crate, in one place; the labels of calls' outcomes are in
-//! `engine/observed.rs`, and the gauges that a worker reads from the database in `worker/gauges.rs`. None of them shows a key, a parameter, an
-//! output or a body (G19): a request is known by a short hash of its key, and a metric by its
-//! definition, never by its key.
+//! Every span, event and metric of the crate, in one place. The labels of calls' outcomes are in
+//! `engine/observed.rs`, and the gauges that a worker reads from the database in `worker/gauges.rs`. None of them
+//! shows a key, a parameter, an output or a body (G19): a request is identified by a short hash of its key, and a metric
+//! by its definition, never by its key.
 //!
-//! The metrics are of the cargo feature `metrics`: [`metrics`] has their table.
+//! The metrics belong to the cargo feature `metrics`: [`metrics`] has their table.
 
 mod job_names;
 pub(crate) mod metrics;
@@ -446,7 +446,7 @@ pub(crate) fn replay_cache_not_buried(
 /// The application's adapter for traces panicked. Said once a minute.
 pub(crate) fn trace_context_panicked() {
     if let Some(suppressed) = REPEATS.admits("trace context", ONE_MINUTE) {
-        warn!(suppressed, "a TraceContext panicked; what it was asked of goes on without it");
+        warn!(suppressed, "a TraceContext panicked; the request continues without its answer");
     }
 }
 

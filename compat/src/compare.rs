@@ -100,7 +100,7 @@ fn gone(lock: &Lock, old: &Locks, new: &Locks) -> Finding {
     };
     Finding {
         in_flight: "every unfinished row of it is left alone".to_owned(),
-        rollback: "the build before goes on with its rows".to_owned(),
+        rollback: "the previous build continues its rows".to_owned(),
         points: points(lock),
         ..of_version(lock, lint, &change)
     }
@@ -130,7 +130,7 @@ fn retired(lock: &Lock, old: &Locks, new: &Locks) -> Finding {
     let points = if lint == Lint::VersionDropped { points(lock) } else { Vec::new() };
     Finding {
         in_flight: "what is unfinished of it is left alone".to_owned(),
-        rollback: "the build before goes on with its rows".to_owned(),
+        rollback: "the previous build continues its rows".to_owned(),
         points,
         ..of_version(lock, lint, &change)
     }
@@ -209,12 +209,12 @@ impl Pair<'_> {
         let strands = lint.level() >= crate::Level::Deny;
         let points = if strands { self.stranded() } else { Vec::new() };
         let in_flight = match points.is_empty() {
-            true => "every row goes on".to_owned(),
+            true => "every row continues".to_owned(),
             false => format!("rows that stand at {} are left alone", points.join(", ")),
         };
         let back = stranded(&self.new.phases, &self.old.phases);
         let rollback = match back.is_empty() {
-            true => "the build before goes on with every row".to_owned(),
+            true => "the previous build continues every row".to_owned(),
             false => {
                 format!("rows that stand at {} are left alone by the build before", back.join(", "))
             }

@@ -45,7 +45,7 @@ impl Finding {
             earlier: None,
             change: "a locked sample shows it".to_owned(),
             in_flight: "each row with such values fails until the attempt cap".to_owned(),
-            rollback: "the build before goes on with its rows".to_owned(),
+            rollback: "the previous build continues its rows".to_owned(),
             points: Vec::new(),
         }
     }

@@ -274,12 +274,12 @@ lints! {
     /// A value that one alternative of an `untagged` type wrote is read as another, which is tried before it: the next
     /// attempt continues with another alternative than the previous one.
     AlternativeTaken "alternative_taken" Deny
-        retries "a retry is recognized, and its request goes on with the other alternative; finished requests replay"
+        retries "a retry is recognized, and its request continues with the other alternative; finished requests replay"
         instead "keep the order of the alternatives and put a new one behind them, or tell them apart by a tag, in a new version",
     /// No value was found for an alternative of an `untagged` type: one that is tried before it accepts all of them, or
     /// it has a rule of its own.
     AlternativeHidden "alternative_hidden" Warn
-        retries "a retry is recognized; its request goes on with the alternative that takes its parameters first"
+        retries "a retry is recognized; its request continues with the alternative that takes its parameters first"
         instead "put the alternative that accepts less before the one that accepts more; for one with a rule of its own, give a sample",
     /// This definition no longer stages a job of this name: jobs that are staged are delivered only
     /// where a process has a handler of that name.

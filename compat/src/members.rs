@@ -45,7 +45,7 @@ pub(crate) enum MemberChange {
     ByChance(String),
     /// What was read as one is told apart, so that the bytes that were stored otherwise are another value.
     ToldApart(String),
-    /// It was no part of what makes two requests the same, and is one.
+    /// It was not part of the fingerprint, and now is.
     Fingerprinted(String),
     /// It was kept as a member that the type did not know, whatever it was.
     WasUnknown(String),

@@ -224,7 +224,7 @@ fn told(fault: &Fault) -> String {
         Mode::AckLost => "the commit's answer is lost",
         Mode::Serialization => "a serialization failure",
         Mode::Deadlock => "a deadlock",
-        Mode::Stall => "it stalls past its lease, another takes over, then it goes on",
+        Mode::Stall => "it stalls past its lease, another takes over, then it continues",
         Mode::Duplicate => "a duplicate comes meanwhile",
         Mode::OutOfTouch => {
             "its commit gets no answer, and another holds the key before it can ask"

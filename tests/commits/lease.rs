@@ -14,7 +14,7 @@ use crate::support::proxy::{Cut, Proxy};
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::engine::{FailureCause, Resolution, Resolved};
+use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::store::Status;
 use atomic_phases::worker::{Completer, Sweep, WorkerConfig};
@@ -36,11 +36,6 @@ on_every_store! {
     g17_a_shutdown_uses_up_no_attempt,
     g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came,
     g17_a_provider_cannot_ask_for_a_back_off_without_end,
-    g11_an_operators_retry_does_not_open_the_window_again,
-    g11_a_call_ends_with_its_window,
-    g11_a_call_does_not_begin_behind_its_window,
-    g11_the_window_goes_on_in_a_later_attempt,
-    g11_a_release_does_not_open_the_window_again,
     g2_a_call_that_is_made_in_a_task_ends_with_its_phase,
     g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
@@ -763,160 +758,6 @@ async fn g17_a_write_that_is_lost_each_time_is_given_up() {
     let cause = failed(other.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
     assert_eq!((app.provider.calls().len(), app.provider.effects()), (2, 1));
-}
-
-/// The last recovery point was committed so much earlier.
-async fn age<S: TestDb>(db: &S, by: Duration) {
-    let by = by.as_millis();
-    let earlier = match is_postgres::<S>() {
-        // A time of its own: a distributed table computes none of a column's.
-        true => {
-            let asked =
-                format!("SELECT (advanced_at - interval '{by} ms')::text FROM atomic_phases_keys");
-            format!("'{}'", db.text(&asked).await)
-        }
-        false => format!("advanced_at - {by}"),
-    };
-    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {earlier}")).await;
-}
-
-async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
-    let request = || troubled(Trouble::RetryForeignAlways);
-    let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
-    assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
-    age(&db, Duration::from_secs(25 * 3600)).await;
-    let retried = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
-    assert_eq!(retried, Resolved::Applied);
-    let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
-    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    assert_eq!(app.provider.calls().len(), 1);
-    // A word that says that no call was made opens it.
-    let attempt = status(&engine, "k").await.attempt;
-    let word = Resolution::not_executed("charged", attempt);
-    assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
-    engine.call(&scope(), &key("k"), request()).await.unwrap();
-    assert_eq!(app.provider.calls().len(), 2);
-}
-
-/// Its effect waits in a queue of its own for longer than the provider remembers.
-#[derive(Clone, Serialize, Deserialize)]
-struct Queues;
-
-#[atomic_phases(name = "queues", version = 1)]
-impl<Db: TestDb> Queues {
-    #[phase(foreign(idempotent, window = "500ms"))]
-    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
-        call.make(async |key| {
-            tokio::time::sleep(ms(1000)).await;
-            app.provider.call(key.as_str(), "late").await;
-            Ok::<_, PhaseError>(())
-        })
-        .await?;
-        Ok(Done)
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "queues", "answered").await?;
-        Ok(Reply::new(204))
-    }
-}
-
-async fn g11_a_call_ends_with_its_window<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app.clone()).register::<Queues>().build().unwrap();
-    let told = engine.call(&scope(), &key("k"), Queues).await.unwrap();
-    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    assert_eq!(app.provider.calls().len(), 0);
-}
-
-/// Its thread stands still right before the call, for longer than the provider remembers and for less than
-/// the lease.
-#[derive(Clone, Serialize, Deserialize)]
-struct Stalls;
-
-#[atomic_phases(name = "stalls", version = 1)]
-impl<Db: TestDb> Stalls {
-    #[phase(foreign(idempotent, window = "500ms"))]
-    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
-        app.bodies[1].fetch_add(1, Ordering::SeqCst);
-        std::thread::sleep(ms(600));
-        call.make(async |key| {
-            app.provider.call(key.as_str(), "late").await;
-            Ok::<_, PhaseError>(())
-        })
-        .await?;
-        Ok(Done)
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "stalls", "answered").await?;
-        Ok(Reply::new(204))
-    }
-}
-
-async fn g11_a_call_does_not_begin_behind_its_window<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app.clone()).register::<Stalls>().build().unwrap();
-    let told = engine.call(&scope(), &key("k"), Stalls).await.unwrap();
-    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    assert_eq!((app.provider.calls().len(), app.bodies()[1]), (0, 1));
-}
-
-/// Its call fails at first, and takes a second then.
-#[derive(Clone, Serialize, Deserialize)]
-struct Lingers;
-
-#[atomic_phases(name = "lingers", version = 1)]
-impl<Db: TestDb> Lingers {
-    #[phase(foreign(idempotent, window = "1h"))]
-    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
-        let attempt = app.bodies[1].fetch_add(1, Ordering::SeqCst);
-        call.make(async |key| {
-            tokio::time::sleep(ms(1000) * attempt).await;
-            app.provider.call(key.as_str(), "slow").await;
-            Ok::<_, ForeignError>(())
-        })
-        .await?;
-        Err(ForeignError::retryable("asked for"))
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "lingers", "answered").await?;
-        Ok(Reply::new(204))
-    }
-}
-
-/// A takeover at the end of the window has what is left of it, and no window of its own.
-async fn g11_the_window_goes_on_in_a_later_attempt<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app.clone()).register::<Lingers>().build().unwrap();
-    failed(engine.call(&scope(), &key("k"), Lingers).await);
-    // An hour less the margin of five minutes, and less half a second.
-    age(&db, ms(55 * 60 * 1000 - 500)).await;
-    let told = engine.call(&scope(), &key("k"), Lingers).await.unwrap();
-    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    assert_eq!(app.provider.calls().len(), 1);
-}
-
-async fn g11_a_release_does_not_open_the_window_again<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    let request = || troubled(Trouble::RetryForeignAlways);
-    for _ in 0..2 {
-        failed(engine.call(&scope(), &key("k"), request()).await);
-        age(&db, Duration::from_secs(13 * 3600)).await;
-    }
-    let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
-    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    assert_eq!(app.provider.calls().len(), 2);
 }
 
 /// Its call takes longer than the test.

@@ -55,13 +55,11 @@ impl Pair<'_> {
 /// Its lint, what it is, and what becomes of rows in flight.
 pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static str) {
     let keeps = match what {
-        PARAMETERS => {
-            "rows and retries keep the fingerprint and the derived keys that they were born with"
-        }
-        _ => "where it is not stored it reads as its default",
+        PARAMETERS => "existing rows and their retries keep their fingerprint and derived keys",
+        _ => "where it is not stored, it is read as its default",
     };
     let and_clients = match what {
-        PARAMETERS => "; a client that sent it before it was known is told of a mismatch",
+        PARAMETERS => "; a client that sent it before it was known gets a mismatch",
         _ => "",
     };
     let unreadable = match what {
@@ -77,12 +75,12 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::Added(path) => (
             Lint::MemberAdded,
             format!("{path} of {what} is new, and may be absent: {keeps}{and_clients}"),
-            "where it is not stored it reads as its default",
+            "where it is not stored, it is read as its default",
         ),
         MemberChange::Dropped(path) => (
             Lint::MemberDropped,
             format!("what is stored as {} is passed over", of(&path)),
-            "each row that has stored it goes on without it",
+            "each row that has stored it continues without it",
         ),
         MemberChange::Renamed(path, now) => (
             Lint::MemberRenamed,
@@ -92,27 +90,27 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::ReadAsAnother(path, TakenOver { wrote, reads }) => (
             Lint::AlternativeTaken,
             format!("{} that was stored as `{wrote}` is read as `{reads}`", of(&path)),
-            "each row that has stored such a value goes on with another alternative than it was written as",
+            "each row that has stored such a value continues with another alternative than it was written as",
         ),
         MemberChange::Rounded(path) => (
             Lint::NumberRounded,
             format!("{} is read as a float that has not all its digits", of(&path)),
-            "each row that has stored such a number goes on with another one",
+            "each row that has stored such a number continues with another one",
         ),
         MemberChange::Hidden(path) => (
             Lint::AlternativeHidden,
             format!("no value is known of an alternative of {}", of(&path)),
-            "a row whose value an earlier alternative takes now goes on with that one",
+            "a row whose value an earlier alternative takes now continues with that one",
         ),
         MemberChange::AliasDropped(path, alias) if what == PARAMETERS => (
             Lint::RetryRefused,
             format!("{path} of {what} is not read under its name `{alias}` any more"),
-            "each row goes on; what was stored under that name, by the build that wrote it so, is passed over, or does not decode",
+            "each row continues; what was stored under that name, by the build that wrote it so, is passed over, or does not decode",
         ),
         MemberChange::FormDropped(path) if what == PARAMETERS => (
             Lint::RetryRefused,
-            format!("a form in which {} was read is not read any more", of(&path)),
-            "each row goes on; what was stored in that form, before the build that only read it, does not decode",
+            format!("a form in which {} was read is no longer read", of(&path)),
+            "each row continues; what was stored in that form, before the build that only read it, does not decode",
         ),
         MemberChange::AliasDropped(path, alias) => (
             Lint::AliasDropped,
@@ -121,23 +119,23 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         ),
         MemberChange::FormDropped(path) => (
             Lint::AliasDropped,
-            format!("a form in which {} was read is not read any more", of(&path)),
+            format!("a form in which {} was read is no longer read", of(&path)),
             "what was stored in that form, before the build that only read it, does not decode",
         ),
         MemberChange::ToldApart(path) => (
             Lint::RetryDiffers,
-            format!("forms of {} that were read as one are told apart", of(&path)),
-            "each row goes on with the value that it has stored",
+            format!("forms of {} that were read as the same are now distinguished", of(&path)),
+            "each row continues with its stored value",
         ),
         MemberChange::Fingerprinted(path) => (
             Lint::RetryDiffers,
-            format!("{path} of {what} was no part of what makes two requests the same, and is one"),
-            "each row goes on with the value that it has stored",
+            format!("{path} of {what} was not part of the fingerprint, and now is"),
+            "each row continues with its stored value",
         ),
         MemberChange::Closed(path) => (
             Lint::MembersRefused,
             format!("{} refuses members that it does not know", of(&path)),
-            "every row goes on",
+            "every row continues",
         ),
         MemberChange::WasUnknown(path) => (
             unreadable,
@@ -154,24 +152,24 @@ pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static 
         MemberChange::ByChance(path) => (
             Lint::FingerprintUnstable,
             format!("{} is another value each time that it is read", of(&path)),
-            "each row goes on with the value that it was born with",
+            "each row continues with its original value",
         ),
         MemberChange::DefaultChanged(path) => (
             Lint::DefaultChanged,
             format!("{path} of {what} is another value where it is absent"),
-            "each row goes on with the value that it was born with",
+            "each row continues with its original value",
         ),
         MemberChange::LeftOutChanged(path) => (
             Lint::DefaultChanged,
             format!(
                 "{path} of {what} is another value where it is absent, and was not stored where it was that"
             ),
-            "each row that has left it out goes on with another value than it was born with, also in a call that it repeats",
+            "each row that has left it out continues with another value than it was born with, also in a call that it repeats",
         ),
         MemberChange::DefaultDropped(path) if what == PARAMETERS => (
             Lint::RetryRefused,
             format!("{path} of {what} could be absent, and has to be there"),
-            "each row that has stored it goes on",
+            "each row that has stored it continues",
         ),
         MemberChange::DefaultDropped(path) => (
             Lint::DefaultDropped,

@@ -125,7 +125,7 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
     let reads = |json: &str| code.reads(&lock.definition, lock.version, Stored::Parameters, json);
     let version = earlier.version;
     let of = |lint, change: String| Finding {
-        in_flight: "every row goes on in the version that it began in".to_owned(),
+        in_flight: "every row continues in the version that it began in".to_owned(),
         ..of_version(lock, lint, &change)
     };
     if let Some(misfit) = unread(Written { typed: before, samples: &samples }, now, reads) {
@@ -254,7 +254,7 @@ impl Pair<'_> {
             let is_asked = !points.is_empty();
             let behind = || points.clone();
             let unasked = |change: String| Finding {
-                in_flight: "every row goes on".to_owned(),
+                in_flight: "every row continues".to_owned(),
                 ..self.finding(Lint::OutputUnasked, Some(phase), change)
             };
             let reads = |json: &str| self.reads(Stored::Output(&before.name), json);
