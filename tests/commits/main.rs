@@ -27,3 +27,4 @@ mod poolers;
 mod races;
 mod sessions;
 mod shared_commit;
+mod visits;

@@ -6,6 +6,8 @@
 //! does in a phase what PostgreSQL does. It looks at the statements that pass through it and at nothing
 //! that an application can replace.
 
+use std::collections::HashMap;
+
 use diesel::connection::{
     AnsiTransactionManager, CacheSize, Connection, ConnectionSealed, Instrumentation,
     LoadConnection, SimpleConnection, WithMetadataLookup,
@@ -17,7 +19,8 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
-use super::end;
+use super::{begin_anew, end};
+use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens, holds_several};
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
@@ -28,6 +31,7 @@ use crate::store::tokenizer::{Dialect, Token, Tokens, holds_several};
 pub struct WatchedConnection {
     inner: SqliteConnection,
     state: State,
+    texts: Texts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,7 +49,7 @@ enum State {
 
 impl WatchedConnection {
     pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::Lent }
+        Self { inner, state: State::Lent, texts: Texts::default() }
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
@@ -90,6 +94,12 @@ impl WatchedConnection {
         self.state = State::Sound;
     }
 
+    /// The phase has ended, and its transaction was committed.
+    pub(super) fn is_committed(&mut self) {
+        begin_anew(&mut self.inner);
+        self.state = State::Idle;
+    }
+
     /// The phase has ended, and whatever transaction is open ends with it.
     pub(super) fn stop_watching(&mut self) {
         // A COMMIT that failed has left one; after one that succeeded there is nothing to undo.
@@ -102,11 +112,15 @@ impl WatchedConnection {
         self.state == State::Failed
     }
 
-    /// Refuses a phase's text of several statements, as PostgreSQL does. SQLite would execute the first
-    /// and be silent about the others.
-    fn refuse_several(&mut self, text: impl FnOnce() -> String) -> QueryResult<()> {
-        if self.state != State::Sound || !holds_several(&text(), Dialect::Sqlite) {
-            return Ok(());
+    /// What is known of a phase's text. One of several statements is refused, as by PostgreSQL: SQLite would
+    /// execute the first and be silent about the others.
+    fn known(&mut self, text: impl FnOnce() -> String) -> QueryResult<Option<Known>> {
+        if self.state != State::Sound {
+            return Ok(None);
+        }
+        let known = self.texts.known(text());
+        if !known.holds_several {
+            return Ok(Some(known));
         }
         self.state = State::Failed;
         let message = "cannot execute several statements of one text: execute each by itself, or use \
@@ -148,6 +162,42 @@ impl State {
             *self = Self::Failed;
         }
     }
+}
+
+/// What is known of the texts that phases execute. diesel prepares an `UPDATE` anew each time, because its text
+/// may differ each time; here the first texts are kept, which in nearly every application is all.
+#[derive(Default)]
+struct Texts(HashMap<String, Known>);
+
+#[derive(Clone, Copy)]
+struct Known {
+    holds_several: bool,
+    /// Whether the connection keeps it prepared.
+    is_kept: bool,
+}
+
+impl Texts {
+    const MOST: usize = 256;
+    /// In bytes. A longer one holds its values, most likely.
+    const LONGEST: usize = 4096;
+
+    fn known(&mut self, text: String) -> Known {
+        if let Some(known) = self.0.get(&text) {
+            return *known;
+        }
+        let has_room = self.0.len() < Self::MOST && text.len() <= Self::LONGEST;
+        let holds_several = holds_several(&text, Dialect::Sqlite);
+        let known = Known { holds_several, is_kept: has_room && changes_rows(&text) };
+        if has_room {
+            self.0.insert(text, known);
+        }
+        known
+    }
+}
+
+fn changes_rows(text: &str) -> bool {
+    let word = text.split_ascii_whitespace().next().unwrap_or_default();
+    ["INSERT", "UPDATE", "DELETE", "REPLACE"].iter().any(|verb| word.eq_ignore_ascii_case(verb))
 }
 
 /// In the words of PostgreSQL, which a user can look up.
@@ -201,8 +251,14 @@ impl Connection for WatchedConnection {
     where
         T: QueryFragment<Sqlite> + QueryId,
     {
-        self.refuse_several(|| text_of(source))?;
-        self.watched(|| text_of(source), |conn| conn.execute_returning_count(source))
+        let is_kept = self.known(|| text_of(source))?.is_some_and(|known| known.is_kept);
+        self.watched(
+            || text_of(source),
+            |conn| match is_kept {
+                true => conn.execute_returning_count(&ByText { query: source, kept: true }),
+                false => conn.execute_returning_count(source),
+            },
+        )
     }
 
     fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
@@ -237,8 +293,8 @@ impl LoadConnection for WatchedConnection {
         if self.has_failed() {
             return Err(ignored());
         }
-        self.refuse_several(|| text_of(&source))?;
-        let Self { inner, state } = self;
+        self.known(|| text_of(&source))?;
+        let Self { inner, state, .. } = self;
         match LoadConnection::load(inner, source) {
             Ok(rows) => Ok(WatchedRows { rows, state }),
             Err(error) => {
@@ -278,6 +334,27 @@ impl WithMetadataLookup for WatchedConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn so_many_texts_are_kept_and_no_more() {
+        let mut texts = Texts::default();
+        for number in 0..Texts::MOST {
+            assert!(texts.known(format!("UPDATE a SET b = {number}")).is_kept);
+        }
+        assert!(!texts.known("UPDATE a SET b = 'new'".to_owned()).is_kept, "there is no room");
+        assert!(texts.known("UPDATE a SET b = 0".to_owned()).is_kept, "it is known");
+        assert!(texts.known("DELETE FROM a; DELETE FROM b".to_owned()).holds_several);
+    }
+
+    #[test]
+    fn what_changes_no_rows_or_is_long_is_not_kept() {
+        let mut texts = Texts::default();
+        for text in ["SELECT 1", "CREATE TABLE a (b)", "PRAGMA user_version", ""] {
+            assert!(!texts.known(text.to_owned()).is_kept, "{text}");
+        }
+        let long = format!("INSERT INTO a VALUES ('{}')", "x".repeat(Texts::LONGEST));
+        assert!(!texts.known(long).is_kept);
+    }
 
     #[test]
     fn only_a_rollback_to_a_savepoint_forgives() {
