@@ -236,3 +236,110 @@ impl<T> Drop for Visit<T> {
 fn dropped(value: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+
+    /// Each guest on a thread of its own.
+    struct Threads;
+
+    impl Host for Threads {
+        fn receive(&self, guest: Guest) {
+            thread::spawn(|| {
+                tokio::runtime::Builder::new_current_thread().build().map(|own| own.block_on(guest))
+            });
+        }
+    }
+
+    /// It lets nobody in.
+    struct Closed;
+
+    impl Host for Closed {
+        fn receive(&self, _: Guest) {}
+    }
+
+    fn host(host: impl Host + 'static) -> Arc<dyn Host> {
+        Arc::new(host)
+    }
+
+    fn here() -> ThreadId {
+        thread::current().id()
+    }
+
+    #[tokio::test]
+    async fn a_task_goes_to_its_host_and_comes_home_and_keeps_its_runtime() {
+        let (at_home, host) = (here(), host(Threads));
+        let task = async move {
+            let stay = to(&host).await;
+            let away = here();
+            // A timer of the runtime at home.
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            assert_eq!(here(), away, "it stays where it is while it has to");
+            drop(stay);
+            assert_eq!(here(), away, "it goes when it has to wait");
+            let _stay = to(&host).await;
+            assert_eq!(here(), away, "or not at all, if it is wanted there again");
+            home().await;
+            (away, here())
+        };
+        let (away, after) = Traveller::new(task).await.unwrap();
+        assert!(away != at_home && after == at_home);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_waits_goes_home_for_it() {
+        let (at_home, host) = (here(), host(Threads));
+        let task = async move {
+            drop(to(&host).await);
+            tokio::task::yield_now().await;
+            here()
+        };
+        assert_eq!(Traveller::new(task).await.unwrap(), at_home);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_cannot_travel_stays() {
+        let (at_home, host) = (here(), host(Threads));
+        let _stay = to(&host).await;
+        home().await;
+        assert_eq!(here(), at_home);
+    }
+
+    #[tokio::test]
+    async fn a_panic_comes_home() {
+        let host = host(Threads);
+        let panics = async move {
+            let _stay = to(&host).await;
+            std::panic::resume_unwind(Box::new("as asked for"))
+        };
+        let panics: Traveller<()> = Traveller::new(panics);
+        let panicked = tokio::spawn(panics).await.unwrap_err();
+        assert_eq!(panicked.into_panic().downcast_ref::<&str>(), Some(&"as asked for"));
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_on_a_visit_is_dropped_by_its_host() {
+        let (host, (held, dropped)) = (host(Threads), oneshot::channel::<()>());
+        let (arrive, arrived) = oneshot::channel();
+        let waits = async move {
+            let _held = held;
+            let _stay = to(&host).await;
+            let _ = arrive.send(());
+            std::future::pending::<()>().await;
+        };
+        let waits = tokio::spawn(Traveller::new(waits));
+        arrived.await.unwrap();
+        waits.abort();
+        assert!(dropped.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_gone_is_told_of() {
+        let host = host(Closed);
+        let lost = Traveller::new(async move { drop(to(&host).await) });
+        assert!(matches!(lost.await, Err(Lost)));
+    }
+}

@@ -4,7 +4,8 @@
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
 //! (`thread`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
 //! and whole transactions are handed over without it: the thread takes the lock for those that wait,
-//! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
+//! and the transactions share a commit (`group`). The task of a request goes to the thread with its
+//! transaction ([`travel`]). A look at a key needs none of it (`reader`).
 
 mod admin;
 mod group;
@@ -13,6 +14,7 @@ mod ops_nodes;
 mod ops_statements;
 mod reader;
 mod statements;
+mod texts;
 mod thread;
 mod turns;
 mod watched;
@@ -87,13 +89,18 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// Phases with a [`Batch`](crate::Batch) that write concurrently share a commit, and
 /// so an fsync; each still succeeds or fails on its own. A [`Tx`](crate::Tx) has a commit of its own.
 ///
+/// A [`Tx`](crate::Tx) phase runs on the thread of the connection, so that no statement of it has to be handed
+/// there; foreign phases and those with a [`Batch`](crate::Batch) run on a thread of the runtime. Timers, sockets
+/// and tasks of such a phase are those of its runtime, as in every phase. What is set for a thread of the runtime (a
+/// `tracing` subscriber of a test, say) is not seen in it.
+///
 /// One connection writes for all scopes. A [`Tx`](crate::Tx) phase holds it until its
 /// commit: meanwhile the writes of other requests wait for at most ten seconds, and then fail with
 /// [`StoreError::NoConnection`]; replays from a file do not wait. So scopes are isolated only if
 /// such phases are short: if tenants must not delay each other, use PostgreSQL.
 ///
-/// Several tokio runtimes may share a store. If a runtime is no longer driven while it is inside a
-/// [`Tx`](crate::Tx) phase, it keeps the connection until it is dropped.
+/// Several tokio runtimes may share a store. If a runtime is no longer driven while a [`Tx`](crate::Tx) phase of it
+/// waits for something other than statements, the phase keeps the connection until the runtime is dropped.
 ///
 /// Keys are read from the file on the caller's thread, concurrently with the writer: a few pages, which are in
 /// memory unless the key is old.

@@ -6,8 +6,6 @@
 //! does in a phase what PostgreSQL does. It looks at the statements that pass through it and at nothing
 //! that an application can replace.
 
-use std::collections::HashMap;
-
 use diesel::connection::{
     AnsiTransactionManager, CacheSize, Connection, ConnectionSealed, Instrumentation,
     LoadConnection, SimpleConnection, WithMetadataLookup,
@@ -19,9 +17,10 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
+use super::texts::{Known, Texts};
 use super::{begin_anew, end};
 use crate::store::ByText;
-use crate::store::tokenizer::{Dialect, Token, Tokens, holds_several};
+use crate::store::tokenizer::{Dialect, Token, Tokens};
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
 ///
@@ -164,42 +163,6 @@ impl State {
     }
 }
 
-/// What is known of the texts that phases execute. diesel prepares an `UPDATE` anew each time, because its text
-/// may differ each time; here the first texts are kept, which in nearly every application is all.
-#[derive(Default)]
-struct Texts(HashMap<String, Known>);
-
-#[derive(Clone, Copy)]
-struct Known {
-    holds_several: bool,
-    /// Whether the connection keeps it prepared.
-    is_kept: bool,
-}
-
-impl Texts {
-    const MOST: usize = 256;
-    /// In bytes. A longer one holds its values, most likely.
-    const LONGEST: usize = 4096;
-
-    fn known(&mut self, text: String) -> Known {
-        if let Some(known) = self.0.get(&text) {
-            return *known;
-        }
-        let has_room = self.0.len() < Self::MOST && text.len() <= Self::LONGEST;
-        let holds_several = holds_several(&text, Dialect::Sqlite);
-        let known = Known { holds_several, is_kept: has_room && changes_rows(&text) };
-        if has_room {
-            self.0.insert(text, known);
-        }
-        known
-    }
-}
-
-fn changes_rows(text: &str) -> bool {
-    let word = text.split_ascii_whitespace().next().unwrap_or_default();
-    ["INSERT", "UPDATE", "DELETE", "REPLACE"].iter().any(|verb| word.eq_ignore_ascii_case(verb))
-}
-
 /// In the words of PostgreSQL, which a user can look up.
 fn ignored() -> Error {
     let message = "current transaction is aborted by a statement that failed: return its error, or \
@@ -334,27 +297,6 @@ impl WithMetadataLookup for WatchedConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn so_many_texts_are_kept_and_no_more() {
-        let mut texts = Texts::default();
-        for number in 0..Texts::MOST {
-            assert!(texts.known(format!("UPDATE a SET b = {number}")).is_kept);
-        }
-        assert!(!texts.known("UPDATE a SET b = 'new'".to_owned()).is_kept, "there is no room");
-        assert!(texts.known("UPDATE a SET b = 0".to_owned()).is_kept, "it is known");
-        assert!(texts.known("DELETE FROM a; DELETE FROM b".to_owned()).holds_several);
-    }
-
-    #[test]
-    fn what_changes_no_rows_or_is_long_is_not_kept() {
-        let mut texts = Texts::default();
-        for text in ["SELECT 1", "CREATE TABLE a (b)", "PRAGMA user_version", ""] {
-            assert!(!texts.known(text.to_owned()).is_kept, "{text}");
-        }
-        let long = format!("INSERT INTO a VALUES ('{}')", "x".repeat(Texts::LONGEST));
-        assert!(!texts.known(long).is_kept);
-    }
 
     #[test]
     fn only_a_rollback_to_a_savepoint_forgives() {
