@@ -232,6 +232,7 @@ mod sound;
 pub mod store;
 mod task;
 pub mod traces;
+mod travel;
 pub mod worker;
 
 /// Declares a request as an ordered list of phases:

@@ -25,6 +25,7 @@ use crate::moment::Moment;
 use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
+use crate::travel::Traveller;
 
 /// One call on its way, detached from its caller.
 pub(super) struct Attempt<S: Store> {
@@ -135,13 +136,16 @@ impl<S: Store> Attempt<S> {
         };
         // Boxed, because tokio moves a task's future about several times, and this one is large.
         let settling = span.around(Box::pin(settling));
-        task::spawn(carried!(settling)).await.unwrap_or(Err(CallError::TaskLost))
+        let settling = task::spawn(Traveller::new(carried!(settling)));
+        let settled = settling.await.ok().and_then(Result::ok);
+        settled.unwrap_or(Err(CallError::TaskLost))
     }
 
     /// On the caller's own task.
     pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
         let span = if self.core.is_traced() { self.span() } else { Span::none() };
-        span.around(Box::pin(self.unspanned())).await
+        let settling = span.around(Box::pin(self.unspanned()));
+        Traveller::new(carried!(settling)).await.unwrap_or(Err(CallError::TaskLost))
     }
 
     fn span(&self) -> Span {

@@ -10,6 +10,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
 use crate::phase::JobId;
 use crate::store::{DueKey, KeyRow, Right, Status, Store};
+use crate::travel::Traveller;
 
 /// The outcome of a request that a worker drove on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +54,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             task.has_ended = true;
             driven
         };
-        let task = crate::task::spawn(carried!(span.around(Box::pin(driving))));
-        task.await.unwrap_or(Driven::Failed)
+        let driving = Traveller::new(carried!(span.around(Box::pin(driving))));
+        let driven = crate::task::spawn(driving).await.ok().and_then(Result::ok);
+        driven.unwrap_or(Driven::Failed)
     }
 
     /// As [`drive`](Self::drive), on the caller's own task.

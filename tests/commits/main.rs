@@ -27,4 +27,5 @@ mod poolers;
 mod races;
 mod sessions;
 mod shared_commit;
+mod visits;
 mod windows;

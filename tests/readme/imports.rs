@@ -28,6 +28,7 @@ const ROOMS: [&[&str]; 12] = [
         "roundtrip",
         "setting",
         "task",
+        "travel",
     ],
 ];
 

@@ -27,6 +27,7 @@ use crate::phase::{
     CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, PhaseInputs,
 };
 use crate::store::Store;
+use crate::travel;
 
 /// How often the lease is renewed for one call before the store counts as too slow for it.
 const MOST_RENEWALS: u32 = 3;
@@ -102,6 +103,7 @@ impl<S: Store> Run<S> {
         }
         let key = self.derived_key(phase);
         faults! { let key = super::mutants::key(key); }
+        travel::home().await;
         let began = Moment::now();
         let called = self.call(index, phase, effect, &key).await;
         if let Some(hint) = self.hint.take() {

@@ -16,6 +16,7 @@ use crate::moment::Moment;
 use crate::observe;
 use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, Staging, Tx};
 use crate::store::{Statements, Store, StoreError, Transaction};
+use crate::travel;
 
 /// Why a phase has written nothing.
 enum Undone {
@@ -161,6 +162,8 @@ impl<S: Store> Run<S> {
                 reach!(phase.name, BeforePhase);
                 let isolation = phase.kind.isolation().unwrap_or_default();
                 if phase.kind.is_batch() {
+                    // It holds no connection, and so keeps no thread of one busy.
+                    travel::home().await;
                     Writing::Statements(isolation, Statements::default())
                 } else {
                     let begun = self.core.store.begin(isolation, &self.guard()).await?;

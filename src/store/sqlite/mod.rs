@@ -4,7 +4,8 @@
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
 //! (`thread`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
 //! and whole transactions are handed over without it: the thread takes the lock for those that wait,
-//! and the transactions share a commit (`group`). A look at a key needs neither (`reader`).
+//! and the transactions share a commit (`group`). The task of a request goes to the thread with its
+//! transaction ([`travel`]). A look at a key needs none of it (`reader`).
 
 mod admin;
 mod group;
@@ -13,6 +14,7 @@ mod ops_nodes;
 mod ops_statements;
 mod reader;
 mod statements;
+mod texts;
 mod thread;
 mod turns;
 mod watched;
@@ -31,6 +33,7 @@ use diesel::sqlite::SqliteQueryBuilder;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use futures_util::{FutureExt, future};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -39,7 +42,7 @@ use self::ops::Operators;
 use self::ops_statements::InsertAudit;
 use self::reader::Reader;
 use self::statements as sql;
-use self::thread::Worker;
+use self::thread::{Door, HandedOver, Worker};
 pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
@@ -55,6 +58,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
+use crate::travel::{self, Host, Stay};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -85,13 +89,18 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// Phases with a [`Batch`](crate::Batch) that write concurrently share a commit, and
 /// so an fsync; each still succeeds or fails on its own. A [`Tx`](crate::Tx) has a commit of its own.
 ///
+/// A [`Tx`](crate::Tx) phase runs on the thread of the connection, so that no statement of it has to be handed
+/// there; foreign phases and those with a [`Batch`](crate::Batch) run on a thread of the runtime. Timers, sockets
+/// and tasks of such a phase are those of its runtime, as in every phase. What is set for a thread of the runtime (a
+/// `tracing` subscriber of a test, say) is not seen in it.
+///
 /// One connection writes for all scopes. A [`Tx`](crate::Tx) phase holds it until its
 /// commit: meanwhile the writes of other requests wait for at most ten seconds, and then fail with
 /// [`StoreError::NoConnection`]; replays from a file do not wait. So scopes are isolated only if
 /// such phases are short: if tenants must not delay each other, use PostgreSQL.
 ///
-/// Several tokio runtimes may share a store. If a runtime is no longer driven while it is inside a
-/// [`Tx`](crate::Tx) phase, it keeps the connection until it is dropped.
+/// Several tokio runtimes may share a store. If a runtime is no longer driven while a [`Tx`](crate::Tx) phase of it
+/// waits for something other than statements, the phase keeps the connection until the runtime is dropped.
 ///
 /// Keys are read from the file on the caller's thread, concurrently with the writer: a few pages, which are in
 /// memory unless the key is old.
@@ -100,6 +109,9 @@ pub struct Sqlite {
     lock: ConnectionLock,
     /// To the connection's thread.
     work: mpsc::UnboundedSender<Queued>,
+    /// Of the connection's thread, for the tasks whose transactions it runs.
+    door: Arc<dyn Host>,
+    handed_over: HandedOver,
     reader: Reader,
     operators: Operators,
 }
@@ -113,7 +125,10 @@ impl Sqlite {
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (work, queue) = mpsc::unbounded_channel();
         let turns = Arc::<Turns>::default();
-        let mut worker = Worker::start(work_off(queue), turns.clone())
+        let handed_over = HandedOver::default();
+        let (door, entertain) = Door::open(handed_over.clone());
+        let beside = future::join(work_off(queue), entertain).map(|_| ());
+        let mut worker = Worker::start(beside, turns.clone(), handed_over.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let file = url.to_owned();
         let url = file.clone();
@@ -130,7 +145,8 @@ impl Sqlite {
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
         let operators = Operators::beside(reader.is_open().then_some(file));
-        Ok(Self { lock: ConnectionLock::new(conn, turns), work, reader, operators })
+        let (lock, door) = (ConnectionLock::new(conn, turns), Arc::new(door));
+        Ok(Self { lock, work, door, handed_over, reader, operators })
     }
 
     /// The connection, for the application's own statements outside of phases. While it is lent, no
@@ -153,6 +169,14 @@ impl Sqlite {
         });
         ended.await.map_err(|error| StoreError::database("lend the connection", error))?;
         Ok(conn)
+    }
+
+    /// How often something was handed to the connection's thread so far: a statement, a transaction or a task. For
+    /// tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn __handed_over(&self) -> u64 {
+        self.handed_over.count()
     }
 
     /// The connection, as the writer before left it.
@@ -192,6 +216,7 @@ impl Sqlite {
         mut answered: oneshot::Receiver<T>,
     ) -> Option<Result<T, oneshot::error::RecvError>> {
         let _given_up = GivenUp(start.clone());
+        self.handed_over.note();
         let _ = self.work.send((self.lock.clone(), work));
         match tokio::time::timeout(WRITER_WAIT, &mut answered).await {
             Err(_) if start.take() => None,
@@ -205,7 +230,8 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<(SqliteTransaction, R), StoreError> {
-        let mut tx = SqliteTransaction { conn: Some(self.writer().await?) };
+        let stay = travel::to(&self.door).await;
+        let mut tx = SqliteTransaction { conn: Some(self.writer().await?), _stay: stay };
         let answer = tx.connection()?.spawn_blocking(move |conn| {
             let value = conn.outside(|conn| {
                 begin(conn)?;
@@ -624,6 +650,8 @@ fn delivered(
 /// next writer sends.
 pub struct SqliteTransaction {
     conn: Option<ConnectionGuard>,
+    /// On the connection's thread, where the task of the transaction could go there.
+    _stay: Stay,
 }
 
 impl Transaction<Sqlite> for SqliteTransaction {
@@ -647,7 +675,7 @@ impl Transaction<Sqlite> for SqliteTransaction {
             }
             let conn = conn.unwatched();
             // A raw COMMIT or ROLLBACK of the phase ended our savepoint with the transaction (H7).
-            if conn.batch_execute(RELEASE).is_err() {
+            if (sql::Release {}).execute(conn).is_err() {
                 return Commit::Refused(Refusal::LeftTransaction);
             }
             if is_nested(AnsiTransactionManager::transaction_manager_status_mut(conn)) {
@@ -690,7 +718,10 @@ impl SqliteTransaction {
         };
         let answer = conn.spawn_blocking(move |conn| {
             let commit = work(conn);
-            conn.stop_watching();
+            match &commit {
+                Commit::Done(()) => conn.is_committed(),
+                _ => conn.stop_watching(),
+            }
             Ok(commit)
         });
         // It is in the thread's queue, in front of whatever the next writer sends.
@@ -711,12 +742,11 @@ impl Drop for SqliteTransaction {
     }
 }
 
-const RELEASE: &str = "RELEASE atomic_phases";
-
-/// A deferred `BEGIN` that comes to write fails at once where another process writes; this one waits.
+/// Begins the transaction of a phase.
 fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
     use diesel::connection::TransactionDepthChange::IncreaseDepth;
-    conn.batch_execute("BEGIN IMMEDIATE; SAVEPOINT atomic_phases")?;
+    sql::Begin {}.execute(conn)?;
+    sql::Mark {}.execute(conn)?;
     // A user's nested transaction() is a savepoint of ours.
     AnsiTransactionManager::transaction_manager_status_mut(conn)
         .transaction_state()?
@@ -724,7 +754,7 @@ fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
 }
 
 fn commit(conn: &mut SqliteConnection) -> Commit {
-    match conn.batch_execute("COMMIT") {
+    match (sql::Commit {}).execute(conn).map(|_| ()) {
         Ok(()) => Commit::Done(()),
         Err(error @ Error::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) => {
             Commit::Failed(StoreError::database("commit", error))
@@ -737,8 +767,13 @@ fn commit(conn: &mut SqliteConnection) -> Commit {
 /// Ends whatever transaction is open, tells diesel so, and says whether there was one.
 fn end(conn: &mut SqliteConnection) -> bool {
     let was_open = conn.batch_execute("ROLLBACK").is_ok();
-    *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
+    begin_anew(conn);
     was_open
+}
+
+/// Tells diesel that no transaction is open.
+fn begin_anew(conn: &mut SqliteConnection) {
+    *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
 }
 
 impl std::fmt::Debug for Sqlite {

@@ -3,61 +3,169 @@
 //! diesel-async would run each statement on tokio's blocking pool and, where its future is dropped,
 //! block until the statement ends: a panic on a current-thread runtime (H10). A thread of our own
 //! takes statements in order, finishes each that it was handed, and lets a dropped future go.
+//!
+//! A statement that is handed over wakes this thread, and its answer another. So a task with a whole
+//! transaction comes here itself ([`travel`](crate::travel)): for it a statement is a call.
 
+use std::cell::RefCell;
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread, ThreadId};
 
 use diesel_async::sync_connection_wrapper::SpawnBlocking;
+use futures_util::StreamExt;
 use futures_util::future::{self, BoxFuture};
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::turns::Turns;
+use crate::travel::{Guest, Host};
 
 /// A thread that runs what it is sent, in order, until its last sender is dropped.
 #[derive(Clone, Debug)]
-pub struct Worker {
-    jobs: Option<mpsc::UnboundedSender<Job>>,
+pub struct Worker(Option<Running>);
+
+#[derive(Clone, Debug)]
+struct Running {
+    jobs: mpsc::UnboundedSender<Job>,
+    thread: ThreadId,
+    handed_over: HandedOver,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// How often something was handed to the thread: a statement, or a task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HandedOver(Arc<AtomicU64>);
+
+impl HandedOver {
+    pub(super) fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+thread_local! {
+    /// What this thread was sent, if it is a worker's.
+    static QUEUE: RefCell<Option<mpsc::UnboundedReceiver<Job>>> = const { RefCell::new(None) };
+}
 
 impl Worker {
     /// Starts the thread. It runs `beside`, too, in between, and sees to it that `turns` go on.
     pub(super) fn start(
         beside: impl Future<Output = ()> + Send + 'static,
         turns: Arc<Turns>,
+        handed_over: HandedOver,
     ) -> io::Result<Self> {
-        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
-        let serve = async move {
-            while let Some(job) = queue.recv().await {
-                // A job that panics drops its answer's sender, which its caller sees as an error.
-                let _ = catch_unwind(AssertUnwindSafe(job));
-            }
-        };
-        thread::Builder::new()
-            .name("atomic-phases-sqlite".to_owned())
-            .spawn(move || block_on(future::join(serve, beside), &turns))?;
-        Ok(Self { jobs: Some(jobs) })
+        let (jobs, queue) = mpsc::unbounded_channel::<Job>();
+        let thread =
+            thread::Builder::new().name("atomic-phases-sqlite".to_owned()).spawn(move || {
+                QUEUE.set(Some(queue));
+                block_on(future::join(serve(), beside), &turns);
+            })?;
+        Ok(Self(Some(Running { jobs, thread: thread.thread().id(), handed_over })))
     }
 
-    /// Hands `task` over, now, and returns its answer to come.
+    /// Hands `task` over, now, and returns its answer to come. On the thread itself it is run, after what was
+    /// handed over before.
     pub(super) fn run<'a, R: Send + 'static>(
         &mut self,
         task: impl FnOnce() -> R + Send + 'static,
     ) -> BoxFuture<'a, Result<R, Box<dyn Error + Send + Sync>>> {
-        let (answer, answered) = oneshot::channel();
-        if let Some(jobs) = &self.jobs {
-            // Where the thread is gone, the answer's sender is dropped with the job.
-            let _ = jobs.send(Box::new(move || drop(answer.send(task()))));
+        let Some(Running { jobs, thread, handed_over }) = &self.0 else {
+            return Box::pin(future::ready(Err(GONE.into())));
+        };
+        if *thread == thread::current().id() {
+            while let Some(job) = next_job() {
+                run(job);
+            }
+            let answer = catch_unwind(AssertUnwindSafe(task)).map_err(|_| GONE.into());
+            return Box::pin(future::ready(answer));
         }
-        Box::pin(async move { answered.await.map_err(|_| "the database thread is gone".into()) })
+        let (answer, answered) = oneshot::channel();
+        handed_over.note();
+        // Where the thread is gone, the answer's sender is dropped with the job.
+        let _ = jobs.send(Box::new(move || drop(answer.send(task()))));
+        Box::pin(async move { answered.await.map_err(|_| GONE.into()) })
     }
+}
+
+const GONE: &str = "the database thread is gone";
+
+/// Runs what the thread is sent.
+async fn serve() {
+    poll_fn(|context| {
+        loop {
+            let received = QUEUE.with_borrow_mut(|queue| match queue {
+                Some(queue) => queue.poll_recv(context),
+                None => Poll::Ready(None),
+            });
+            match received {
+                Poll::Ready(Some(job)) => run(job),
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await;
+}
+
+/// The first of those that wait.
+fn next_job() -> Option<Job> {
+    QUEUE.with_borrow_mut(|queue| queue.as_mut()?.try_recv().ok())
+}
+
+/// A job that panics drops its answer's sender, which its caller sees as an error.
+fn run(job: Job) {
+    let _ = catch_unwind(AssertUnwindSafe(job));
+}
+
+/// The door of the thread for tasks that come to it.
+pub(super) struct Door {
+    arrivals: mpsc::UnboundedSender<Guest>,
+    handed_over: HandedOver,
+}
+
+impl Door {
+    /// The door, and what the thread is to run beside for those that come in.
+    pub(super) fn open(handed_over: HandedOver) -> (Self, impl Future<Output = ()> + Send) {
+        let (arrivals, arriving) = mpsc::unbounded_channel();
+        (Self { arrivals, handed_over }, entertain(arriving))
+    }
+}
+
+impl Host for Door {
+    fn receive(&self, guest: Guest) {
+        self.handed_over.note();
+        // Where the thread is gone, the guest is dropped.
+        let _ = self.arrivals.send(guest);
+    }
+}
+
+/// Polls the guests, each when it was woken.
+async fn entertain(mut arriving: mpsc::UnboundedReceiver<Guest>) {
+    let mut guests = FuturesUnordered::new();
+    poll_fn(|context| {
+        let is_open = loop {
+            match arriving.poll_recv(context) {
+                Poll::Ready(Some(guest)) => guests.push(guest),
+                Poll::Ready(None) => break false,
+                Poll::Pending => break true,
+            }
+        };
+        while let Poll::Ready(Some(())) = guests.poll_next_unpin(context) {}
+        if is_open || !guests.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }
 
 impl SpawnBlocking for Worker {
@@ -70,7 +178,7 @@ impl SpawnBlocking for Worker {
 
     fn get_runtime() -> Self {
         // A system that has no thread to give answers each statement with an error.
-        Self::start(future::ready(()), Arc::default()).unwrap_or(Self { jobs: None })
+        Self::start(future::ready(()), Arc::default(), HandedOver::default()).unwrap_or(Self(None))
     }
 }
 

@@ -17,8 +17,10 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
-use super::end;
-use crate::store::tokenizer::{Dialect, Token, Tokens, holds_several};
+use super::texts::{Known, Texts};
+use super::{begin_anew, end};
+use crate::store::ByText;
+use crate::store::tokenizer::{Dialect, Token, Tokens};
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
 ///
@@ -28,6 +30,7 @@ use crate::store::tokenizer::{Dialect, Token, Tokens, holds_several};
 pub struct WatchedConnection {
     inner: SqliteConnection,
     state: State,
+    texts: Texts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,7 @@ enum State {
 
 impl WatchedConnection {
     pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::Lent }
+        Self { inner, state: State::Lent, texts: Texts::default() }
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
@@ -90,6 +93,12 @@ impl WatchedConnection {
         self.state = State::Sound;
     }
 
+    /// The phase has ended, and its transaction was committed.
+    pub(super) fn is_committed(&mut self) {
+        begin_anew(&mut self.inner);
+        self.state = State::Idle;
+    }
+
     /// The phase has ended, and whatever transaction is open ends with it.
     pub(super) fn stop_watching(&mut self) {
         // A COMMIT that failed has left one; after one that succeeded there is nothing to undo.
@@ -102,11 +111,15 @@ impl WatchedConnection {
         self.state == State::Failed
     }
 
-    /// Refuses a phase's text of several statements, as PostgreSQL does. SQLite would execute the first
-    /// and be silent about the others.
-    fn refuse_several(&mut self, text: impl FnOnce() -> String) -> QueryResult<()> {
-        if self.state != State::Sound || !holds_several(&text(), Dialect::Sqlite) {
-            return Ok(());
+    /// What is known of a phase's text. One of several statements is refused, as by PostgreSQL: SQLite would
+    /// execute the first and be silent about the others.
+    fn known(&mut self, text: impl FnOnce() -> String) -> QueryResult<Option<Known>> {
+        if self.state != State::Sound {
+            return Ok(None);
+        }
+        let known = self.texts.known(text());
+        if !known.holds_several {
+            return Ok(Some(known));
         }
         self.state = State::Failed;
         let message = "cannot execute several statements of one text: execute each by itself, or use \
@@ -201,8 +214,14 @@ impl Connection for WatchedConnection {
     where
         T: QueryFragment<Sqlite> + QueryId,
     {
-        self.refuse_several(|| text_of(source))?;
-        self.watched(|| text_of(source), |conn| conn.execute_returning_count(source))
+        let is_kept = self.known(|| text_of(source))?.is_some_and(|known| known.is_kept);
+        self.watched(
+            || text_of(source),
+            |conn| match is_kept {
+                true => conn.execute_returning_count(&ByText { query: source, kept: true }),
+                false => conn.execute_returning_count(source),
+            },
+        )
     }
 
     fn transaction_state(&mut self) -> &mut AnsiTransactionManager {
@@ -237,8 +256,8 @@ impl LoadConnection for WatchedConnection {
         if self.has_failed() {
             return Err(ignored());
         }
-        self.refuse_several(|| text_of(&source))?;
-        let Self { inner, state } = self;
+        self.known(|| text_of(&source))?;
+        let Self { inner, state, .. } = self;
         match LoadConnection::load(inner, source) {
             Ok(rows) => Ok(WatchedRows { rows, state }),
             Err(error) => {
