@@ -22,7 +22,7 @@ use crate::support::*;
 /// In the text that ends a phase's transaction, and in no other.
 const COMMIT: &str = "COMMIT AND";
 /// A guarded write that is a transaction of its own.
-const WRITE: &str = "^UPDATE atomic_phases_keys SET advanced_at";
+const WRITE: &str = "^UPDATE atomic_phases_keys FORCE INDEX (PRIMARY) SET advanced_at";
 
 /// A prepared database, and a store that reaches it through a proxy.
 async fn proxied() -> (Mysql, Mysql, MysqlProxy) {

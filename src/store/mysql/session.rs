@@ -37,6 +37,13 @@ pub(super) enum LockWait {
     Phase,
 }
 
+impl LockWait {
+    /// Of a begin, behind which the engine pins the row, or the phase comes.
+    pub(super) const fn of_a_begin(pins: bool) -> Self {
+        if pins { Self::Engine } else { Self::Phase }
+    }
+}
+
 /// What a session was found to have, and is given back at the end of each transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
