@@ -311,7 +311,7 @@ async fn reserve(
     insert: QueryResult<Bound>,
 ) -> QueryResult<Result<Vec<Vec<Row>>, Failure>> {
     let (insert, session) = (insert?, conn.session());
-    if session.is_mariadb {
+    if session.has_blocks {
         let block = Block::reserving(session, row, insert)?;
         let told = block.send(conn, time::Instant::now() + ANSWER_WITHIN).await;
         return Ok(told.map(|rows| vec![rows]).map_err(|trouble| trouble.failure));

@@ -45,8 +45,6 @@ pub(super) enum Place {
     /// The update was executed, and found no row.
     Guard,
     Commit,
-    /// The transaction is committed.
-    Rest,
 }
 
 /// Why a block failed, and where.
@@ -84,15 +82,13 @@ impl Place {
             Self::Engine => 3,
             Self::Guard => 4,
             Self::Commit => 5,
-            Self::Rest => 6,
-            Self::Mark => 7,
+            Self::Mark => 6,
         }
     }
 
     /// What cannot be told counts as the `COMMIT`.
     fn of(number: Option<i64>) -> Self {
-        use Place::{Engine, Guard, Mark, Nowhere, Phase, Reservation, Rest};
-        [Nowhere, Reservation, Mark, Phase, Engine, Guard, Rest]
+        [Self::Nowhere, Self::Reservation, Self::Mark, Self::Phase, Self::Engine, Self::Guard]
             .into_iter()
             .find(|place| Some(place.number()) == number)
             .unwrap_or(Self::Commit)
@@ -104,7 +100,7 @@ impl Block {
     pub(super) fn takes(session: &Session, statements: &[Statement], jobs: &[StagedJob]) -> bool {
         let of_jobs: usize = jobs.iter().map(|job| job.name.len() + job.args.len()).sum();
         let of_statements: usize = statements.iter().map(Statement::size).sum();
-        session.is_mariadb
+        session.has_blocks
             && of_jobs + of_statements <= session.max_packet / 2
             && statements.iter().map(Statement::values).sum::<usize>() + 10 * jobs.len()
                 <= MOST_VALUES
@@ -165,7 +161,8 @@ impl Block {
         Ok(block.ended())
     }
 
-    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`.
+    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`. The session is at rest behind it, because
+    /// `autocommit` would commit in front of it. A failure there counts as the `COMMIT`'s.
     pub(super) fn concluding(
         session: &Session,
         guard: &Guard<'_>,
@@ -177,7 +174,7 @@ impl Block {
         block.engine(guard, jobs, write)?;
         block.push(&come_to(Place::Commit));
         block.push(COMMIT);
-        block.come_to_with(Place::Rest, session.at_rest());
+        block.push(session.at_rest());
         Ok(block.ended())
     }
 
@@ -295,7 +292,7 @@ impl Trouble {
             Place::Nowhere | Place::Phase => "execute a statement of the phase",
             Place::Reservation => "reserve the key",
             Place::Mark | Place::Engine | Place::Guard => "write the recovery point",
-            Place::Commit | Place::Rest => "commit",
+            Place::Commit => "commit",
         };
         match at {
             Place::Mark if failure.code() == Some(NO_SAVEPOINT) => {
@@ -306,7 +303,7 @@ impl Trouble {
             Place::Reservation | Place::Engine if failure.is_of_a_lock() => {
                 Commit::Failed(StoreError::Locked)
             }
-            Place::Commit | Place::Rest if !failure.is_certain_at_commit() => {
+            Place::Commit if !failure.is_certain_at_commit() => {
                 Commit::Unknown(StoreError::database(doing, failure))
             }
             _ => Commit::Failed(StoreError::database(doing, failure)),
@@ -361,6 +358,11 @@ mod tests {
         for at in [Place::Reservation, Place::Engine] {
             let told: Commit = Trouble { at, failure: failure() }.judge();
             assert!(matches!(told, Commit::Failed(StoreError::Locked)), "{at:?}");
+        }
+        let unmarked = || Failure::Server { code: NO_SAVEPOINT, message: String::new() };
+        for (at, has_left) in [(Place::Mark, true), (Place::Engine, false)] {
+            let told: Commit = Trouble { at, failure: unmarked() }.judge();
+            assert_eq!(matches!(told, Commit::Refused(_)), has_left, "{at:?}");
         }
         let raised = || Failure::Server { code: RAISED, message: String::new() };
         for (at, is_fenced) in [(Place::Phase, false), (Place::Engine, false), (Place::Guard, true)]

@@ -76,7 +76,7 @@ impl MysqlConn {
     /// One whose session `killer` ends, if need be.
     pub(super) async fn open(killer: &Killer) -> Result<Self, Failure> {
         let mut conn = Conn::new(killer.opts()).await.map_err(Failure::of)?;
-        let session = session::set_up(&mut conn).await?;
+        let session = session::set_up(&mut conn, killer.allows_blocks()).await?;
         Ok(Self {
             conn: Some(conn),
             session,
@@ -186,16 +186,6 @@ impl MysqlConn {
     /// Sends one statement of the engine's, prepared.
     pub(super) async fn execute_one(&mut self, bound: Bound) -> Result<u64, Failure> {
         Ok(self.run(bound).await?.1)
-    }
-
-    /// Sends one statement of the engine's, prepared: its rows.
-    pub(super) async fn rows(&mut self, bound: QueryResult<Bound>) -> QueryResult<Vec<Row>> {
-        let bound = bound?;
-        let done = match self.sent(bound.size()) {
-            Ok(conn) => first_told(conn, bound.sql, bound.values).await.map_err(Failure::of),
-            Err(failure) => Err(failure),
-        };
-        Ok(self.answered(done)?)
     }
 
     /// Prepares a statement of the engine's, where this connection does not have it.

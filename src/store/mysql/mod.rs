@@ -5,7 +5,7 @@
 //! | `connection`, `watch`, `session`, `pool`, `killer` | one session: what is under way on it, what failed on it, its settings, when it goes back, how it is ended |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
-//! | `statements`, `look`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
+//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
 //! | `error`, `literal` | from a code to what it means; from a query to what is sent |
 
 mod admin;
@@ -17,7 +17,6 @@ mod error;
 mod job_statements;
 mod killer;
 mod literal;
-mod look;
 mod ops;
 mod ops_nodes;
 mod ops_statements;
@@ -121,10 +120,21 @@ impl Mysql {
     /// # Errors
     /// As there; [`StoreError::Configuration`] for a URL or a number that cannot work.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let opts = session::options(url)
-            .map_err(|error| StoreError::Configuration(format!("the database's URL: {error}")))?;
+        Self::by(Killer::new(parsed(url)?), url, settings).await
+    }
+
+    /// The same without blocks, as on MySQL: for tests on MariaDB.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn __connect_without_blocks(
+        url: &str,
+        settings: PoolSettings,
+    ) -> Result<Self, StoreError> {
+        Self::by(Killer::new(parsed(url)?).without_blocks(), url, settings).await
+    }
+
+    async fn by(killer: Killer, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         let of_operators = PoolSettings { max_size: OPERATORS_CONNECTIONS, ..settings };
-        let killer = Killer::new(opts);
         let operators = pool::open(killer.clone(), of_operators)?;
         let pool = pool::open(killer.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
@@ -212,6 +222,11 @@ impl Mysql {
     fn forget_idle(&self) {
         self.pool.retain(|_, _| false);
     }
+}
+
+fn parsed(url: &str) -> Result<mysql_async::Opts, StoreError> {
+    let refused = |error| StoreError::Configuration(format!("the database's URL: {error}"));
+    session::options(url).map_err(refused)
 }
 
 impl std::fmt::Debug for Mysql {

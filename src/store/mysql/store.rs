@@ -17,7 +17,6 @@ use super::batch::{Created, refusal};
 use super::block::Block;
 use super::error::failure_of;
 use super::literal::Bound;
-use super::look::{self, Look};
 use super::ops_statements::InsertAudit;
 use super::pool::Lent;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
@@ -302,9 +301,9 @@ impl Store for Mysql {
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
         let rows = ask_again!(self, "look at the key", |conn| {
-            conn.rows(Bound::of(&Look::at(scope, key)))
+            sql::Look::at(scope, key).load::<sql::StoredKeySummary>(conn)
         })?;
-        rows.into_iter().next().map(look::seen).transpose()
+        rows.into_iter().next().map(sql::key_summary).transpose()
     }
 
     async fn read(

@@ -8,7 +8,7 @@ use diesel::result::Error;
 use mysql_async::Row;
 use tokio::time::Instant;
 
-use super::block::{self, Block};
+use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::{Failure, NO_SAVEPOINT, RAISED};
 use super::literal::Bound;
@@ -94,7 +94,7 @@ impl MysqlTransaction {
         pin: Option<Bound>,
     ) -> Result<Vec<Row>, Failure> {
         let session = self.lent.session();
-        if session.is_mariadb {
+        if session.has_blocks {
             let block = Block::opening(session, isolation, pin);
             let opened = block.send(&mut self.lent, Instant::now() + ANSWER_WITHIN).await;
             return opened.map_err(|trouble| trouble.failure);
@@ -153,7 +153,7 @@ impl MysqlTransaction {
             return broken;
         }
         let has_strayed = self.lent.has_strayed();
-        if self.lent.session().is_mariadb && !has_strayed {
+        if !has_strayed && Block::takes(self.lent.session(), &[], jobs) {
             return self.conclude_by_a_block(guard, jobs, write).await;
         }
         let mut script = Script::default();
@@ -184,10 +184,6 @@ impl MysqlTransaction {
             self.end();
             return Commit::Done(());
         };
-        if trouble.at == block::Place::Rest {
-            // Only the settings of the session are not as they were; so the connection is not used again.
-            return Commit::Done(());
-        }
         let commit = trouble.judge();
         if !matches!(commit, Commit::Unknown(_)) {
             self.undo().await;
