@@ -234,7 +234,7 @@ struct Held {
     id: String,
 }
 
-fn hash(parts: &[&str]) -> String {
+pub fn hash(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());

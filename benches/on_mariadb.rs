@@ -2,6 +2,7 @@
 //! `sh benches/run --mariadb` writes docs/bench/mariadb.md.
 
 mod by_hand;
+mod guarded;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -35,8 +36,15 @@ const SETTINGS: [&str; 2] = ["--innodb-buffer-pool-size=1G", "--innodb-log-file-
 const ANSWERED: u64 = 1000;
 
 const FRESH: [&str; 3] = ["tx", "batch", "batch, new key"];
-const FRESH_BY_HAND: [&str; 4] =
-    ["by hand", "by hand, as texts", "by hand, as one", "by hand, new key"];
+const FRESH_BY_HAND: [&str; 7] = [
+    "by hand",
+    "by hand, guarded",
+    "by hand, as texts",
+    "by hand, as one",
+    "by hand, as one, guarded",
+    "by hand, new key",
+    "by hand, new key, guarded",
+];
 
 /// Requests per second beside those of a yardstick.
 const GOALS: [(&str, &str, f64); 4] = [
@@ -89,14 +97,17 @@ async fn open(url: &str, connections: usize) -> MyEngine {
 }
 
 impl Field {
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 12] = [
         "tx",
         "batch",
         "batch, new key",
         "by hand",
+        "by hand, guarded",
         "by hand, as texts",
         "by hand, as one",
+        "by hand, as one, guarded",
         "by hand, new key",
+        "by hand, new key, guarded",
         "replay",
         "replay by hand",
     ];
@@ -132,6 +143,13 @@ impl Field {
             "batch" => Arc::new(fresh(engine, batch_ride())),
             "batch, new key" => Arc::new(new(engine, batch_ride())),
             "by hand" => Arc::new(move || Box::pin(floor.clone().fresh()) as Work),
+            "by hand, guarded" => Arc::new(move || Box::pin(floor.clone().fresh_guarded()) as Work),
+            "by hand, as one, guarded" => {
+                Arc::new(move || Box::pin(floor.clone().fresh_guarded_as_one(false)) as Work)
+            }
+            "by hand, new key, guarded" => {
+                Arc::new(move || Box::pin(floor.clone().fresh_guarded_as_one(true)) as Work)
+            }
             "by hand, as texts" => {
                 Arc::new(move || Box::pin(floor.clone().fresh_as_texts()) as Work)
             }

@@ -173,6 +173,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+const PITFALLS: &str = "Pitfalls of MySQL and MariaDB, and the tests that cover them";
+
 /// A row that names no test, or one that is gone, is a promise that nobody looks at.
 #[test]
 fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
@@ -204,6 +206,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
     };
     let simulation = include_str!("../docs/simulation.md");
     let checklists = include_str!("../docs/checklists.md");
+    let stores = include_str!("../docs/stores.md");
     let mut named = 0;
     for (page, heading, at_least) in [
         (simulation, "What shows it", 25),
@@ -212,6 +215,8 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         (checklists, "Threats", 18),
         (checklists, "Verification", 21),
         (checklists, "Real processes, real faults", 6),
+        (stores, PITFALLS, 37),
+        (stores, "Hostile settings of a MySQL or MariaDB server", 6),
     ] {
         let rows = rows(page, heading);
         assert!(rows.len() >= at_least, "{heading}: {}", rows.len());
@@ -219,12 +224,32 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
             let missing: Vec<&str> =
                 quoted(row).filter(is_name).filter(|name| !functions.contains(name)).collect();
             assert!(missing.is_empty(), "{heading}: {missing:?}");
-            let is_reasoned = heading == "Ages and moments" && row.contains("| none: ");
+            let has_reasons = ["Ages and moments", PITFALLS].contains(&heading);
+            let is_reasoned = has_reasons && row.contains("| none: ");
             assert!(is_reasoned || quoted(row).any(is_there), "{heading}: {row}");
             named += quoted(row).filter(|word| is_there(word)).count();
         }
     }
     assert!(named > 150, "{named}");
+}
+
+/// No fact about MySQL and MariaDB is left out of the table.
+#[test]
+fn each_pitfall_has_its_row() {
+    let rows = rows(include_str!("../docs/stores.md"), PITFALLS);
+    let of = |row: &str| {
+        let numbers = row.split('|').nth(1).unwrap_or_default().trim();
+        let number = |text: &str| text.trim_start_matches('Y').parse::<usize>().ok();
+        match numbers.split_once(" to ") {
+            Some((from, to)) => {
+                number(from).zip(number(to)).map_or(vec![], |(a, b)| (a..=b).collect())
+            }
+            None => numbers.split(", ").filter_map(number).collect::<Vec<_>>(),
+        }
+    };
+    let mut told: Vec<usize> = rows.into_iter().flat_map(of).collect();
+    told.sort_unstable();
+    assert_eq!(told, (1..=52).collect::<Vec<_>>());
 }
 
 /// Each guarantee that is broken on purpose stands in the table of the simulation, or is the explorer's.

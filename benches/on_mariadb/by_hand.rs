@@ -10,17 +10,17 @@ use mysql_async::{Conn, Error, Opts, OptsBuilder, Params, Row, Value};
 use uuid::Uuid;
 
 const PRINT: &str = "v1-0000000000000000000000000000000000000000000000000000000000000000";
-const PARAMS: &str = r#"{"user":1,"amount":2000}"#;
+pub const PARAMS: &str = r#"{"user":1,"amount":2000}"#;
 const CHARGE: &str = "ch_00000000000000000000000000000000";
 
-const NOW: &str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
+pub const NOW: &str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
 
 const LOOK: &str = "SELECT fingerprint, recovery_point, response_status, response_body FROM limit_keys \
     WHERE scope = ? AND idempotency_key = ?";
-const RIDE: &str = "INSERT INTO bench_rides (id, amount, charge) VALUES (?, 2000, '')";
-const AUDIT: &str = "INSERT INTO bench_audits (id, action) VALUES (?, 'created')";
-const SET_CHARGE: &str = "UPDATE bench_rides SET charge = ? WHERE id = ?";
-const JOB: &str = "INSERT INTO limit_jobs (scope, name, args) VALUES (?, 'receipt', ?)";
+pub const RIDE: &str = "INSERT INTO bench_rides (id, amount, charge) VALUES (?, 2000, '')";
+pub const AUDIT: &str = "INSERT INTO bench_audits (id, action) VALUES (?, 'created')";
+pub const SET_CHARGE: &str = "UPDATE bench_rides SET charge = ? WHERE id = ?";
+pub const JOB: &str = "INSERT INTO limit_jobs (scope, name, args) VALUES (?, 'receipt', ?)";
 const FINISH: &str = "UPDATE limit_keys SET locked_until = NULL, response_status = 201, response_body = ?, \
     recovery_point = 'finished' WHERE scope = ? AND idempotency_key = ? AND token = 1 \
     AND recovery_point = 'created'";
@@ -33,9 +33,9 @@ fn reserve() -> String {
 }
 
 /// What undoes a block that fails.
-const UNDO: &str = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END";
+pub const UNDO: &str = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END";
 
-struct Connections(Opts);
+pub struct Connections(Opts);
 
 impl managed::Manager for Connections {
     type Type = Conn;
@@ -82,7 +82,7 @@ impl Names {
     }
 }
 
-fn values<const N: usize>(texts: [&str; N]) -> Vec<Value> {
+pub fn values<const N: usize>(texts: [&str; N]) -> Vec<Value> {
     texts.into_iter().map(Value::from).collect()
 }
 
@@ -110,7 +110,7 @@ impl ByHand {
         Self(pool.unwrap())
     }
 
-    async fn lent(&self) -> Object<Connections> {
+    pub async fn lent(&self) -> Object<Connections> {
         self.0.get().await.unwrap()
     }
 
@@ -134,7 +134,7 @@ impl ByHand {
             (RIDE, values([&it.ride])),
             (AUDIT, values([&it.audit])),
         ] {
-            conn.exec_drop(sql, Params::Positional(values)).await.unwrap();
+            run(&mut conn, sql, values).await;
         }
         conn.query_drop("COMMIT").await.unwrap();
         drop(conn);
@@ -148,7 +148,7 @@ impl ByHand {
             (JOB, values([it.scope, "2000"])),
             (FINISH, it.finish()),
         ] {
-            conn.exec_drop(sql, Params::Positional(values)).await.unwrap();
+            run(&mut conn, sql, values).await;
         }
         assert_eq!(conn.affected_rows(), 1);
         conn.query_drop("COMMIT").await.unwrap();
@@ -195,13 +195,15 @@ impl ByHand {
     async fn block(&self, statements: &str, values: Vec<Value>) {
         let block =
             format!("BEGIN NOT ATOMIC {UNDO}; START TRANSACTION; {statements}; COMMIT; END");
-        let mut conn = self.lent().await;
-        conn.exec_drop(block, Params::Positional(values)).await.unwrap();
+        run(&mut *self.lent().await, &block, values).await;
     }
 
     async fn look(&self, scope: &str, key: &str) -> Vec<Row> {
-        let mut conn = self.lent().await;
-        conn.exec(LOOK, Params::Positional(values([scope, key]))).await.unwrap()
+        self.read(LOOK, values([scope, key])).await
+    }
+
+    pub async fn read(&self, sql: &str, values: Vec<Value>) -> Vec<Row> {
+        self.lent().await.exec(sql, Params::Positional(values)).await.unwrap()
     }
 
     pub async fn replay(self, key: String) {
@@ -209,7 +211,11 @@ impl ByHand {
     }
 }
 
+pub async fn run(conn: &mut Conn, sql: &str, values: Vec<Value>) {
+    conn.exec_drop(sql, Params::Positional(values)).await.unwrap();
+}
+
 /// The foreign call, in another task.
-async fn called() {
+pub async fn called() {
     tokio::spawn(async {}).await.unwrap();
 }

@@ -14,7 +14,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{lock_waits, my, open_my, prepare_my};
+use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::*;
 
@@ -40,7 +40,13 @@ impl Ignores {
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_whatever_ends_the_transaction_of_a_phase_is_found_out() {
     let db = Mysql::fresh().await;
-    let engine = engine_with(&db, &App::default(), |b| b.register::<Ignores>());
+    end_its_transaction(&db, &db).await;
+    let db = Mysql::fresh().await;
+    end_its_transaction(&db, &open_my_without_blocks(db.__url(), 4).await).await;
+}
+
+async fn end_its_transaction(db: &Mysql, store: &Mysql) {
+    let engine = engine_with(store, &App::default(), |b| b.register::<Ignores>());
     db.sql("CREATE TABLE there (n INT); CREATE TABLE other (n INT)").await;
     for (at, sql) in [
         "COMMIT",

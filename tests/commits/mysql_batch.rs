@@ -11,7 +11,7 @@ use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{my, open_my};
+use crate::support::db::{my, open_my, open_my_without_blocks};
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
 use crate::support::*;
@@ -266,9 +266,15 @@ impl StopsInBatch {
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_phase_whose_holder_was_overtaken_commits_nothing() {
     let db = Mysql::fresh().await;
+    commit_nothing_when_overtaken(&db, &db).await;
+    commit_nothing_when_overtaken(&db, &open_my_without_blocks(db.__url(), 4).await).await;
+}
+
+async fn commit_nothing_when_overtaken(db: &Mysql, store: &Mysql) {
+    db.sql("DELETE FROM atomic_phases_keys").await;
     let (entered, mut has_entered) = mpsc::unbounded_channel();
     let go_on = Arc::new(Semaphore::new(0));
-    let engine = Engine::builder(db.clone()).app(Stops { entered, go_on: go_on.clone() });
+    let engine = Engine::builder(store.clone()).app(Stops { entered, go_on: go_on.clone() });
     let engine = engine.register::<StopsInTx>().register::<StopsInBatch>().build().unwrap();
     for batch in [false, true] {
         let name = key(if batch { "batch" } else { "tx" });

@@ -83,30 +83,25 @@ fn without_literals(sql: &str) -> String {
 }
 
 const LOOK: [&str; 1] = ["SELECT request_id, definition,"];
+/// A block that begins a transaction: its first statement, which rolls back, is told by these words.
 const BEGIN: [&str; 4] =
-    ["ROLLBACK AND NO", "SET SESSION autocommit", "START TRANSACTION", "SAVEPOINT atomic_phases"];
-const RESERVE: [&str; 3] = [
-    "INSERT INTO atomic_phases_keys",
-    "SET SESSION innodb_lock_wait_timeout",
-    "SELECT created_at, advanced_at,",
-];
-const MARK: [&str; 1] = ["RELEASE SAVEPOINT atomic_phases"];
+    ["BEGIN NOT ATOMIC", "SET SESSION autocommit", "START TRANSACTION", "SAVEPOINT atomic_phases"];
+const RESERVE: [&str; 2] =
+    ["INSERT INTO atomic_phases_keys", "SET SESSION innodb_lock_wait_timeout"];
+/// A block that ends it: its first statement notes where it is.
+const MARK: [&str; 2] = ["BEGIN NOT ATOMIC", "RELEASE SAVEPOINT atomic_phases"];
 const JOB: [&str; 1] = ["INSERT INTO atomic_phases_staged_jobs"];
-const ADVANCE: [&str; 2] = ["UPDATE atomic_phases_keys SET", "SET @atomic_phases ="];
-const COMMIT: [&str; 2] = ["COMMIT AND NO", "SET SESSION autocommit"];
-/// Of a transaction that is one prepared block.
-const BLOCK: [&str; 5] =
+const COMMIT: [&str; 1] = ["COMMIT AND NO"];
+const REST: [&str; 1] = ["SET SESSION autocommit"];
+/// Of a transaction that is one block.
+const WHOLE: [&str; 5] =
     ["BEGIN NOT ATOMIC", "RESIGNAL", "END", "ROLLBACK AND NO", "START TRANSACTION"];
 /// Where in it the server is, and what is set there.
 const PLACE: [&str; 1] = ["SET @atomic_phases ="];
-const CREATE: [&str; 2] = ["INSERT INTO atomic_phases_keys", "SELECT created_at, advanced_at,"];
-const GUARDED: [&str; 4] = [
-    "UPDATE atomic_phases_keys SET",
-    "SET @atomic_phases_rows =",
-    "IF @atomic_phases_rows <>",
-    "END IF",
-];
-const END: [&str; 2] = ["COMMIT AND NO", "END"];
+const CREATE: [&str; 1] = ["INSERT INTO atomic_phases_keys"];
+const GUARDED: [&str; 4] =
+    ["UPDATE atomic_phases_keys FORCE", "IF ROW_COUNT() <>", "SIGNAL SQLSTATE SET", "END IF"];
+const END: [&str; 1] = ["END"];
 
 fn texts(parts: &[&[&str]]) -> Vec<String> {
     parts.concat().into_iter().map(str::to_owned).collect()
@@ -153,12 +148,12 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     let fresh = [
         texts(&[&LOOK]),
-        texts(&[&BEGIN, &RESERVE]),
+        texts(&[&BEGIN, &RESERVE, &END]),
         texts(&[&["INSERT INTO `rides`"]]),
-        texts(&[&MARK, &ADVANCE, &COMMIT]),
-        texts(&[&BEGIN]),
+        texts(&[&MARK, &PLACE, &GUARDED, &PLACE, &COMMIT, &REST, &END]),
+        texts(&[&BEGIN, &END]),
         texts(&[&["INSERT INTO `steps`"]]),
-        texts(&[&MARK, &JOB, &JOB, &ADVANCE, &COMMIT]),
+        texts(&[&MARK, &PLACE, &JOB, &JOB, &GUARDED, &PLACE, &COMMIT, &REST, &END]),
     ];
     assert_eq!(server.commits() - before, 2, "transactions that wrote");
     assert_eq!(server.sent(), fresh);
@@ -173,8 +168,18 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     let before = server.commits();
     finished(engine.call(&scope(), &key("hop"), Hop).expect_new().await);
     let handed_over = [
-        texts(&[&BLOCK, &PLACE, &CREATE, &PLACE, &["INSERT INTO `rides`"], &PLACE, &PLACE, &END]),
-        texts(&[&BLOCK, &PLACE, &["UPDATE `rides` SET"], &PLACE, &JOB, &GUARDED, &PLACE, &END]),
+        texts(&[&WHOLE, &PLACE, &CREATE, &PLACE, &["INSERT INTO `rides`"], &PLACE, &COMMIT, &END]),
+        texts(&[
+            &WHOLE,
+            &PLACE,
+            &["UPDATE `rides` SET"],
+            &PLACE,
+            &JOB,
+            &GUARDED,
+            &PLACE,
+            &COMMIT,
+            &END,
+        ]),
     ];
     assert_eq!(server.commits() - before, 2, "transactions that wrote");
     assert_eq!(server.sent(), handed_over);

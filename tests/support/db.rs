@@ -464,6 +464,13 @@ pub async fn open_my(url: &str, max_size: usize) -> Mysql {
     Mysql::connect_with(url, settings).await.unwrap()
 }
 
+/// The same, which sends what it would send to a MySQL: texts, and no blocks.
+#[cfg(feature = "mysql")]
+pub async fn open_my_without_blocks(url: &str, max_size: usize) -> Mysql {
+    let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
+    Mysql::__connect_without_blocks(url, settings).await.unwrap()
+}
+
 /// A store on this database, migrated, with the tests' tables and triggers.
 #[cfg(feature = "mysql")]
 pub async fn prepare_my(url: &str) -> Mysql {

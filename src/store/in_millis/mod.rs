@@ -42,6 +42,10 @@ pub(super) trait InMillis: Backend {
     /// Whether a text is in a list: what stands before the text, between both, and behind the list.
     const AMONG: [&'static str; 3];
 
+    /// Behind the table's name in an UPDATE that names the whole key of a request's row: goes by the primary key, and weighs
+    /// no other index.
+    const BY_KEY: &'static str;
+
     /// Behind the table's name, what makes the server go by the walk's index.
     fn by_index(walk: Walk) -> &'static str;
 

@@ -68,7 +68,7 @@ statement! {
     /// Enters such a row in the index of due rows, unless a holder has it by now.
     Enrol in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8>, token: i64 },
-    "UPDATE atomic_phases_keys SET run_after = locked_until WHERE scope = ", scope,
+    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET run_after = locked_until WHERE scope = ", scope,
     " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
     " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", (D::CLOCK)
 }

@@ -144,7 +144,7 @@ statement! {
         free: bool, event: NewEvent, trace: NewTrace, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
-    "UPDATE atomic_phases_keys SET lease_token = lease_token + 1, \
+    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET lease_token = lease_token + 1, \
      locked_until = ", (D::NOW), " + ", lease_ms, ", run_after = ", (D::NOW), " + ", lease_ms,
     ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms, "), \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
@@ -188,7 +188,7 @@ statement! {
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
         forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, event: NewEvent, token: i64, from: String,
     },
-    "UPDATE atomic_phases_keys SET advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
+    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE ", (D::NOW), " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
     ", locked_until = ", (D::NOW), " + ", lease_ms,
     ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", (D::NOW),
@@ -239,7 +239,7 @@ statement! {
     {
         lease_ms: i64, retention_ms: i64, scope: String, key: String, request_id: Vec<u8>, token: i64,
     },
-    "UPDATE atomic_phases_keys SET locked_until = ", (D::NOW), " + ", lease_ms,
+    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET locked_until = ", (D::NOW), " + ", lease_ms,
     ", run_after = ", (D::NOW), " + ", lease_ms, ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ",
     retention_ms, ") WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND status = 'in_progress'"

@@ -10,14 +10,14 @@ use mysql_async::{Row, from_row_opt};
 use tokio::time::{self, timeout_at};
 
 use super::block::{Block, Place, Trouble};
-use super::connection::Answers;
+use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::Bound;
 use super::session::{LockWait, Session};
 use super::statement::Statement;
 use super::statements as sql;
 use super::transaction::{MysqlTransaction, Script};
-use super::{KeyTurn, Mysql};
+use super::{ANSWER_WITHIN, KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
@@ -195,21 +195,21 @@ impl Mysql {
         row: &NewRow<'_>,
         insert: QueryResult<Bound>,
     ) -> Result<Result<Created, StoreError>, Failure> {
-        let (mut tx, mut script) =
-            match MysqlTransaction::begin(&self.pool, Isolation::ReadCommitted, LockWait::Engine)
-                .await
-            {
-                Ok(begun) => begun,
-                Err(error) => return Ok(Err(error)),
-            };
-        if let Err(error) = fill(&mut script, tx.lent.session(), row, insert) {
-            return Ok(Err(StoreError::database(RESERVE, error)));
-        }
-        let Answers { rows, failure } = script.send(&mut tx.lent).await;
-        if let Some(failure) = failure {
-            tx.undo().await;
-            return Err(failure);
-        }
+        let mut tx = match MysqlTransaction::on(&self.pool).await {
+            Ok(tx) => tx,
+            Err(error) => return Ok(Err(error)),
+        };
+        let rows = match reserve(&mut tx.lent, row, insert).await {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(failure)) => {
+                tx.undo().await;
+                return Err(failure);
+            }
+            Err(error) => {
+                tx.end();
+                return Ok(Err(StoreError::database(RESERVE, error)));
+            }
+        };
         Ok(match times(&rows) {
             Some((created_at, advanced_at, expires_at)) => {
                 Ok(Created::Yes { tx, created_at, advanced_at, expires_at })
@@ -304,20 +304,28 @@ fn created(rows: &[Vec<Row>]) -> Commit<RowTimes> {
 
 const RESERVE: &str = "reserve the key";
 
-/// Behind the begin: the row, whose lock is not waited for as long as a phase's are, and its times.
-fn fill(
-    script: &mut Script,
-    session: &Session,
+/// The begin, and behind it the row, whose lock is not waited for as long as a phase's are. Its times are the last rows.
+async fn reserve(
+    conn: &mut MysqlConn,
     row: &NewRow<'_>,
     insert: QueryResult<Bound>,
-) -> QueryResult<()> {
+) -> QueryResult<Result<Vec<Vec<Row>>, Failure>> {
+    let (insert, session) = (insert?, conn.session());
+    if session.has_blocks {
+        let block = Block::reserving(session, row, insert)?;
+        let told = block.send(conn, time::Instant::now() + ANSWER_WITHIN).await;
+        return Ok(told.map(|rows| vec![rows]).map_err(|trouble| trouble.failure));
+    }
+    let mut script = Script::default();
+    script.push(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
     if let Some(request_id) = row.replaces {
         script.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
     }
-    script.push_bound(insert?);
+    script.push_bound(insert);
     script.push(&session.lent());
     script.push_bound(Bound::of(&sql::Times::of(row.scope, row.key))?);
-    Ok(())
+    let Answers { rows, failure } = script.send(conn).await;
+    Ok(failure.map_or(Ok(rows), Err))
 }
 
 /// The last rows of a text.

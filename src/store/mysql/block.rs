@@ -1,10 +1,12 @@
-//! On MariaDB: the transaction of a phase that hands its statements over, as one prepared block, which is one round
-//! trip. MySQL has blocks in stored routines only.
+//! On MariaDB: several statements as one prepared block, which is one round trip, and is parsed once for each connection.
+//! MySQL has blocks in stored routines only.
 //!
-//! The engine's statements and the phase's stand in their order in one `BEGIN NOT ATOMIC … END`, with their binds. Its
-//! handler rolls back at the first error, so that nothing behind one is executed (G4), and hands the error on with
-//! its code. Which statement it was is asked of a variable of the session, afterwards: so an error at the
-//! `COMMIT` is no other's (G7).
+//! The statements stand in their order in one `BEGIN NOT ATOMIC … END`, with their binds. At the first error the
+//! block ends, so that nothing behind one is executed (G4), and the error has its code. Which statement it was is asked
+//! of a variable of the session, afterwards: so an error at the `COMMIT` is no other's (G7).
+//!
+//! A phase that hands its statements over is one block, from begin to commit. A phase that executes them one by
+//! one has a block in front of them and one behind: its transaction, and the mark in it, outlive a block.
 //!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.
@@ -14,15 +16,16 @@ use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::MysqlConn;
-use super::error::{Failure, RAISED};
+use super::error::{Failure, NO_SAVEPOINT, RAISED};
 use super::literal::Bound;
-use super::session::Session;
+use super::session::{LockWait, Session};
 use super::statement::Statement;
 use super::statements as sql;
-use super::transaction::COMMIT;
+use super::transaction::{COMMIT, RELEASE};
 use super::watch::only_touches_rows;
+use crate::definition::Isolation;
 use crate::job::StagedJob;
-use crate::store::{Commit, Guard, NewRow, StoreError};
+use crate::store::{Commit, Guard, NewRow, Refusal, StoreError};
 
 /// A block so far.
 pub(super) struct Block {
@@ -35,9 +38,11 @@ pub(super) enum Place {
     /// It has executed nothing.
     Nowhere,
     Reservation,
+    /// At the savepoint that marks the transaction.
+    Mark,
     Phase,
     Engine,
-    /// The update was executed: was it one row?
+    /// The update was executed, and found no row.
     Guard,
     Commit,
 }
@@ -52,14 +57,20 @@ pub(super) struct Trouble {
 /// A prepared statement has 65,535 at most, of which some are the engine's.
 const MOST_VALUES: usize = 60_000;
 
-const BEGIN: &str = "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN \
+/// A block that leaves nothing of its transaction behind where it fails.
+const WHOLE: &str = "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN \
     ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END; \
     ROLLBACK AND NO CHAIN NO RELEASE; START TRANSACTION";
 
+/// One behind whose failure the client rolls back.
+const PART: &str = "BEGIN NOT ATOMIC ";
+
 /// Ends the block where no row was as the guard says.
-const UNLESS_ONE: &str = "SET @atomic_phases_rows = ROW_COUNT(), @atomic_phases = 4; \
-    IF @atomic_phases_rows <> 1 THEN SIGNAL SQLSTATE '45000' \
+const UNLESS_ONE: &str = "IF ROW_COUNT() <> 1 THEN SET @atomic_phases = 4; SIGNAL SQLSTATE '45000' \
     SET MYSQL_ERRNO = 1242, MESSAGE_TEXT = 'atomic_phases'; END IF";
+
+/// Behind the insert: the row's times, which are the first rows of the block.
+const ITS_TIMES: &str = " RETURNING created_at, advanced_at, expires_at";
 
 impl Place {
     /// As the block tells it. It is told in front of what it is about, and so never too late.
@@ -71,12 +82,13 @@ impl Place {
             Self::Engine => 3,
             Self::Guard => 4,
             Self::Commit => 5,
+            Self::Mark => 6,
         }
     }
 
     /// What cannot be told counts as the `COMMIT`.
     fn of(number: Option<i64>) -> Self {
-        [Self::Nowhere, Self::Reservation, Self::Phase, Self::Engine, Self::Guard]
+        [Self::Nowhere, Self::Reservation, Self::Mark, Self::Phase, Self::Engine, Self::Guard]
             .into_iter()
             .find(|place| Some(place.number()) == number)
             .unwrap_or(Self::Commit)
@@ -88,15 +100,20 @@ impl Block {
     pub(super) fn takes(session: &Session, statements: &[Statement], jobs: &[StagedJob]) -> bool {
         let of_jobs: usize = jobs.iter().map(|job| job.name.len() + job.args.len()).sum();
         let of_statements: usize = statements.iter().map(Statement::size).sum();
-        session.is_mariadb
+        session.has_blocks
             && of_jobs + of_statements <= session.max_packet / 2
             && statements.iter().map(Statement::values).sum::<usize>() + 10 * jobs.len()
                 <= MOST_VALUES
             && statements.iter().all(|statement| statement.sql().is_some_and(is_one_statement))
     }
 
-    fn begin() -> Self {
-        Self { bound: Bound { sql: BEGIN.to_owned(), values: Vec::new() } }
+    fn whole() -> Self {
+        Self { bound: Bound { sql: WHOLE.to_owned(), values: Vec::new() } }
+    }
+
+    /// One that begins with this statement.
+    fn part(sql: &str) -> Self {
+        Self { bound: Bound { sql: format!("{PART}{sql}"), values: Vec::new() } }
     }
 
     fn push(&mut self, sql: &str) {
@@ -104,19 +121,61 @@ impl Block {
         self.bound.sql.push_str(sql);
     }
 
+    fn ended(mut self) -> Self {
+        self.bound.sql.push_str("; END");
+        self
+    }
+
     fn push_bound(&mut self, bound: Bound) {
         self.push(&bound.sql);
         self.bound.values.extend(bound.values);
-    }
-
-    fn come_to(&mut self, place: Place) {
-        self.push(&format!("SET @atomic_phases = {}", place.number()));
     }
 
     /// And with the same statement to what a `SET` of the session's says: it cannot fail there.
     fn come_to_with(&mut self, place: Place, set: &str) {
         let settings = set.strip_prefix("SET ").unwrap_or(set);
         self.push(&format!("SET @atomic_phases = {}, {settings}", place.number()));
+    }
+
+    /// The begin of a transaction whose phase executes its statements one by one.
+    /// `pin` locks the row, where what is seen from here on stays as it is: the rows of the block are its rows.
+    pub(super) fn opening(session: &Session, isolation: Isolation, pin: Option<Bound>) -> Self {
+        let waits = LockWait::of_a_begin(pin.is_some());
+        let mut block = Self::part(&session.begin(isolation, waits));
+        if let Some(pin) = pin {
+            block.push_bound(pin);
+            block.push(&session.lent());
+        }
+        block.ended()
+    }
+
+    /// The same, and the row that the phase is about. Its times are the first rows.
+    pub(super) fn reserving(
+        session: &Session,
+        row: &NewRow<'_>,
+        insert: Bound,
+    ) -> QueryResult<Self> {
+        let mut block = Self::part(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
+        block.insert(row, insert)?;
+        block.push(&session.lent());
+        Ok(block.ended())
+    }
+
+    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`. The session is at rest behind it, because
+    /// `autocommit` would commit in front of it. A failure there counts as the `COMMIT`'s.
+    pub(super) fn concluding(
+        session: &Session,
+        guard: &Guard<'_>,
+        jobs: &[StagedJob],
+        write: Option<&sql::Write>,
+    ) -> QueryResult<Self> {
+        let mut block = Self::part(&come_to(Place::Mark));
+        block.push(RELEASE);
+        block.engine(guard, jobs, write)?;
+        block.push(&come_to(Place::Commit));
+        block.push(COMMIT);
+        block.push(session.at_rest());
+        Ok(block.ended())
     }
 
     /// Creates the row as its first phase leaves it, with what the phase writes. Its times are the first rows.
@@ -126,13 +185,9 @@ impl Block {
         insert: Bound,
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
-        let mut block = Self::begin();
-        block.come_to(Place::Reservation);
-        if let Some(request_id) = row.replaces {
-            block.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
-        }
-        block.push_bound(insert);
-        block.push_bound(Bound::of(&sql::Times::of(row.scope, row.key))?);
+        let mut block = Self::whole();
+        block.push(&come_to(Place::Reservation));
+        block.insert(row, insert)?;
         block.phase(session, statements)?;
         block.end(session, &row.guard(), jobs, None)
     }
@@ -144,9 +199,18 @@ impl Block {
         write: &sql::Write,
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
-        let mut block = Self::begin();
+        let mut block = Self::whole();
         block.phase(session, statements)?;
         block.end(session, guard, jobs, Some(write))
+    }
+
+    fn insert(&mut self, row: &NewRow<'_>, insert: Bound) -> QueryResult<()> {
+        if let Some(request_id) = row.replaces {
+            self.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
+        }
+        self.push_bound(insert);
+        self.bound.sql.push_str(ITS_TIMES);
+        Ok(())
     }
 
     fn phase(&mut self, session: &Session, statements: &[Statement]) -> QueryResult<()> {
@@ -165,7 +229,21 @@ impl Block {
         jobs: &[StagedJob],
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
-        self.come_to(Place::Engine);
+        self.engine(guard, jobs, write)?;
+        self.come_to_with(Place::Commit, session.at_rest());
+        self.push(COMMIT);
+        Ok(self.ended())
+    }
+
+    fn engine(
+        &mut self,
+        guard: &Guard<'_>,
+        jobs: &[StagedJob],
+        write: Option<&sql::Write>,
+    ) -> QueryResult<()> {
+        if !jobs.is_empty() || write.is_some() {
+            self.push(&come_to(Place::Engine));
+        }
         for job in jobs {
             self.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
         }
@@ -173,10 +251,7 @@ impl Block {
             self.push_bound(Bound::of(write)?);
             self.push(UNLESS_ONE);
         }
-        self.come_to_with(Place::Commit, session.at_rest());
-        self.push(COMMIT);
-        self.bound.sql.push_str("; END");
-        Ok(self)
+        Ok(())
     }
 
     /// Sends it, and asks where it failed. The first rows that it told.
@@ -185,10 +260,12 @@ impl Block {
         conn: &mut MysqlConn,
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
-        if let Err(failure) = conn.prepare(&self.bound.sql).await {
-            return Err(Trouble { at: Place::Nowhere, failure });
-        }
-        let failure = match timeout_at(until, conn.execute_block(self.bound)).await {
+        let Bound { sql, values } = self.bound;
+        let prepared = match conn.prepare(&sql).await {
+            Ok(prepared) => prepared,
+            Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
+        };
+        let failure = match timeout_at(until, conn.execute_block(&prepared, values)).await {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Unanswered,
@@ -202,6 +279,11 @@ impl Block {
     }
 }
 
+/// The statement that notes where the block is.
+fn come_to(place: Place) -> String {
+    format!("SET @atomic_phases = {}", place.number())
+}
+
 impl Trouble {
     /// What became of the transaction.
     pub(super) fn judge<T>(self) -> Commit<T> {
@@ -209,10 +291,13 @@ impl Trouble {
         let doing = match at {
             Place::Nowhere | Place::Phase => "execute a statement of the phase",
             Place::Reservation => "reserve the key",
-            Place::Engine | Place::Guard => "write the recovery point",
+            Place::Mark | Place::Engine | Place::Guard => "write the recovery point",
             Place::Commit => "commit",
         };
         match at {
+            Place::Mark if failure.code() == Some(NO_SAVEPOINT) => {
+                Commit::Refused(Refusal::LeftTransaction)
+            }
             Place::Guard if failure.code() == Some(RAISED) => Commit::Fenced,
             Place::Reservation if failure.is_of_a_unique_key() => Commit::Fenced,
             Place::Reservation | Place::Engine if failure.is_of_a_lock() => {
@@ -273,6 +358,11 @@ mod tests {
         for at in [Place::Reservation, Place::Engine] {
             let told: Commit = Trouble { at, failure: failure() }.judge();
             assert!(matches!(told, Commit::Failed(StoreError::Locked)), "{at:?}");
+        }
+        let unmarked = || Failure::Server { code: NO_SAVEPOINT, message: String::new() };
+        for (at, has_left) in [(Place::Mark, true), (Place::Engine, false)] {
+            let told: Commit = Trouble { at, failure: unmarked() }.judge();
+            assert_eq!(matches!(told, Commit::Refused(_)), has_left, "{at:?}");
         }
         let raised = || Failure::Server { code: RAISED, message: String::new() };
         for (at, is_fenced) in [(Place::Phase, false), (Place::Engine, false), (Place::Guard, true)]

@@ -26,14 +26,14 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Iter};
 use mysql_async::consts::StatusFlags;
-use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Params, Row};
+use mysql_async::prelude::{Queryable, StatementLike};
+use mysql_async::{Conn, Params, Row, Statement, Value};
 use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
 use super::killer::Killer;
-use super::literal::Bound;
+use super::literal::{Bound, size_of};
 use super::session::{self, Session};
 use super::watch::{Admission, Watch, leaves_its_session_alone};
 use crate::error::TOO_LARGE;
@@ -76,7 +76,7 @@ impl MysqlConn {
     /// One whose session `killer` ends, if need be.
     pub(super) async fn open(killer: &Killer) -> Result<Self, Failure> {
         let mut conn = Conn::new(killer.opts()).await.map_err(Failure::of)?;
-        let session = session::set_up(&mut conn).await?;
+        let session = session::set_up(&mut conn, killer.allows_blocks()).await?;
         Ok(Self {
             conn: Some(conn),
             session,
@@ -189,10 +189,10 @@ impl MysqlConn {
     }
 
     /// Prepares a statement of the engine's, where this connection does not have it.
-    pub(super) async fn prepare(&mut self, sql: &str) -> Result<(), Failure> {
+    pub(super) async fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
         let done = match self.sent(sql.len()) {
             Ok(conn) => match timeout(ANSWER_WITHIN, conn.prep(sql)).await {
-                Ok(done) => done.map(drop).map_err(Failure::of),
+                Ok(done) => done.map_err(Failure::of),
                 Err(_) => Err(Failure::Unanswered),
             },
             Err(failure) => Err(failure),
@@ -200,10 +200,14 @@ impl MysqlConn {
         self.answered(done)
     }
 
-    /// Sends a block of statements, prepared. The rows of the first of them that has any.
-    pub(super) async fn execute_block(&mut self, block: Bound) -> Result<Vec<Row>, Failure> {
-        let done = match self.sent(block.size()) {
-            Ok(conn) => first_told(conn, block).await.map_err(Failure::of),
+    /// Sends a block of statements that was prepared. The rows of the first of them that has any.
+    pub(super) async fn execute_block(
+        &mut self,
+        prepared: &Statement,
+        values: Vec<Value>,
+    ) -> Result<Vec<Row>, Failure> {
+        let done = match self.sent(values.iter().map(size_of).sum()) {
+            Ok(conn) => first_told(conn, prepared, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
         };
         self.answered(done)
@@ -280,8 +284,12 @@ async fn prepared(conn: &mut Conn, bound: Bound) -> mysql_async::Result<(Vec<Die
     Ok((rows, affected))
 }
 
-async fn first_told(conn: &mut Conn, block: Bound) -> mysql_async::Result<Vec<Row>> {
-    let mut result = conn.exec_iter(block.sql, Params::Positional(block.values)).await?;
+async fn first_told(
+    conn: &mut Conn,
+    statement: impl StatementLike,
+    values: Vec<Value>,
+) -> mysql_async::Result<Vec<Row>> {
+    let mut result = conn.exec_iter(statement, Params::Positional(values)).await?;
     let rows = result.collect().await?;
     // A failure behind the first rows is one of the block.
     result.drop_result().await?;

@@ -21,12 +21,24 @@ const NO_SUCH_SESSION: u16 = 1094;
 #[derive(Clone, Debug)]
 pub(super) struct Killer {
     opts: Opts,
+    blocks: bool,
     kept: Arc<Mutex<Option<Conn>>>,
 }
 
 impl Killer {
     pub(super) fn new(opts: Opts) -> Self {
-        Self { opts, kept: Arc::default() }
+        Self { opts, blocks: true, kept: Arc::default() }
+    }
+
+    /// The same for sessions that are sent no blocks, as on MySQL.
+    #[cfg(feature = "fault-injection")]
+    pub(super) fn without_blocks(self) -> Self {
+        Self { blocks: false, ..self }
+    }
+
+    /// Whether its sessions may be sent blocks, if their server has them.
+    pub(super) fn allows_blocks(&self) -> bool {
+        self.blocks
     }
 
     pub(super) fn opts(&self) -> Opts {

@@ -31,11 +31,7 @@ impl Bound {
 
     /// About as many bytes as it takes to send.
     pub(super) fn size(&self) -> usize {
-        let of = |value: &Value| match value {
-            Value::Bytes(bytes) => bytes.len() + 9,
-            _ => 16,
-        };
-        self.sql.len() + self.values.iter().map(of).sum::<usize>()
+        self.sql.len() + self.values.iter().map(size_of).sum::<usize>()
     }
 
     /// The same without binds. Of a statement of the engine's: no string in it has a question mark.
@@ -50,6 +46,14 @@ impl Bound {
             text.push_str(part);
         }
         text
+    }
+}
+
+/// About as many bytes as it takes to send.
+pub(super) fn size_of(value: &Value) -> usize {
+    match value {
+        Value::Bytes(bytes) => bytes.len() + 9,
+        _ => 16,
     }
 }
 

@@ -120,10 +120,21 @@ impl Mysql {
     /// # Errors
     /// As there; [`StoreError::Configuration`] for a URL or a number that cannot work.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let opts = session::options(url)
-            .map_err(|error| StoreError::Configuration(format!("the database's URL: {error}")))?;
+        Self::by(Killer::new(parsed(url)?), url, settings).await
+    }
+
+    /// The same without blocks, as on MySQL: for tests on MariaDB.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    pub async fn __connect_without_blocks(
+        url: &str,
+        settings: PoolSettings,
+    ) -> Result<Self, StoreError> {
+        Self::by(Killer::new(parsed(url)?).without_blocks(), url, settings).await
+    }
+
+    async fn by(killer: Killer, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         let of_operators = PoolSettings { max_size: OPERATORS_CONNECTIONS, ..settings };
-        let killer = Killer::new(opts);
         let operators = pool::open(killer.clone(), of_operators)?;
         let pool = pool::open(killer.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
@@ -211,6 +222,11 @@ impl Mysql {
     fn forget_idle(&self) {
         self.pool.retain(|_, _| false);
     }
+}
+
+fn parsed(url: &str) -> Result<mysql_async::Opts, StoreError> {
+    let refused = |error| StoreError::Configuration(format!("the database's URL: {error}"));
+    session::options(url).map_err(refused)
 }
 
 impl std::fmt::Debug for Mysql {

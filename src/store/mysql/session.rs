@@ -37,12 +37,21 @@ pub(super) enum LockWait {
     Phase,
 }
 
+impl LockWait {
+    /// Of a begin, behind which the engine pins the row, or the phase comes.
+    pub(super) const fn of_a_begin(pins: bool) -> Self {
+        if pins { Self::Engine } else { Self::Phase }
+    }
+}
+
 /// What a session was found to have, and is given back at the end of each transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     /// As many bytes as a command may have.
     pub(super) max_packet: usize,
-    pub(super) is_mariadb: bool,
+    is_mariadb: bool,
+    /// Whether several statements may be one prepared block.
+    pub(super) has_blocks: bool,
     /// How long a phase's own statements wait for a lock, in seconds: as the server has it.
     lock_wait: u32,
     /// The settings of a session at rest.
@@ -131,7 +140,7 @@ fn modes(of_the_server: &str) -> String {
     modes.join(",")
 }
 
-pub(super) async fn set_up(conn: &mut Conn) -> Result<Session, Failure> {
+pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<Session, Failure> {
     let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, @@SESSION.sql_mode, DATABASE()";
     let told: Option<(String, usize, u32, String, Option<String>)> =
         conn.query_first(told).await.map_err(Failure::of)?;
@@ -149,7 +158,8 @@ pub(super) async fn set_up(conn: &mut Conn) -> Result<Session, Failure> {
     let home = database.map(|name| format!("USE `{}`", name.replace('`', "``")));
     // The header of the packet, and what a bind takes besides its value.
     let max_packet = max_packet.saturating_sub(1024);
-    Ok(Session { max_packet, is_mariadb, lock_wait, at_rest, settings, home })
+    let has_blocks = is_mariadb && blocks;
+    Ok(Session { max_packet, is_mariadb, has_blocks, lock_wait, at_rest, settings, home })
 }
 
 fn is_supported(version: &str, is_mariadb: bool) -> bool {

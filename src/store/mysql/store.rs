@@ -19,7 +19,6 @@ use super::error::failure_of;
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
 use super::pool::Lent;
-use super::session::LockWait;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
     ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
@@ -116,23 +115,21 @@ impl Mysql {
         guard: &Guard<'_>,
     ) -> Result<Option<MysqlTransaction>, StoreError> {
         const DOING: &str = "begin a transaction";
-        let place = self.shares.for_a_phase(guard.scope).await?;
         let pins = isolation != Isolation::ReadCommitted;
-        let waits = if pins { LockWait::Engine } else { LockWait::Phase };
-        let (mut tx, mut script) = MysqlTransaction::begin(&self.pool, isolation, waits).await?;
-        if pins {
-            script.push_bound(bound(DOING, &sql::Pin::new(guard))?);
-            script.push(&tx.lent.session().lent());
-        }
-        let answers = script.send(&mut tx.lent).await;
-        if let Some(failure) = answers.failure {
-            tx.undo().await;
-            return Err(match failure.is_of_a_lock() {
-                true => StoreError::Locked,
-                false => StoreError::database(DOING, failure),
-            });
-        }
-        if pins && answers.rows.iter().all(Vec::is_empty) {
+        let pin = pins.then(|| bound(DOING, &sql::Pin::new(guard))).transpose()?;
+        let place = self.shares.for_a_phase(guard.scope).await?;
+        let mut tx = MysqlTransaction::on(&self.pool).await?;
+        let pinned = match tx.open(isolation, pin).await {
+            Ok(rows) => rows,
+            Err(failure) => {
+                tx.undo().await;
+                return Err(match failure.is_of_a_lock() {
+                    true => StoreError::Locked,
+                    false => StoreError::database(DOING, failure),
+                });
+            }
+        };
+        if pins && pinned.is_empty() {
             tx.undo().await;
             return Ok(None);
         }

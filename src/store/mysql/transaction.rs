@@ -6,7 +6,9 @@
 
 use diesel::result::Error;
 use mysql_async::Row;
+use tokio::time::Instant;
 
+use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::{Failure, NO_SAVEPOINT, RAISED};
 use super::literal::Bound;
@@ -14,7 +16,7 @@ use super::pool::{Lent, MysqlPool};
 use super::session::LockWait;
 use super::statements as sql;
 use super::watch::{Watch, gone};
-use super::{KeyTurn, Mysql};
+use super::{ANSWER_WITHIN, KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::store::shares::Place;
@@ -85,6 +87,28 @@ impl MysqlTransaction {
         Ok(Self { lent, turn: None, place: None })
     }
 
+    /// Begins it. The rows of the statement that pins what it sees, if there is one.
+    pub(super) async fn open(
+        &mut self,
+        isolation: Isolation,
+        pin: Option<Bound>,
+    ) -> Result<Vec<Row>, Failure> {
+        let session = self.lent.session();
+        if session.has_blocks {
+            let block = Block::opening(session, isolation, pin);
+            let opened = block.send(&mut self.lent, Instant::now() + ANSWER_WITHIN).await;
+            return opened.map_err(|trouble| trouble.failure);
+        }
+        let mut script = Script::default();
+        script.push(&session.begin(isolation, LockWait::of_a_begin(pin.is_some())));
+        if let Some(pin) = pin {
+            script.push_bound(pin);
+            script.push(&session.lent());
+        }
+        let Answers { rows, failure } = script.send(&mut self.lent).await;
+        failure.map_or(Ok(rows.into_iter().flatten().collect()), Err)
+    }
+
     /// It has ended, and its session is at rest.
     pub(super) fn end(mut self) {
         self.lent.stop_watching();
@@ -128,8 +152,12 @@ impl MysqlTransaction {
             self.undo().await;
             return broken;
         }
+        let has_strayed = self.lent.has_strayed();
+        if !has_strayed && Block::takes(self.lent.session(), &[], jobs) {
+            return self.conclude_by_a_block(guard, jobs, write).await;
+        }
         let mut script = Script::default();
-        let homecoming = self.lent.has_strayed().then(|| self.lent.session().homecoming());
+        let homecoming = has_strayed.then(|| self.lent.session().homecoming());
         match concluding(&mut script, homecoming.as_deref(), guard, jobs, write) {
             Ok(ends) => self.finish(script, ends).await,
             Err(error) => {
@@ -137,6 +165,30 @@ impl MysqlTransaction {
                 Commit::Failed(StoreError::database("write the recovery point", error))
             }
         }
+    }
+
+    async fn conclude_by_a_block(
+        mut self,
+        guard: &Guard<'_>,
+        jobs: &[StagedJob],
+        write: Option<&sql::Write>,
+    ) -> Commit {
+        let block = match Block::concluding(self.lent.session(), guard, jobs, write) {
+            Ok(block) => block,
+            Err(error) => {
+                self.undo().await;
+                return Commit::Failed(StoreError::database("write the recovery point", error));
+            }
+        };
+        let Err(trouble) = block.send(&mut self.lent, Instant::now() + ANSWER_WITHIN).await else {
+            self.end();
+            return Commit::Done(());
+        };
+        let commit = trouble.judge();
+        if !matches!(commit, Commit::Unknown(_)) {
+            self.undo().await;
+        }
+        commit
     }
 
     /// Sends a text that ends the transaction.
@@ -176,7 +228,7 @@ fn concluding(
     jobs: &[StagedJob],
     write: Option<&sql::Write>,
 ) -> diesel::QueryResult<Ends> {
-    let mark = script.push("RELEASE SAVEPOINT atomic_phases");
+    let mark = script.push(RELEASE);
     let mut last = mark;
     if let Some(homecoming) = homecoming {
         last += homecoming.split("; ").count();
@@ -194,6 +246,7 @@ fn concluding(
     Ok(Ends { mark, jobs, raise: commit - 1, commit })
 }
 
+pub(super) const RELEASE: &str = "RELEASE SAVEPOINT atomic_phases";
 pub(super) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 
 /// A subquery of two rows, where no row was as the guard says.

@@ -27,6 +27,7 @@ impl InMillis for Db {
     const LEAST: &'static str = "min";
     const LAST_4000: [&'static str; 3] = ["substr(", " || ", ", -4000)"];
     const AMONG: [&'static str; 3] = ["", " IN (SELECT value FROM json_each(", "))"];
+    const BY_KEY: &'static str = "";
 
     fn by_index(_: Walk) -> &'static str {
         ""
