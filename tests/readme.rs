@@ -209,6 +209,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         (checklists, "Threats", 18),
         (checklists, "Verification", 21),
         (checklists, "Real processes, real faults", 6),
+        (include_str!("../docs/console.md"), "What the row rests on", 10),
     ] {
         let rows = rows(page, heading);
         assert!(rows.len() >= at_least, "{heading}: {}", rows.len());

@@ -11,7 +11,7 @@ use super::attempt::MAX_ROUNDS;
 use super::outcome::CallError;
 use super::pause::jitter;
 use super::progress::StrandedBecause;
-use super::resolution::{executed, not_executed};
+use super::resolution::{executed, finished_at, not_executed};
 use super::revive::{Found, Revived};
 use super::run::{Run, Transition};
 use super::{Core, Engine};
@@ -118,8 +118,8 @@ type Standing<S> = (Run<S>, Option<Arc<str>>);
 /// What a word is taken under, besides that the row waits for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Terms<'a> {
-    /// The row as an operator saw it.
-    pub(crate) seen: Option<&'a Seen>,
+    /// Whether the row still is as an operator saw it.
+    pub(crate) is_as_seen: Option<&'a (dyn Fn(&KeyRow) -> bool + Sync)>,
     /// Written with the word.
     pub(crate) audit: Option<&'a AuditEntry>,
 }
@@ -301,7 +301,7 @@ impl<S: Store> Core<S> {
                 return Err(ResolveError::AnotherRequest);
             }
             let weighed = self.weigh(scope, key, &row, word).await;
-            let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
+            let has_moved = terms.is_as_seen.is_some_and(|is_as_seen| !is_as_seen(&row));
             let prepared = match weighed {
                 // Of an operator's word the audit tells whose it was.
                 Ok(Weighed::Known(Resolved::Already))
@@ -383,7 +383,7 @@ impl<S: Store> Core<S> {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
         let said = Some(word.phase()).filter(|phase| !phase.is_empty());
-        let settled = run.transition_by(word, prepared)?;
+        let settled = run.transition_by(row, word, prepared)?;
         let (attempt, trace) = (row.attempts, self.trace());
         let settled = settled.noted(EventKind::Resolved, attempt, said, Some(word.name()), trace);
         // As long as somebody else would wait for an answer of ours.
@@ -661,6 +661,7 @@ impl<S: Store> Run<S> {
     /// What a word makes of the row.
     fn transition_by(
         &self,
+        row: &KeyRow,
         word: &ResolutionKind,
         prepared: Prepared,
     ) -> Result<Transition, ResolveError> {
@@ -672,7 +673,7 @@ impl<S: Store> Run<S> {
                 self.released_behind(phase, outputs, executed(phase))
             }
             (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
-                self.finished_by(reply.clone(), stored, "finish".to_owned())
+                self.finished_by(reply.clone(), stored, finished_at(row))
             }
             // Nothing was encoded.
             (ResolutionKind::Executed { .. } | ResolutionKind::Finish(_), _) => {
