@@ -1,10 +1,13 @@
-//! Each command of `docs/runbooks.md` is run, on a service that has what its section is about: it does what it says.
+//! Each command of `docs/runbooks.md` is run, on a service that has what its section is about: it does what it says. So is
+//! the walk of `docs/console.md`, on the flagship.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
@@ -162,4 +165,93 @@ fn ask(line: &str, words: &[(&str, String); 3], database: &str) -> String {
     let code = if command == "status" { 6 } else { 0 };
     assert_eq!(ran.status.code(), Some(code), "{line}\n{}", String::from_utf8_lossy(&ran.stderr));
     command
+}
+
+/// The flagship. Dropped, it is killed, by its own id.
+struct Flagship(std::process::Child);
+
+impl Drop for Flagship {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts it, and returns the line by which a terminal is told of it, once the trouble is made.
+fn flagship(folder: &Path) -> (Flagship, String) {
+    let programs = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
+    let program = programs.join("examples/rocket_rides");
+    assert!(program.exists(), "not built: run `cargo build --workspace --examples --all-features`");
+    let mut child = Command::new(program);
+    child.args(["--listen", "127.0.0.1:0", "--trouble"]).current_dir(folder);
+    child.env_remove("DATABASE_URL").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = child.stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let flagship = Flagship(child);
+    let export = lines
+        .by_ref()
+        .find_map(|line| line.strip_prefix("from a terminal: ").map(ToOwned::to_owned));
+    assert!(lines.by_ref().any(|line| line.starts_with("trouble: made")), "no trouble was made");
+    std::thread::spawn(move || lines.for_each(drop));
+    (flagship, export.unwrap())
+}
+
+#[test]
+fn g2_the_walk_from_a_terminal_settles_what_is_unknown() {
+    let page = include_str!("../../docs/console.md");
+    let section = page.split("\n### The same from a terminal\n").nth(1).unwrap();
+    let blocks = blocks(section.split("\n## ").next().unwrap());
+    let [look, told, not_told, after] = blocks[..] else { panic!("{blocks:?}") };
+    let folder = tempfile::tempdir().unwrap();
+    let (_flagship, export) = flagship(folder.path());
+    assert!(export.starts_with("export ATOMIC_PHASES_URL=http://127.0.0.1:"), "{export}");
+    let sh = |script: &str| {
+        let here = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
+        let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
+        let script = format!("{export}\n{script}");
+        let mut shell = Command::new("sh");
+        shell.args(["-uc", &script]).current_dir(folder.path()).env("PATH", path);
+        let ran = shell.env("XDG_CONFIG_HOME", folder.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
+    };
+    let until = |what: &str, script: &str, is_so: &dyn Fn(&str) -> bool| {
+        let began = Instant::now();
+        loop {
+            let (_, out, error) = sh(script);
+            if is_so(&out) {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}: {out}{error}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    until("two are unknown", "atomic-phases status", &|out| out.contains("2 unknown"));
+    let (code, ..) = sh("atomic-phases status");
+    assert_eq!(code, Some(6));
+    let mut words = BTreeSet::new();
+    for _ in 0..2 {
+        // As a person does it: what the first block finds decides which of the next two is run.
+        let script = format!(
+            "{look}\nif [ -n \"$LINE\" ]; then set -e\n{told}\nelse set -e\n{not_told}\nfi\n{after}\n\
+             echo \"settled=$REQUEST\""
+        );
+        let (code, out, error) = sh(&script);
+        assert_eq!(code, Some(0), "{out}{error}");
+        assert!(
+            out.contains("Whether the call of `pilot_notified` was executed is unknown"),
+            "{out}"
+        );
+        assert!(out.contains("reveal.outputs") && out.contains("you, by the API"), "{out}");
+        let word = ["resolve.executed", "resolve.not_executed"].into_iter();
+        words.extend(word.filter(|word| out.contains(word)));
+        let request = out.split("settled=").nth(1).unwrap().trim();
+        let why = format!("atomic-phases why {request}");
+        until("a worker goes on with it", &why, &|out| out.contains("It is finished"));
+    }
+    assert_eq!(words.len(), 2, "one was told, the other was not: {words:?}");
+    let book = std::fs::read_to_string(folder.path().join("rocket_rides.pilots")).unwrap();
+    let rides: BTreeSet<&str> = book.lines().collect();
+    assert_eq!((book.lines().count(), rides.len()), (10, 10), "no pilot was told twice");
+    assert_eq!(sh("atomic-phases status").0, Some(0));
 }

@@ -2,7 +2,7 @@
 //! in another process, a pilot is told through an API that knows no idempotency, a receipt is sent;
 //! and the process may be killed at any moment, with or without a client who asks again.
 //!
-//! `cargo run --example rocket_rides --features axum,console,reqwest` needs no server: SQLite in the working
+//! `cargo run --example rocket_rides --features axum,console,ops-api,reqwest` needs no server: SQLite in the working
 //! directory, a provider of its own, and a `curl` command to paste.
 
 mod api;
@@ -255,7 +255,12 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
     // Whoever starts the flagship to look at it gets a console; a server of a test says that it wants one.
     let console = options.console.or((is_by_itself || options.trouble).then_some(0));
     if let Some(port) = console {
-        println!("console: {}", console::open(engine.clone(), port).await?);
+        let opened = console::open(engine.clone(), port).await?;
+        println!("console: {}", opened.console);
+        println!(
+            "from a terminal: export ATOMIC_PHASES_URL={} ATOMIC_PHASES_TOKEN={}",
+            opened.api, opened.token
+        );
     }
     println!("rocket_rides is ready on http://{address}");
     println!(

@@ -1,6 +1,9 @@
 //! The stored form of a resolution of an unknown outcome.
 
 use crate::definition::Phase;
+use crate::store::KeyRow;
+
+const FINISH: &str = "finish";
 
 /// The call of `phase` had its effect. Stored, so that a repeated resolution can be distinguished from a
 /// different one.
@@ -11,4 +14,18 @@ pub(super) fn executed(phase: &Phase) -> String {
 /// The call of `phase` in this attempt had none.
 pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
     format!("not_executed {} {attempt}", phase.name)
+}
+
+/// An operator has finished the request where it stood. Kept with that place, which the end of a request takes away.
+pub(super) fn finished_at(row: &KeyRow) -> String {
+    let call = row.open_intent.as_deref().unwrap_or_default();
+    format!("{FINISH} {} {call}", row.recovery_point).trim_end().to_owned()
+}
+
+/// Where an operator has finished a request: its last committed phase, and the call that had no outcome. `None` of
+/// another word, and of one that a build wrote which did not keep the place.
+pub(crate) fn place_of_finish(resolution: &str) -> Option<(&str, Option<&str>)> {
+    let mut parts = resolution.split(' ');
+    let is_finish = parts.next() == Some(FINISH);
+    parts.next().filter(|_| is_finish).map(|point| (point, parts.next()))
 }

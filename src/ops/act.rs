@@ -14,7 +14,7 @@ use crate::engine::{EraseError, Resolution, ResolveError, Resolved, Terms};
 use crate::observe;
 use crate::store::audit::{AuditEntry, Audited};
 use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
-use crate::store::{EraseAct, Status, StoreError};
+use crate::store::{EraseAct, KeyRow, Status, StoreError};
 
 /// How many audit rows one search reads.
 const AUDIT_PAGE: u32 = 1000;
@@ -104,9 +104,9 @@ impl<S: OperatorStore> Ops<S> {
         entry: &mut AuditEntry,
     ) -> Result<Resolved, OpsError> {
         let found = self.about(entry, after).await?;
-        let FoundRequest { scope, key, row, .. } = &found;
-        let seen = version.seen(row);
-        let terms = Terms { seen: Some(&seen), audit: Some(entry) };
+        let FoundRequest { scope, key, .. } = &found;
+        let is_as_seen = |row: &KeyRow| version.is_of(row);
+        let terms = Terms { is_as_seen: Some(&is_as_seen), audit: Some(entry) };
         match self.core.take_word(scope, key, resolution, terms).await {
             Ok(Resolved::Applied) => Ok(Resolved::Applied),
             Err(ResolveError::Unavailable(error)) => Err(error.into()),

@@ -1,5 +1,13 @@
-//! How far a bounded search looked, as an actor of some scopes is told: where a search ended is a row of another scope
-//! as often as not, and its moment and its id are nothing for that actor to know.
+//! How far a bounded search looked, as an actor of some scopes is told: where a search ends is a row of another scope
+//! as often as not, and its moment and its id are nothing for that actor to know. Nor may they be found out by asking from
+//! many places: a cursor is not signed, because the nodes share no secret.
+//!
+//! So a list is told in cells: the rows of a minute. A search begins where the cell of its place begins, and ends between
+//! two cells, so that its answer depends on how many rows are in a cell, and not on where in it they are. Only a cell that
+//! has more rows than one search looks at is told in smaller ones: of a second, a millisecond, a microsecond, and, of rows
+//! of one moment, by the beginnings of their ids. Of a row whose cell has fewer, the cell is all that can be learned.
+
+use std::ops::ControlFlow::{self, Break, Continue};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -16,116 +24,228 @@ pub(super) enum Goes {
     Down,
 }
 
-/// A minute, a second, a millisecond and a microsecond, in microseconds: the coarsest is told that leaves half of the way
-/// behind it.
-const UNITS: [i64; 4] = [60_000_000, 1_000_000, 1_000, 1];
-
-/// A place behind `from`, which the actor knows, and not beyond `to`, where the search ended. It is a round moment, and
-/// only where thousands of rows have one and the same moment that moment, with the beginning of an id. It is the less
-/// round the closer to each other the rows are: within a second it is a millisecond, which is how exactly some stores keep
-/// a row's time. What lies between it and `to` is looked at again.
-pub(super) fn told(goes: Goes, from: At, to: At) -> At {
-    let whole = to.0.timestamp_micros() - from.0.timestamp_micros();
-    let round = UNITS.into_iter().find_map(|unit| {
-        let micros = to.0.timestamp_micros();
-        let round = match goes {
-            Goes::Up => micros - micros.rem_euclid(unit),
-            Goes::Down => micros + (-micros).rem_euclid(unit),
-        };
-        let way = round - from.0.timestamp_micros();
-        let is_behind = way.signum() == whole.signum() && way.abs() >= whole.abs() / 2;
-        DateTime::from_timestamp_micros(round).filter(|_| is_behind && way != 0)
-    });
-    match round {
-        Some(moment) => (moment, goes.before_all()),
-        None => (to.0, begins(goes, from.1, to.1)),
-    }
-}
-
 impl Goes {
-    /// The id in front of those of one moment.
-    fn before_all(self) -> Uuid {
+    /// Whether a row at `one` is told before a row at `other`.
+    pub(super) fn is_before(self, one: At, other: At) -> bool {
         match self {
-            Self::Up => Uuid::nil(),
-            Self::Down => Uuid::max(),
+            Self::Up => one < other,
+            Self::Down => one > other,
         }
     }
 }
 
-/// As little of `to` as is behind `from`.
-fn begins(goes: Goes, from: Uuid, to: Uuid) -> Uuid {
-    let of_bytes = |known: usize| {
-        let mut bytes = goes.before_all().into_bytes();
-        bytes[..known].copy_from_slice(&to.as_bytes()[..known]);
-        Uuid::from_bytes(bytes)
-    };
-    let is_behind = |id: &Uuid| match goes {
-        Goes::Up => *id > from,
-        Goes::Down => *id < from,
-    };
-    (1..16).map(of_bytes).find(is_behind).unwrap_or(to)
+/// The length of a cell, the longest first: in microseconds, then by how many bytes of an id are known.
+const MICROS: [i64; 4] = [60_000_000, 1_000_000, 1_000, 1];
+
+/// The part of a list that has one place in it: behind `start`, and not behind `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    start: At,
+    end: At,
+}
+
+/// `level`: how small it is.
+fn cell(goes: Goes, level: usize, (time, id): At) -> Cell {
+    match MICROS.get(level) {
+        Some(length) => {
+            let micros = time.timestamp_micros();
+            let at =
+                |micros: i64, id| (DateTime::from_timestamp_micros(micros).unwrap_or(time), id);
+            let past = micros.rem_euclid(*length);
+            match goes {
+                Goes::Up => {
+                    let start = micros - past;
+                    // In front of the first id, and so of the next cell.
+                    Cell { start: at(start, Uuid::nil()), end: at(start + length, Uuid::nil()) }
+                }
+                Goes::Down => {
+                    let start = micros + (length - past) % length;
+                    Cell { start: at(start, Uuid::max()), end: at(start - length, Uuid::max()) }
+                }
+            }
+        }
+        None => {
+            // The bytes that are not known, each as far in front as it can be.
+            let unknown = 8 * 16_usize.saturating_sub(level + 1 - MICROS.len());
+            let rest = u128::MAX.checked_shr(128 - unknown as u32).unwrap_or(0);
+            let (id, step) = (id.as_u128(), rest.saturating_add(1));
+            let moment = cell(goes, MICROS.len() - 1, (time, Uuid::from_u128(id)));
+            let (start, end) = match goes {
+                Goes::Up => (id & !rest, (id & !rest).checked_add(step)),
+                Goes::Down => (id | rest, (id | rest).checked_sub(step)),
+            };
+            let end = end.map_or(moment.end, |end| (time, Uuid::from_u128(end)));
+            Cell { start: (time, Uuid::from_u128(start)), end }
+        }
+    }
+}
+
+/// One whole id.
+const LEVELS: usize = MICROS.len() + 16;
+
+/// A search for how far to look behind a place: from cell to smaller cell.
+pub(super) struct Bound {
+    goes: Goes,
+    place: At,
+    level: usize,
+    /// The end of the cell around, which has more rows than a search looks at.
+    within: Option<At>,
+}
+
+impl Bound {
+    pub(super) fn new(goes: Goes, place: At) -> Self {
+        Self { goes, place, level: 0, within: None }
+    }
+
+    /// Behind which place to look next.
+    pub(super) fn start(&self) -> At {
+        cell(self.goes, self.level, self.place).start
+    }
+
+    /// `looked_to`: the last row that was looked at from there, if there are more. Told is the place behind which to go
+    /// on, if there is one: the rows up to it are told, and no others.
+    pub(super) fn told(&mut self, looked_to: Option<At>) -> ControlFlow<Option<At>> {
+        let Some(looked_to) = looked_to else { return Break(None) };
+        let (goes, here) = (self.goes, cell(self.goes, self.level, self.place));
+        let end = cell(goes, self.level, looked_to).start;
+        if !goes.is_before(end, here.end) {
+            let is_without = |within: &At| goes.is_before(*within, end);
+            return Break(Some(self.within.filter(is_without).unwrap_or(end)));
+        }
+        self.within = Some(here.end);
+        self.level += 1;
+        match self.level < LEVELS {
+            true => Continue(()),
+            // No two rows have one id.
+            false => Break(self.within),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(time: &str, id: u128) -> At {
-        (time.parse().unwrap(), Uuid::from_u128(id))
+    /// How many rows a search of the tests looks at.
+    const LOOKED_AT: usize = 4;
+
+    fn at(micros: i64, id: u128) -> At {
+        (DateTime::from_timestamp_micros(micros).unwrap(), Uuid::from_u128(id))
     }
 
-    const ID: u128 = 0x1234_5678_9abc_def0_1234_5678_9abc_def0;
-
-    #[test]
-    fn g16_a_place_that_is_told_is_a_round_moment_and_no_row() {
-        let rows = at("2026-11-23T14:02:41.123456Z", ID);
-        let up = |from: &str| told(Goes::Up, at(from, 7), rows).0.to_rfc3339();
-        let down = |from: &str| told(Goes::Down, at(from, 7), rows).0.to_rfc3339();
-        assert_eq!(up("1970-01-01T00:00:00Z"), "2026-11-23T14:02:00+00:00");
-        assert_eq!(down("9999-01-01T00:00:00Z"), "2026-11-23T14:03:00+00:00");
-        // Not back to where it was, nor close to it.
-        assert_eq!(up("2026-11-23T14:01:59Z"), "2026-11-23T14:02:41+00:00");
-        assert_eq!(up("2026-11-23T14:02:41Z"), "2026-11-23T14:02:41.123+00:00");
-        assert_eq!(down("2026-11-23T14:02:42Z"), "2026-11-23T14:02:41.124+00:00");
-        assert_eq!(told(Goes::Up, at("2026-11-23T14:00:00Z", 7), rows).1, Uuid::nil());
-        assert_eq!(told(Goes::Down, at("2026-11-23T15:00:00Z", 7), rows).1, Uuid::max());
+    /// What a store tells: the last row of those that are looked at behind a place.
+    fn looked_to(goes: Goes, rows: &[At], behind: At) -> Option<At> {
+        let mut rows: Vec<At> =
+            rows.iter().copied().filter(|row| goes.is_before(behind, *row)).collect();
+        rows.sort_by(|one, other| match goes {
+            Goes::Up => one.cmp(other),
+            Goes::Down => other.cmp(one),
+        });
+        rows.get(LOOKED_AT - 1).copied()
     }
 
-    #[test]
-    fn of_rows_of_one_moment_the_beginning_of_an_id_is_told() {
-        let moment = "2026-11-23T14:02:41.123456Z";
-        let of = |goes, from| told(goes, at(moment, from), at(moment, ID)).1.as_u128();
-        assert_eq!(of(Goes::Up, 0), 0x12 << 120);
-        assert_eq!(of(Goes::Up, 0x12 << 120), 0x1234 << 112);
-        assert_eq!(of(Goes::Down, u128::MAX), (0x13 << 120) - 1);
-        assert_eq!(of(Goes::Up, ID - 1), ID, "there is no other");
-        assert_eq!(of(Goes::Down, ID + 1), ID);
-    }
-
-    #[test]
-    fn a_place_that_is_told_is_behind_the_last_and_not_beyond_the_end() {
-        // Small steps of all kinds, from and to places close to each other and far apart.
-        let base = at("2026-11-23T14:02:41.123456Z", 0).0.timestamp_micros();
-        let time = |micros: i64| DateTime::from_timestamp_micros(base + micros).unwrap();
-        let mut chance = 1_u64;
-        let mut next = |most: u64| {
-            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (chance >> 33) % most
-        };
-        for round in 0..20_000_u64 {
-            let scale = [1, 3, 1_000, 90_000, 2_000_000, 9_000_000_000][round as usize % 6];
-            let (from, way) = (next(2_000_000) as i64, next(scale) as i64);
-            let ids =
-                [next(1 << 20), next(1 << 20)].map(|id| Uuid::from_u128(u128::from(id) << 100));
-            let (from, to) = ((time(from), ids[0]), (time(from + way), ids[1]));
-            let (from, to) = (from.min(to), from.max(to));
-            if from == to {
-                continue;
+    fn told(goes: Goes, rows: &[At], place: At) -> Option<At> {
+        let mut bound = Bound::new(goes, place);
+        loop {
+            if let Break(end) = bound.told(looked_to(goes, rows, bound.start())) {
+                return end;
             }
-            let up = told(Goes::Up, from, to);
-            assert!(from < up && up <= to, "{from:?} {up:?} {to:?}");
-            let down = told(Goes::Down, to, from);
-            assert!(from <= down && down < to, "{from:?} {down:?} {to:?}");
         }
+    }
+
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, most: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % most
+        }
+
+        /// Rows close to each other and far apart, of one moment among them.
+        fn place(&mut self) -> At {
+            let scale = [1, 3, 900, 70_000, 5_000_000, 400_000_000][self.below(6) as usize];
+            let micros = 1_764_000_000_000_000 + self.below(scale) as i64;
+            let id = u128::from(self.below(4)) << 120 | u128::from(self.below(1 << 20)) << 60;
+            at(micros, id)
+        }
+    }
+
+    #[test]
+    fn g16_a_place_that_is_told_is_between_two_minutes() {
+        let rows: Vec<At> = (1..40).map(|n| at(n * 27_123_457, n.cast_unsigned().into())).collect();
+        let up = told(Goes::Up, &rows, at(0, 0)).unwrap();
+        assert_eq!((up.0.timestamp_micros() % 60_000_000, up.1), (0, Uuid::nil()));
+        let down = told(Goes::Down, &rows, at(1_200_000_000, 9)).unwrap();
+        assert_eq!((down.0.timestamp_micros() % 60_000_000, down.1), (0, Uuid::max()));
+        assert_eq!(told(Goes::Up, &rows[..3], at(0, 0)), None, "there is no more");
+    }
+
+    #[test]
+    fn a_list_comes_to_its_end_and_no_step_looks_at_more_than_it_may() {
+        for seed in 0..300 {
+            let mut chance = Chance(seed);
+            let rows: Vec<At> = (0..40).map(|_| chance.place()).collect();
+            for goes in [Goes::Up, Goes::Down] {
+                let mut place = if goes == Goes::Up { at(0, 0) } else { at(1 << 52, u128::MAX) };
+                let (mut steps, mut left) = (0, rows.clone());
+                left.sort_unstable();
+                left.dedup();
+                while let Some(end) = told(goes, &rows, place) {
+                    assert!(goes.is_before(place, end), "seed {seed}: {place:?} {end:?}");
+                    let whole = left.len();
+                    left.retain(|row| goes.is_before(end, *row));
+                    assert!(whole - left.len() <= LOOKED_AT, "seed {seed}: {place:?} {end:?}");
+                    (place, steps) = (end, steps + 1);
+                    assert!(steps < 1_000, "seed {seed}");
+                }
+                assert!(left.len() < LOOKED_AT, "seed {seed}: {} rows are not told", left.len());
+            }
+        }
+    }
+
+    /// The smallest cell that is told of a row: the first that has fewer rows than a search looks at.
+    fn finest(goes: Goes, rows: &[At], row: At) -> Cell {
+        let count = |cell: &Cell| {
+            let is_in =
+                |row: &&At| goes.is_before(cell.start, **row) && !goes.is_before(cell.end, **row);
+            rows.iter().filter(is_in).count()
+        };
+        let mut cells = (0..LEVELS).map(|level| cell(goes, level, row));
+        cells.find(|cell| count(cell) < LOOKED_AT).unwrap_or(cell(goes, LEVELS - 1, row))
+    }
+
+    #[test]
+    fn g16_no_question_tells_where_in_its_cell_a_row_is() {
+        let mut moved = 0;
+        for seed in 0..150 {
+            let mut chance = Chance(seed);
+            let rows: Vec<At> = (0..30).map(|_| chance.place()).collect();
+            for goes in [Goes::Up, Goes::Down] {
+                // One row is elsewhere in its cell.
+                let one = chance.below(30) as usize;
+                let cell = finest(goes, &rows, rows[one]);
+                let (low, high) = (cell.start.min(cell.end), cell.start.max(cell.end));
+                let micros = (high.0 - low.0).num_microseconds().unwrap();
+                let to = match micros {
+                    0 => {
+                        (low.0, Uuid::from_u128(u128::midpoint(low.1.as_u128(), high.1.as_u128())))
+                    }
+                    _ => at(low.0.timestamp_micros() + 1 + chance.below(micros as u64) as i64, 5),
+                };
+                if goes.is_before(cell.end, to) || !goes.is_before(cell.start, to) {
+                    continue;
+                }
+                let mut others = rows.clone();
+                others[one] = to;
+                moved += usize::from(to != rows[one]);
+                let near = [rows[one], to, cell.start, cell.end];
+                let asked = (0..40).map(|_| chance.place()).chain(rows.iter().copied());
+                for place in asked.chain(near) {
+                    let answers = [&rows, &others].map(|rows| told(goes, rows, place));
+                    assert_eq!(answers[0], answers[1], "seed {seed}: {goes:?} {place:?} {to:?}");
+                }
+            }
+        }
+        assert!(moved > 100, "{moved}");
     }
 }

@@ -2,19 +2,22 @@
 //! request at a time.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::ControlFlow::Break;
 
 use chrono::{DateTime, Utc};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::act::Done;
-use super::{Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary};
+use super::bound::{Bound, Goes};
+use super::until::{Until, page};
+use super::{Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary, Told};
 use crate::chance;
 use crate::engine::Resolved;
 use crate::key::hex;
 use crate::store::audit::AuditEntry;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
-use crate::store::operators::{OperatorStore, Walk};
+use crate::store::operators::{Found, OperatorStore, Walk};
 
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
 /// mistake than intended.
@@ -22,6 +25,9 @@ pub(super) const MOST: usize = 1000;
 
 const TOO_MANY: OpsError =
     OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
+
+/// How many bulk acts one search looks at, of an actor who does not see them all.
+const MOST_BULKS: u32 = 1000;
 
 /// How many pages a plan looks at: each looks at ten thousand rows at most.
 const MOST_PAGES: usize = 10;
@@ -386,7 +392,7 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError::MovedOn`]: as another bulk act than this one.
     async fn started(&self, id: Uuid, act: BulkAct) -> Result<Option<BulkRow>, OpsError> {
-        match self.core.store.bulk(None, id).await? {
+        match self.core.store.bulk(id).await? {
             Some(bulk) if bulk.act != act.as_str() || !self.may_see(&bulk) => {
                 Err(OpsError::MovedOn)
             }
@@ -394,8 +400,9 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Bulk acts, the newest first: at most `rows`, and a hundred. An actor who sees every scope gets all of
-    /// them, any other actor their own. Needs [`Permissions::READ`].
+    /// Bulk acts, the newest first: at most `rows`, and a hundred. An actor gets those that were started under limits
+    /// within their own, by whomever: of an act that may be about requests of other scopes they learn nothing. Looks at
+    /// a thousand at most. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -408,10 +415,28 @@ impl<S: OperatorStore> Ops<S> {
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limit = rows.clamp(1, 100);
-        let found = self.core.store.bulks(self.whose(), before, limit).await?;
-        let last = found.last().filter(|_| found.len() as u32 >= limit);
-        let next = last.map(|bulk| Place { time: bulk.started_at, id: bulk.id });
-        Ok(Page { rows: found.into_iter().map(BulkView::from).collect(), next, looked_to: None })
+        let place = |bulk: &BulkRow| (bulk.started_at, bulk.id);
+        let of = |until, rows| {
+            let found = Found { rows, looked_to: None };
+            page(&until, Goes::Down, before, limit, found, place).map(BulkView::from)
+        };
+        if self.actor.sees_every_scope() {
+            return Ok(of(Until::AsLooked, self.core.store.bulks(before, limit).await?));
+        }
+        let mut bound = Bound::new(Goes::Down, before);
+        loop {
+            let mut rows = self.core.store.bulks(bound.start(), MOST_BULKS).await?;
+            let is_all = (rows.len() as u32) < MOST_BULKS;
+            let looked_to = rows.last().map(place).filter(|_| !is_all);
+            let Break(end) = bound.told(looked_to) else { continue };
+            let is_behind = |one, other| Goes::Down.is_before(one, other);
+            rows.retain(|bulk| {
+                let is_told = end.is_none_or(|end| !is_behind(end, place(bulk)));
+                is_told && is_behind(before, place(bulk)) && self.may_see(bulk)
+            });
+            rows.truncate(limit as usize);
+            return Ok(of(Until::End(end), rows));
+        }
     }
 
     /// The progress of a bulk act, and each request that it did not change. Needs [`Permissions::READ`].
@@ -420,7 +445,8 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchBulk`].
     pub async fn bulk(&self, id: Uuid) -> Result<BulkDetails, OpsError> {
         self.needs(Permissions::READ)?;
-        let bulk = self.core.store.bulk(self.whose(), id).await?.ok_or(OpsError::NoSuchBulk)?;
+        let bulk = self.core.store.bulk(id).await?.filter(|bulk| self.may_see(bulk));
+        let bulk = bulk.ok_or(OpsError::NoSuchBulk)?;
         let items = self.core.store.bulk_items(id, true, MOST as u32).await?;
         let refusal = |item: BulkItem| {
             let outcome = item.outcome.filter(|outcome| outcome != "applied")?;
@@ -440,9 +466,10 @@ impl<S: OperatorStore> Ops<S> {
     pub async fn stop_bulk(&self, id: Uuid, reason: &str) -> Result<Resolved, OpsError> {
         let mut entry = self.begin(Permissions::BULK, "bulk.stop", None, reason).await?;
         entry.bulk_id = Some(id);
-        let stopped = match self.core.store.bulk(self.whose(), id).await {
-            Ok(Some(_)) => self.core.store.stop_bulk(id, self.whose(), &entry).await,
-            Ok(None) => return Err(self.refused(entry, OpsError::NoSuchBulk).await),
+        let stopped = match self.core.store.bulk(id).await {
+            // Whose it is does not change.
+            Ok(Some(bulk)) if self.may_see(&bulk) => self.core.store.stop_bulk(id, &entry).await,
+            Ok(_) => return Err(self.refused(entry, OpsError::NoSuchBulk).await),
             Err(error) => Err(error),
         };
         let resolved = stopped.map_err(OpsError::from).map(|stopped| match stopped {
@@ -452,17 +479,10 @@ impl<S: OperatorStore> Ops<S> {
         self.settle(entry, resolved).await
     }
 
+    /// Whether the act was started under limits within the actor's. Of limits of a later build nothing is known.
     fn may_see(&self, bulk: &BulkRow) -> bool {
-        self.whose().is_none_or(|actor| actor == bulk.actor)
-    }
-
-    /// Whose bulk acts the actor sees: those of requests that may be outside of the actor's scopes are not for the
-    /// actor to see.
-    fn whose(&self) -> Option<&str> {
-        match self.actor.sees_every_scope() {
-            true => None,
-            false => Some(self.actor.name()),
-        }
+        let own = self.actor.limits();
+        own.allow_all() || bulk.limits.as_ref().is_some_and(|limits| own.contain(limits))
     }
 
     async fn selected(&self, selection: &Selection) -> Result<Selected, OpsError> {
@@ -486,7 +506,7 @@ impl<S: OperatorStore> Ops<S> {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
                     // This place is told to nobody, so it is the one where the search ended, and nothing is looked at twice.
-                    let page = self.list_to(filter.clone(), |_, _, _, to| to).await?;
+                    let page = self.list_as(filter.clone(), Told::Inside).await?;
                     let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
                     selected.extend(news.map(|row| (row.request_id, Some(row))));
                     pages += 1;

@@ -14,6 +14,7 @@ mod node;
 mod pause;
 mod request;
 mod reveal;
+mod until;
 mod why;
 
 use std::sync::Arc;
@@ -40,14 +41,15 @@ pub use self::why::{EndedBy, HeldBy, Why};
 pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
-use self::bound::{At, Goes};
+use self::bound::Goes;
 use self::request::{happened, listed, phases};
+use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
 use crate::definition::Definition;
 use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::operators::{
-    FoundRequest, ListPlace, ListedRequest, MOST_LOOKED_AT, RequestAt, Walk,
+    Found, FoundRequest, ListedRequest, MOST_LOOKED_AT, RequestAt, Walk,
 };
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
@@ -70,10 +72,9 @@ pub struct Page<T, N = Cursor> {
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<N>,
     /// How far the search came, if it read ten thousand rows before the page was full. The next page
-    /// continues from there. An actor who does not see every scope is given a round time that the search has passed, and
-    /// so has [`next`](Self::next), in place of a row's that the actor does not see. How round it is depends on how close
-    /// to each other those rows are: a minute or a second, but a millisecond or a microsecond where the search ended
-    /// within a second of where it began, and where they all have one time that time, with the beginning of an id.
+    /// continues from there. For an actor who does not see every scope a search ends between two minutes, so that no
+    /// place tells the time of a row that the actor does not see. Only where ten thousand rows are within one minute it
+    /// ends between two seconds, where they are within one second between two milliseconds, and so on.
     pub looked_to: Option<DateTime<Utc>>,
 }
 
@@ -145,15 +146,11 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError`].
     pub async fn list(&self, filter: Filter) -> Result<Page<Summary>, OpsError> {
-        self.list_to(filter, Self::told_place).await
+        self.list_as(filter, Told::Outside).await
     }
 
-    /// A page whose search ended, as `told` says it of the walk, of a place that the actor knows, and of where it was.
-    async fn list_to(
-        &self,
-        filter: Filter,
-        told: fn(&Self, Walk, ListPlace, ListPlace) -> ListPlace,
-    ) -> Result<Page<Summary>, OpsError> {
+    /// A page of what `told` says.
+    async fn list_as(&self, filter: Filter, told: Told) -> Result<Page<Summary>, OpsError> {
         self.needs(Permissions::READ)?;
         let limit = filter.rows()?;
         let limits = self.actor.limits();
@@ -164,12 +161,28 @@ impl<S: OperatorStore> Ops<S> {
             // What is judged here is asked for whole: a search that stops at its limit does not say how many rows it read.
             let asked = if filter.is_judged() { MOST_LOOKED_AT } else { left };
             let search = filter.search(place, asked, limits);
-            let found = self.core.store.list_requests(&search).await?;
-            looked += found.rows.len() as u32;
-            let is_all = (found.rows.len() as u32) < asked;
-            let mut behind =
-                found.rows.last().filter(|_| !is_all).map(|row| row.place(search.walk));
-            for row in &found.rows {
+            let goes = goes_of(search.walk);
+            let until = match told {
+                Told::Inside => Until::AsLooked,
+                Told::Outside => {
+                    self.until(List::Requests(search.walk), at_of(place.place)).await?
+                }
+            };
+            let Found { mut rows, looked_to } = self.core.store.list_requests(&search).await?;
+            looked += rows.len() as u32;
+            let is_full = rows.len() as u32 == asked;
+            let row_at = |row: &ListedRequest| at_of(row.place(search.walk));
+            let looked_to = until.cut(
+                goes,
+                at_of(place.place),
+                (&mut rows, is_full),
+                looked_to.map(at_of),
+                row_at,
+            );
+            let looked_to = looked_to.map(place_of);
+            let is_all = !is_full || looked_to.is_some();
+            let mut behind = rows.last().filter(|_| !is_all).map(|row| row.place(search.walk));
+            for row in &rows {
                 let stranded = self.stranded(row);
                 // A row may wait and be due, whatever its state: the walk before has told it.
                 let was_met = place.index > 0 && row.waiting_since.is_some();
@@ -183,10 +196,8 @@ impl<S: OperatorStore> Ops<S> {
                 }
             }
             let is_full = page.rows.len() as u32 == limit;
-            let is_far = looked >= MOST_LOOKED_AT || found.looked_to.is_some();
+            let is_far = looked >= MOST_LOOKED_AT || looked_to.is_some();
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
-            let known = found.rows.last().map_or(place.place, |row| row.place(search.walk));
-            let looked_to = found.looked_to.map(|to| told(self, search.walk, known, to));
             match behind.or(looked_to) {
                 Some(behind) if is_full || is_far => {
                     page.looked_to = (!is_full).then_some(behind.time);
@@ -247,8 +258,10 @@ impl<S: OperatorStore> Ops<S> {
         let jobs: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
         let events = self.core.store.events(&found).await?;
         let mut timeline = happened(&found, &jobs, &events);
+        let mut earlier_acts = None;
         if self.actor.permissions().contain(Permissions::AUDIT) {
             let acts = self.audit_page(Some(request_id), None, MOST_ACTS).await?;
+            earlier_acts = acts.next;
             timeline.extend(
                 acts.rows.into_iter().map(|act| Happened::at(act.at, Event::Acted(Box::new(act)))),
             );
@@ -263,6 +276,7 @@ impl<S: OperatorStore> Ops<S> {
             phases: phases(row, definition.as_ref()),
             timeline,
             events_gone: events.gone(),
+            earlier_acts,
             reconciles: row.reconciles,
             resolution: row.resolution.clone(),
             jobs,
@@ -291,14 +305,10 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
         let limit = rows.clamp(1, 1000);
+        let until = self.until(List::DeadJobs, place).await?;
         let found = self.core.store.dead_jobs_after(self.actor.limits(), place, limit).await?;
-        let is_full = found.rows.len() as u32 >= limit;
-        let last = found.rows.last().map(|job| (job.staged_at, job.id));
-        let looked_to = found.looked_to.map(|to| self.told(Goes::Up, last.unwrap_or(place), to));
-        let next = last.filter(|_| is_full).or(looked_to).map(|(time, id)| Place { time, id });
-        let looked_to = looked_to.map(|(time, _)| time);
-        let rows = found.rows.into_iter().map(JobView::from).collect();
-        Ok(Page { rows, next, looked_to })
+        let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
+        Ok(page.map(JobView::from))
     }
 
     /// A staged job that is a dead letter. Needs [`Permissions::READ`].
@@ -335,14 +345,10 @@ impl<S: OperatorStore> Ops<S> {
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limits = self.actor.limits();
+        let until = self.until(List::Audit(request_id), before).await?;
         let found = self.core.store.audit_before(limits, request_id, before, limit).await?;
-        let is_full = found.rows.len() as u32 >= limit;
-        let last = found.rows.last().map(|row| (row.at, row.id));
-        let looked_to = found.looked_to.map(|to| self.told(Goes::Down, last.unwrap_or(before), to));
-        let next = last.filter(|_| is_full).or(looked_to).map(|(time, id)| Place { time, id });
-        let looked_to = looked_to.map(|(time, _)| time);
-        let rows = found.rows.into_iter().map(AuditRecord::from).collect();
-        Ok(Page { rows, next, looked_to })
+        let page = page(&until, Goes::Down, before, limit, found, |row| (row.at, row.id));
+        Ok(page.map(AuditRecord::from))
     }
 
     fn needs(&self, needs: Permissions) -> Result<(), OpsError> {
@@ -350,24 +356,6 @@ impl<S: OperatorStore> Ops<S> {
             true => Ok(()),
             false => Err(OpsError::NotAllowed { needs }),
         }
-    }
-
-    /// How far a search looked that began behind `from`, or has found that as its last row.
-    fn told(&self, goes: Goes, from: At, to: At) -> At {
-        match self.actor.sees_every_scope() {
-            true => to,
-            false => bound::told(goes, from, to),
-        }
-    }
-
-    fn told_place(&self, walk: Walk, from: ListPlace, to: ListPlace) -> ListPlace {
-        let goes = match walk {
-            Walk::Waiting | Walk::Due => Goes::Up,
-            Walk::Newest => Goes::Down,
-        };
-        let at = |place: ListPlace| (place.time, place.request_id);
-        let (time, request_id) = self.told(goes, at(from), at(to));
-        ListPlace { time, request_id }
     }
 
     async fn found(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
@@ -431,6 +419,15 @@ impl<S: OperatorStore> Ops<S> {
         let mut ours = pauses.into_iter().filter(|pause| pause.definition == row.definition);
         Ok(ours.find(|pause| is_next(&pause.phase)))
     }
+}
+
+/// To whom a list is told.
+#[derive(Clone, Copy)]
+enum Told {
+    /// To a client, which may ask from any place.
+    Outside,
+    /// To the plan of a bulk act, which tells no place.
+    Inside,
 }
 
 impl<S: OperatorStore> Clone for Ops<S> {

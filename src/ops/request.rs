@@ -7,32 +7,74 @@ use uuid::Uuid;
 
 use super::audit::AuditRecord;
 use super::filter::State;
-use super::jobs::JobView;
+use super::jobs::{JobView, Place};
 use super::why::Why;
 use crate::definition::{Definition, FINISHED, ListedKind, PhaseList, STARTED};
-use crate::engine::StrandedBecause;
+use crate::engine::{StrandedBecause, place_of_finish};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
-use crate::store::{ERASED, KeyRow, Seen};
+use crate::store::{ERASED, KeyRow, Seen, Status};
 use crate::traces::Traceparent;
 
-/// Identifies the state of a row as it was read, for example as an `ETag`. Pass it to an act: if the row has
-/// changed since, the act is refused.
+/// Identifies how far a request had come when it was read, for example as an `ETag`. Pass it to an act: if the request
+/// has moved since, the act is refused. A look of its reconcile function that found nothing out moves nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowVersion(pub(super) String);
 
+/// What moves a request. Not the fencing token: that also grows when a reconcile function is asked and does not know,
+/// and then an operator's answer is about the same call as before.
+struct Stage<'a> {
+    id: Uuid,
+    status: &'a str,
+    waits: bool,
+    recovery_point: &'a str,
+    open_intent: Option<&'a str>,
+    /// Grows with each attempt, and not when a request is looked into.
+    attempts: u32,
+}
+
 impl RowVersion {
-    pub(super) fn of(id: Uuid, token: i64, status: &str, recovery_point: &str) -> Self {
-        let text = format!("{id} {token} {status} {recovery_point}");
+    fn of(stage: &Stage<'_>) -> Self {
+        let Stage { id, status, waits, recovery_point, open_intent, attempts } = *stage;
+        // While it is looked into, its outcome is as unknown as before.
+        let status = match Status::parse(status) {
+            Some(Status::InProgress) if waits => Status::Unknown.as_str(),
+            _ => status,
+        };
+        let call = open_intent.unwrap_or_default();
+        let text = format!("{id} {attempts} {status} {recovery_point} {call}");
         Self(hex(&Sha256::digest(text.as_bytes())[..8]))
+    }
+
+    fn of_listed(row: &ListedRequest) -> Self {
+        Self::of(&Stage {
+            id: row.request_id,
+            status: &row.status,
+            waits: row.waiting_since.is_some(),
+            recovery_point: &row.recovery_point,
+            open_intent: row.open_intent.as_deref(),
+            attempts: row.attempts,
+        })
+    }
+
+    /// Whether the row still is as it was seen.
+    pub(super) fn is_of(&self, row: &KeyRow) -> bool {
+        *self
+            == Self::of(&Stage {
+                id: row.request_id,
+                status: row.status.as_str(),
+                waits: row.waiting_since.is_some(),
+                recovery_point: &row.recovery_point,
+                open_intent: row.open_intent.as_deref(),
+                attempts: row.attempts,
+            })
     }
 
     /// The row as it was seen, if this is how it is; otherwise as no row is: what is known already is then
     /// still known, and nothing is news.
     pub(super) fn seen(&self, row: &KeyRow) -> Seen {
-        let KeyRow { request_id, lease_token, status, recovery_point, .. } = row;
-        match *self == Self::of(*request_id, *lease_token, status.as_str(), recovery_point) {
+        match self.is_of(row) {
             true => Seen::of(row),
             false => Seen::gone(row),
         }
@@ -97,12 +139,7 @@ impl Summary {
         let is_over = matches!(state, State::Finished | State::Erased);
         Self {
             request_id: row.request_id,
-            version: RowVersion::of(
-                row.request_id,
-                row.lease_token,
-                &row.status,
-                &row.recovery_point,
-            ),
+            version: RowVersion::of_listed(row),
             definition: (row.definition.clone(), row.version),
             state,
             stranded: stranded.filter(|_| !is_over),
@@ -140,7 +177,6 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
         recovery_point: row.recovery_point.clone(),
         open_intent: row.open_intent.clone(),
         reason: row.reason.clone(),
-        lease_token: row.lease_token,
         attempts: row.attempts,
         resolution: row.resolution.clone(),
         locked_until: ends(row.lease_left),
@@ -167,6 +203,9 @@ pub struct Details {
     pub timeline: Vec<Happened>,
     /// How many exceptional events are no longer stored.
     pub events_gone: u32,
+    /// If operators acted on it more than a hundred times: the timeline has the latest hundred, and
+    /// [`Ops::audit`](super::Ops::audit) of the request continues from here.
+    pub earlier_acts: Option<Place>,
     /// How often the reconcile function was called since the outcome became unknown.
     pub reconciles: u32,
     /// The last resolution of an unknown outcome, from a reconcile function, a webhook or an operator.
@@ -233,8 +272,12 @@ pub enum PhaseStands {
     Next,
     /// It comes later.
     Later,
-    /// It does not run: the request finished before it.
+    /// The request is finished. Whether it ran, or an earlier phase answered, is not stored.
     Over,
+    /// An operator finished the request before it was committed; an attempt may have begun it.
+    NotCommitted,
+    /// It did not run: an operator finished the request before it.
+    NotRun,
 }
 
 impl PhaseStands {
@@ -247,6 +290,8 @@ impl PhaseStands {
             Self::Next => "next",
             Self::Later => "later",
             Self::Over => "over",
+            Self::NotCommitted => "not_committed",
+            Self::NotRun => "not_run",
         }
     }
 }
@@ -317,13 +362,18 @@ pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<Phase
         let known = definition.map_or(&[][..], |definition| definition.phases);
         name == said || known.iter().any(|phase| phase.is_called(name) && phase.is_called(said))
     };
-    let point = listed.iter().position(|phase| is_called(&phase.name, &row.recovery_point));
+    let is_over = row.recovery_point == FINISHED;
+    let finish = row.resolution.as_deref().and_then(place_of_finish).filter(|_| is_over);
+    let (stands_at, call) = finish.unwrap_or((&row.recovery_point, row.open_intent.as_deref()));
+    let point = listed.iter().position(|phase| is_called(&phase.name, stands_at));
     let done = point.map_or(0, |last| last + 1);
-    let is_known = point.is_some() || row.recovery_point == STARTED;
-    let stands = |index: usize, name: &str| match row.open_intent.as_deref() {
-        _ if row.recovery_point == FINISHED => PhaseStands::Over,
+    let is_known = point.is_some() || stands_at == STARTED;
+    let stands = |index: usize, name: &str| match call {
+        _ if is_over && (finish.is_none() || !is_known) => PhaseStands::Over,
         Some(intent) if is_called(name, intent) => PhaseStands::CallOpen,
         _ if index < done => PhaseStands::Done,
+        None if is_over && index == done => PhaseStands::NotCommitted,
+        _ if is_over => PhaseStands::NotRun,
         None if index == done && is_known => PhaseStands::Next,
         _ => PhaseStands::Later,
     };

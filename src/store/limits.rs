@@ -13,9 +13,54 @@ impl Limits {
     }
 
     /// As the statements judge it.
-    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn allow(&self, scope: &str) -> bool {
         let named = self.only.as_ref().is_none_or(|only| only.iter().any(|one| one == scope));
         named && scope.starts_with(&self.prefix)
+    }
+
+    /// Whether every scope that `others` allow is allowed. Limits that allow none are within those only that allow all:
+    /// whose they are is for nobody else to know.
+    pub(crate) fn contain(&self, others: &Self) -> bool {
+        if self.allow_all() {
+            return true;
+        }
+        match &others.only {
+            None => self.only.is_none() && others.prefix.starts_with(&self.prefix),
+            Some(only) => {
+                let mut allowed = only.iter().filter(|scope| others.allow(scope)).peekable();
+                allowed.peek().is_some() && allowed.all(|scope| self.allow(scope))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(scopes: &[&str]) -> Limits {
+        Limits { only: Some(scopes.iter().map(|scope| (*scope).to_owned()).collect()), ..of("") }
+    }
+
+    fn of(prefix: &str) -> Limits {
+        Limits { only: None, prefix: prefix.to_owned() }
+    }
+
+    #[test]
+    fn g16_limits_contain_those_whose_every_scope_they_allow() {
+        for within in [of(""), of("eu/"), only(&["a"]), only(&[])] {
+            assert!(of("").contain(&within), "{within:?}");
+            assert_eq!(within.contain(&of("")), within == of(""), "{within:?}");
+        }
+        assert!(of("eu/").contain(&of("eu/")) && of("eu/").contain(&of("eu/de/")));
+        assert!(!of("eu/de/").contain(&of("eu/")) && !of("eu/").contain(&of("us/")));
+        assert!(of("eu/").contain(&only(&["eu/a", "eu/b"])));
+        assert!(!of("eu/").contain(&only(&["eu/a", "us/b"])));
+        assert!(only(&["a", "b"]).contain(&only(&["b"])) && only(&["a"]).contain(&only(&["a"])));
+        assert!(!only(&["a"]).contain(&only(&["a", "b"])) && !only(&["a"]).contain(&of("a")));
+        assert!(!only(&["a"]).contain(&only(&[])) && !only(&[]).contain(&only(&[])));
+        // Of a list and a prefix, what both allow.
+        let both = Limits { prefix: "eu/".to_owned(), ..only(&["eu/a", "us/b"]) };
+        assert!(only(&["eu/a"]).contain(&both) && !only(&["us/b"]).contain(&both));
     }
 }

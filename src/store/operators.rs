@@ -132,6 +132,26 @@ pub struct ListRequests {
     pub(crate) waiting_ms: Option<i64>,
 }
 
+impl ListRequests {
+    /// The first that these limits allow.
+    pub(crate) fn of(walk: Walk, after: ListPlace, limits: Limits) -> Self {
+        Self {
+            walk,
+            after,
+            limit: 1,
+            limits,
+            states: None,
+            scope: None,
+            definition: None,
+            version: None,
+            phase: None,
+            reason: None,
+            older_ms: None,
+            waiting_ms: None,
+        }
+    }
+}
+
 /// What a search found.
 pub struct Found<T, P> {
     pub(crate) rows: Vec<T>,
@@ -155,7 +175,6 @@ pub struct ListedRequest {
     pub(crate) recovery_point: String,
     pub(crate) open_intent: Option<String>,
     pub(crate) reason: Option<String>,
-    pub(crate) lease_token: i64,
     pub(crate) attempts: u32,
     pub(crate) resolution: Option<String>,
     pub(crate) locked_until: Option<DateTime<Utc>>,
@@ -170,7 +189,7 @@ pub(super) type ListedRow = (
     (Uuid, String, String),
     (String, i32, String),
     (String, String, String, Option<String>, Option<String>),
-    (i64, i32, Option<String>),
+    (i32, Option<String>),
     (Option<DateTime<Utc>>, Option<DateTime<Utc>>, Option<DateTime<Utc>>),
     (DateTime<Utc>, DateTime<Utc>),
 );
@@ -178,7 +197,7 @@ pub(super) type ListedRow = (
 pub(super) fn listed_request(row: ListedRow) -> ListedRequest {
     let ((request_id, scope, key), (definition, version, phases), stands, counts, due, times) = row;
     let (state, status, recovery_point, open_intent, reason) = stands;
-    let (lease_token, attempts, resolution) = counts;
+    let (attempts, resolution) = counts;
     let (locked_until, run_after, waiting_since) = due;
     let (created_at, expires_at) = times;
     ListedRequest {
@@ -193,7 +212,6 @@ pub(super) fn listed_request(row: ListedRow) -> ListedRequest {
         recovery_point,
         open_intent,
         reason,
-        lease_token,
         attempts: attempts.max(0).cast_unsigned(),
         resolution,
         locked_until,
@@ -433,22 +451,18 @@ pub trait OperatorStore: Store {
     fn start_bulk(&self, bulk: &NewBulk<'_>)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Bulk acts, the newest first, from one place on. `by`: of this actor only.
+    /// Bulk acts, the newest first, from one place on. Whose limits allow which is the caller's to judge: it goes by what
+    /// is stored as one text.
     #[doc(hidden)]
     fn bulks(
         &self,
-        by: Option<&str>,
         before: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
 
     /// One of them.
     #[doc(hidden)]
-    fn bulk(
-        &self,
-        by: Option<&str>,
-        id: Uuid,
-    ) -> impl Future<Output = Result<Option<BulkRow>, StoreError>> + Send;
+    fn bulk(&self, id: Uuid) -> impl Future<Output = Result<Option<BulkRow>, StoreError>> + Send;
 
     /// Requests of a bulk act, in order: all, or those whose turn has not come.
     #[doc(hidden)]
@@ -489,13 +503,12 @@ pub trait OperatorStore: Store {
         token: i64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Ends a bulk act before its end and writes the audit row, in one transaction. `whose`: one of this actor
-    /// only. `false`: it is at its end, or is not there.
+    /// Ends a bulk act before its end and writes the audit row, in one transaction. `false`: it is at its end, or is not
+    /// there.
     #[doc(hidden)]
     fn stop_bulk(
         &self,
         id: Uuid,
-        whose: Option<&str>,
         audit: &AuditEntry,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::cast::*;
 use super::desk::{Desk, Page};
 use super::html::Form;
-use crate::support::work::completed;
+use crate::support::work::{completed, reconciled};
 use crate::support::*;
 use atomic_phases::Reply;
 use atomic_phases::worker::BulkRunner;
@@ -18,6 +18,8 @@ on_every_store! {
     g3_a_double_click_is_one_act,
     g3_of_two_operators_one_is_told_that_it_moved_on,
     g3_what_moved_in_between_is_told_and_not_done,
+    g3_what_was_typed_is_kept_and_sent_by_one_more_click,
+    what_was_typed_is_kept_by_each_refusal,
     g3_a_word_behind_the_end_of_a_request_is_not_told_as_done,
     what_is_wrong_with_an_act_is_said_beside_what_was_given,
     g18_a_dead_job_is_retried_and_discarded,
@@ -184,9 +186,77 @@ async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore
         told.has("It has moved on")
             .has("Nothing was done")
             .has("It is a dead letter")
-            .has("Look again");
+            .has("When you looked")
+            .has("resolved, attempt 1")
+            .has("Back, change nothing");
+        let kept = told.form("/act");
+        let body = kept.fields.iter().find(|(name, _)| name == "body");
+        assert_eq!(body.map(|(_, body)| body.as_str()), Some("{}"));
     }
     assert_eq!(dump(&db).await, before);
+}
+
+/// Hostile, and of several lines: what is kept is escaped, and comes back as it was.
+const TYPED: &str = "{\"id\": \"</textarea><script>'&amp;\",\r\n \"padding\": \"\"}";
+
+fn field<'a>(form: &'a Form, name: &str) -> &'a str {
+    form.fields.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
+}
+
+/// A look that found nothing out; and another operator, with another answer, behind which it is the turn of another call.
+async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + OperatorStore>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let desk = Desk::of(&engine).await;
+    let reason = "<b>the pilot\"s</b> log";
+    for name in ["looked-into", "elsewhere", "again"] {
+        unknown(&engine, name).await;
+    }
+    let review = async |name: &str| {
+        let form =
+            reviewed(&desk, id_of(&engine, name).await, "executed", &[("output", TYPED)]).await;
+        form.with("reason", reason)
+    };
+    let looked_into = review("looked-into").await;
+    db.let_time_pass().await;
+    assert_eq!(reconciled(&engine).await.unknown, 3);
+    assert_eq!(ended(&desk.submit(&looked_into).await), "said=applied");
+
+    // No word about the call is left to say: the texts are shown.
+    let (stale, id) = (review("elsewhere").await, id_of(&engine, "elsewhere").await);
+    let by_hand = Resolution::finish(Reply::text(200, "by hand"));
+    let _ = engine
+        .resolve(&scope(), &key("elsewhere"), Resolution::not_executed("notified", 1))
+        .await
+        .unwrap();
+    let told = desk.submit(&stale).await.is(412);
+    told.has("Output, as you typed it").has("&lt;/textarea&gt;&lt;script&gt;").has_not("<script>'");
+    assert_eq!(field(&told.form("/plan"), "reason"), reason);
+    let _ = engine.resolve(&scope(), &key("elsewhere"), by_hand).await.unwrap();
+    engine.erase(&scope(), &key("elsewhere")).await.unwrap();
+    let told = desk.submit(&stale.clone().with("act", "not_executed")).await.is(412);
+    told.has("Reason, as you typed it").has("&lt;b&gt;the pilot").has("Its data was erased");
+    assert_eq!(state(&engine, "elsewhere").await, State::Erased, "{id}");
+
+    // It is about another call by now, which is looked at before a word about it is said.
+    let stale = review("again").await;
+    let _ = engine
+        .resolve(&scope(), &key("again"), Resolution::not_executed("notified", 1))
+        .await
+        .unwrap();
+    app.forget_bodies();
+    unknown(&engine, "again").await;
+    let already = desk.submit(&stale.clone().with("act", "not_executed")).await;
+    assert_eq!(ended(&already), "said=already", "of the first call");
+    let told = desk.submit(&stale).await.is(412);
+    told.has("When you looked").has_not("Do it");
+    let choice = told.form("/plan");
+    assert_eq!((field(&choice, "output"), field(&choice, "attempt")), (TYPED, "2"));
+    assert_eq!(field(&choice, "act"), "executed");
+    let review = desk.submit(&told.form("/plan")).await.is(200);
+    let act = review.form("/act");
+    assert_eq!((field(&act, "output"), field(&act, "reason")), (TYPED, reason));
+    assert_eq!(ended(&desk.submit(&act).await), "said=applied");
 }
 
 /// Somebody has ended the request meanwhile, and its output is not kept: nothing is written, and nothing else is claimed.
@@ -248,6 +318,42 @@ async fn what_is_wrong_with_an_act_is_said_beside_what_was_given<S: TestDb + Ope
     assert_eq!(dump(&db).await, before);
 }
 
+async fn what_was_typed_is_kept_by_each_refusal<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    let long = "<i>".repeat(200);
+    // A form that could not be read.
+    unknown(&engine, "k").await;
+    let choice = desk.request(id_of(&engine, "k").await).await.form("/plan");
+    let choice = choice.with("act", "executed").with("output", "{id:\r\n7}").with("body", "<p>");
+    let told = desk.submit(&choice).await.is(400).form("/plan");
+    let kept = ["act", "output", "body"].map(|name| field(&told, name));
+    assert_eq!(kept, ["executed", "{id:\r\n7}", "<p>"]);
+    // A look at a value.
+    let reveal = desk.request(id_of(&engine, "k").await).await.form("/reveal");
+    let told = desk.submit(&reveal.with("what", "outputs").with("reason", &long)).await.is(422);
+    let told = told.form("/reveal");
+    assert_eq!((field(&told, "what"), field(&told, "reason")), ("outputs", &*long));
+    // A job that was tried once more, and gave up again.
+    finish(&engine, "jobs").await;
+    let dies = "UPDATE atomic_phases_staged_jobs SET run_after = NULL, attempts = attempts + 1";
+    engine.store().sql(dies).await;
+    let choice = desk.get("jobs").await.form("/jobs/plan").with("act", "retry");
+    let act = desk.submit(&choice).await.is(200).form("/jobs/act").with("reason", "<i>88");
+    engine.store().sql(dies).await;
+    let told = desk.submit(&act).await.is(412);
+    let again = told.has("what you typed is kept").form("/jobs/act");
+    assert_eq!(field(&again, "reason"), "<i>88");
+    assert_eq!(desk.submit(&again).await.location().query(), Some("said=retried"));
+    // The stop of a bulk act.
+    dead_letter(&engine, "dead").await;
+    let list = desk.get("requests?state=dead_letter").await.form("/bulk/plan").with("act", "retry");
+    let start = desk.submit(&list).await.form("/bulk/act").with("because", "<i>88");
+    let page = desk.follow(&desk.submit(&start).await).await;
+    let told = desk.submit(&page.form("/stop").with("because", &long)).await.is(422);
+    assert_eq!(field(&told.form("/stop"), "because"), long);
+}
+
 async fn g18_a_dead_job_is_retried_and_discarded<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     let desk = Desk::of(&engine).await;
@@ -289,6 +395,23 @@ async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db:
     failed(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 0);
     desk.request(id_of(&engine, "k").await).await.has("is paused until");
+
+    // Bob has reviewed a pause, and another one its end, before Ada paused it anew.
+    let review = desk.submit(&choice.clone().with("act", "unpause")).await.is(200);
+    let stale = [
+        desk.submit(&choice.clone().with("act", "pause"))
+            .await
+            .form("/pauses/act")
+            .with("for", "15m"),
+        review.form("/pauses/act"),
+    ];
+    let _ = admin(&engine).pause("book", "charged", None, "until the bank says so").await.unwrap();
+    for form in stale {
+        let told = desk.submit(&form.with("reason", "<i>88")).await.is(412);
+        told.has("until the bank says so").has("what you typed is kept");
+        assert_eq!(field(&told.form("/pauses/act"), "reason"), "<i>88");
+    }
+    assert_eq!(admin(&engine).pauses().await.unwrap()[0].ends_at, None);
 
     let review = desk.submit(&choice.with("act", "unpause")).await.is(200);
     let form = review.form("/pauses/act").with("reason", "it is open");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
+use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{Actor, BulkAct, Filter, Permissions, Scopes, Selection, State};
 use atomic_phases::worker::BulkRunner;
 use serde_json::{Value, json};
@@ -104,7 +105,15 @@ const LAYOUT: &str = r"
     const small = [...document.querySelectorAll('button, a.button, input, select, textarea')]
         .filter((one) => one.checkVisibility() && one.type !== 'hidden')
         .filter((one) => { const box = one.getBoundingClientRect(); return box.width < 16 || box.height < 16; });
-    return [wide, small.map((one) => one.outerHTML)];
+    // The name of a button is on one line.
+    const broken = [...document.querySelectorAll('button, a.button, .chip')].filter((one) => {
+        const text = [...one.childNodes].find((node) => node.nodeType === 3 && node.textContent.trim());
+        if (!text || !one.checkVisibility()) return false;
+        const range = document.createRange();
+        range.selectNodeContents(text);
+        return new Set([...range.getClientRects()].map((box) => box.top)).size > 1;
+    });
+    return [wide, [...small, ...broken].map((one) => one.outerHTML)];
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +130,7 @@ async fn every_page_is_read_at_any_width_and_in_the_dark() {
             assert_eq!(told[1], json!([]), "too faint, {scheme}: {address}");
             keep(&browser, &address, scheme).await;
         }
-        for width in [320, 480, 834, 1280, 2560] {
+        for width in [320, 480, 834, 1024, 1280, 1920, 2560] {
             browser.size(width, 900).await;
             assert_eq!(browser.eval(LAYOUT).await, json!([0, []]), "{width} pixels: {address}");
             keep(&browser, &address, &width.to_string()).await;
@@ -310,6 +319,54 @@ async fn a_page_follows_what_happens_and_disturbs_nobody() {
     assert_eq!(log, Vec::<Value>::new());
 }
 
+/// A form that nobody has touched follows the request; what somebody has typed stays, and is sent behind a move by one
+/// more click.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_form_of_a_live_page_is_of_the_request_as_it_is_and_what_is_typed_stays() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    let id = id_of(&engine, "dead-letter").await;
+    browser.open(desk.url(&format!("requests/{id}"))).await;
+    let version = "return document.querySelector('#settle [name=version]').value";
+    let seen = browser.eval(version).await;
+    let act = async |name: &str, act: &str| {
+        let row = admin(&engine).find(&scope(), &key(name)).await.unwrap();
+        let word = match act {
+            "retry" => Resolution::retry(),
+            _ => Resolution::not_executed("notified", 1),
+        };
+        let done = admin(&engine).resolve(row.request_id, &row.version, word, "r").await;
+        assert_eq!(done.unwrap(), Resolved::Applied, "{name}");
+    };
+    act("dead-letter", "retry").await;
+    let retry = "return document.querySelector('#act-retry') === null";
+    soon("it is no dead letter", async || browser.eval(retry).await == true).await;
+    assert_ne!(browser.eval(version).await, seen);
+    assert_eq!(browser.eval("return document.querySelector('#act-finish') !== null").await, true);
+
+    let id = id_of(&engine, "unknown").await;
+    browser.open(desk.url(&format!("requests/{id}"))).await;
+    browser.click("#act-finish").await;
+    browser.click("#media option[value=text]").await;
+    browser.fill("#body", "<b>by hand</b>").await;
+    browser.eval("document.activeElement.blur()").await;
+    act("unknown", "not_executed").await;
+    // Longer than two looks.
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let typed = "return document.getElementById('body').value";
+    assert_eq!(browser.eval(typed).await, "<b>by hand</b>");
+    browser.click("#settle button").await;
+    soon("told", async || browser.has("It has moved on").await).await;
+    assert!(browser.has("In between").await && browser.has("<b>by hand</b>").await);
+    is_read_here(&browser).await;
+    browser.fill("#reason", "ticket 88").await;
+    browser.click("form.act button").await;
+    soon("done", async || browser.has("Done. It is written").await).await;
+    assert_eq!(state(&engine, "unknown").await, State::Finished);
+    assert!(browser.has("not run").await);
+}
+
 /// What is shown at the address of a form that was refused is read again at its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
@@ -326,7 +383,10 @@ async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
     assert!(browser.has("0 of 1 requests").await);
     // What is filled in is not disturbed: it is as it was, and nobody is there.
     browser
-        .eval("document.getElementById('because').value = ''; document.activeElement.blur()")
+        .eval(
+            "const field = document.getElementById('because'); field.value = field.defaultValue; \
+             document.activeElement.blur()",
+        )
         .await;
     BulkRunner::new(&engine, config()).run_once().await.unwrap();
     soon("1 of 1", async || browser.has("1 of 1 requests").await).await;

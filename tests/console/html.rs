@@ -57,13 +57,13 @@ fn tag(mut rest: &str) -> Tag {
     }
 }
 
-/// The texts of a page, without its tags, and without what a form only carries on.
+/// The texts of a page, without its tags, and without what was typed into a form, which keeps it as it was.
 pub fn shown(html: &str) -> String {
     let mut texts = String::new();
     for part in html.split('<') {
         let (tag, text) = part.split_once('>').unwrap_or(("", part));
-        let is_carried = tag.starts_with("textarea") && tag.contains(" hidden");
-        texts.push_str(if is_carried { "" } else { text });
+        let is_typed = tag.starts_with("textarea");
+        texts.push_str(if is_typed { "" } else { text });
     }
     texts
 }
@@ -119,15 +119,22 @@ fn form(page: &Url, body: &str) -> Form {
                 fields.push((name.to_owned(), tag.get("value").unwrap_or_default().to_owned()));
             }
             ("textarea", _) => {
-                let marker = format!("<textarea name=\"{name}\"");
-                let text = whole.split(&marker).nth(1).and_then(|rest| {
-                    let inside = &rest[rest.find('>')? + 1..];
-                    Some(inside[..inside.find("</textarea>")?].to_owned())
-                });
-                let text = unescaped(&text.unwrap_or_default()).replace("\r\n", "\n");
+                let marker = format!(" name=\"{name}\"");
+                let is_it = |rest: &&str| rest[..rest.find('>').unwrap()].contains(&marker);
+                let text = whole.split("<textarea").skip(1).find(is_it).unwrap();
+                let text = &text[text.find('>').unwrap() + 1..text.find("</textarea>").unwrap()];
+                let text = unescaped(text).replace("\r\n", "\n");
                 // A browser drops the first end of a line, and sends each other as two characters.
                 let text = text.strip_prefix('\n').unwrap_or(&text).replace('\n', "\r\n");
                 fields.push((name.to_owned(), text));
+            }
+            ("select", _) => {
+                let inside = whole.split(&format!(" name=\"{name}\"")).nth(1).unwrap();
+                let options =
+                    tags(&inside[inside.find('<').unwrap()..inside.find("</select>").unwrap()]);
+                let chosen = options.iter().find(|option| option.get("selected").is_some());
+                let value = chosen.or(options.first()).and_then(|option| option.get("value"));
+                fields.push((name.to_owned(), value.unwrap_or_default().to_owned()));
             }
             _ => {}
         }

@@ -57,6 +57,14 @@ async fn what_waits_for_an_operator_is_told_to_a_prober<S: TestDb + OperatorStor
     let told = becomes(&routes, "waiting", 503).await;
     assert_eq!(told, "1 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n");
     assert_eq!(asked(&routes, "ready").await.0, 200, "that is no reason to send it no requests");
+    // While its reconcile function is asked, too: it is as unknown as before.
+    db.sql(
+        "UPDATE atomic_phases_keys SET status = 'in_progress', locked_until = expires_at, \
+         run_after = expires_at",
+    )
+    .await;
+    let anew = self::routes(&engine);
+    assert_eq!(asked(&anew, "waiting").await, (503, told));
 }
 
 async fn g17_an_engine_that_is_shut_down_is_not_ready_and_lives<S: TestDb + OperatorStore>(db: S) {

@@ -1,17 +1,18 @@
 //! Acts: each does what it says, once, and is in the audit exactly if it was done.
 
-use atomic_phases::engine::{EraseError, Resolution, Resolved};
+use atomic_phases::engine::{EraseError, Resolution, ResolveError, Resolved};
 use atomic_phases::ops::{AuditRecord, OperatorStore, Ops, OpsError, State, Summary};
 use atomic_phases::worker::Enqueuer;
 use atomic_phases::{Outcome, Reply};
 
 use super::cast::*;
-use crate::support::work::{Inbox, completed, config};
+use crate::support::work::{Inbox, completed, config, reconciled};
 use crate::support::*;
 
 on_every_store! {
     g1_g2_each_word_is_written_with_its_audit_row,
     g3_an_act_about_a_row_that_moved_on_is_refused,
+    g3_a_look_that_finds_nothing_out_moves_nothing,
     the_same_act_twice_is_one_act,
     an_erasure_is_audited_and_outlived_by_its_audit,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
@@ -110,6 +111,33 @@ async fn g3_an_act_about_a_row_that_moved_on_is_refused<S: TestDb + OperatorStor
     let odd = ops.retry(now.request_id, &"no version".into(), "again").await;
     assert!(matches!(odd, Err(OpsError::MovedOn)), "{odd:?}");
     let _ = ops.retry(now.request_id, &now.version, "again").await.unwrap();
+}
+
+/// The token has grown, and what the operator has seen is as it was: the same call, of the same attempt, is unknown.
+async fn g3_a_look_that_finds_nothing_out_moves_nothing<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    unknown(&engine, "k").await;
+    let before = seen(&ops, "k").await;
+    let token = "SELECT lease_token FROM atomic_phases_keys";
+    let first = db.number(token).await;
+    db.let_time_pass().await;
+    assert_eq!(reconciled(&engine).await.unknown, 1);
+    assert!(db.number(token).await > first);
+    assert_eq!(seen(&ops, "k").await.version, before.version);
+    let said = async || {
+        let output = Charge { id: "effect-1".into(), padding: String::new() };
+        let word = Resolution::executed("notified", &output).unwrap();
+        ops.resolve(before.request_id, &before.version, word, "the pilot").await
+    };
+    // While it is looked into, the act has to wait, and is not too late.
+    set(&engine, "k", "status = 'in_progress', locked_until = expires_at").await;
+    let told = said().await;
+    assert!(matches!(told, Err(OpsError::Resolve(ResolveError::InProgress { .. }))), "{told:?}");
+    assert_eq!(seen(&ops, "k").await.version, before.version);
+    set(&engine, "k", "status = 'unknown', locked_until = NULL").await;
+    assert_eq!(said().await.unwrap(), Resolved::Applied);
+    assert_ne!(seen(&ops, "k").await.version, before.version);
 }
 
 async fn the_same_act_twice_is_one_act<S: TestDb + OperatorStore>(db: S) {

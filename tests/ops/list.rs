@@ -1,6 +1,7 @@
 //! Lists: filters, pages, and cursors that hold while rows move.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 use std::time::Duration;
 
 use atomic_phases::engine::Resolution;
@@ -457,7 +458,7 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
     };
     let is_no_row = |text: String| {
         let (micros, id) = told(text);
-        let is_round = micros % 1_000_000 == 0 && (id.is_nil() || id.is_max());
+        let is_round = micros % 60_000_000 == 0 && (id.is_nil() || id.is_max());
         assert!(is_round || id == seen, "{micros} {id}");
     };
     for (filter, found) in [
@@ -501,6 +502,66 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
         next = Some(place);
     }
     assert!((5..20).contains(&pages), "{pages} pages of jobs");
+
+    // With cursors of one's own making: from two places in front of and behind the row that has exactly as many behind it
+    // as one search looks at. Told by whether there is more, that row's time would be found out by a hundred questions.
+    let micros = async |column: &str, from: &str, order: &str| {
+        let behind = db.number(&format!("SELECT count(*) FROM {from}")).await - 10_000;
+        let micros = match is_postgres::<S>() {
+            true => format!("(extract(epoch FROM {column}) * 1000000)::bigint"),
+            false => format!("{column} * 1000"),
+        };
+        let sql = format!(
+            "SELECT {micros} FROM {from} ORDER BY {column} {order} LIMIT 1 OFFSET {behind}"
+        );
+        db.number(&sql).await
+    };
+    let keys = "atomic_phases_keys WHERE waiting_since IS NOT NULL";
+    let first = bob.list(Filter::waiting().reason("none")).await.unwrap().next.unwrap();
+    let newest = bob.list(Filter::new().reason("none")).await.unwrap().next.unwrap();
+    let made = |like: &str, micros: i64, id: Uuid| {
+        let mut bytes = URL_SAFE_NO_PAD.decode(like).unwrap();
+        let at = bytes.len() - 24;
+        bytes[at..at + 8].copy_from_slice(&micros.to_be_bytes());
+        bytes[at + 8..].copy_from_slice(id.as_bytes());
+        URL_SAFE_NO_PAD.encode(bytes)
+    };
+    let listed = async |filter: Filter, like: &Cursor, micros| {
+        let cursor: Cursor = made(&like.to_string(), micros, Uuid::nil()).parse().unwrap();
+        let page = bob.list(filter.after(cursor)).await.unwrap();
+        (page.rows.len(), page.next.map(|next| next.to_string()))
+    };
+    let like = Place::from_str(&made("A".repeat(32).as_str(), 0, Uuid::nil())).unwrap();
+    for (what, place) in [
+        ("waiting", micros("waiting_since", keys, "").await),
+        ("newest", micros("expires_at", "atomic_phases_keys", "DESC").await),
+        (
+            "jobs",
+            micros("staged_at", "atomic_phases_staged_jobs WHERE run_after IS NULL", "").await,
+        ),
+        ("audit", micros("at", "atomic_phases_audit", "DESC").await),
+    ] {
+        let mut told = Vec::new();
+        let sides = [place - 2_000, place + 2_000];
+        for micros in sides {
+            let place = made(&like.to_string(), micros, Uuid::nil()).parse::<Place>().unwrap();
+            told.push(match what {
+                "waiting" => listed(Filter::waiting().reason("none"), &first, micros).await,
+                "newest" => listed(Filter::new().reason("none"), &newest, micros).await,
+                "jobs" => {
+                    let page = bob.dead_jobs(Some(place), 10).await.unwrap();
+                    (page.rows.len(), page.next.map(|next| next.to_string()))
+                }
+                _ => {
+                    let page = bob.audit(None, Some(place), 10).await.unwrap();
+                    (page.rows.len(), page.next.map(|next| next.to_string()))
+                }
+            });
+        }
+        // Unless a minute begins between the two.
+        let minutes = sides.map(|side| side.div_euclid(60_000_000));
+        assert!(minutes[0] != minutes[1] || told[0] == told[1], "{what}: {told:?}");
+    }
 }
 
 async fn g14_stranded_requests_are_found_behind_thousands_that_are_not<

@@ -1,7 +1,10 @@
 //! What holds a request, and what ends that: told of every state, of rows that this build cannot run too.
 
+use atomic_phases::Reply;
 use atomic_phases::engine::{Resolution, Resolved, StrandedBecause};
-use atomic_phases::ops::{EndedBy, HeldBy, OperatorStore, PhaseStands, State, Why};
+use atomic_phases::ops::{
+    EndedBy, Event, HeldBy, OperatorStore, Permissions, PhaseStands, State, What, Why,
+};
 
 use super::cast::*;
 use crate::support::*;
@@ -10,6 +13,8 @@ on_every_store! {
     each_state_says_what_holds_it_and_what_ends_that,
     g14_a_row_that_this_build_cannot_run_says_so,
     details_tell_the_phases_and_what_happened,
+    what_an_operator_finished_by_hand_did_not_run_and_says_so,
+    the_timeline_says_that_there_are_earlier_acts_and_where,
 }
 
 #[track_caller]
@@ -194,4 +199,60 @@ async fn details_tell_the_phases_and_what_happened<S: TestDb + OperatorStore>(db
     let jobs: Vec<_> = shown.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(jobs, ["receipt", "thanks"]);
     assert!(shown.phases.iter().all(|phase| phase.stands == PhaseStands::Over));
+}
+
+async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    use PhaseStands::{CallOpen, Done, NotCommitted, NotRun, Over};
+    let engine = engine(&db, &App::default());
+    unknown(&engine, "unknown").await;
+    dead_letter(&engine, "dead").await;
+    let ops = admin(&engine);
+    let stands = async |name: &str| {
+        let shown = ops.show(id_of(&engine, name).await).await.unwrap();
+        shown.phases.iter().map(|phase| phase.stands).collect::<Vec<_>>()
+    };
+    for (name, expected) in [
+        ("unknown", [Done, CallOpen, NotRun]),
+        // Its call failed, and had no effect; an attempt had begun it.
+        ("dead", [Done, NotCommitted, NotRun]),
+    ] {
+        let row = ops.find(&scope(), &key(name)).await.unwrap();
+        let by_hand = Resolution::finish(Reply::text(200, "by hand"));
+        let done = ops.resolve(row.request_id, &row.version, by_hand, "ticket 88").await;
+        assert_eq!(done.unwrap(), Resolved::Applied);
+        assert_eq!(stands(name).await, expected, "{name}");
+    }
+    // Of a build that did not keep where it stood, and of an erased one, nothing is claimed.
+    set(&engine, "unknown", "resolution = 'finish'").await;
+    assert_eq!(stands("unknown").await, [Over; 3]);
+    engine.erase(&scope(), &key("dead")).await.unwrap();
+    assert_eq!(stands("dead").await, [Over; 3]);
+}
+
+async fn the_timeline_says_that_there_are_earlier_acts_and_where<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    finish(&engine, "k").await;
+    let (ops, id) = (admin(&engine), id_of(&engine, "k").await);
+    let acts = async || {
+        let shown = ops.show(id).await.unwrap();
+        let acts = shown.timeline.iter().filter(|one| matches!(one.what, Event::Acted(_))).count();
+        (acts, shown.earlier_acts)
+    };
+    for number in 0..100 {
+        ops.reveal(id, What::Key, &format!("look {number}")).await.unwrap();
+    }
+    assert_eq!(acts().await.0, 100);
+    for number in 100..103 {
+        ops.reveal(id, What::Key, &format!("look {number}")).await.unwrap();
+    }
+    let (told, earlier) = acts().await;
+    assert_eq!(told, 100);
+    let rest = ops.audit(Some(id), earlier, 100).await.unwrap();
+    let reasons: Vec<&str> = rest.rows.iter().map(|act| &*act.reason).collect();
+    assert_eq!(reasons, ["look 2", "look 1", "look 0"]);
+    // Who may not read the audit is told of no act, and of no others.
+    let shown = engine.ops(actor(Permissions::READ)).show(id).await.unwrap();
+    assert!(shown.earlier_acts.is_none());
 }

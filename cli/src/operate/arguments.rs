@@ -384,7 +384,8 @@ pub(crate) struct BulkOf {
     /// Start what was planned: the version that the same command has told without this. Said twice, it is started once
     #[arg(long, value_name = "VERSION", conflicts_with = "yes")]
     pub(crate) plan: Option<String>,
-    /// Start it as it is planned at that moment, whatever was looked at before
+    /// Start the plan that this command makes, whatever was looked at before: for scripts, where nobody reviews a plan.
+    /// Who has reviewed one says --plan
     #[arg(long)]
     pub(crate) yes: bool,
 }

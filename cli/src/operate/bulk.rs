@@ -101,7 +101,10 @@ async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
                 println!("{}", text(&plan["version"]));
                 return Ok(End::Fine);
             }
-            eprintln!("started as planned now, and not as anybody has looked at it before");
+            // By its version: what comes to match in between is not acted on.
+            eprintln!(
+                "--yes: this plan is started, and not one that was reviewed before; that is --plan"
+            );
             plan["version"].clone()
         }
     };

@@ -287,6 +287,13 @@ fn details(shown: &Value) -> String {
     if let Some(gone @ 1..) = shown["events_gone"].as_u64() {
         out.push_str(&format!("{gone} earlier events are not kept\n"));
     }
+    if let Some(place) = shown["earlier_acts"].as_str() {
+        out.push_str(&format!(
+            "the latest hundred acts of operators are shown; earlier: audit --request {} --after {}\n",
+            text(&row["id"]),
+            plain(place)
+        ));
+    }
     let jobs = rows("jobs");
     if !jobs.is_empty() {
         out.push('\n');

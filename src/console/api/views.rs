@@ -77,6 +77,7 @@ pub(super) fn details(shown: &Details) -> Value {
         "phases": shown.phases.iter().map(phase).collect::<Vec<_>>(),
         "timeline": shown.timeline.iter().map(happened).collect::<Vec<_>>(),
         "events_gone": shown.events_gone,
+        "earlier_acts": shown.earlier_acts.as_ref().map(ToString::to_string),
         "reconciles": shown.reconciles,
         "resolution": shown.resolution,
         "jobs": shown.jobs.iter().map(job).collect::<Vec<_>>(),

@@ -86,12 +86,18 @@ pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Path(id): Path<String
     frame.answer(Section::Bulk, "Bulk act", body)
 }
 
+/// A stop that was refused: why, and the reason that was typed.
+pub(super) struct Refused<'a> {
+    pub(super) wrong: &'a str,
+    pub(super) because: &'a str,
+}
+
 /// The page of one, with what is wrong with an act.
 pub(super) fn shown(
     frame: &Frame,
     query: &Fields,
     details: &BulkDetails,
-    wrong: Option<&str>,
+    refused: Option<&Refused<'_>>,
 ) -> Markup {
     let bulk = &details.bulk;
     let notice = match query.text("said") {
@@ -102,7 +108,7 @@ pub(super) fn shown(
     };
     html! {
         @if let Some(notice) = notice { p.notice role="status" { (notice) } }
-        @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
+        @if let Some(Refused { wrong, .. }) = refused { p.error role="alert" { (wrong) } }
         h1 { "Bulk act: " (said(&bulk.act)) }
         p.id { code { (bulk.id) } }
         section #progress data-live="2" aria-label="Progress" {
@@ -118,13 +124,17 @@ pub(super) fn shown(
                 (refusals(frame, details))
             }
         }
-        @if bulk.ended_at.is_none() && frame.may(Permissions::BULK) {
-            form.act method="post" action=(frame.to(format_args!("bulk/{}/stop", bulk.id))) {
-                div.field.wide {
-                    label for="because" { "Why stop it" }
-                    input #because name="because" required maxlength="500" autocomplete="off";
+        // It goes with the end of the act. What was typed before a refusal stays, until it is sent again.
+        div #stop data-live=[refused.is_none().then_some("2")] {
+            @if bulk.ended_at.is_none() && frame.may(Permissions::BULK) {
+                form.act method="post" action=(frame.to(format_args!("bulk/{}/stop", bulk.id))) {
+                    div.field.wide {
+                        label for="because" { "Why stop it" }
+                        input #because name="because" required maxlength="500" autocomplete="off"
+                            value=(refused.map_or("", |refused| refused.because));
+                    }
+                    p { button { "Stop it" } }
                 }
-                p { button { "Stop it" } }
             }
         }
     }

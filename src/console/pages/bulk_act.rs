@@ -7,7 +7,7 @@ use http::StatusCode;
 use maud::html;
 use uuid::Uuid;
 
-use super::bulk::{carried, shown};
+use super::bulk::{Refused, carried, shown};
 use super::fields::Fields;
 use super::frame::Section;
 use super::guard::{Asked, see_other};
@@ -128,7 +128,8 @@ pub(super) async fn stop<S: OperatorStore>(
     if !frame.may(Permissions::BULK) {
         return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::BULK });
     }
-    let (ops, because) = (asked.ops.clone(), Fields::read(&form).text("because").to_owned());
+    let form = Fields::read(&form);
+    let (ops, because) = (asked.ops.clone(), form.text("because").to_owned());
     let stopping = tokio::spawn(async move { ops.stop_bulk(id, &because).await });
     let to = |said: &str| see_other(&frame.to(format_args!("bulk/{id}?said={said}")));
     match stopping.await {
@@ -139,7 +140,8 @@ pub(super) async fn stop<S: OperatorStore>(
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
             match asked.ops.bulk(id).await {
                 Ok(details) => {
-                    let page = shown(frame, &asked.query, &details, Some(&wrong));
+                    let refused = Refused { wrong: &wrong, because: form.raw("because") };
+                    let page = shown(frame, &asked.query, &details, Some(&refused));
                     frame.page(status, Section::Bulk, "Bulk act", page)
                 }
                 Err(error) => trouble::page(frame, &error),

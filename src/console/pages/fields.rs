@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use maud::{Markup, html};
 use uuid::Uuid;
 
 use crate::ops::OpsError;
@@ -37,6 +38,11 @@ impl Fields {
         self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
+    /// All of them, in their order.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// What is filled in, for another page of the same; without these names.
     pub(super) fn query_without(&self, names: &[&str]) -> String {
         let filled = self
@@ -44,6 +50,17 @@ impl Fields {
             .iter()
             .filter(|(name, value)| !names.contains(&name.as_str()) && !value.is_empty());
         serde_urlencoded::to_string(filled.collect::<Vec<_>>()).unwrap_or_default()
+    }
+}
+
+/// A value on its way to an act. A text area keeps the ends of its lines, which an input does not.
+pub(super) fn carried(name: &str, value: &str) -> Markup {
+    html! {
+        @if value.contains('\n') {
+            textarea name=(name) hidden readonly aria-hidden="true" { "\n" (value) }
+        } @else {
+            input type="hidden" name=(name) value=(value);
+        }
     }
 }
 

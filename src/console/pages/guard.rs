@@ -1,5 +1,6 @@
 //! What every request passes: who asks, from where, for how long; and what every answer forbids.
 
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, OriginalUri, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -14,7 +15,8 @@ use maud::html;
 use super::super::access::NotLetIn;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
-use super::{Console, trouble};
+use super::trouble::NoAnswer;
+use super::{Console, LARGEST_FORM, trouble};
 use crate::ops::{Actor, OperatorStore, Ops};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -61,18 +63,45 @@ pub(super) async fn guard<S: OperatorStore>(
     };
     let frame = Frame::new(parts.uri.path(), &actor);
     parts.extensions.insert(actor);
-    let was_look = is_look(&parts);
-    let page = next.run(Request::from_parts(parts, body));
-    match tokio::time::timeout(console.shared.time_limit, page).await {
-        Ok(answer) => with_headers(answer),
-        Err(_) => with_headers(trouble::unanswered(&frame, was_look)),
-    }
+    let (was_a_look, sent_to) = (is_look(&parts), last_of(&parts).to_owned());
+    let is_form = parts.method == Method::POST;
+    let mut sent = Bytes::new();
+    let page = async {
+        let body = match is_form {
+            true => match axum::body::to_bytes(body, LARGEST_FORM).await {
+                Ok(form) => {
+                    sent = form.clone();
+                    Body::from(form)
+                }
+                Err(_) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+            },
+            false => body,
+        };
+        next.run(Request::from_parts(parts, body)).await
+    };
+    let answer = tokio::time::timeout(console.shared.time_limit, page).await;
+    let is_no_answer = match &answer {
+        Ok(answer) => answer.extensions().get().copied(),
+        Err(_) => Some(NoAnswer { was_a_look }),
+    };
+    with_headers(match (answer, is_no_answer) {
+        (Ok(answer), None) => answer,
+        (_, Some(NoAnswer { was_a_look })) => {
+            let form = Fields::read(&sent);
+            let sent = is_form.then_some((&*sent_to, &form));
+            trouble::unanswered_to(&frame, was_a_look, sent)
+        }
+        (Err(_), None) => trouble::unanswered(&frame, was_a_look),
+    })
+}
+
+fn last_of(parts: &Parts) -> &str {
+    parts.uri.path().rsplit('/').next().unwrap_or_default()
 }
 
 /// Whether nothing is changed: a search and a review are forms, too, because what they are asked for belongs into no URL.
 fn is_look(parts: &Parts) -> bool {
-    let last = parts.uri.path().rsplit('/').next();
-    matches!(parts.method, Method::GET | Method::HEAD) || matches!(last, Some("find" | "plan"))
+    matches!(parts.method, Method::GET | Method::HEAD) || matches!(last_of(parts), "find" | "plan")
 }
 
 fn with_headers(mut answer: Response) -> Response {

@@ -182,9 +182,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Ok(read) => read,
         Err(error) => return trouble::page(frame, &error),
     };
-    let Ok(attempts) = form.text("attempts").parse() else {
-        return trouble::page(frame, &OpsError::MovedOn);
-    };
+    // What is no number fits no job.
+    let attempts = form.text("attempts").parse().unwrap_or(u32::MAX);
     let (ops, reason) = (ops.clone(), form.text("reason").to_owned());
     let doing = async move {
         match act {
@@ -196,9 +195,16 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         (Ok(Ok(())), JobAct::Retry) => see_other(&frame.to("jobs?said=retried")),
         (Ok(Ok(())), JobAct::Discard) => see_other(&frame.to("jobs?said=discarded")),
         (Ok(Err(OpsError::Unavailable(_))) | Err(_), _) => trouble::unanswered(frame, false),
-        (Ok(Err(error @ OpsError::BadReason)), _) => {
-            let (status, wrong) = (trouble::status(&error), format!("Not done: {error}."));
-            sheet(&asked, &form, status, Some(&wrong)).await
+        (Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))), _) => {
+            let wrong = match error {
+                OpsError::MovedOn => {
+                    "Not done: it was tried again since you looked. Now it stands as \
+                                      below, and what you typed is kept."
+                        .to_owned()
+                }
+                ref error => format!("Not done: {error}."),
+            };
+            sheet(&asked, &form, trouble::status(&error), Some(&wrong)).await
         }
         (Ok(Err(error)), _) => trouble::page(frame, &error),
     }

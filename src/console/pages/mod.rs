@@ -23,6 +23,8 @@ mod plan;
 mod request;
 mod requests;
 mod reveal;
+mod settle;
+mod timeline;
 mod trouble;
 mod waiting;
 

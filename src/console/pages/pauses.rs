@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::fields::{Fields, duration};
+use super::fields::{Fields, carried, duration};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::look::{facts, relative, said, table, visible};
@@ -197,7 +197,12 @@ async fn sheet<S: OperatorStore>(
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
             ("Phase", Some(html! { code { (said(phase)) } " of " span.definition { (said(definition)) } })),
-            ("Now", Some(state(row.pause.as_ref()))),
+            ("Now", Some(html! {
+                (state(row.pause.as_ref()))
+                @if let Some(pause) = &row.pause {
+                    " by " (said(&pause.paused_by)) ": " span.reason { (said(&pause.reason)) }
+                }
+            })),
             ("After", Some(html! { (after) })),
             ("By", Some(html! { bdi { (visible(frame.actor())) } ", with your reason, in the audit" })),
         ]))
@@ -205,6 +210,7 @@ async fn sheet<S: OperatorStore>(
             input type="hidden" name="act" value=(form.text("act"));
             input type="hidden" name="definition" value=(definition);
             input type="hidden" name="phase" value=(phase);
+            (carried("seen", &row.pause.as_ref().map_or_else(String::new, seen)))
             @if begins {
                 div.field {
                     label for="for" { "For how long " span.quiet { "(empty: until it is ended)" } }
@@ -231,6 +237,15 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Ok(act) => act,
         Err(error) => return again(&asked, &form, &error).await,
     };
+    match wanted(&asked, &form).await {
+        Ok((_, row)) if is_news(&row, &form, asked.frame.actor()) => {
+            let wrong = "Not done: another operator paused it in between. Now it stands as below, and what you typed \
+                         is kept.";
+            return sheet(&asked, &form, StatusCode::PRECONDITION_FAILED, Some(wrong)).await;
+        }
+        // What is wrong with it is told, and audited, by the act.
+        _ => {}
+    }
     let doing = async move {
         match act {
             PauseAct::Begin(length) => ops.pause(&definition, &phase, length, &reason).await,
@@ -247,6 +262,18 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         }
         Ok(Err(error)) => trouble::page(&asked.frame, &error),
     }
+}
+
+/// A pause as it was reviewed.
+fn seen(pause: &PauseView) -> String {
+    pause.paused_at.to_rfc3339()
+}
+
+/// Whether there is a pause that the review did not show; one's own, by a double click, is none.
+fn is_news(row: &Row, form: &Fields, actor: &str) -> bool {
+    let is_own =
+        |pause: &PauseView| pause.paused_by == actor && pause.reason == form.text("reason");
+    row.pause.as_ref().is_some_and(|pause| seen(pause) != form.text("seen") && !is_own(pause))
 }
 
 /// The review once more, with what was given and what is wrong with it.

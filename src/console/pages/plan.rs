@@ -3,17 +3,20 @@
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::response::Response;
+use chrono::DateTime;
 use http::StatusCode;
 use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::act::Act;
-use super::fields::{Fields, id_of};
+use super::fields::{Fields, carried, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{chip, facts, relative, said, sentence};
-use super::trouble;
-use crate::ops::{Details, OperatorStore, OpsError, PhaseView, State};
+use super::look::{chip, facts, relative, said, sentence, visible};
+use super::settle::Offered;
+use super::timeline::happened;
+use super::{settle, trouble};
+use crate::ops::{Details, Happened, OperatorStore, OpsError, PhaseView, State};
 use crate::phase::Reply;
 
 /// `POST`, and changes nothing: what is said about a request does not belong in a URL.
@@ -56,99 +59,112 @@ async fn sheet<S: OperatorStore>(
         Ok(details) => details,
         Err(error) => return trouble::page(frame, &error),
     };
-    if details.summary.version.as_str() != form.text("version") {
-        return moved(frame, &details);
-    }
     let act = Act::read(form);
     if let Ok(act) = &act
         && !frame.may(act.needs())
     {
         return trouble::page(frame, &OpsError::NotAllowed { needs: act.needs() });
     }
-    frame.page(status, Section::Requests, "Review", body(frame, &details, act.ok(), form, wrong))
+    let has_moved = details.summary.version.as_str() != form.text("version");
+    let attempt = form.text("attempt").parse().unwrap_or(details.summary.attempts);
+    let offered = Offered::of(frame, &details);
+    let act = act.ok().filter(|act| !has_moved || offered.has(act, attempt, &details));
+    let (status, title) = match (has_moved, &act) {
+        (true, _) => (StatusCode::PRECONDITION_FAILED, "It has moved on".to_owned()),
+        (false, Some(act)) => (status, format!("Review: {}", act.name())),
+        (false, None) => (status, "Review: not understood".to_owned()),
+    };
+    let (name, version) = &details.summary.definition;
+    let page = html! {
+        h1 { (title) }
+        p.id { (said(name)) " v" (version) " " code { (details.summary.request_id) } }
+        @if has_moved {
+            (moved(&details, form))
+        } @else if let Some(wrong) = wrong {
+            p.error role="alert" { (wrong) }
+        }
+        @if let Some(act) = &act {
+            @if has_moved { h2 { "Still so? " (act.name()) } }
+            (review(frame, &details, act, form))
+        } @else {
+            (choose_again(frame, &details, form, &offered))
+        }
+    };
+    frame.page(status, Section::Requests, &title, page)
 }
 
-/// The row is not as it was when the operator looked at it.
-pub(super) async fn moved_on<S: OperatorStore>(asked: &Asked<S>, id: Uuid) -> Response {
-    match asked.ops.show(id).await {
-        Ok(details) => moved(&asked.frame, &details),
-        Err(error) => trouble::page(&asked.frame, &error),
+/// The request is not as it was when the operator looked at it: how it stands now, and what happened in between.
+fn moved(details: &Details, form: &Fields) -> Markup {
+    let row = &details.summary;
+    let was = State::ALL.into_iter().find(|state| state.as_str() == form.text("was"));
+    let looked_at = DateTime::parse_from_rfc3339(form.text("looked_at")).ok();
+    let news: Vec<&Happened> = match looked_at {
+        Some(looked_at) => details.timeline.iter().filter(|one| one.at > looked_at).collect(),
+        None => Vec::new(),
+    };
+    html! {
+        p.error role="alert" {
+            strong { "Nothing was done." }
+            " Between your look and your act another operator, a worker or the client moved the request. What you \
+             typed is kept."
+        }
+        (facts(vec![
+            ("When you looked", was.map(chip)),
+            ("Now", Some(html! { (chip(row.state)) " " (sentence(&details.why.sentence)) })),
+            ("In between", (!news.is_empty()).then(|| html! {
+                ol.timeline { @for one in news { (happened(one)) } }
+            })),
+        ]))
     }
 }
 
-fn moved(frame: &Frame, details: &Details) -> Response {
-    let row = &details.summary;
-    let text = html! {
-        p {
-            strong { "Nothing was done." }
-            " Between your look and your act another operator, a worker or the client moved the request. Now it \
-             is " (chip(row.state)) ":"
+/// What cannot be reviewed, in the form in which it was chosen; where none is left for the request, as a text.
+fn choose_again(frame: &Frame, details: &Details, form: &Fields, offered: &Offered<'_>) -> Markup {
+    let back = frame.to(format_args!("requests/{}", details.summary.request_id));
+    let typed = [("Output", "output"), ("Body", "body"), ("Reason", "reason")].into_iter();
+    let left = typed.filter(|(_, name)| !form.raw(name).is_empty() && !offered.asks_for(name));
+    html! {
+        (settle::form(frame, details, form))
+        @for (title, name) in left {
+            h2 { (title) ", as you typed it" }
+            pre.value tabindex="0" { (visible(form.raw(name))) }
         }
-        blockquote { p { (sentence(&details.why.sentence)) } }
-        p { a.button href=(frame.to(format_args!("requests/{}", row.request_id))) { "Look again" } }
-    };
-    let title = "It has moved on";
-    let page = trouble::titled(title, &text);
-    frame.page(StatusCode::PRECONDITION_FAILED, Section::Requests, title, page)
+        p { a.button href=(back) { "Look again" } }
+    }
 }
 
-fn body(
-    frame: &Frame,
-    details: &Details,
-    act: Option<Act>,
-    form: &Fields,
-    wrong: Option<&str>,
-) -> Markup {
+/// What the act will change, and its form. It is about the request as it is now.
+fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup {
     let row = &details.summary;
-    let (name, version) = &row.definition;
     let back = frame.to(format_args!("requests/{}", row.request_id));
     html! {
-        h1 { "Review: " @if let Some(act) = &act { (act.name()) } @else { "not understood" } }
-        p.id { (said(name)) " v" (version) " " code { (row.request_id) } }
-        @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
-        @if let Some(act) = &act {
-            (facts(vec![
-                ("Now", Some(html! { (chip(row.state)) " " (sentence(&details.why.sentence)) })),
-                ("After", Some(after(act, details))),
-                ("By", Some(html! {
-                    bdi { (super::look::visible(frame.actor())) } ", with your reason, in the audit"
-                })),
-                ("If", Some(html! {
-                    "the request is still as you saw it (row " code { (row.version.as_str()) } "); otherwise \
-                     nothing is written"
-                })),
-            ]))
-            (given(act))
-            @if let Act::NotExecuted { .. } = act {
-                p.warning {
-                    "If the call did have its effect, this makes a second one. Ask the provider first: the request's \
-                     own words cannot tell."
-                }
+        (facts(vec![
+            ("Now", Some(html! { (chip(row.state)) " " (sentence(&details.why.sentence)) })),
+            ("After", Some(after(act, details))),
+            ("By", Some(html! { bdi { (visible(frame.actor())) } ", with your reason, in the audit" })),
+            ("If", Some(html! {
+                "the request is still as you see it (row " code { (row.version.as_str()) } "); otherwise \
+                 nothing is written"
+            })),
+        ]))
+        (given(act))
+        @if let Act::NotExecuted { .. } = act {
+            p.warning {
+                "If the call did have its effect, this makes a second one. Ask the provider first: the request's \
+                 own words cannot tell."
             }
-            form.act method="post" action=(frame.to(format_args!("requests/{}/act", row.request_id))) {
-                @for name in ["act", "version", "phase", "attempt", "output", "status", "media", "body"] {
-                    @if !form.raw(name).is_empty() { (carried(name, form.raw(name))) }
-                }
-                div.field.wide {
-                    label for="reason" { "Reason" }
-                    input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
-                        placeholder="the pilot's log of 14:05, ticket 88" value=(form.raw("reason"));
-                }
-                p { button.primary { "Do it" } " " a.button href=(back) { "Back, change nothing" } }
-            }
-        } @else {
-            p { a.button href=(format!("{back}#settle")) { "Back" } }
         }
-    }
-}
-
-/// A value on its way to the act. A text area keeps the ends of its lines, which an input does not.
-fn carried(name: &str, value: &str) -> Markup {
-    html! {
-        @if value.contains('\n') {
-            textarea name=(name) hidden readonly aria-hidden="true" { "\n" (value) }
-        } @else {
-            input type="hidden" name=(name) value=(value);
+        form.act method="post" action=(frame.to(format_args!("requests/{}/act", row.request_id))) {
+            (settle::looked_at(details))
+            @for name in ["act", "phase", "attempt", "output", "status", "media", "body"] {
+                @if !form.raw(name).is_empty() { (carried(name, form.raw(name))) }
+            }
+            div.field.wide {
+                label for="reason" { "Reason" }
+                input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
+                    placeholder="the pilot's log of 14:05, ticket 88" value=(form.raw("reason"));
+            }
+            p { button.primary { "Do it" } " " a.button href=(back) { "Back, change nothing" } }
         }
     }
 }
@@ -196,11 +212,11 @@ fn given(act: &Act) -> Markup {
     match act {
         Act::Executed { output, .. } => html! {
             h2 { "Output" }
-            pre.value tabindex="0" { (super::look::visible(output.get())) }
+            pre.value tabindex="0" { (visible(output.get())) }
         },
         Act::Finish { reply } => html! {
             h2 { "Reply " (reply.status()) }
-            pre.value tabindex="0" { (super::look::visible(&text_of(reply))) }
+            pre.value tabindex="0" { (visible(&text_of(reply))) }
         },
         _ => html! {},
     }

@@ -3,16 +3,17 @@
 use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
+use uuid::Uuid;
 
-use super::audit::outcome;
 use super::fields::{Fields, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, exact, facts, relative, said, sentence, table};
-use super::{acts, trouble};
+use super::timeline::happened;
+use super::{settle, trouble};
 use crate::ops::{
-    Details, EndedBy, Event, EventKind, Happened, HeldBy, JobView, OperatorStore, Permissions,
-    PhaseStands, PhaseView, PhaseViewKind, What,
+    Details, EndedBy, HeldBy, JobView, OperatorStore, Permissions, PhaseStands, PhaseView,
+    PhaseViewKind, What,
 };
 
 pub(super) async fn page<S: OperatorStore>(Path(id): Path<String>, asked: Asked<S>) -> Response {
@@ -43,11 +44,20 @@ fn body(frame: &Frame, query: &Fields, details: &Details) -> Markup {
             }
             (track(&details.phases))
         }
-        (acts::settle(frame, details))
+        // Always there: the form of an act comes, goes and changes with the request.
+        div #acts data-live="5" { (settle::form(frame, details, &Fields::read(b""))) }
         div.columns {
             section #timeline data-live="5" {
                 h2 { "What happened" }
                 ol.timeline { @for one in &details.timeline { (happened(one)) } }
+                @if let Some(place) = &details.earlier_acts {
+                    p.quiet {
+                        "Of what operators did, the latest hundred are shown. "
+                        a href=(frame.to(format_args!("audit?request={}&before={place}", row.request_id))) {
+                            "Earlier acts"
+                        }
+                    }
+                }
                 @if details.events_gone > 0 {
                     p.quiet { (details.events_gone) " earlier events are not kept." }
                 }
@@ -61,7 +71,7 @@ fn body(frame: &Frame, query: &Fields, details: &Details) -> Markup {
             }
         }
         (values(frame, details))
-        @if !details.jobs.is_empty() { (jobs(frame, &details.jobs)) }
+        div #staged data-live="5" { @if !details.jobs.is_empty() { (jobs(frame, &details.jobs)) } }
     }
 }
 
@@ -102,6 +112,8 @@ fn track(phases: &[PhaseView]) -> Markup {
         PhaseStands::Next => ("next", "next"),
         PhaseStands::Later => ("later", "later"),
         PhaseStands::Over => ("over", "finished"),
+        PhaseStands::NotCommitted => ("over", "not committed"),
+        PhaseStands::NotRun => ("over", "not run"),
     };
     html! {
         ol.track aria-label="Phases" {
@@ -114,48 +126,6 @@ fn track(phases: &[PhaseView]) -> Markup {
                 }
             }
         }
-    }
-}
-
-fn happened(one: &Happened) -> Markup {
-    html! {
-        li {
-            (exact(one.at)) " "
-            @match &one.what {
-                Event::Accepted => { "accepted" }
-                Event::Committed { recovery_point } => { "committed " code { (said(recovery_point)) } }
-                Event::Waits { reason } => {
-                    "stopped, and waits"
-                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
-                }
-                Event::Left { kind, attempt, phase, reason } => {
-                    (left(*kind)) ", attempt " (attempt)
-                    @if let Some(phase) = phase { " at " code { (said(phase)) } }
-                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
-                }
-                Event::Staged { job } => { "staged the job " code { (said(job)) } }
-                Event::Acted(act) => {
-                    strong { (said(&act.actor)) } " " (said(&act.act)) " " (outcome(act))
-                    span.reason { " “" (said(&act.reason)) "”" }
-                }
-            }
-            @if let Some(trace) = &one.trace {
-                span.quiet { ", trace " code { (trace.trace_hex()) } }
-            }
-        }
-    }
-}
-
-fn left(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Released => "failed, and was released",
-        EventKind::TakenOver => "taken over",
-        EventKind::Unknown => "became unknown",
-        EventKind::WindowPassed => "its window passed, so that no call may be repeated",
-        EventKind::StillUnknown => "looked into, and still unknown",
-        EventKind::DeadLetter => "gave up",
-        EventKind::Reconciled => "reconciled",
-        EventKind::Resolved => "resolved",
     }
 }
 
@@ -195,7 +165,6 @@ pub(super) fn name_of(what: What) -> &'static str {
 
 /// The door to what users gave.
 fn values(frame: &Frame, details: &Details) -> Markup {
-    let to = frame.to(format_args!("requests/{}/reveal", details.summary.request_id));
     html! {
         section #values {
             h2 { "Values" }
@@ -204,26 +173,34 @@ fn values(frame: &Frame, details: &Details) -> Markup {
                     "Key, scope and values are hidden. That you looked, at what and why, is in the audit before it \
                      is shown."
                 }
-                form.finder method="post" action=(to) aria-label="Reveal a value" {
-                    div.field {
-                        label for="what" { "Reveal" }
-                        select #what name="what" {
-                            @for what in What::ALL {
-                                @let name = match what { What::Key => "scope and key only", what => name_of(what) };
-                                option value=(name_of(what)) { (name) }
-                            }
-                        }
-                    }
-                    div.field.wide {
-                        label for="reveal-reason" { "Reason" }
-                        input #reveal-reason name="reason" required maxlength="500" autocomplete="off"
-                            placeholder="ticket 88";
-                    }
-                    button { "Reveal" }
-                }
+                (reveal_form(frame, details.summary.request_id, None, ""))
             } @else {
                 p.quiet { "Key, scope and values are hidden; to see them needs the permission to reveal." }
             }
+        }
+    }
+}
+
+/// What is to be revealed, and why; as it was chosen and typed before.
+pub(super) fn reveal_form(frame: &Frame, id: Uuid, chosen: Option<What>, reason: &str) -> Markup {
+    html! {
+        form.finder method="post" action=(frame.to(format_args!("requests/{id}/reveal")))
+            aria-label="Reveal a value" {
+            div.field {
+                label for="what" { "Reveal" }
+                select #what name="what" {
+                    @for what in What::ALL {
+                        @let name = match what { What::Key => "scope and key only", what => name_of(what) };
+                        option value=(name_of(what)) selected[chosen == Some(what)] { (name) }
+                    }
+                }
+            }
+            div.field.wide {
+                label for="reveal-reason" { "Reason" }
+                input #reveal-reason name="reason" required maxlength="500" autocomplete="off"
+                    placeholder="ticket 88" value=(reason);
+            }
+            button { "Reveal" }
         }
     }
 }
@@ -239,12 +216,16 @@ fn jobs(frame: &Frame, jobs: &[JobView]) -> Markup {
         vec![name, relative(job.staged_at), html! { (job.attempts) }, reason, next]
     });
     html! {
-        section #jobs data-live="5" {
+        section #jobs {
             h2 { "Staged jobs" }
             (table("Staged jobs that are not delivered", &["Job", "Staged", "Attempts", "Reason", "Next"], rows))
+            @if jobs.len() >= MOST_JOBS { p.quiet { "The first hundred are shown; there may be more." } }
         }
     }
 }
+
+/// How many jobs of a request are told.
+const MOST_JOBS: usize = 100;
 
 #[cfg(test)]
 mod tests {

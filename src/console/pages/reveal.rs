@@ -10,7 +10,7 @@ use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, said, visible};
 use super::plan::text_of;
-use super::request::name_of;
+use super::request::{name_of, reveal_form};
 use super::trouble;
 use crate::ops::{OperatorStore, OpsError, Revealed, What};
 
@@ -44,6 +44,15 @@ pub(super) async fn page<S: OperatorStore>(
             let back = frame.to(format_args!("requests/{id}"));
             let body = body(frame, &title, &back, what, &revealed);
             frame.answer(Section::Requests, &title, Ok(body))
+        }
+        Err(error @ OpsError::BadReason) => {
+            let title = "Not revealed";
+            let page = html! {
+                h1 { (title) }
+                p.error role="alert" { "Nothing is shown: " (error) "." }
+                @if let Ok(id) = id_of(&id) { (reveal_form(frame, id, what, form.raw("reason"))) }
+            };
+            frame.page(trouble::status(&error), Section::Requests, title, page)
         }
         Err(error) => trouble::page(frame, &error),
     }

@@ -6,6 +6,7 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use maud::{Markup, html};
 
 use super::super::origin::CrossOrigin;
+use super::fields::{Fields, carried};
 use super::frame::{Frame, Section};
 use super::look::visible;
 use crate::engine::ResolveError;
@@ -93,8 +94,17 @@ fn not_there() -> Markup {
 }
 
 /// The database did not answer, in time or at all. Its own words may hold what users gave: they are in no
-/// page.
+/// page. `was_a_look`: nothing was to be changed.
 pub(super) fn unanswered(frame: &Frame, was_a_look: bool) -> Response {
+    unanswered_to(frame, was_a_look, None)
+}
+
+/// The same with the form that was sent, and the last part of its address: what was typed is not lost.
+pub(super) fn unanswered_to(
+    frame: &Frame,
+    was_a_look: bool,
+    sent: Option<(&str, &Fields)>,
+) -> Response {
     let title = "The database does not answer";
     let text = html! {
         @if was_a_look {
@@ -106,9 +116,39 @@ pub(super) fn unanswered(frame: &Frame, was_a_look: bool) -> Response {
         p { "The console reads on connections of its own. That it is not answered says nothing about whether \
              requests are served." }
     };
-    let page =
-        frame.page(StatusCode::SERVICE_UNAVAILABLE, Section::None, title, titled(title, &text));
+    let page = html! {
+        (titled(title, &text))
+        @if let Some((to, form)) = sent { (again(to, was_a_look, form)) }
+    };
+    let mut page = frame.page(StatusCode::SERVICE_UNAVAILABLE, Section::None, title, page);
+    page.extensions_mut().insert(NoAnswer { was_a_look });
     with_retry(page)
+}
+
+/// On a page that says so: the guard, which has the form, writes it anew.
+#[derive(Clone, Copy)]
+pub(super) struct NoAnswer {
+    pub(super) was_a_look: bool,
+}
+
+/// What was sent, to be sent once more: under the same version, so that it is done once.
+fn again(to: &str, was_a_look: bool, form: &Fields) -> Markup {
+    let is_reason = |name: &str| matches!(name, "reason" | "because") && !was_a_look;
+    html! {
+        form.act method="post" action=(to) {
+            @for (name, value) in form.pairs() {
+                @if is_reason(name) {
+                    div.field.wide {
+                        label for=(name) { "Reason" }
+                        input id=(name) name=(name) required maxlength="500" autocomplete="off" value=(value);
+                    }
+                } @else {
+                    (carried(name, value))
+                }
+            }
+            p { button { @if was_a_look { "Ask again" } @else { "Send it again" } } }
+        }
+    }
 }
 
 fn with_retry(mut page: Response) -> Response {

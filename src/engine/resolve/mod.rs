@@ -11,7 +11,7 @@ pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{Prepared, Weighed};
 use super::attempt::MAX_ROUNDS;
 use super::pause::jitter;
-use super::resolution::{executed, not_executed};
+use super::resolution::{executed, finished_at, not_executed};
 use super::revive::Revived;
 use super::run::{Run, Transition};
 use super::{Core, Engine};
@@ -31,8 +31,8 @@ type Standing<S> = (Run<S>, Option<Arc<str>>);
 /// The conditions of a resolution, besides that the row waits for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Terms<'a> {
-    /// The row as an operator saw it.
-    pub(crate) seen: Option<&'a Seen>,
+    /// Whether the row still is as an operator saw it.
+    pub(crate) is_as_seen: Option<&'a (dyn Fn(&KeyRow) -> bool + Sync)>,
     /// Written with the resolution.
     pub(crate) audit: Option<&'a AuditEntry>,
 }
@@ -86,7 +86,7 @@ impl<S: Store> Core<S> {
                 return Err(ResolveError::AnotherRequest);
             }
             let weighed = self.weigh(scope, key, &row, kind).await;
-            let has_moved = terms.seen.is_some_and(|seen| !seen.is(&row));
+            let has_moved = terms.is_as_seen.is_some_and(|is_as_seen| !is_as_seen(&row));
             let prepared = match weighed {
                 // For an operator, the audit says who resolved it.
                 Ok(Weighed::Known(Resolved::Already))
@@ -168,7 +168,7 @@ impl<S: Store> Core<S> {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
         let said = Some(kind.phase()).filter(|phase| !phase.is_empty());
-        let settled = run.transition_by(kind, prepared)?;
+        let settled = run.transition_by(row, kind, prepared)?;
         let (attempt, trace) = (row.attempts, self.trace());
         let settled = settled.noted(EventKind::Resolved, attempt, said, Some(kind.name()), trace);
         // For as long as another process would wait for our lease.
@@ -243,6 +243,7 @@ impl<S: Store> Run<S> {
     /// The transition that a resolution makes.
     fn transition_by(
         &self,
+        row: &KeyRow,
         kind: &ResolutionKind,
         prepared: Prepared,
     ) -> Result<Transition, ResolveError> {
@@ -254,7 +255,7 @@ impl<S: Store> Run<S> {
                 self.released_behind(phase, outputs, executed(phase))
             }
             (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
-                self.finished_by(reply.clone(), stored, "finish".to_owned())
+                self.finished_by(reply.clone(), stored, finished_at(row))
             }
             // Nothing was encoded.
             (ResolutionKind::Executed { .. } | ResolutionKind::Finish(_), _) => {

@@ -60,15 +60,15 @@ statement! {
 statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`. On MySQL a comparison of rows bounds no index, so the time is
     /// compared, too; behind it, for SQLite bounds the index by the first condition that can.
-    Bulks in D: InMillis, rows BulkSql, { by: Option<String>, started_at: i64, id: Vec<u8>, limit: i64 },
-    [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id, ") AND started_at <= ",
+    Bulks in D: InMillis, rows BulkSql, { started_at: i64, id: Vec<u8>, limit: i64 },
+    [BULK], "(started_at, id) < (", started_at, ", ", id, ") AND started_at <= ",
     started_at, " ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
 
 statement! {
     /// One of them.
-    Bulk in D: InMillis, rows BulkSql, { by: Option<String>, id: Vec<u8> },
-    [BULK], "coalesce(actor = ", by, ", true) AND id = ", id
+    Bulk in D: InMillis, rows BulkSql, { id: Vec<u8> },
+    [BULK], "id = ", id
 }
 
 statement! {
@@ -113,7 +113,7 @@ statement! {
 
 statement! {
     /// No further slice.
-    StopBulk in D: InMillis, rows sql_types::Untyped, { by: String, id: Vec<u8>, whose: Option<String> },
+    StopBulk in D: InMillis, rows sql_types::Untyped, { by: String, id: Vec<u8> },
     "UPDATE atomic_phases_bulk SET ended_at = ", (D::NOW), ", stopped_by = ", by, " WHERE id = ", id,
-    " AND coalesce(actor = ", whose, ", true) AND ended_at IS NULL"
+    " AND ended_at IS NULL"
 }

@@ -15,7 +15,7 @@ pub(in crate::store) type ListedSql = (
     (Binary, Text, Text),
     (Text, BigInt, Text),
     (Text, Text, Text, Nullable<Text>, Nullable<Text>),
-    (BigInt, BigInt, Nullable<Text>),
+    (BigInt, Nullable<Text>),
     (Nullable<BigInt>, Nullable<BigInt>, Nullable<BigInt>),
     (BigInt, BigInt),
 );
@@ -24,7 +24,7 @@ pub(in crate::store) type StoredListed = (
     (Vec<u8>, String, String),
     (String, i64, String),
     (String, String, String, Option<String>, Option<String>),
-    (i64, i64, Option<String>),
+    (i64, Option<String>),
     (Option<i64>, Option<i64>, Option<i64>),
     (i64, i64),
 );
@@ -37,7 +37,7 @@ pub(in crate::store) fn listed(row: StoredListed) -> Option<ListedRow> {
         (Uuid::from_slice(&id).ok()?, scope, key),
         (definition, i32::try_from(version).ok()?, phases),
         stands,
-        (counts.0, i32::try_from(counts.1).ok()?, counts.2),
+        (i32::try_from(counts.0).ok()?, counts.1),
         (due.0.and_then(time), due.1.and_then(time), due.2.and_then(time)),
         (time(times.0)?, time(times.1)?),
     ))
@@ -148,7 +148,7 @@ statement! {
         order: InOrder, limit: i64,
     },
     "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
-     status, recovery_point, open_intent, reason, lease_token, attempts, resolution, locked_until, \
+     status, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
      run_after, waiting_since, created_at, expires_at FROM (SELECT looked.*, ", (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]), " FROM (", walked,
     ") AS looked) AS k WHERE ", allowed, " AND (", states,
     " IS NULL OR ", (D::AMONG[0]), "state", (D::AMONG[1]), states, (D::AMONG[2]), ") AND coalesce(scope = ", scope,

@@ -46,7 +46,7 @@ fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
             key.open_intent.clone(),
             key.reason.clone(),
         ),
-        (key.lease_token, key.attempts, key.resolution.clone()),
+        (key.attempts, key.resolution.clone()),
         (time(key.locked_until), time(key.run_after), time(key.waiting_since)),
         (key.created_at.0, key.expires_at.0),
     ))
@@ -432,22 +432,19 @@ impl OperatorStore for Memory {
 
     async fn bulks(
         &self,
-        by: Option<&str>,
         before: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Vec<BulkRow>, StoreError> {
         let bulks = self.read_bulks().await?;
-        let is_asked_for = |bulk: &&BulkRow| {
-            by.is_none_or(|by| by == bulk.actor) && (bulk.started_at, bulk.id) < before
-        };
+        let is_asked_for = |bulk: &&BulkRow| (bulk.started_at, bulk.id) < before;
         let rows: Vec<BulkRow> = bulks.iter().rev().map(row).collect();
         Ok(rows.iter().filter(is_asked_for).take(limit as usize).cloned().collect())
     }
 
-    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+    async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let bulks = self.read_bulks().await?;
         let mut rows = bulks.iter().map(row);
-        Ok(rows.find(|bulk| bulk.id == id && by.is_none_or(|by| by == bulk.actor)))
+        Ok(rows.find(|bulk| bulk.id == id))
     }
 
     async fn bulk_items(
@@ -525,19 +522,11 @@ impl OperatorStore for Memory {
         self.change_bulk(change).await.map(drop)
     }
 
-    async fn stop_bulk(
-        &self,
-        id: Uuid,
-        whose: Option<&str>,
-        audit: &AuditEntry,
-    ) -> Result<bool, StoreError> {
-        let (whose, by) = (whose.map(str::to_owned), audit.actor.clone());
+    async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
+        let by = audit.actor.clone();
         let change = BulkChange {
             id,
-            matches: Box::new(move |bulk| {
-                let is_theirs = whose.as_ref().is_none_or(|whose| *whose == bulk.actor);
-                is_theirs && bulk.ended_at.is_none()
-            }),
+            matches: Box::new(|bulk| bulk.ended_at.is_none()),
             change: Box::new(move |bulk, now| {
                 bulk.ended_at = Some(Time(whole_millis(now)));
                 bulk.stopped_by = Some(by);

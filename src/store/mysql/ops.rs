@@ -347,23 +347,20 @@ impl OperatorStore for Mysql {
 
     async fn bulks(
         &self,
-        by: Option<&str>,
         (started_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Vec<BulkRow>, StoreError> {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
-        let by = by.map(str::to_owned);
         let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::Bulks { by, started_at, id, limit: limit.into() }
+            bulk_sql::Bulks { started_at, id, limit: limit.into() }
                 .load::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
-    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+    async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let rows = search!(self, "find a bulk act", |conn| {
-            bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() }
-                .load::<bulk_sql::StoredBulk>(conn)
+            bulk_sql::Bulk { id: id.as_bytes().to_vec() }.load::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
     }
@@ -424,14 +421,9 @@ impl OperatorStore for Mysql {
         left.map(drop)
     }
 
-    async fn stop_bulk(
-        &self,
-        id: Uuid,
-        whose: Option<&str>,
-        audit: &AuditEntry,
-    ) -> Result<bool, StoreError> {
+    async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
         let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
-        let stop = bulk_sql::StopBulk { by, id, whose: whose.map(str::to_owned) };
+        let stop = bulk_sql::StopBulk { by, id };
         let audit = || Bound::of(&ops::InsertAudit::of(audit));
         self.together("stop a bulk act", &stop, &[&audit]).await
     }

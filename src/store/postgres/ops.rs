@@ -396,20 +396,19 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn bulks(
         &self,
-        by: Option<&str>,
         (started_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Vec<BulkRow>, StoreError> {
         let limit = limit.into();
         let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::Bulks { by, started_at, id, limit }.load::<BulkColumns>(&mut conn)
+            bulk_sql::Bulks { started_at, id, limit }.load::<BulkColumns>(&mut conn)
         })?;
         Ok(rows.into_iter().map(bulk_row).collect())
     }
 
-    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+    async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let rows = search!(self, "find a bulk act", |conn| {
-            bulk_sql::Bulk { by, id }.load::<BulkColumns>(&mut conn)
+            bulk_sql::Bulk { id }.load::<BulkColumns>(&mut conn)
         })?;
         Ok(rows.into_iter().next().map(bulk_row))
     }
@@ -474,14 +473,9 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         left.map(drop)
     }
 
-    async fn stop_bulk(
-        &self,
-        id: Uuid,
-        whose: Option<&str>,
-        audit: &AuditEntry,
-    ) -> Result<bool, StoreError> {
+    async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
         let by = &*audit.actor;
-        let stop = bulk_sql::StopBulk { by, id, whose, audit: ops::InsertAudit::of(audit) };
+        let stop = bulk_sql::StopBulk { by, id, audit: ops::InsertAudit::of(audit) };
         let stopped =
             ask_within!(LOCKED_WAIT, self, "stop a bulk act", |conn| stop.execute(&mut conn))?;
         Ok(stopped == 1)

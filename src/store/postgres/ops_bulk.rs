@@ -56,16 +56,16 @@ impl<'a> StartBulk<'a> {
 
 statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`.
-    Bulks<'a> for Pg, rows BulkSql,
-    { by: Option<&'a str>, started_at: DateTime<Utc>, id: Uuid, limit: i64 },
-    [BULK], "coalesce(actor = ", by, ", true) AND (started_at, id) < (", started_at, ", ", id,
+    Bulks for Pg, rows BulkSql,
+    { started_at: DateTime<Utc>, id: Uuid, limit: i64 },
+    [BULK], "(started_at, id) < (", started_at, ", ", id,
     ") ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
 
 statement! {
     /// One of them.
-    Bulk<'a> for Pg, rows BulkSql, { by: Option<&'a str>, id: Uuid },
-    [BULK], "coalesce(actor = ", by, ", true) AND id = ", id
+    Bulk for Pg, rows BulkSql, { id: Uuid },
+    [BULK], "id = ", id
 }
 
 statement! {
@@ -116,8 +116,7 @@ statement! {
 statement! {
     /// No further slice, and the audit row.
     StopBulk<'a> for Pg, rows sql_types::Untyped,
-    { by: &'a str, id: Uuid, whose: Option<&'a str>, audit: InsertAudit<'a> },
+    { by: &'a str, id: Uuid, audit: InsertAudit<'a> },
     "WITH stopped AS (UPDATE atomic_phases_bulk SET ended_at = clock_timestamp(), stopped_by = ", by,
-    " WHERE id = ", id, " AND coalesce(actor = ", whose, ", true) AND ended_at IS NULL RETURNING 1) ", {audit},
-    " FROM stopped"
+    " WHERE id = ", id, " AND ended_at IS NULL RETURNING 1) ", {audit}, " FROM stopped"
 }

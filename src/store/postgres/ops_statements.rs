@@ -117,7 +117,7 @@ type ListedSql = (
     (SqlUuid, Text, Text),
     (Text, Integer, Text),
     (Text, Text, Text, Nullable<Text>, Nullable<Text>),
-    (BigInt, Integer, Nullable<Text>),
+    (Integer, Nullable<Text>),
     (Nullable<Timestamptz>, Nullable<Timestamptz>, Nullable<Timestamptz>),
     (Timestamptz, Timestamptz),
 );
@@ -133,7 +133,7 @@ statement! {
         order: InOrder, limit: i64,
     },
     "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
-     status::text, recovery_point, open_intent, reason, lease_token, attempts, resolution, locked_until, \
+     status::text, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
      run_after, waiting_since, created_at, expires_at FROM (SELECT *, ", [STATE], " FROM (", {walked},
     ") AS looked) AS k WHERE ", {allowed}, " AND coalesce(state = ANY(", states,
     "), true) AND coalesce(scope = ", scope, ", true) AND coalesce(definition = ", definition,

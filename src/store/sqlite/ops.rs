@@ -373,20 +373,18 @@ impl OperatorStore for Sqlite {
 
     async fn bulks(
         &self,
-        by: Option<&str>,
         (started_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Vec<BulkRow>, StoreError> {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
-        let by = by.map(str::to_owned);
-        let bulks = bulk_sql::Bulks { by, started_at, id, limit: limit.into() };
+        let bulks = bulk_sql::Bulks { started_at, id, limit: limit.into() };
         let load = move |conn: &mut SqliteConnection| bulks.load::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("list bulk acts", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
-    async fn bulk(&self, by: Option<&str>, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
-        let bulk = bulk_sql::Bulk { by: by.map(str::to_owned), id: id.as_bytes().to_vec() };
+    async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
+        let bulk = bulk_sql::Bulk { id: id.as_bytes().to_vec() };
         let load = move |conn: &mut SqliteConnection| bulk.load::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("find a bulk act", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
@@ -447,14 +445,9 @@ impl OperatorStore for Sqlite {
         self.run("leave a bulk act", move |conn| leave.execute(conn)).await.map(drop)
     }
 
-    async fn stop_bulk(
-        &self,
-        id: Uuid,
-        whose: Option<&str>,
-        audit: &AuditEntry,
-    ) -> Result<bool, StoreError> {
+    async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
         let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
-        let stop = bulk_sql::StopBulk { by, id, whose: whose.map(str::to_owned) };
+        let stop = bulk_sql::StopBulk { by, id };
         let audit = ops::InsertAudit::of(audit);
         let stopped = self.run("stop a bulk act", move |conn| {
             conn.immediate_transaction(|conn| {

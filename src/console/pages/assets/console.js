@@ -46,11 +46,15 @@
     return document.hidden
       || (selection !== null && !selection.isCollapsed)
       || (active !== null && active.closest("form, details[open], [data-live] a, [data-live] button") !== null)
-      || [...document.querySelectorAll("textarea, input:not([type=hidden])")].some((field) => isChanged(field));
+      || [...document.querySelectorAll("textarea, select, input:not([type=hidden])")].some((field) => isChanged(field));
   }
 
   function isChanged(field) {
     if (field.type === "radio" || field.type === "checkbox") return field.checked !== field.defaultChecked;
+    if (field.options) {
+      const chosen = [...field.options].findIndex((option) => option.defaultSelected);
+      return field.selectedIndex !== Math.max(chosen, 0);
+    }
     return field.value !== field.defaultValue;
   }
 

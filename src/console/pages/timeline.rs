@@ -1,0 +1,49 @@
+//! What happened to a request, one thing a line.
+
+use maud::{Markup, html};
+
+use super::audit::outcome;
+use super::look::{exact, said};
+use crate::ops::{Event, EventKind, Happened};
+
+pub(super) fn happened(one: &Happened) -> Markup {
+    html! {
+        li {
+            (exact(one.at)) " "
+            @match &one.what {
+                Event::Accepted => { "accepted" }
+                Event::Committed { recovery_point } => { "committed " code { (said(recovery_point)) } }
+                Event::Waits { reason } => {
+                    "stopped, and waits"
+                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
+                }
+                Event::Left { kind, attempt, phase, reason } => {
+                    (left(*kind)) ", attempt " (attempt)
+                    @if let Some(phase) = phase { " at " code { (said(phase)) } }
+                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
+                }
+                Event::Staged { job } => { "staged the job " code { (said(job)) } }
+                Event::Acted(act) => {
+                    strong { (said(&act.actor)) } " " (said(&act.act)) " " (outcome(act))
+                    span.reason { " “" (said(&act.reason)) "”" }
+                }
+            }
+            @if let Some(trace) = &one.trace {
+                span.quiet { ", trace " code { (trace.trace_hex()) } }
+            }
+        }
+    }
+}
+
+fn left(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Released => "failed, and was released",
+        EventKind::TakenOver => "taken over",
+        EventKind::Unknown => "became unknown",
+        EventKind::WindowPassed => "its window passed, so that no call may be repeated",
+        EventKind::StillUnknown => "looked into, and still unknown",
+        EventKind::DeadLetter => "gave up",
+        EventKind::Reconciled => "reconciled",
+        EventKind::Resolved => "resolved",
+    }
+}

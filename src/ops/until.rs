@@ -1,0 +1,138 @@
+//! [`Until`]: up to which place a list is told to an actor. One of some scopes is told whole cells of it: see
+//! [`bound`](super::bound).
+
+use std::ops::ControlFlow::Break;
+
+use uuid::Uuid;
+
+use super::bound::{At, Bound, Goes};
+use super::{Ops, OpsError, Page, Place};
+use crate::store::operators::{Found, Limits, ListPlace, ListRequests, OperatorStore, Walk};
+
+/// Up to which place a list is told.
+pub(super) enum Until {
+    /// As far as the search looked: to who sees every scope.
+    AsLooked,
+    /// To the end of a cell; of `None`, to the end of the list.
+    End(Option<At>),
+}
+
+impl Until {
+    /// Leaves out what is not told, and says behind which place the list goes on, if that is not its last row. `from`:
+    /// behind which it was searched. `looked_to`: of the search, where it ended before the page was full.
+    pub(super) fn cut<T>(
+        &self,
+        goes: Goes,
+        from: At,
+        (rows, is_full): (&mut Vec<T>, bool),
+        looked_to: Option<At>,
+        at: impl Fn(&T) -> At,
+    ) -> Option<At> {
+        let Self::End(end) = *self else { return looked_to };
+        let found = rows.len();
+        if let Some(end) = end {
+            rows.retain(|row| !goes.is_before(end, at(row)));
+        }
+        let is_whole = is_full && rows.len() == found;
+        match (end, looked_to) {
+            _ if is_whole => None,
+            (Some(end), looked_to) if looked_to.is_none_or(|to| !goes.is_before(to, end)) => {
+                Some(end)
+            }
+            (None, None) => None,
+            // Rows came or went between the two statements, and it was not looked as far as that: it goes on from here.
+            _ => Some(rows.last().map_or(from, at)),
+        }
+    }
+}
+
+/// A page of a list that has one index.
+pub(super) fn page<T>(
+    until: &Until,
+    goes: Goes,
+    from: At,
+    limit: u32,
+    found: Found<T, At>,
+    at: impl Fn(&T) -> At,
+) -> Page<T, Place> {
+    let Found { mut rows, looked_to } = found;
+    let is_full = rows.len() as u32 >= limit;
+    let looked_to = until.cut(goes, from, (&mut rows, is_full), looked_to, &at);
+    let last = rows.last().map(at).filter(|_| is_full);
+    let next = looked_to.or(last).map(|(time, id)| Place { time, id });
+    Page { rows, next, looked_to: looked_to.map(|(time, _)| time) }
+}
+
+impl<T, N> Page<T, N> {
+    pub(super) fn map<U>(self, view: impl FnMut(T) -> U) -> Page<U, N> {
+        let Self { rows, next, looked_to } = self;
+        Page { rows: rows.into_iter().map(view).collect(), next, looked_to }
+    }
+}
+
+pub(super) fn goes_of(walk: Walk) -> Goes {
+    match walk {
+        Walk::Waiting | Walk::Due => Goes::Up,
+        Walk::Newest => Goes::Down,
+    }
+}
+
+pub(super) fn at_of(place: ListPlace) -> At {
+    (place.time, place.request_id)
+}
+
+pub(super) fn place_of((time, request_id): At) -> ListPlace {
+    ListPlace { time, request_id }
+}
+
+/// Of who sees nothing: a search for such a one finds nothing, and so tells where it ended.
+fn nobodys() -> Limits {
+    Limits { only: Some(Vec::new()), ..Limits::default() }
+}
+
+/// Which list is looked at.
+#[derive(Clone, Copy)]
+pub(super) enum List {
+    Requests(Walk),
+    DeadJobs,
+    /// Of one request, or of all.
+    Audit(Option<Uuid>),
+}
+
+impl List {
+    fn goes(self) -> Goes {
+        match self {
+            Self::Requests(walk) => goes_of(walk),
+            Self::DeadJobs => Goes::Up,
+            Self::Audit(_) => Goes::Down,
+        }
+    }
+}
+
+impl<S: OperatorStore> Ops<S> {
+    /// Up to which place the list behind this one is told.
+    pub(super) async fn until(&self, list: List, from: At) -> Result<Until, OpsError> {
+        if self.actor.sees_every_scope() {
+            return Ok(Until::AsLooked);
+        }
+        let mut bound = Bound::new(list.goes(), from);
+        loop {
+            if let Break(end) = bound.told(self.looked_to(list, bound.start()).await?) {
+                return Ok(Until::End(end));
+            }
+        }
+    }
+
+    /// The last row that a search looks at behind a place, if there are more.
+    async fn looked_to(&self, list: List, from: At) -> Result<Option<At>, OpsError> {
+        let (store, limits) = (&self.core.store, nobodys());
+        Ok(match list {
+            List::Requests(walk) => {
+                let search = ListRequests::of(walk, place_of(from), limits);
+                store.list_requests(&search).await?.looked_to.map(at_of)
+            }
+            List::DeadJobs => store.dead_jobs_after(&limits, from, 1).await?.looked_to,
+            List::Audit(of) => store.audit_before(&limits, of, from, 1).await?.looked_to,
+        })
+    }
+}
