@@ -216,6 +216,7 @@ pub mod http;
 mod job;
 pub mod key;
 mod moment;
+mod movable_task;
 mod observe;
 pub mod ops;
 pub mod phase;
@@ -232,7 +233,6 @@ mod sound;
 pub mod store;
 mod task;
 pub mod traces;
-mod travel;
 pub mod worker;
 
 /// Declares a request as an ordered list of phases:

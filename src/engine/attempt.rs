@@ -22,10 +22,10 @@ use crate::definition::{Definition, STARTED};
 use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
+use crate::movable_task::MovableTask;
 use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
-use crate::travel::Traveller;
 
 /// One call on its way, detached from its caller.
 pub(super) struct Attempt<S: Store> {
@@ -136,7 +136,7 @@ impl<S: Store> Attempt<S> {
         };
         // Boxed, because tokio moves a task's future about several times, and this one is large.
         let settling = span.around(Box::pin(settling));
-        let settling = task::spawn(Traveller::new(carried!(settling)));
+        let settling = task::spawn(MovableTask::new(carried!(settling)));
         let settled = settling.await.ok().and_then(Result::ok);
         settled.unwrap_or(Err(CallError::TaskLost))
     }
@@ -145,7 +145,7 @@ impl<S: Store> Attempt<S> {
     pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
         let span = if self.core.is_traced() { self.span() } else { Span::none() };
         let settling = span.around(Box::pin(self.unspanned()));
-        Traveller::new(carried!(settling)).await.unwrap_or(Err(CallError::TaskLost))
+        MovableTask::new(carried!(settling)).await.unwrap_or(Err(CallError::TaskLost))
     }
 
     fn span(&self) -> Span {

@@ -7,10 +7,10 @@ use super::run::RoundEnd;
 use super::{Core, Engine, Wakeups, observed};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
+use crate::movable_task::MovableTask;
 use crate::observe::{self, Subject};
 use crate::phase::JobId;
 use crate::store::{DueKey, KeyRow, Right, Status, Store};
-use crate::travel::Traveller;
 
 /// The outcome of a request that a worker drove on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             task.has_ended = true;
             driven
         };
-        let driving = Traveller::new(carried!(span.around(Box::pin(driving))));
+        let driving = MovableTask::new(carried!(span.around(Box::pin(driving))));
         let driven = crate::task::spawn(driving).await.ok().and_then(Result::ok);
         driven.unwrap_or(Driven::Failed)
     }

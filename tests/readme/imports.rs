@@ -28,7 +28,7 @@ const ROOMS: [&[&str]; 12] = [
         "roundtrip",
         "setting",
         "task",
-        "travel",
+        "movable_task",
     ],
 ];
 

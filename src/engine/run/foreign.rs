@@ -22,12 +22,12 @@ use crate::engine::decide::{WINDOW_PASSED, left_of_window};
 use crate::engine::outcome::{CallError, FailureCause};
 use crate::engine::pause::jitter;
 use crate::moment::Moment;
+use crate::movable_task;
 use crate::observe;
 use crate::phase::{
     CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, PhaseInputs,
 };
 use crate::store::Store;
-use crate::travel;
 
 /// How often the lease is renewed for one call before the store counts as too slow for it.
 const MOST_RENEWALS: u32 = 3;
@@ -103,7 +103,7 @@ impl<S: Store> Run<S> {
         }
         let key = self.derived_key(phase);
         faults! { let key = super::mutants::key(key); }
-        travel::home().await;
+        movable_task::move_back().await;
         let began = Moment::now();
         let called = self.call(index, phase, effect, &key).await;
         if let Some(hint) = self.hint.take() {

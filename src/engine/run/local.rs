@@ -13,10 +13,10 @@ use crate::definition::{BATCH_TIME_LIMIT, Phase};
 use crate::engine::outcome::{CallError, FailureCause};
 use crate::job::StagedJob;
 use crate::moment::Moment;
+use crate::movable_task;
 use crate::observe;
 use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, Staging, Tx};
 use crate::store::{Statements, Store, StoreError, Transaction};
-use crate::travel;
 
 /// Why a phase has written nothing.
 enum Undone {
@@ -163,7 +163,7 @@ impl<S: Store> Run<S> {
                 let isolation = phase.kind.isolation().unwrap_or_default();
                 if phase.kind.is_batch() {
                     // It holds no connection, and so keeps no thread of one busy.
-                    travel::home().await;
+                    movable_task::move_back().await;
                     Writing::Statements(isolation, Statements::default())
                 } else {
                     let begun = self.core.store.begin(isolation, &self.guard()).await?;

@@ -5,7 +5,7 @@
 //! (`thread`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
 //! and whole transactions are handed over without it: the thread takes the lock for those that wait,
 //! and the transactions share a commit (`group`). The task of a request goes to the thread with its
-//! transaction ([`travel`]). A look at a key needs none of it (`reader`).
+//! transaction ([`movable_task`]). A look at a key needs none of it (`reader`).
 
 mod admin;
 mod group;
@@ -42,7 +42,7 @@ use self::ops::Operators;
 use self::ops_statements::InsertAudit;
 use self::reader::Reader;
 use self::statements as sql;
-use self::thread::{Door, HandedOver, Worker};
+use self::thread::{HandedOver, TaskQueue, Worker};
 pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
@@ -58,7 +58,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::travel::{self, Host, Stay};
+use crate::movable_task::{self, MovedGuard, PollingThread};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -110,7 +110,7 @@ pub struct Sqlite {
     /// To the connection's thread.
     work: mpsc::UnboundedSender<Queued>,
     /// Of the connection's thread, for the tasks whose transactions it runs.
-    door: Arc<dyn Host>,
+    task_queue: Arc<dyn PollingThread>,
     handed_over: HandedOver,
     reader: Reader,
     operators: Operators,
@@ -126,8 +126,8 @@ impl Sqlite {
         let (work, queue) = mpsc::unbounded_channel();
         let turns = Arc::<Turns>::default();
         let handed_over = HandedOver::default();
-        let (door, entertain) = Door::open(handed_over.clone());
-        let beside = future::join(work_off(queue), entertain).map(|_| ());
+        let (task_queue, poll_moved_tasks) = TaskQueue::open(handed_over.clone());
+        let beside = future::join(work_off(queue), poll_moved_tasks).map(|_| ());
         let mut worker = Worker::start(beside, turns.clone(), handed_over.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let file = url.to_owned();
@@ -145,8 +145,8 @@ impl Sqlite {
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
         let operators = Operators::beside(reader.is_open().then_some(file));
-        let (lock, door) = (ConnectionLock::new(conn, turns), Arc::new(door));
-        Ok(Self { lock, work, door, handed_over, reader, operators })
+        let (lock, task_queue) = (ConnectionLock::new(conn, turns), Arc::new(task_queue));
+        Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }
 
     /// The connection, for the application's own statements outside of phases. While it is lent, no
@@ -230,8 +230,8 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<(SqliteTransaction, R), StoreError> {
-        let stay = travel::to(&self.door).await;
-        let mut tx = SqliteTransaction { conn: Some(self.writer().await?), _stay: stay };
+        let moved = movable_task::move_to(&self.task_queue).await;
+        let mut tx = SqliteTransaction { conn: Some(self.writer().await?), _moved: moved };
         let answer = tx.connection()?.spawn_blocking(move |conn| {
             let value = conn.outside(|conn| {
                 begin(conn)?;
@@ -651,7 +651,7 @@ fn delivered(
 pub struct SqliteTransaction {
     conn: Option<ConnectionGuard>,
     /// On the connection's thread, where the task of the transaction could go there.
-    _stay: Stay,
+    _moved: MovedGuard,
 }
 
 impl Transaction<Sqlite> for SqliteTransaction {

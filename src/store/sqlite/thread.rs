@@ -5,7 +5,7 @@
 //! takes statements in order, finishes each that it was handed, and lets a dropped future go.
 //!
 //! A statement that is handed over wakes this thread, and its answer another. So a task with a whole
-//! transaction comes here itself ([`travel`](crate::travel)): for it a statement is a call.
+//! transaction is moved here ([`movable_task`](crate::movable_task)): for it a statement is a call.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -25,7 +25,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::turns::Turns;
-use crate::travel::{Guest, Host};
+use crate::movable_task::{MovedTask, PollingThread};
 
 /// A thread that runs what it is sent, in order, until its last sender is dropped.
 #[derive(Clone, Debug)]
@@ -129,41 +129,41 @@ fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
-/// The door of the thread for tasks that come to it.
-pub(super) struct Door {
-    arrivals: mpsc::UnboundedSender<Guest>,
+/// Through which tasks are moved to the thread.
+pub(super) struct TaskQueue {
+    arrivals: mpsc::UnboundedSender<MovedTask>,
     handed_over: HandedOver,
 }
 
-impl Door {
-    /// The door, and what the thread is to run beside for those that come in.
+impl TaskQueue {
+    /// The queue, and the future that the thread is to poll for its tasks.
     pub(super) fn open(handed_over: HandedOver) -> (Self, impl Future<Output = ()> + Send) {
         let (arrivals, arriving) = mpsc::unbounded_channel();
-        (Self { arrivals, handed_over }, entertain(arriving))
+        (Self { arrivals, handed_over }, poll_moved_tasks(arriving))
     }
 }
 
-impl Host for Door {
-    fn receive(&self, guest: Guest) {
+impl PollingThread for TaskQueue {
+    fn poll_until_ready(&self, task: MovedTask) {
         self.handed_over.note();
-        // Where the thread is gone, the guest is dropped.
-        let _ = self.arrivals.send(guest);
+        // If the thread has ended, the task is dropped.
+        let _ = self.arrivals.send(task);
     }
 }
 
-/// Polls the guests, each when it was woken.
-async fn entertain(mut arriving: mpsc::UnboundedReceiver<Guest>) {
-    let mut guests = FuturesUnordered::new();
+/// Polls the moved tasks, each when it was woken.
+async fn poll_moved_tasks(mut arriving: mpsc::UnboundedReceiver<MovedTask>) {
+    let mut moved = FuturesUnordered::new();
     poll_fn(|context| {
         let is_open = loop {
             match arriving.poll_recv(context) {
-                Poll::Ready(Some(guest)) => guests.push(guest),
+                Poll::Ready(Some(task)) => moved.push(task),
                 Poll::Ready(None) => break false,
                 Poll::Pending => break true,
             }
         };
-        while let Poll::Ready(Some(())) = guests.poll_next_unpin(context) {}
-        if is_open || !guests.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        while let Poll::Ready(Some(())) = moved.poll_next_unpin(context) {}
+        if is_open || !moved.is_empty() { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
 }
