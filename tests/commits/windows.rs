@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::phase::ForeignError;

@@ -59,12 +59,13 @@ fn each_command_of_cargo_names_what_is_there() {
     let mut pages = vec![("README.md".into(), super::README.to_owned())];
     files("docs", &[".md"], &mut pages);
     let all = pages.iter().flat_map(|(path, page)| commands(page).map(move |c| (path, c)));
+    let all: Vec<_> = all.collect();
     let wrong: Vec<_> = all
-        .clone()
+        .iter()
         .filter_map(|(path, command)| Some(format!("{}: {}", path.display(), is_wrong(command)?)))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let run = all.filter(|(_, command)| command.contains("--example rocket_rides")).count();
+    let run = all.iter().filter(|(_, command)| command.contains("--example rocket_rides")).count();
     assert!(run >= 2, "the flagship's command is on {run} pages");
     for (command, missing) in [
         ("run --example rocket_ride", "no example rocket_ride"),

@@ -1,9 +1,6 @@
 //! A request from its first call to its replay, with every way for a phase to end in between.
 
-use std::time::Duration;
-
 use crate::support::*;
-use atomic_phases::config::Limits;
 use atomic_phases::engine::{FailureCause, Resolution, Resolved};
 use atomic_phases::worker::{Reconciler, WorkerConfig};
 use atomic_phases::{
