@@ -15,12 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::connection::SimpleConnection;
 use diesel::result::{DatabaseErrorKind, Error};
-use diesel::{QueryResult, RunQueryDsl, SqliteConnection};
+use diesel::{QueryResult, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
-use super::statements as sql;
 use super::turns::ConnectionLock;
-use super::{WatchedConnection, commit, end, not_written};
+use super::{RELEASE, WatchedConnection, commit, end, not_written};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
@@ -137,7 +136,7 @@ fn run(conn: &mut SqliteConnection, mut group: Vec<Box<dyn Whole>>) {
 }
 
 fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
-    let written = sql::Begin {}.execute(conn).and_then(|_| whole.write(conn));
+    let written = conn.batch_execute("BEGIN IMMEDIATE").and_then(|()| whole.write(conn));
     let done = match written {
         Ok(true) => commit(conn),
         written => refused(written),
@@ -151,7 +150,7 @@ fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
 /// All of them in one transaction. `None`: it was undone, and that was nobody's own fault or nobody
 /// knows whose.
 fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option<Vec<Commit>> {
-    if let Err(error) = (sql::Begin {}).execute(conn) {
+    if let Err(error) = conn.batch_execute("BEGIN IMMEDIATE") {
         // Another process keeps the file: alone, each would wait for it again.
         return Some(group.iter().map(|_| refused(Err(again(&error)))).collect());
     }
@@ -160,8 +159,8 @@ fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option
         end(conn);
         return None;
     };
-    let told = match (sql::Commit {}).execute(conn) {
-        Ok(_) => return Some(commits),
+    let told = match conn.batch_execute("COMMIT") {
+        Ok(()) => return Some(commits),
         Err(error) => error,
     };
     // Still open, it is not committed: a deferred constraint of one of them, or a lock.
@@ -177,16 +176,16 @@ fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option
 /// it: an error may have ended the whole transaction, or a statement have used a savepoint of that
 /// name.
 fn apart(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Option<Commit> {
-    sql::Mark {}.execute(conn).ok()?;
+    conn.batch_execute("SAVEPOINT atomic_phases").ok()?;
     let written = whole.write(conn);
     if let Ok(true) = written {
-        sql::Release {}.execute(conn).ok()?;
+        conn.batch_execute(RELEASE).ok()?;
         return Some(Commit::Done(()));
     }
     conn.batch_execute("ROLLBACK TO atomic_phases; RELEASE atomic_phases").ok()?;
-    match (sql::Release {}).execute(conn) {
+    match conn.batch_execute(RELEASE) {
         // It was one within ours that was rolled back.
-        Ok(_) => None,
+        Ok(()) => None,
         Err(_) => Some(refused(written)),
     }
 }

@@ -675,7 +675,7 @@ impl Transaction<Sqlite> for SqliteTransaction {
             }
             let conn = conn.unwatched();
             // A raw COMMIT or ROLLBACK of the phase ended our savepoint with the transaction (H7).
-            if (sql::Release {}).execute(conn).is_err() {
+            if conn.batch_execute(RELEASE).is_err() {
                 return Commit::Refused(Refusal::LeftTransaction);
             }
             if is_nested(AnsiTransactionManager::transaction_manager_status_mut(conn)) {
@@ -718,10 +718,7 @@ impl SqliteTransaction {
         };
         let answer = conn.spawn_blocking(move |conn| {
             let commit = work(conn);
-            match &commit {
-                Commit::Done(()) => conn.is_committed(),
-                _ => conn.stop_watching(),
-            }
+            conn.stop_watching();
             Ok(commit)
         });
         // It is in the thread's queue, in front of whatever the next writer sends.
@@ -742,11 +739,12 @@ impl Drop for SqliteTransaction {
     }
 }
 
-/// Begins the transaction of a phase.
+const RELEASE: &str = "RELEASE atomic_phases";
+
+/// A deferred `BEGIN` that comes to write fails at once where another process writes; this one waits.
 fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
     use diesel::connection::TransactionDepthChange::IncreaseDepth;
-    sql::Begin {}.execute(conn)?;
-    sql::Mark {}.execute(conn)?;
+    conn.batch_execute("BEGIN IMMEDIATE; SAVEPOINT atomic_phases")?;
     // A user's nested transaction() is a savepoint of ours.
     AnsiTransactionManager::transaction_manager_status_mut(conn)
         .transaction_state()?
@@ -754,7 +752,7 @@ fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
 }
 
 fn commit(conn: &mut SqliteConnection) -> Commit {
-    match (sql::Commit {}).execute(conn).map(|_| ()) {
+    match conn.batch_execute("COMMIT") {
         Ok(()) => Commit::Done(()),
         Err(error @ Error::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) => {
             Commit::Failed(StoreError::database("commit", error))
@@ -767,13 +765,8 @@ fn commit(conn: &mut SqliteConnection) -> Commit {
 /// Ends whatever transaction is open, tells diesel so, and says whether there was one.
 fn end(conn: &mut SqliteConnection) -> bool {
     let was_open = conn.batch_execute("ROLLBACK").is_ok();
-    begin_anew(conn);
-    was_open
-}
-
-/// Tells diesel that no transaction is open.
-fn begin_anew(conn: &mut SqliteConnection) {
     *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
+    was_open
 }
 
 impl std::fmt::Debug for Sqlite {

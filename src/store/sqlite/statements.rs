@@ -50,25 +50,6 @@ statement! {
 }
 
 statement! {
-    /// A deferred `BEGIN` that comes to write fails at once where another process writes; this one waits.
-    Begin for Db, rows sql_types::Untyped, {}, "BEGIN IMMEDIATE"
-}
-
-statement! {
-    /// Marks the transaction as the engine's: a raw COMMIT or ROLLBACK ends the savepoint with it (H7).
-    Mark for Db, rows sql_types::Untyped, {}, "SAVEPOINT atomic_phases"
-}
-
-statement! {
-    /// Fails if the savepoint is not there any more.
-    Release for Db, rows sql_types::Untyped, {}, "RELEASE atomic_phases"
-}
-
-statement! {
-    Commit for Db, rows sql_types::Untyped, {}, "COMMIT"
-}
-
-statement! {
     /// Reserves the key: creates the row, or returns no row where there is one (G10).
     Insert for Db, rows (BigInt, BigInt),
     {

@@ -17,8 +17,8 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
+use super::end;
 use super::texts::{Known, Texts};
-use super::{begin_anew, end};
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
 
@@ -91,12 +91,6 @@ impl WatchedConnection {
     /// A phase begins.
     pub(super) fn watch(&mut self) {
         self.state = State::Sound;
-    }
-
-    /// The phase has ended, and its transaction was committed.
-    pub(super) fn is_committed(&mut self) {
-        begin_anew(&mut self.inner);
-        self.state = State::Idle;
     }
 
     /// The phase has ended, and whatever transaction is open ends with it.
