@@ -18,6 +18,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tracing::Dispatch;
+use tracing::dispatcher::{get_default, set_default};
 
 /// A thread that polls tasks of a runtime.
 pub(crate) trait PollingThread: Send + Sync {
@@ -161,6 +163,7 @@ impl<T: Send + 'static> Future for MovableTask<T> {
                             task: Some(task),
                             owner: Some(owner),
                             runtime,
+                            log: get_default(Dispatch::clone),
                         }));
                     }
                 }
@@ -181,6 +184,8 @@ struct Moved<T> {
     owner: Option<oneshot::Sender<Returned<T>>>,
     /// Whose timers, sockets and tasks it uses.
     runtime: Option<Handle>,
+    /// Who hears what it logs: a subscriber may be one of its runtime's thread only, as in tests.
+    log: Dispatch,
 }
 
 impl<T> Future for Moved<T> {
@@ -189,6 +194,7 @@ impl<T> Future for Moved<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let runtime = self.runtime.clone();
         let _entered = runtime.as_ref().map(Handle::enter);
+        let _logged = set_default(&self.log);
         let Self { task, owner, .. } = &mut *self;
         let (Some(moved), Some(owner)) = (task.as_mut(), owner.as_mut()) else {
             return Poll::Ready(());
@@ -220,6 +226,7 @@ impl<T> Moved<T> {
     /// Drops what is left of the task, on its runtime.
     fn end(&mut self) {
         let _runtime = self.runtime.as_ref().map(Handle::enter);
+        let _logged = set_default(&self.log);
         dropped(self.task.take());
     }
 }

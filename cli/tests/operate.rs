@@ -583,7 +583,10 @@ async fn a_service_is_asked_with_a_token() {
         let started = started.trim();
         assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 2, "one bulk act");
         let (code, anew, said) = run.with("", &[&bulk[..], &["--yes"]].concat());
-        assert!(code == 0 && anew.trim() != started && said.contains("as planned now"), "{said}");
+        assert!(
+            code == 0 && anew.trim() != started && said.contains("which was made now"),
+            "{said}"
+        );
         assert_eq!(run.told(&["bulk", "stop", anew.trim(), "--reason", "r"]).0, 0);
         let (_, told) = run.told(&["bulk", "list"]);
         assert!(told.contains(started) && told.contains("under way, 0 of 1"), "{told}");

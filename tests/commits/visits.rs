@@ -164,7 +164,10 @@ async fn g13_a_request_can_be_dropped_at_each_of_its_waits<S: TestDb>(db: S) {
             bench.db.let_leases_expire().await;
             let call = bench.engine.call(&scope(), &key(&format!("k{times}")), Visit::Spawns);
             match call.await {
-                Ok(Outcome::InProgress { .. }) => tokio::task::yield_now().await,
+                // A server that is busy with what was dropped may have no time for it (503).
+                Ok(Outcome::InProgress { .. }) | Err(CallError::Unavailable(_)) => {
+                    tokio::task::yield_now().await;
+                }
                 told => break drop(finished(told)),
             }
             assert!(began.elapsed() < Duration::from_secs(10), "it is locked");

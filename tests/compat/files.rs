@@ -235,7 +235,10 @@ async fn a_version_that_does_not_read_the_one_before_is_told_and_serves_no_repla
 fn an_added_member_says_that_rows_and_retries_keep_their_keys() {
     let told = told::<WithNote>(Mode::Check);
     assert!(told.contains("note[member_added] orders.create@1: .note of its parameters is new"));
-    assert!(told.contains("rows and retries keep the fingerprint and the derived keys"), "{told}");
+    assert!(
+        told.contains("existing rows and their retries keep their fingerprint and derived keys"),
+        "{told}"
+    );
     let derived: Vec<&str> = told.lines().filter(|line| line.contains("derived")).collect();
     assert!(derived.iter().all(|line| !line.starts_with(['+', '-'])), "{told}");
 }

@@ -16,7 +16,7 @@ use atomic_phases::fault::{Mode, explore};
 use atomic_phases::ops::{Actor, Permissions, Scopes, What};
 use atomic_phases::prelude::*;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
-use atomic_phases::{Engine, Scope, Sqlite};
+use atomic_phases::{Engine, Postgres, Scope, Sqlite};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 
@@ -282,7 +282,7 @@ impl<Db: TestDb> Panics {
 async fn each_answer_is_counted_once() {
     let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();
     let _recorded = metrics::set_default_local_recorder(&recorder);
-    let (db, app) = (<Sqlite as TestDb>::fresh().await, App::default());
+    let (db, app) = (<Postgres as TestDb>::fresh().await, App::default());
     let mut limits = Limits::default();
     limits.context = 8;
     let engine = engine_with(&db, &app, |builder| builder.limits(limits).scopes_in_metrics(2));
@@ -290,11 +290,11 @@ async fn each_answer_is_counted_once() {
     finished(call("a").await);
     assert!(matches!(call("b").context(&"too long").await, Err(CallError::TooLarge { .. })));
     let broken = Engine::builder(db.clone()).app(app.clone()).register::<Panics>();
-    let broken: TestEngine<Sqlite> = broken.scopes_in_metrics(2).build().unwrap();
+    let broken: TestEngine<Postgres> = broken.scopes_in_metrics(2).build().unwrap();
     let lost = broken.call(&scope(), &key("c"), Panics {}).await;
     assert!(matches!(lost, Err(CallError::TaskLost)), "{lost:?}");
     let others = Engine::builder(db.clone()).app(app.clone()).register::<Notify>();
-    let others: TestEngine<Sqlite> = others.scopes_in_metrics(2).build().unwrap();
+    let others: TestEngine<Postgres> = others.scopes_in_metrics(2).build().unwrap();
     let refused = others.call(&scope(), &key("d"), book(20)).await;
     assert!(matches!(refused, Err(CallError::NotRegistered { .. })), "{refused:?}");
     engine.shutdown(Duration::from_secs(30)).await.unwrap();
@@ -336,7 +336,7 @@ async fn what_is_created_and_completed_is_counted_once_whatever_answer_is_lost()
     let (handle, mut cases) = (recorder.handle(), 0);
     for trouble in [Trouble::None, Trouble::RejectFirst] {
         let world = async || {
-            let (db, app) = (<Sqlite as TestDb>::fresh().await, App::default());
+            let (db, app) = (<Postgres as TestDb>::fresh().await, App::default());
             let engine = engine_with(&db, &app, |builder| {
                 let builder = builder.lease(Duration::from_secs(60));
                 builder.back_off(Duration::from_millis(1), Duration::from_millis(1))

@@ -103,7 +103,7 @@ async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
             }
             // By its version: what comes to match in between is not acted on.
             eprintln!(
-                "--yes: this plan is started, and not one that was reviewed before; that is --plan"
+                "--yes starts this plan, which was made now; to start a plan that was reviewed, use --plan"
             );
             plan["version"].clone()
         }

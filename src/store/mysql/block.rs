@@ -21,7 +21,6 @@ use super::literal::Bound;
 use super::session::{LockWait, Session};
 use super::statement::Statement;
 use super::statements as sql;
-use super::transaction::{COMMIT, RELEASE};
 use super::watch::only_touches_rows;
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -170,10 +169,10 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
         let mut block = Self::part(&come_to(Place::Mark));
-        block.push(RELEASE);
+        block.push(sql::RELEASE);
         block.engine(guard, jobs, write)?;
         block.push(&come_to(Place::Commit));
-        block.push(COMMIT);
+        block.push(sql::COMMIT);
         block.push(session.at_rest());
         Ok(block.ended())
     }
@@ -231,7 +230,7 @@ impl Block {
     ) -> QueryResult<Self> {
         self.engine(guard, jobs, write)?;
         self.come_to_with(Place::Commit, session.at_rest());
-        self.push(COMMIT);
+        self.push(sql::COMMIT);
         Ok(self.ended())
     }
 

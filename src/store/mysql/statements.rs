@@ -23,6 +23,10 @@ pub(super) use crate::store::in_millis::erasure::*;
 pub(super) use crate::store::in_millis::searches::*;
 pub(super) use crate::store::in_millis::statements::*;
 
+/// Fails where the phase's transaction is not the one that was begun.
+pub(super) const RELEASE: &str = "RELEASE SAVEPOINT atomic_phases";
+pub(super) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+
 statement! {
     /// Reserves the key: creates the row, or violates the primary key where there is one (G10).
     Insert for Db, rows sql_types::Untyped,

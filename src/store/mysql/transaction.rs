@@ -228,7 +228,7 @@ fn concluding(
     jobs: &[StagedJob],
     write: Option<&sql::Write>,
 ) -> diesel::QueryResult<Ends> {
-    let mark = script.push(RELEASE);
+    let mark = script.push(sql::RELEASE);
     let mut last = mark;
     if let Some(homecoming) = homecoming {
         last += homecoming.split("; ").count();
@@ -242,12 +242,9 @@ fn concluding(
         script.push_bound(Bound::of(write)?);
         script.push(RAISE_UNLESS_ONE);
     }
-    let commit = script.push(COMMIT);
+    let commit = script.push(sql::COMMIT);
     Ok(Ends { mark, jobs, raise: commit - 1, commit })
 }
-
-pub(super) const RELEASE: &str = "RELEASE SAVEPOINT atomic_phases";
-pub(super) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 
 /// A subquery of two rows, where no row was as the guard says.
 const RAISE_UNLESS_ONE: &str =
@@ -265,7 +262,7 @@ pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>
     for bound in then {
         script.push_bound(bound);
     }
-    let commit = script.push(COMMIT);
+    let commit = script.push(sql::COMMIT);
     // The mark is that of a phase, and ends with the transaction.
     tx.finish(script, Ends { mark: usize::MAX, jobs: 0, raise, commit }).await
 }
@@ -290,7 +287,7 @@ pub(super) async fn each_in_one_go(
         }
         told.push(script.push_bound(tells));
     }
-    let commit = script.push(COMMIT);
+    let commit = script.push(sql::COMMIT);
     let ends = Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit };
     let (commit, mut rows) = tx.finish_with_rows(script, ends).await;
     let told = told.into_iter().map(|at| rows.get_mut(at).map(std::mem::take).unwrap_or_default());
@@ -341,7 +338,7 @@ impl Transaction<Mysql> for MysqlTransaction {
     #[cfg(feature = "fault-injection")]
     async fn commit_unguarded(self) -> Commit {
         let mut script = Script::default();
-        let commit = script.push(COMMIT);
+        let commit = script.push(sql::COMMIT);
         self.finish(script, Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit }).await
     }
 

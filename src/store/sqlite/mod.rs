@@ -91,8 +91,8 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 ///
 /// A [`Tx`](crate::Tx) phase runs on the thread of the connection, so that no statement of it has to be handed
 /// there; foreign phases and those with a [`Batch`](crate::Batch) run on a thread of the runtime. Timers, sockets
-/// and tasks of such a phase are those of its runtime, as in every phase. What is set for a thread of the runtime (a
-/// `tracing` subscriber of a test, say) is not seen in it.
+/// and tasks of such a phase are those of its runtime, as in every phase, and so is its `tracing` subscriber. Anything
+/// else that is set for a thread of the runtime (a test's local recorder of metrics, say) is not seen in it.
 ///
 /// One connection writes for all scopes. A [`Tx`](crate::Tx) phase holds it until its
 /// commit: meanwhile the writes of other requests wait for at most ten seconds, and then fail with
