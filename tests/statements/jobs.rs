@@ -74,7 +74,9 @@ async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_d
     let deletions = count(&sent, "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING");
     assert_eq!(claims, 1);
     assert!(DELETIONS.contains(&deletions), "{deletions} deletions");
-    assert_eq!(written, claims + deletions, "transactions that wrote");
+    // Of the whole server, which may have had one or two of its own; two for each job would be two hundred.
+    let ours = claims + deletions;
+    assert!((ours..=ours + 2).contains(&written), "{written} transactions that wrote for {ours}");
     let searches = count(&sent, "SELECT run_after, scope, request_id");
     assert!(searches <= 2, "{searches} searches");
     // BEGIN, the settings, how it is planned, the statement, COMMIT: in one round trip.

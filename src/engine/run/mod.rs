@@ -163,7 +163,7 @@ impl<S: Store> Run<S> {
             self.lease.clone(),
             self.core.settings.hold(),
         ));
-        let end = self.to_its_end().await;
+        let end = self.run_phases().await;
         if let Some(hint) = self.hint.take() {
             self.core.withdrawn(hint).await;
         }
@@ -171,7 +171,7 @@ impl<S: Store> Run<S> {
     }
 
     /// One phase after the other.
-    async fn to_its_end(&mut self) -> Result<RoundEnd, CallError> {
+    async fn run_phases(&mut self) -> Result<RoundEnd, CallError> {
         loop {
             if self.lease.is_lost() {
                 observe::lost(self.definition.name);
