@@ -265,7 +265,7 @@ mod tests {
         for length in 0..value.len() {
             assert!(!opens(&value[..length]), "{length} bytes");
         }
-        assert!(!opens(&[&value[..], b" "].concat()));
+        assert!(!opens(&[value, b" "].concat()));
         assert!(!opens(&vec![0; MOST_BYTES + 1]));
     }
 
