@@ -217,7 +217,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         (checklists, "Real processes, real faults", 6),
         (stores, PITFALLS, 37),
         (stores, "Hostile settings of a MySQL or MariaDB server", 6),
-        (include_str!("../docs/console.md"), "What the row rests on", 10),
+        (include_str!("../docs/console.md"), "Tests of the first row", 10),
     ] {
         let rows = rows(page, heading);
         assert!(rows.len() >= at_least, "{heading}: {}", rows.len());
