@@ -271,9 +271,9 @@ impl Change {
             Level::Deny | Level::Never => "**refused**",
         };
         let row = match self.row {
-            Row::GoesOn => "goes on",
-            Row::GoesOnAsAnother => "goes on, as another alternative",
-            Row::GoesOnWithout => "goes on, without what is gone",
+            Row::GoesOn => "continues",
+            Row::GoesOnAsAnother => "continues, as another alternative",
+            Row::GoesOnWithout => "continues, without the lost values",
             Row::Fails => "fails",
         };
         let lints = self.lints(false);
