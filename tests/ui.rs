@@ -16,7 +16,7 @@ fn declarations_compile_and_mistakes_are_told() {
     cases.compile_fail("tests/ui/fail/*.rs");
 }
 
-/// Each error of ours says where it is explained, and that place is in the documentation.
+/// Each error of the macro links to its explanation, and the documentation has that place.
 #[test]
 fn each_error_links_to_what_explains_it() {
     const ROOT: &str = "see https://docs.rs/atomic-phases/latest/atomic_phases/";
