@@ -1,4 +1,4 @@
-//! PROOF F4: whatever a row contains, the engine answers with a typed error or an outcome. It never panics, and it
+//! Whatever a row contains, the engine answers with a typed error or an outcome. It never panics, and it
 //! makes no effect unless it understands the whole row (G14). Separate, because it counts all panics of the
 //! process.
 

@@ -382,7 +382,7 @@ async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction
     }
 }
 
-/// SPEED 3: everything in one round trip is one transaction, with a cold statement cache and with a warm one,
+/// Everything in one round trip is one transaction, with a cold statement cache and with a warm one,
 /// including updates that are prepared anew each time.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {

@@ -252,8 +252,8 @@ async fn g1_the_server_crashes_during_a_foreign_call_and_comes_back() {
     assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
 }
 
-/// SPEED 3: BEGIN, INSERT and the rest travel together, and are one transaction all the same: the
-/// rows that belong together have one xmin.
+/// BEGIN, INSERT and the rest are sent in one round trip, and are still one transaction: the rows that belong
+/// together have one xmin.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_pipelined_transaction_is_one_transaction() {
     let db = Postgres::fresh().await;

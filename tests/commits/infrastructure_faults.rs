@@ -1,5 +1,5 @@
-//! Infrastructure faults: what a database, a provider, a pool and a runtime may do to a request, with one test for
-//! each row of PROOF section 7. The tests count effects in the provider's ledger.
+//! Infrastructure faults: what a database, a provider, a pool and a runtime may do to a request. The tests count
+//! effects in the provider's ledger.
 //!
 //! | row of the catalogue | shown by |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | pool of one connection, exhausted, handed a connection in a transaction | here |
 //! | current-thread runtime; runtime shut down; blocking pool starved | `commits`: h10; here |
 //!
-//! Failover that loses acknowledged commits is a promise that nobody makes (README, *not promised*). Bad
-//! input is in `tests/wire/header_rows.rs` and `tests/wire/request_rows.rs`, row by row.
+//! No promise covers a failover that loses acknowledged commits (README, *not promised*). Bad input is in
+//! `tests/http/wire/header_rows.rs` and `tests/http/wire/request_rows.rs`, row by row.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};

@@ -62,7 +62,7 @@ fn running<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> TestEn
     builder.lease(Duration::from_secs(60)).build().unwrap()
 }
 
-/// SPEC 4: not before the end of the lease and that limit, so that *not executed* can be believed.
+/// Not before the end of the lease and that limit, so that *not executed* can be believed.
 async fn g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed<
     S: TestDb,
 >(

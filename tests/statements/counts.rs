@@ -19,7 +19,7 @@ fn sent() -> Vec<String> {
     all.iter().map(|sql| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+/// A fresh request of three phases is 2 commits, a replay 1 statement and no write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let _alone = alone().await;

@@ -132,7 +132,7 @@ impl Hop {
     }
 }
 
-/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+/// A fresh request of three phases is 2 commits, a replay 1 statement and no write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement() {
     let (server, url) = tokio::task::spawn_blocking(Observed::start).await.unwrap();

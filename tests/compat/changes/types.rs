@@ -1,4 +1,4 @@
-//! The changes: a type before and after, and values of rows that were written before.
+//! The changes: a type before and after, and values of rows that the old build wrote.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{By, Change, change};
 
-/// Types of one name in two builds.
+/// Types with the same name in two builds.
 macro_rules! builds {
     ($($module:ident { $($items:item)* })*) => {
         $(mod $module {
@@ -23,7 +23,7 @@ macro_rules! changes {
     (@by sample) => { By::Sample };
     (@by alternative) => { By::Alternative };
     ($($what:literal $(by $by:ident)?: $before:ty => $after:ty, $($value:literal),+;)*) => {
-        /// All of them, carried out.
+        /// Runs all changes.
         pub(super) async fn changes() -> Vec<Change> {
             vec![$({
                 let by = changes!(@by $($by)?);
@@ -247,7 +247,7 @@ builds! {
     at_text { pub struct Pay { pub at: String } }
 }
 
-/// Three lower-case letters: a rule that no probing knows.
+/// Three lower-case letters: a rule that probing cannot find.
 fn lower<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     match text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_lowercase()) {

@@ -8,25 +8,25 @@ use crate::config::{Config, DerivedKey, Kind, Phase};
 use crate::protocol::{Resolved, is_free};
 use crate::state::{Pc, Stage, State, Status};
 
-/// SPEC G1, G2.
+/// G1, G2.
 pub const ONE_EFFECT: &str = "I1 at most one effect for each key and foreign phase";
-/// SPEC G3.
+/// G3.
 pub const NO_STALE_COMMIT: &str = "I2 whoever lost the lease commits nothing";
-/// SPEC G4.
+/// G4.
 pub const WRITES_ONCE: &str = "I3 a local phase writes at most once";
-/// SPEC G4, G6.
+/// G4, G6.
 pub const POINT_TELLS: &str = "I4 the recovery point tells exactly what was written";
 /// What a committed foreign phase is about.
 pub const EFFECT_IS_REAL: &str = "I5 a committed foreign phase had its effect";
-/// SPEC G8, first half.
+/// G8, first half.
 pub const TOLD_WHEN_DURABLE: &str = "I6 a reply is told when it is durable";
-/// SPEC G8, second half.
+/// G8, second half.
 pub const ONE_REPLY: &str = "I7 one request is told one reply";
-/// SPEC G15.
+/// G15.
 pub const REAPED_WHEN_FINISHED: &str = "I8 only what is finished is reaped";
 /// `EngineBuilder::retention`: how long a finished key replays its answer.
 pub const REPLAYED: &str = "I9 a finished request is replayed before its key is used anew";
-/// SPEC G17. Where nothing but bad luck can happen any more, each key is settled. No run goes in a
+/// G17. Where nothing but bad luck can happen any more, each key is settled. No run goes in a
 /// circle (a test shows it), so every run comes there once its bad luck is used up. (stateright's own
 /// `eventually` may miss a violation where two paths meet; this cannot.)
 pub const SETTLES: &str = "L1 every key ends finished and told, or unknown";

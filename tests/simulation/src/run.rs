@@ -685,7 +685,7 @@ impl Scene {
             };
             self.covers(format!("decide: {what}"));
             if !fits {
-                self.complain(format!("WIRE: told {told:?}, and the client decides {decision:?}"));
+                self.complain(format!("HTTP client: told {told:?}, and the client decides {decision:?}"));
             }
             match decision {
                 Decision::RetryAfter(wait) => sleep(wait).await,
