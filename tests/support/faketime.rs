@@ -13,10 +13,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// One that is right.
+    /// A clock without an offset.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // The database's user reads it too.
+        // The database's user must be able to read it, too.
         let everybody = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), everybody).unwrap();
         let clock = Self { dir };
@@ -24,11 +24,11 @@ impl Clock {
         clock
     }
 
-    /// So many seconds ahead of the machine's, from now on.
+    /// From now on, this many seconds ahead of the machine's clock.
     pub fn set(&self, ahead: f64) {
         let new = self.dir.path().join("new");
         std::fs::write(&new, format!("{ahead:+.3}s\n")).unwrap();
-        // At once: nobody reads half a line.
+        // Atomically, so that no process reads half a line.
         std::fs::rename(new, self.file()).unwrap();
     }
 
@@ -36,7 +36,7 @@ impl Clock {
         self.dir.path().join("clock")
     }
 
-    /// The environment of a process that goes by this clock.
+    /// The environment of a process that uses this clock.
     pub fn variables(&self) -> Vec<(String, String)> {
         let file = self.file().display().to_string();
         let variables = [
