@@ -99,7 +99,7 @@ async fn g4_nothing_of_a_batch_is_committed_where_one_of_it_fails() {
     assert_eq!(db.number(wrote).await, 2);
 }
 
-/// The outcome of a first phase's failure, if the store is not reported as unavailable.
+/// The failure of a first phase; `None` if the call reports the store as unavailable.
 fn failed_or_unavailable(
     told: Result<atomic_phases::Outcome, atomic_phases::CallError>,
 ) -> Option<FailureCause> {

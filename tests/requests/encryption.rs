@@ -150,9 +150,8 @@ async fn g14_with_another_key_the_row_is_left_alone<S: TestDb>(db: S) {
 /// The place of a stored value: scope, key, column.
 type At<'a> = (&'a str, &'a str, &'a str);
 
-/// Copies one value over another.
-/// As an operator's command line is on a database alone: its reply would be stored in the clear, and no node
-/// could open it.
+/// The operator's command on a database has no codec: it would store its reply in plain text, and no node could open
+/// the reply.
 async fn a_process_without_the_codec_ends_no_sealed_request<S: TestDb>(db: S) {
     let app = App::default();
     let sealing = sealing(&db, &app, &ONE);

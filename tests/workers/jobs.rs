@@ -383,7 +383,7 @@ impl<Db: TestDb> Pays {
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
         Db::insert_step(tx, "pays", "answered").await?;
-        // A value without a unit is refused.
+        // Without units, this is NaN, which JSON cannot represent.
         tx.stage_job("pay", &(Some(0.0 / f64::from(self.units)), None::<f64>))?;
         Ok(Reply::new(204))
     }
