@@ -1,10 +1,10 @@
 //! A real Prometheus, with the rules of `monitoring/alerts.yml`, scrapes processes until each alert fires, and
 //! until it ends. Separate, because a process has one recorder. If Prometheus is not installed, the test says so.
 //!
-//! Three services are scraped. *In trouble* is the flagship, `rocket_rides --trouble`, as a user starts it: all alerts
-//! but one are its own. *Well* is the flagship without trouble, which does the same work at the same time: whatever fires
-//! of it is wrong. *Own* is an application of this test's own, for the one trouble that no operator can make:
-//! a worker that panics.
+//! It scrapes three services. *In trouble* is the flagship, `rocket_rides --trouble`, as a user starts it: all alerts
+//! except one are its own. *Well* is the flagship without trouble, which does the same work at the same time: no alert
+//! may fire for it. *Own* is an application of this test, for the one fault that no operator can cause: a worker that
+//! panics.
 #![cfg(feature = "metrics")]
 
 mod support;

@@ -1,9 +1,9 @@
-//! The soak: clients that retry, repeat themselves, contradict themselves and hang up; two servers that
-//! are killed; a database that crashes and whose connections are cut, delayed and robbed of their
-//! answers; a provider that drops connections after the effect. In the end everything heals, every
-//! key is settled, and the provider's ledgers are compared with the answers.
+//! The soak: clients that retry, send duplicates, change their bodies and disconnect; two servers that are killed;
+//! a database that crashes and whose connections are cut, delayed and lose their answers; a provider that drops
+//! connections after the effect. In the end all faults stop, every key is settled, and the provider's ledgers are
+//! compared with the answers.
 //!
-//! `sh tests/run` runs a short one. A schedule is repeated by its seed:
+//! `sh tests/run` runs a short one. A seed repeats its schedule:
 //!
 //! ```sh
 //! cargo build --release --features http,axum,reqwest,mysql --example rocket_rides
@@ -11,7 +11,7 @@
 //!     cargo test --release --features http,axum,reqwest,mysql --test soak -- --nocapture on_postgres
 //! ```
 //!
-//! and `on_mariadb`.
+//! The same with `on_mariadb` at the end.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What `#[atomic_phases]` accepts, and how it refuses the rest: each file of `tests/ui/fail` is
-//! named after the mistake that it makes, and stands next to what the compiler says.
+//! What `#[atomic_phases]` accepts, and how it refuses the rest: each file of `tests/ui/fail` is named after its
+//! mistake, and the file next to it has the compiler's messages.
 //!
 //! After a change of a message: `TRYBUILD=overwrite cargo test --test ui --all-features`, and read
 //! the difference. A few messages are rustc's own and may change with its version.

@@ -266,14 +266,14 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(run.told(&["status"]).0, 0, "nothing waits any more");
 }
 
-/// The version of a request, as `show` tells it.
+/// The version of a request, as `show` prints it.
 fn version(run: &Run, id: &str) -> String {
     let (_, told) = run.told(&["show", id]);
     let (_, behind) = told.lines().nth(1).unwrap().rsplit_once("· version ").unwrap();
     behind.to_owned()
 }
 
-/// The cursor that a note tells.
+/// The cursor in a note.
 #[track_caller]
 fn cursor(note: &str) -> &str {
     let (_, cursor) = note.trim_end().rsplit_once("--after ").unwrap_or_else(|| panic!("{note}"));
@@ -1116,7 +1116,7 @@ fn a_profile_says_who_is_asked() {
     assert_eq!((code, told.contains("--profile")), (2, true), "none is named: {told}");
 }
 
-/// Each command of a help, with those behind it: `bulk`, `bulk retry`.
+/// Each command of a help, with its subcommands: `bulk`, `bulk retry`.
 fn commands(run: &Run, behind: &[&str]) -> Vec<Vec<String>> {
     let help = run.told(&[behind, &["--help"]].concat()).1;
     let Some((_, listed)) = help.split_once("\nCommands:\n") else { return Vec::new() };

@@ -176,7 +176,7 @@ fn unavailable(outcome: &Result<Outcome, CallError>) {
 }
 
 async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S: TestDb>(db: S) {
-    // Tables are distributed behind the migrations that make them.
+    // Tables are distributed after the migrations that create them.
     if is_memory::<S>() || is_distributed::<S>() {
         return;
     }

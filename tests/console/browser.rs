@@ -422,7 +422,7 @@ async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
         press_on(&browser, &format!("button[value={act}]")).await;
         reviewed(&browser, said).await;
     }
-    // What is to be erased has no jobs left.
+    // An erasure requires that no jobs are left.
     engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
     for (name, act, field, text) in [
         ("unknown", "executed", "#output", "{\"id\": \"e\", \"padding\": \"\"}"),

@@ -128,7 +128,7 @@ async fn seen_by(State(seen): State<Seen>, request: Request, next: Next) -> Resp
     let status = (!dies).then_some(response.status().as_u16());
     seen.answered.lock().unwrap().push((key, status));
     if dies {
-        // Ends the connection's task, and so the connection, without a word.
+        // Ends the connection's task, and so the connection, without an answer.
         std::panic::resume_unwind(Box::new("dies as asked for"));
     }
     response

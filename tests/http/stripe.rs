@@ -1,10 +1,10 @@
 //! The flagship with Stripe's API as its charge API.
 //!
-//! A front keeps Stripe's contract: form-encoded parameters that it knows, a bearer key, and for each
-//! `Idempotency-Key` the first answer for ever, failures included, unless the charge was not begun
-//! (<https://docs.stripe.com/api/idempotent_requests>, <https://docs.stripe.com/error-handling>). Behind it, charges
-//! are made by the test itself, or by localstripe where that can be had, which keeps customers and cards as Stripe
-//! does and knows no keys.
+//! A front implements Stripe's contract: it accepts the form-encoded parameters that it knows and a bearer key. For each
+//! `Idempotency-Key` it always returns the first answer, also a failure, unless the charge was not begun
+//! (<https://docs.stripe.com/api/idempotent_requests>, <https://docs.stripe.com/error-handling>). Behind the front, the
+//! test itself makes the charges, or localstripe if it can be installed. localstripe keeps customers and cards as Stripe
+//! does, but does not support keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::process::{Child, Command, Stdio};
@@ -181,7 +181,7 @@ async fn create(
     let kept = Kept { form, status, body: body.clone() };
     locked(&front.answers).insert(key, kept);
     if matches!(trouble, Some(Trouble::CutAfter)) {
-        // Ends the connection's task, and so the connection, without a word.
+        // Ends the connection's task, and so the connection, without an answer.
         std::panic::resume_unwind(Box::new("cut as asked for"));
     }
     answer((status, body))

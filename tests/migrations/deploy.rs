@@ -1,10 +1,9 @@
 //! A rolling deploy: nodes of the previous build and of the next one, real processes under load, on a schema that
 //! changes in the middle. No request fails because of it, and the provider's ledger is exact.
 //!
-//! Both builds are the same program: what is simulated is that the nodes which are there first do not know
-//! the migration, and that it is a new node which runs it (here the test does, by the engine's own code), after
-//! another died in the middle of it. What is real is all that they send, with the statements that they had prepared
-//! before.
+//! Both builds are the same program. Two things are simulated: the first nodes do not know the migration, and a new
+//! node runs it after another one died in the middle of it (the test runs it, with the engine's own code). Everything
+//! that the nodes send is real, including the statements that they had prepared before.
 
 use std::time::{Duration, Instant};
 

@@ -77,7 +77,7 @@ impl Schema for Sqlite {
     const COLUMNS_OF: &'static str =
         "SELECT coalesce(group_concat(name), '') FROM pragma_table_info WHERE arg = ";
 
-    /// Nobody else writes to the file meanwhile.
+    /// No other process writes to the file meanwhile.
     async fn up_within(
         &self,
         migrations: FileBasedMigrations,

@@ -2,8 +2,8 @@
 //! workers that reach them through a line that can be switched. Every process of the primary is killed, and the
 //! standby is promoted. The provider's ledgers judge.
 //!
-//! With a synchronous standby every acknowledged commit survives, and so does every promise. With one that
-//! lags behind, acknowledged commits are lost; what holds then is said at that test.
+//! With a synchronous standby every acknowledged commit survives, and every promise holds. With one that
+//! lags, acknowledged commits are lost; the comment of that test says what holds then.
 //!
 //! `FAILOVER_SEED=… FAILOVERS=… cargo test --all-features --test processes failover::` repeats a schedule, and says how
 //! many.

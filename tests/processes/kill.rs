@@ -193,8 +193,8 @@ async fn g1_another_process_takes_over_on_mariadb() {
     g1_another_process_takes_over(mariadb).await;
 }
 
-/// SIGTERM: the running request finishes its phase and is released, the process ends by itself, and
-/// the next one finishes the request at once.
+/// SIGTERM: the running request finishes its phase and is released, the process ends by itself, and the next one
+/// finishes the request immediately.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_drains() {
     let mut rides = tokio::task::block_in_place(|| Rides::start(sqlite));

@@ -172,6 +172,7 @@ async fn a_process_without_the_codec_ends_no_sealed_request<S: TestDb>(db: S) {
     assert_eq!(finished(told).reply.bytes(), b"by hand");
 }
 
+/// Copies one value over another.
 async fn copy<S: TestDb>(db: &S, from: At<'_>, to: At<'_>) {
     let row = |at: At<'_>| format!("scope = '{}' AND idempotency_key = '{}'", at.0, at.1);
     let value = format!("SELECT {} FROM atomic_phases_keys WHERE {}", from.2, row(from));

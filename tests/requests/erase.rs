@@ -211,7 +211,7 @@ async fn an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention<S: Te
     let hopeless = troubled(Trouble::RetryForeignAlways);
     let dead = engine.call(&scope(), &key("k"), hopeless.clone()).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
-    // Dead letters do not expire; a tombstone does. It must not be past its expiry at once.
+    // Dead letters do not expire; a tombstone does. It must not have expired immediately.
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     engine.erase(&scope(), &key("k")).await.unwrap();
     assert_eq!(Reaper::new(&db, WorkerConfig::default()).run_once().await.unwrap(), 0);

@@ -1,10 +1,10 @@
 //! Which statements that change rows a distributed table refuses (docs/scaling.md): rules of Citus, read from its
 //! planner (`TargetlistAndFunctionsSupported`, `MultiRouterPlannableQuery`).
 //!
-//! A query in parentheses that reads no table is planned by itself, and what it comes to is a constant of the statement
-//! around it. One that reads a table is executed where the planner sees of which shard it is: it names the scope by a
-//! parameter, or is an `EXISTS` that is required, which is joined to the row that is changed. Otherwise the statement
-//! goes to each shard; and where it locks rows, or asks a clock, it is refused.
+//! Citus plans a query in parentheses that reads no table separately, and its result is a constant of the surrounding
+//! statement. For a query that reads a table, the planner must be able to derive the shard: the query names the scope
+//! by a parameter, or is a mandatory `EXISTS`, which is joined to the changed row. Otherwise Citus sends the statement
+//! to each shard, and refuses it if it locks rows or reads the clock.
 
 use std::collections::BTreeSet;
 
@@ -150,10 +150,10 @@ fn cast_columns(words: &[String]) -> Vec<String> {
     casts.map(|three| three[0].clone()).filter(|word| is_column(word)).collect()
 }
 
-/// Whether an `UPDATE` in it has a query that reads no table. The answer is sent to the row's node in front of the
-/// update. That begins a transaction there, and a node with a transaction is none to which the update expands the
-/// coordinator's: where another node has changes, both are committed one after the other, and not in two phases.
-/// (`Activate2PCIfModifyingTransactionExpandsToNewNode`; seen on 12.1.12, and the same in 14.0.)
+/// Whether an `UPDATE` in it has a query that reads no table. Citus sends the result to the row's node before the
+/// update, which begins a transaction there. Such a node does not count as one to which the update expands the
+/// coordinator's transaction. So if another node has changes, Citus commits both one after the other, and not in
+/// two phases. (`Activate2PCIfModifyingTransactionExpandsToNewNode`; seen on 12.1.12, and the same in 14.0.)
 pub fn asks_first(sql: &str) -> bool {
     changes(sql).iter().any(|change| !queries(change).is_empty())
 }

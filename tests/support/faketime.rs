@@ -1,9 +1,9 @@
-//! A clock that a test sets, for a process of its own: Debian's libfaketime.
+//! A clock that a test sets for a separate process: Debian's libfaketime.
 //!
-//! Only the wall clock is moved, as an administrator, NTP or another machine after a failover moves it;
-//! `CLOCK_MONOTONIC` never jumps in reality. Of the clock that the engine measures leases with,
-//! `CLOCK_BOOTTIME`, the library would see nothing anyway: rustix asks the kernel past libc. Without
-//! `FAKETIME_DONT_FAKE_MONOTONIC` it makes both of libc's the wall clock: seconds since 1970.
+//! Only the wall clock is moved, as by an administrator, NTP or another machine after a failover;
+//! `CLOCK_MONOTONIC` never jumps in reality. libfaketime cannot change `CLOCK_BOOTTIME`, with which the engine
+//! measures leases, because rustix calls the kernel without libc. Without `FAKETIME_DONT_FAKE_MONOTONIC`, it
+//! replaces both of libc's clocks by the wall clock: seconds since 1970.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -63,8 +63,8 @@ impl MysqlProxy {
         url.replace(&format!(":{}/", port_of(url)), &format!(":{}/", self.port))
     }
 
-    /// Cuts at the `nth` (from 1) command, from now on, whose text has `part` in it, or begins with what is
-    /// behind a `^`: [`Cut::Before`], [`Cut::After`], [`Cut::Answer`] or [`Cut::Hold`].
+    /// From now on, cuts at the `nth` (from 1) command whose text contains `part`, or begins with what follows a
+    /// `^`: [`Cut::Before`], [`Cut::After`], [`Cut::Answer`] or [`Cut::Hold`].
     pub fn arm(&self, part: &str, nth: usize, cut: Cut) {
         *self.shared.armed.lock().unwrap() = Some((part.to_owned(), nth, cut));
     }

@@ -66,7 +66,7 @@ pub enum Role {
     Client,
     /// The completer: takes over what exists.
     Completer,
-    /// The reconciler: takes up what is unknown.
+    /// The reconciler: takes over unknown rows.
     Reconciler,
 }
 
@@ -190,7 +190,7 @@ pub struct Rules {
     pub intent: Intent,
     /// When the window is checked.
     pub horizon: Horizon,
-    /// What a request id stands for.
+    /// Which request id a repeated creation has.
     pub request_id: RequestId,
     /// The retention counts from the finish. The engine's counted from the creation when it was modelled.
     pub retention_from_finish: bool,
@@ -200,7 +200,7 @@ pub struct Rules {
     pub leases_end: bool,
     /// A phase's writes and its recovery point are one commit.
     pub one_commit: bool,
-    /// The reply is told after the commit that stores it.
+    /// The reply is sent after the commit that stores it.
     pub reply_after_commit: bool,
     /// The reaper deletes finished rows only.
     pub reaps_finished_only: bool,

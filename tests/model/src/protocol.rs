@@ -195,8 +195,8 @@ pub fn intend(hold: Hold) -> Tx {
     }
 }
 
-/// The release of a row, with a result that is not committed yet. A result of an at-most-once call
-/// never waits: it is written at once.
+/// The release of a row, with a result that is not committed yet. A result of an at-most-once call never waits: it
+/// is written immediately.
 #[must_use]
 pub fn stop(list: List, pc: &Pc) -> Option<Tx> {
     let (hold, answered) = match *pc {

@@ -235,8 +235,8 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
             plan.events.push(Event { at: call.at + chance.below(40_000), lasts: 0, what });
         }
     }
-    // What has ended by a clock that is set back has not ended. And what was created a moment ago has ended by
-    // one that is set forward: a call whose creation was not answered cannot know that it had been there.
+    // If the clock is set back, an expired key is no longer expired. If it is set forward, a key that was created a
+    // moment ago has expired, and a call whose creation was not answered cannot know that the row existed.
     let is_set = |event: &Event| matches!(event.what, What::ClockBack(_) | What::ClockJump(_));
     if chance.happens(1, 6) && !plan.events.iter().any(is_set) {
         let longest = *pick(chance, &[2_000, 40_000]);
