@@ -138,14 +138,14 @@ async fn g1_g7_g8_failover_to_a_synchronous_standby_loses_nothing() {
 
 /// Commits that the primary had acknowledged are not on the standby. Then:
 ///
-/// * no card is charged twice for one key, also where nothing of it is left but the client's retry (G1): the
-///   provider's key is derived, not stored, and what it is told of a ride is made of the key as well, so that
-///   the retry of one that was lost gets its charge;
-/// * what the standby had is told again, byte for byte;
+/// * no card is charged twice for one key, even if only the client's retry is left (G1): the provider's key is
+///   derived, not stored, and so are the parameters about a ride that the provider receives. So the retry of a
+///   lost request gets its charge;
+/// * the answers that the standby had are replayed, byte for byte;
 /// * each key is settled, and none waits for an operator.
 ///
-/// Not promised, and counted only: the answers of requests whose commits were lost, and one call to a
-/// provider that honors no key: its intent was lost with them.
+/// Not promised, and only counted: the answers of requests whose commits were lost, and a second call to a
+/// provider that honors no key, because the intent of the first was lost with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_failover_that_loses_acknowledged_commits_charges_nobody_twice() {
     let seed = number("FAILOVER_SEED", std::process::id().into());
