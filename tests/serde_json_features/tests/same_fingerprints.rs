@@ -52,7 +52,9 @@ fn a_body_with_numbers_is_read_and_a_reserved_name_is_refused() {
     let read = |body: &str| {
         let mut request = http::Request::builder().header("content-type", "application/json");
         let headers = std::mem::take(request.headers_mut().unwrap());
-        Policy::default().parameters::<Value>(&headers, body.as_bytes()).map(|value| value.to_string())
+        Policy::default()
+            .parameters::<Value>(&headers, body.as_bytes())
+            .map(|value| value.to_string())
     };
     for body in [r#"{"lat":2.5,"of":[1,-1.50e+3,{"n":12345678901234567890123}]}"#, "7"] {
         assert_eq!(read(body).ok().as_deref(), Some(body));

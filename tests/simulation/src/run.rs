@@ -686,7 +686,9 @@ impl Scene {
             };
             self.covers(format!("decide: {what}"));
             if !fits {
-                self.complain(format!("HTTP client: told {told:?}, and the client decides {decision:?}"));
+                self.complain(format!(
+                    "HTTP client: told {told:?}, and the client decides {decision:?}"
+                ));
             }
             match decision {
                 Decision::RetryAfter(wait) => sleep(wait).await,
