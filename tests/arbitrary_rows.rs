@@ -1,6 +1,6 @@
-//! PROOF F4: whatever stands in a row, a typed error or an outcome comes of it: never a panic, and
-//! never an effect unless the whole row can be understood (G14). Alone in its process, because it counts all
-//! panics.
+//! Whatever a row contains, the engine answers with a typed error or an outcome. It never panics, and it
+//! makes no effect unless it understands the whole row (G14). Separate, because it counts all panics of the
+//! process.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn mostly(
     prop_oneof![6 => sane, 1 => strange].boxed()
 }
 
-/// Texts that no request wrote there.
+/// Texts that no request would write there.
 fn any_text(longest: usize) -> impl Strategy<Value = Cell> {
     let hostile = prop::sample::select(vec![
         "",
@@ -62,7 +62,7 @@ fn any_text(longest: usize) -> impl Strategy<Value = Cell> {
     prop_oneof![hostile.prop_map(str::to_owned), any].prop_map(|value| text(&value, false))
 }
 
-/// Counts and versions: what fits the column, with its extremes; SQLite holds larger ones.
+/// Counts and versions: values that fit the column, with its extremes; SQLite holds larger ones.
 fn number(sane: &'static [i64], larger: bool) -> BoxedStrategy<Cell> {
     let extremes = vec![-1, 0, i64::from(i32::MIN), i64::from(i32::MAX)];
     let huge = vec![1 << 32, (1 << 32) + 1, i64::MAX, i64::MIN, -(1 << 32)];
@@ -79,7 +79,7 @@ fn number(sane: &'static [i64], larger: bool) -> BoxedStrategy<Cell> {
     .boxed()
 }
 
-/// Bytes: of JSON, of what was JSON once, or of nothing.
+/// Bytes: JSON, damaged JSON, or nothing meaningful.
 fn bytes(sane: &'static [&'static str], nullable: bool) -> BoxedStrategy<Cell> {
     let strange = vec![
         "",
@@ -113,7 +113,7 @@ fn bytes(sane: &'static [&'static str], nullable: bool) -> BoxedStrategy<Cell> {
     .boxed()
 }
 
-/// Times from now, in milliseconds. Any time may be there after the database's clock was moved.
+/// Times relative to now, in milliseconds. After the database's clock was moved, a row may have any time.
 fn time(larger: bool) -> BoxedStrategy<Cell> {
     const YEAR: i64 = 365 * 24 * 3600 * 1000;
     let mut strange = vec![YEAR * 1000, YEAR * -1000, YEAR * 200_000];
@@ -159,7 +159,7 @@ const COLUMNS: [&str; 25] = [
     "response_body",
 ];
 
-/// A row, column by column, mostly one that stands behind its first phase.
+/// A row, column by column; most rows have committed their first phase.
 fn row(fingerprint: &'static str, larger: bool) -> impl Strategy<Value = Vec<Cell>> {
     let statuses = vec![
         ("in_progress", true),
@@ -217,7 +217,7 @@ fn row(fingerprint: &'static str, larger: bool) -> impl Strategy<Value = Vec<Cel
     ]
 }
 
-/// Read only where no effect can come of it, or not at all.
+/// Columns that are read only where no effect can follow, or not at all.
 fn of_no_matter(cell: Cell) -> Cell {
     Cell { sane: true, ..cell }
 }
@@ -285,14 +285,14 @@ impl Kind {
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// What all that reads a row makes of it, in the order in which a row would meet them.
+/// Runs everything that reads a row, in the order in which a row would meet it.
 async fn meets_everybody<S: TestDb>(db: &S, row: &[Cell], kind: Kind) -> Result<(), TestCaseError> {
     db.sql("DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs").await;
     db.sql(&insert::<S>(row, kind)).await;
     let panics = PANICS.load(Ordering::SeqCst);
     let app = App::default();
     let engine = engine(db, &app);
-    // A finished row that is expired is no row any more, whatever it holds (G15).
+    // A finished row that has expired counts as absent, whatever it contains (G15).
     let may_be_gone = row.iter().any(|cell| cell.sql == "'completed'");
     let understood = may_be_gone || row.iter().all(|cell| cell.sane);
 
@@ -326,7 +326,7 @@ async fn meets_everybody<S: TestDb>(db: &S, row: &[Cell], kind: Kind) -> Result<
     Ok(())
 }
 
-/// Any row at all, and rows that are sane but for one column, so that nothing else hides it.
+/// Any row, and rows that are sane except for one column, so that nothing else hides that column's effect.
 fn hold<S: TestDb>(kind: Kind, cases: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let hook = std::panic::take_hook();
@@ -354,7 +354,7 @@ fn hold<S: TestDb>(kind: Kind, cases: u32) {
     let run = runner.run(&one_strange, |row| runtime.block_on(meets_everybody(&db, &row, kind)));
     let _ = std::panic::take_hook();
     run.unwrap();
-    // The other side of it: a sane row is driven on.
+    // The counterpart: a sane row is resumed.
     let app = App::default();
     runtime.block_on(async {
         db.sql("DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs").await;
@@ -364,7 +364,7 @@ fn hold<S: TestDb>(kind: Kind, cases: u32) {
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// A request that died behind its first phase.
+/// A request whose process died after its first phase.
 fn sane(fingerprint: &str) -> Vec<Cell> {
     let hex = |text: &str| {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -401,7 +401,7 @@ fn sane(fingerprint: &str) -> Vec<Cell> {
     ]
 }
 
-/// The table's own types and constraints would refuse many of these rows; somebody may have weakened them.
+/// The table's own types and constraints would refuse many of these rows, but an operator may have weakened them.
 async fn without_checks<S: TestDb>(db: &S, kind: Kind) {
     match kind {
         Kind::Sqlite => db.sql("PRAGMA ignore_check_constraints = ON").await,
@@ -425,7 +425,7 @@ async fn without_checks<S: TestDb>(db: &S, kind: Kind) {
     }
 }
 
-/// All in one test: the panic hook is the process'.
+/// All in one test, because the panic hook belongs to the process.
 #[test]
 fn g14_f4_no_row_panics_and_none_that_is_not_understood_has_an_effect() {
     hold::<Sqlite>(Kind::Sqlite, cases(1500));

@@ -1,6 +1,5 @@
-//! Each change of a row of ours is committed between two crash points: read from what is sent to
-//! PostgreSQL, not from the source. Alone in its process, because it records the statements of every
-//! connection.
+//! Each change of one of the engine's rows is committed between two crash points. The test reads this from what is
+//! sent to PostgreSQL, not from the source. Separate, because it records the statements of every connection.
 #![cfg(feature = "fault-injection")]
 
 mod support;
@@ -24,13 +23,13 @@ use tracing::{Event, Metadata, Subscriber};
 enum Step {
     Point(String),
     Sent(String),
-    /// The server refused the last statement, or did not answer it: of a transaction, it is undone.
+    /// The server refused the last statement, or did not answer it: a transaction is rolled back.
     Failed,
 }
 
 static SEEN: Mutex<Vec<(Id, Step)>> = Mutex::new(Vec::new());
 
-/// The engine's tasks only: what a test sends by itself is not the engine's.
+/// Only the engine's tasks: statements that a test sends itself do not count.
 fn see(step: Step) {
     if let Some(task) = tokio::task::try_id() {
         SEEN.lock().unwrap().push((task, step));
@@ -48,7 +47,7 @@ fn see_statement(event: InstrumentationEvent<'_>) {
     }
 }
 
-/// Hears of the points from the trace.
+/// Learns of the points from the trace.
 struct Points;
 
 struct Place(Option<String>);
@@ -97,11 +96,12 @@ fn record() {
     });
 }
 
-/// Both tests read what all tasks did.
+/// Both tests read what all tasks did, so they run one at a time.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// What each task did since the last call that can be crashed at or makes a change of ours durable: the
-/// points, and one `Sent` for each change, be it a statement by itself or a transaction with one in it.
+/// What each task did since the last call, as far as it is a crash point or makes a change of the engine's durable:
+/// the points, and one `Sent` for each change, whether the change is a statement by itself or part of a
+/// transaction.
 fn done_by_each_task() -> Vec<Vec<Step>> {
     let mut tasks: HashMap<Id, Vec<Step>> = HashMap::new();
     for (task, step) in std::mem::take(&mut *SEEN.lock().unwrap()) {
@@ -122,8 +122,8 @@ fn changes(steps: Vec<Step>) -> Vec<Step> {
         let sql = match step {
             Step::Sent(sql) => sql,
             Step::Failed => {
-                // Of several statements that were sent together, the first error counts: what was sent
-                // behind it came to nothing.
+                // If several statements were sent together, the first error counts: the statements after it had no
+                // effect.
                 while matches!(done.last(), Some(Step::Sent(_))) {
                     done.pop();
                 }
@@ -154,12 +154,12 @@ fn changes_a_row_of_ours(sql: &str) -> bool {
     let changes = ["INSERT INTO", "UPDATE", "DELETE FROM"]
         .iter()
         .any(|verb| sql.contains(&format!("{verb} atomic_phases_")));
-    // A renewal lengthens the lease and changes nothing else: a crash on either side of it leaves the same.
+    // A renewal extends the lease and changes nothing else, so a crash before it and one after it leave the same.
     let renews = sql.starts_with("UPDATE atomic_phases_keys SET locked_until = ");
     changes && !renews
 }
 
-/// The point behind a commit that belongs to the point before it.
+/// The point after a commit that belongs to the given point before it.
 fn behind(before: &str) -> Option<&'static str> {
     Some(match before {
         "before_commit" => "after_commit",
@@ -170,7 +170,7 @@ fn behind(before: &str) -> Option<&'static str> {
     })
 }
 
-/// Nothing went wrong here: each change stands alone between the two points of its kind.
+/// For a run without faults: each change is the only one between the two points of its kind.
 fn assert_between_two_points(steps: &[Step]) -> usize {
     let mut changes = 0;
     for (index, step) in steps.iter().enumerate() {
@@ -202,7 +202,7 @@ async fn world(db: &Postgres, provider: Provider) -> (App, TestEngine<Postgres>)
     (app, engine)
 }
 
-/// G4, G13: of every way that a request can go, with calls, workers and an operator.
+/// G4, G13: for every way in which a request can run, with calls, workers and an operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_of_a_row_is_committed_between_two_crash_points() {
     let _alone = ALONE.lock().await;
@@ -259,7 +259,7 @@ async fn each_change_of_a_row_is_committed_between_two_crash_points() {
     assert!(seen > 200, "{seen} changes");
 }
 
-/// G13: where a crash or a lost answer goes before, too.
+/// G13: also after a crash or a lost answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_after_a_fault_has_a_crash_point_before_it() {
     let _alone = ALONE.lock().await;

@@ -1,4 +1,4 @@
-//! What the log says of a job that is not delivered. Alone in its process, because the log is its own.
+//! What the log says about a job that is not delivered. Separate, because a process has one log.
 
 mod support;
 
@@ -84,7 +84,7 @@ impl<Db: TestDb> Fragile {
     }
 }
 
-/// What stops a request outside of its phases is said where it happens, with definition and request.
+/// If a request stops outside of its phases, the line that says so names the definition and the request.
 async fn an_operator_finds_the_request_by_its_line<S: TestDb>(db: S, log: &Log) {
     let engine = Engine::builder(db.clone()).app(()).register::<Fragile>().build().unwrap();
     let accepted = engine.call(&scope(), &key("canary"), Fragile { n: 1 }).accept().await;
@@ -116,8 +116,8 @@ async fn an_operator_finds_the_request_by_its_line<S: TestDb>(db: S, log: &Log) 
 struct Lines<'l>(&'l Log);
 
 impl Lines<'_> {
-    /// One line of a request is written, with these parts in it. What repeats within a second is counted, and
-    /// said once.
+    /// Exactly one line about a request has these parts. A line that repeats within a second is counted, and
+    /// written once.
     async fn say(&self, act: impl AsyncFn(), parts: &[&str]) {
         let log = loop {
             act().await;

@@ -1,7 +1,7 @@
-//! H11: behind PgBouncer. Session pooling works, and transaction pooling from 1.21 on. Transaction pooling
-//! without prepared-statement support (before 1.21, Debian 12 has 1.18) fails with a clear error, as the
-//! documentation says, and does nothing twice. Two real processes, and this program has no other test, because
-//! the driver counts the names of prepared statements by process, and both must come to the same ones.
+//! H11: the engine behind PgBouncer. Session pooling works, and transaction pooling works from 1.21 on. Transaction
+//! pooling without prepared-statement support (before 1.21; Debian 12 has 1.18) fails with a clear error, as the
+//! documentation says, and does nothing twice. The test uses two real processes. This program has no other test,
+//! because the driver numbers prepared statements by process, and both processes must arrive at the same names.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::bouncer::{Bouncer, hands_statements_on};
 use support::process::{Process, free_port};
 use support::rides::{Rides, postgres};
 
-/// The same ride asked for at two processes, many times; returns the statuses.
+/// Requests the same ride at two processes, many times; returns the statuses.
 async fn asked(servers: &[&str], rides: u32) -> Vec<u16> {
     let http = reqwest::Client::new();
     let mut statuses = Vec::new();
@@ -71,13 +71,13 @@ async fn h11_transaction_pooling_fails_as_documented_and_does_nothing_twice() {
         let bouncer = Bouncer::start(&rides.database, "transaction");
         (rides, bouncer)
     });
-    // In this process, so that the error can be read; the other process' names are the same as ours.
+    // In this process, so that the test can read the error; the other process uses the same names of statements.
     let url = bouncer.url(&rides.database);
     let other = tokio::task::block_in_place(|| serve_if_it_can(&rides, &url));
     let mut errors = Vec::new();
     for _ in 0..20 {
-        // Side by side, so that a session's statements go to more than one of the pooler's connections even
-        // where the other process could not start.
+        // Concurrently, so that a session's statements go to more than one of the pooler's connections, even if the
+        // other process could not start.
         let mut sessions = tokio::task::JoinSet::new();
         for _ in 0..8 {
             sessions.spawn(looked_up(url.clone()));
@@ -106,7 +106,7 @@ async fn looked_up(url: String) -> Result<(), String> {
     engine.status(&scope, &key).await.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// It may not even start: its migrations are prepared statements too.
+/// The process may fail to start, because its migrations are prepared statements, too.
 fn serve_if_it_can(rides: &Rides, database: &str) -> Option<Process> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serve(rides, database))).ok()
 }

@@ -1,10 +1,10 @@
-//! A real Prometheus, with the rules of `monitoring/alerts.yml`, scrapes processes until each alert fires, and until it
-//! ends. Alone, because a process has one recorder. Where Prometheus is not installed, it says so.
+//! A real Prometheus, with the rules of `monitoring/alerts.yml`, scrapes processes until each alert fires, and
+//! until it ends. Separate, because a process has one recorder. If Prometheus is not installed, the test says so.
 //!
-//! Three services are scraped. *In trouble* is the flagship, `rocket_rides --trouble`, as a user starts it: all alerts
-//! but one are its own. *Well* is the flagship without trouble, which does the same work at the same time: whatever fires
-//! of it is wrong. *Own* is an application of this test's own, for the one trouble that no operator can make:
-//! a worker that panics.
+//! It scrapes three services. *In trouble* is the flagship, `rocket_rides --trouble`, as a user starts it: all alerts
+//! except one are its own. *Well* is the flagship without trouble, which does the same work at the same time: no alert
+//! may fire for it. *Own* is an application of this test, for the one fault that no operator can cause: a worker that
+//! panics.
 #![cfg(feature = "metrics")]
 
 mod support;
@@ -38,8 +38,8 @@ use support::*;
 
 const RULES: &str = include_str!("../monitoring/alerts.yml");
 
-/// What is other than in the rules that are shipped: how long something has to be so, and over which time it is looked
-/// at. The expressions, and what counts as too much, are theirs.
+/// The differences from the shipped rules: for how long a condition must hold, and over which time it is measured.
+/// The expressions and the thresholds are those of the shipped rules.
 const FASTER: [(&str, &str); 15] = [
     ("for: 1m", "for: 1s"),
     ("for: 2m", "for: 1s"),
@@ -50,7 +50,7 @@ const FASTER: [(&str, &str); 15] = [
     ("[10m]", "[4s]"),
     ("[15m]", "[8s]"),
     ("[1h]", "[12s]"),
-    // The announcer looks every 15 s, more or less.
+    // The announcer runs about every 15 s.
     ("[6h])) > 60", "[45s])) > 30"),
     ("[6h]", "[45s]"),
     ("offset 1d", "offset 15s"),
@@ -117,7 +117,7 @@ impl Prometheus {
 /// A service and the name of an alert, without `AtomicPhases`.
 type Alert = (String, String);
 
-/// What Prometheus says, asked ten times a second.
+/// Prometheus' answers, polled ten times a second.
 #[derive(Clone, Default)]
 struct Watch(Arc<Mutex<Said>>);
 
@@ -126,7 +126,7 @@ struct Said {
     answers: u32,
     fires: BTreeSet<Alert>,
     has_fired: BTreeSet<Alert>,
-    /// Seen to fire for its cause, and then to end without it.
+    /// The alerts that fired for their cause, and then ended without it.
     seen: BTreeSet<Alert>,
 }
 
@@ -162,7 +162,7 @@ impl Watch {
         self.0.lock().unwrap().fires.contains(&alert)
     }
 
-    /// Waits until the alert of this service fires, or does not any more.
+    /// Waits until the alert of this service fires, or no longer fires.
     async fn until(&self, service: &str, name: &str, fires: bool) {
         let alert = (service.to_owned(), name.to_owned());
         let began = Instant::now();
@@ -247,7 +247,7 @@ impl Flagship {
         (process, said)
     }
 
-    /// Killed, and started with these options besides.
+    /// Kills it, and starts it with these additional options.
     fn again(&mut self, more: &[&str]) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -255,7 +255,7 @@ impl Flagship {
         (self.process, self.said) = Self::run(&self.folder, &self.arguments, more);
     }
 
-    /// The line that has this in it.
+    /// Waits for the line that contains this.
     async fn says(&self, part: &str) -> String {
         let line = || {
             let said = self.said.lock().unwrap();
@@ -271,7 +271,7 @@ impl Flagship {
         line.split(" on ").nth(1).unwrap().split(',').next().unwrap().to_owned()
     }
 
-    /// Of what the provider is told: how it is to misbehave.
+    /// Tells the provider how to misbehave.
     async fn provider_is(&self, what: &str, faults: Value) {
         let url = format!("{}/test/{what}", self.provider().await);
         let told = reqwest::Client::new().post(url).json(&faults).send().await.unwrap();
@@ -309,11 +309,11 @@ async fn book(http: &reqwest::Client, server: &str, key: &str, latitude: f64) {
     let _ = call.send().await;
 }
 
-/// Clients who book, five rides a second, until this is dropped.
+/// Clients that book five rides a second, until this is dropped.
 struct Clients(tokio::task::JoinHandle<()>);
 
 impl Clients {
-    /// `one_key`: each under the same key, and each another ride.
+    /// `one_key`: all rides use the same key, and each is a different ride.
     fn of(server: &str, one_key: bool) -> Self {
         let (server, http) = (server.to_owned(), reqwest::Client::new());
         Self(tokio::spawn(async move {
@@ -337,7 +337,7 @@ impl Drop for Clients {
     }
 }
 
-/// The day of a key is over after twelve seconds: in the rules above, a day is fifteen.
+/// A key expires after twelve seconds; in the rules above, a day is fifteen.
 fn short_days(database: String) {
     tokio::spawn(async move {
         let mut conn = pg(&database).await;
@@ -355,7 +355,7 @@ fn short_days(database: String) {
     });
 }
 
-/// Somebody to be called: answers with the status that it is told to.
+/// A receiver of notices: answers with the status that the test sets.
 async fn on_call() -> (String, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(410));
     let answer = status.clone();
@@ -366,7 +366,7 @@ async fn on_call() -> (String, Arc<AtomicU16>) {
     (url, status)
 }
 
-/// A pool of an application that panics once when it is told to: in the worker that asks it next.
+/// An application's pool that panics once when the test says so, in the worker that uses it next.
 #[derive(Clone)]
 struct Panicky(DeadpoolPool, Arc<AtomicBool>);
 
@@ -398,7 +398,7 @@ impl<Db: Store> Tick {
     }
 }
 
-/// What an operator does from anywhere: none of the flagship's code is needed for it.
+/// What an operator does from any machine, without the flagship's code.
 fn operator(engine: &Engine<Postgres>) -> Ops<Postgres> {
     engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap())
 }
@@ -419,7 +419,8 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     let through = proxy.url(&troubled);
     let mut flagship =
         Flagship::start(&folder.path().join("trouble"), &through, &free_address(), &more);
-    // A holder that is late by a second loses no lease, which would be a reason for an alert.
+    // A lease so long that a holder which is a second late does not lose it, because that would be a reason for an
+    // alert.
     let steady = ["--lease", "30"];
     let healthy = Flagship::start(&folder.path().join("well"), &well, &free_address(), &steady);
     flagship.says(" is ready on ").await;
@@ -457,14 +458,15 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     let sql = async |sql: &str| tokio::task::block_in_place(|| psql(&troubled, sql));
     let passed = |what: &str| println!("after {:?}: {what}", began.elapsed());
 
-    // What `--trouble` makes: pilots whose API lost an answer, and a server that was killed while it told one. Nobody
-    // finds out, and whoever is called is not there any more.
+    // The trouble that `--trouble` makes: the pilots' API lost an answer, and a server was killed during a
+    // notification. No reconcile function finds the outcomes, and the receiver of notices is gone.
     watch.silent(&["UnknownWaits", "JobsDead"]).await;
     flagship.says("trouble: made").await;
     watch.fire(&["UnknownWaits", "JobsDead"]).await;
     watch.silent(&["JobsLate"]).await;
     passed("the trouble is made");
-    // The pilots' API tells, again; the operator lets the notices be delivered, but one is of a build that is gone.
+    // The pilots' API answers again, and the operator lets the notices be delivered, except for one of a removed
+    // build.
     flagship.provider_is("pilot_faults", json!({})).await;
     on_call_answers.store(200, Ordering::SeqCst);
     sql("UPDATE atomic_phases_staged_jobs SET name = 'gone' WHERE job_id = \
@@ -480,12 +482,12 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     watch.silent(&["JobsLate"]).await;
     passed("those who waited are settled");
 
-    // A worker's own code panics; its application begins it again.
+    // A worker's own code panics; the supervisor starts it again.
     watch.until(OWN, "WorkerPanics", false).await;
     panics.store(true, Ordering::SeqCst);
     watch.until(OWN, "WorkerPanics", true).await;
 
-    // The charge API fails, for a day nearly; and gives up at last.
+    // The charge API fails for nearly a day; at last the request gives up.
     let clients = Clients::of(&flagship.url, false);
     watch.silent(&["ForeignFailing", "WindowEndsSoon", "DeadLetters"]).await;
     flagship.provider_is("faults", json!({ "fail_before": 1_000_000 })).await;
@@ -499,7 +501,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     })
     .await;
     passed("the charge API fails");
-    // One of the requests is of a build that is not there, and another's row is locked by somebody.
+    // One of the requests belongs to a missing build, and another transaction has locked the row of another one.
     watch.silent(&["Stranded", "ResumesLate"]).await;
     let later = "UPDATE atomic_phases_keys SET definition_version = 9 WHERE request_id = (SELECT request_id FROM \
          atomic_phases_keys WHERE status = 'failed_retryable' LIMIT 1) RETURNING request_id";
@@ -522,7 +524,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
         let dead = Filter::new().states([State::DeadLetter]).page(100);
         let dead = ops.list(dead).await.unwrap().rows;
         for row in &dead {
-            // What another act has changed is seen in the next round.
+            // The next round sees what another act has changed.
             let _ = ops.retry(row.request_id, &row.version, "the provider is back").await;
         }
         dead.is_empty()
@@ -532,12 +534,12 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     watch.until(OWN, "WorkerPanics", false).await;
     passed("the charge API is back");
 
-    // A client uses one key for all that it asks for.
+    // A client uses one key for all its requests.
     watch.silent(&["MismatchSpike"]).await;
     let same = Clients::of(&flagship.url, true);
     watch.fire(&["MismatchSpike"]).await;
     drop(same);
-    // The network loses what the database says of commits.
+    // The network loses the database's answers to commits.
     watch.silent(&["CommitsUnanswered", "MismatchSpike"]).await;
     until(async || {
         proxy.arm("COMMIT", 1, Cut::After);
@@ -548,7 +550,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     watch.silent(&["CommitsUnanswered"]).await;
     passed("commits are answered again");
 
-    // The process stands still for longer than its lease, twice; another goes on with its requests.
+    // The process is stopped for longer than its lease, twice; another one resumes its requests.
     watch.silent(&["Zombies"]).await;
     flagship.provider_is("faults", json!({ "delay_before_ms": 1500 })).await;
     let provider = flagship.provider().await;
@@ -575,7 +577,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     watch.silent(&["Zombies"]).await;
     passed("it goes on without standing still");
 
-    // The primary is demoted: it can only be read.
+    // The primary is demoted, and becomes read-only.
     watch.silent(&["StoreErrors"]).await;
     let sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
          AND pid <> pg_backend_pid()";
@@ -592,7 +594,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     watch.silent(&["StoreErrors"]).await;
     passed("it can be written to again");
 
-    // A deploy forgets the workers: nobody resumes, counts, or deletes.
+    // A deploy forgets the workers: no process resumes, counts, or deletes.
     watch.silent(&["NobodyWorks", "NothingCounted", "KeysGrow"]).await;
     flagship.again(&["--workers", "false"]);
     watch.fire(&["NobodyWorks", "NothingCounted", "KeysGrow"]).await;

@@ -1,4 +1,4 @@
-//! README.md and docs/ say what is so: their Rust is part of programs that run, the dependencies compile.
+//! README.md and docs/ agree with the code: their Rust is part of programs that run, and the dependencies compile.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,7 +16,7 @@ mod imports;
 
 const README: &str = include_str!("../README.md");
 
-/// Pages with blocks of Rust, and how many they have at least.
+/// Pages with blocks of Rust, and the least number of blocks in each.
 const PAGES: [(&str, usize); 4] = [
     (README, 7),
     (include_str!("../docs/changing-a-request.md"), 1),
@@ -24,7 +24,7 @@ const PAGES: [(&str, usize); 4] = [
     (include_str!("../docs/think-in-phases.md"), 1),
 ];
 
-/// What the blocks are parts of.
+/// The programs that the blocks are parts of.
 const PROGRAMS: [&str; 4] = [
     include_str!("../examples/readme.rs"),
     include_str!("../examples/crash_test.rs"),
@@ -49,7 +49,7 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }
 
-/// Whole declarations and statements: where a block leaves something out, an empty line stands.
+/// A block consists of whole declarations and statements. An empty line marks each omission.
 #[test]
 fn each_block_of_rust_is_part_of_a_program_that_runs() {
     for (page, at_least) in PAGES {
@@ -63,7 +63,7 @@ fn each_block_of_rust_is_part_of_a_program_that_runs() {
     }
 }
 
-/// A page whose Rust is not looked at would be no better than one whose Rust is wrong.
+/// A page whose Rust is not checked may be wrong.
 #[test]
 fn no_other_page_has_rust() {
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/docs")).unwrap() {
@@ -81,7 +81,7 @@ fn the_program_runs() {
     page::main().unwrap();
 }
 
-/// The block of dependencies is that of a package which is compiled, with the program above: `tests/first_hour`.
+/// The block of dependencies equals that of a package that is compiled with the program above: `tests/first_hour`.
 #[test]
 fn the_dependencies_are_those_that_compile() {
     let block = |text: &'static str, end: &str| {
@@ -93,7 +93,7 @@ fn the_dependencies_are_those_that_compile() {
     assert!(package.contains("path = \"../../examples/readme.rs\""));
 }
 
-/// All files below, with their text.
+/// All files below a folder, with their text.
 fn files(below: &str, endings: &[&str], found: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(below).unwrap() {
         let path = entry.unwrap().path();
@@ -111,14 +111,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 
-/// Whether it is a letter of these and a number, and what follows.
+/// If the word is one of these letters and a number: both, and the rest of the word.
 fn numbered<'a>(word: &'a str, letters: &str) -> Option<(&'a str, &'a str)> {
     let rest = word.strip_prefix(|letter| letters.contains(letter))?;
     let digits = rest.chars().take_while(char::is_ascii_digit).count();
     (1..=2).contains(&digits).then(|| word.split_at(1 + digits))
 }
 
-/// A page that names a test which is gone promises what nobody looks at.
+/// A page that names a missing test makes a claim that nothing checks.
 #[test]
 fn each_test_that_a_page_names_is_there() {
     let (mut pages, mut code) = (Vec::new(), Vec::new());
@@ -142,7 +142,7 @@ fn each_test_that_a_page_names_is_there() {
     assert!(named > 80, "{named}");
 }
 
-/// What the code cites by number can be looked up.
+/// A reader can look up each number that the code cites.
 #[test]
 fn each_number_that_the_code_cites_is_in_a_page() {
     let mut code = Vec::new();
@@ -152,7 +152,7 @@ fn each_number_that_the_code_cites_is_in_a_page() {
     for (file, text) in &code {
         for word in words(text) {
             if let Some((number, "")) = numbered(word, "GHRWY") {
-                // A type parameter, or the width of a number, is none.
+                // A type parameter, or the width of a number, is not a citation.
                 assert!(known.contains(number), "{}: {number}", file.display());
             }
         }
@@ -164,18 +164,20 @@ fn rows<'p>(page: &'p str, heading: &str) -> Vec<&'p str> {
     let section = page.split(&format!("\n## {heading}\n")).nth(1).expect(heading);
     let section = section.split("\n## ").next().unwrap_or_default();
     let rows = section.lines().filter(|line| line.starts_with('|'));
-    // Behind the names of the columns and the line below them.
+    // After the names of the columns and the line below them.
     rows.skip(2).collect()
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+const AGES: &str = "Database ages measured by the process's clock";
+
 const PITFALLS: &str = "Pitfalls of MySQL and MariaDB, and the tests that cover them";
 
-/// A row that names no test, or one that is gone, is a promise that nobody looks at.
+/// A row that names no test, or a missing one, is a claim that nothing checks.
 #[test]
 fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
     let mut code = Vec::new();
@@ -197,7 +199,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
     let is_there = |word: &str| {
         let is_variant =
             word.starts_with(char::is_uppercase) && words(mutants).any(|known| known == word);
-        // A kind of the simulation's table of what was met, and one of its names or all.
+        // A kind in the simulation's table of coverage, and one of its names or `…` for all.
         let (kind, name) = word.split_once(": ").unwrap_or((word, ""));
         let is_met = !name.is_empty() && coverage.contains(&format!("\"{kind}\","));
         let is_met = is_met && (name == "…" || coverage.contains(&format!("\"{name}\"")));
@@ -209,15 +211,15 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
     let stores = include_str!("../docs/stores.md");
     let mut named = 0;
     for (page, heading, at_least) in [
-        (simulation, "What shows it", 25),
-        (simulation, "Ages and moments", 9),
+        (simulation, "Tests of these claims", 25),
+        (simulation, AGES, 9),
         (simulation, "What it finds", 30),
         (checklists, "Threats", 18),
         (checklists, "Verification", 21),
         (checklists, "Real processes, real faults", 6),
         (stores, PITFALLS, 37),
         (stores, "Hostile settings of a MySQL or MariaDB server", 6),
-        (include_str!("../docs/console.md"), "What the row rests on", 10),
+        (include_str!("../docs/console.md"), "Tests of the first row", 10),
     ] {
         let rows = rows(page, heading);
         assert!(rows.len() >= at_least, "{heading}: {}", rows.len());
@@ -225,7 +227,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
             let missing: Vec<&str> =
                 quoted(row).filter(is_name).filter(|name| !functions.contains(name)).collect();
             assert!(missing.is_empty(), "{heading}: {missing:?}");
-            let has_reasons = ["Ages and moments", PITFALLS].contains(&heading);
+            let has_reasons = [AGES, PITFALLS].contains(&heading);
             let is_reasoned = has_reasons && row.contains("| none: ");
             assert!(is_reasoned || quoted(row).any(is_there), "{heading}: {row}");
             named += quoted(row).filter(|word| is_there(word)).count();
@@ -234,7 +236,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
     assert!(named > 150, "{named}");
 }
 
-/// No fact about MySQL and MariaDB is left out of the table.
+/// The table has every numbered fact about MySQL and MariaDB.
 #[test]
 fn each_pitfall_has_its_row() {
     let rows = rows(include_str!("../docs/stores.md"), PITFALLS);
@@ -253,7 +255,7 @@ fn each_pitfall_has_its_row() {
     assert_eq!(told, (1..=52).collect::<Vec<_>>());
 }
 
-/// Each guarantee that is broken on purpose stands in the table of the simulation, or is the explorer's.
+/// Each mutant is in the simulation's table, or is left to the explorer.
 #[test]
 fn each_mutant_is_in_the_table_of_what_is_found() {
     let listed = include_str!("../src/fault/mutant.rs");
@@ -269,7 +271,8 @@ fn each_mutant_is_in_the_table_of_what_is_found() {
     assert!(missing.is_empty() && names.len() > 35, "{missing:?}");
 }
 
-/// A page that is no chapter is not in the book, and one that the list of questions leaves out is not found.
+/// A page that SUMMARY.md omits is not in the book, and readers do not find a page that the list of questions
+/// omits.
 #[test]
 fn each_page_is_a_chapter_of_the_book() {
     let mut pages = Vec::new();
@@ -291,7 +294,7 @@ fn each_page_is_a_chapter_of_the_book() {
     }
 }
 
-/// An example that is ignored may be wrong, and nobody sees it.
+/// An ignored example may be wrong without a test noticing.
 #[test]
 fn each_example_of_the_reference_is_compiled_and_each_type_to_begin_with_has_one() {
     let mut code = Vec::new();

@@ -1,4 +1,4 @@
-//! G19: canaries in everything that a user gives; none in a log at TRACE, an error, or a `Debug`.
+//! G19: everything that a user supplies has a canary; none of them is in a log at TRACE, an error, or a `Debug`.
 
 mod support;
 
@@ -70,7 +70,7 @@ impl<Db: TestDb> Secret {
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Db>, kept: &Kept) -> PhaseResult<Reply> {
         tx.stage_job("job", kept)?;
-        // The database's message holds the value: Key (name)=(canary…) already exists.
+        // The database's message contains the value: Key (name)=(canary…) already exists.
         Db::insert_unique(tx, &self.text).await?;
         if *self.how == 4 {
             Db::insert_unique(tx, &self.text).await?;
@@ -79,7 +79,7 @@ impl<Db: TestDb> Secret {
     }
 }
 
-/// A request whose call nobody may repeat, for the workers.
+/// A request whose call must not be repeated, for the workers.
 #[derive(Clone, Serialize, Deserialize)]
 struct Vault {
     text: String,
@@ -90,7 +90,7 @@ struct Vault {
 impl<Db: TestDb> Vault {
     #[phase(foreign(at_most_once))]
     async fn opened(&self, call: ForeignCall) -> PhaseResult<Kept, ForeignError> {
-        // What the provider says may be any secret.
+        // The provider's error may contain any secret.
         let reply = self.text.clone();
         let kept = call.make(async |_| Ok::<_, ForeignError>(Kept(reply))).await?;
         match self.found {
@@ -125,7 +125,7 @@ fn diesel_error(text: &str) -> diesel::result::Error {
     diesel::result::Error::DatabaseError(kind, Box::new(text.to_owned()))
 }
 
-/// The same through the workers, and through all that an operator may ask.
+/// The same through the workers, and through everything that an operator may read.
 async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
     let engine = Engine::builder(db.clone()).register::<Vault>().max_reconciles(2).build().unwrap();
     let scope = Scope::new("canary-scope").unwrap();
@@ -171,7 +171,7 @@ async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
             Resolution::finish(Reply::text(200, "canary-reply")),
             Resolution::finish(Reply::text(200, "canary-another")),
         ] {
-            // Whoever prints a word prints what is said in it; its answer does not.
+            // Printing a resolution prints its content; printing its result does not.
             let resolved = engine.resolve(&scope, &key, word).await;
             shown.push(resolved.map_or_else(|e| format!("{e} {e:?}"), |r| format!("{r:?}")));
         }
@@ -283,7 +283,7 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
     let no_server = Postgres::connect("postgres://shop:canary-password@127.0.0.1:1/rides").await;
     shown.push(format!("{:?}", no_server.err().unwrap()));
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    // Not silent because nothing was said.
+    // The log is not empty, so the silence is not trivial.
     for word in [
         "atomic_phases.request",
         "atomic_phases.driven",
@@ -312,7 +312,7 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
     }
 }
 
-/// The lines that this thread logs at `info` and above, with the spans that a usual filter drops.
+/// The lines that this thread logs at `info` and above; a usual filter drops the spans.
 fn lines_of_this_thread() -> (Log, tracing::subscriber::DefaultGuard) {
     let log = Log::default();
     let writer = log.clone();
@@ -369,7 +369,7 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     assert_eq!(engine.resolve(&scope(), &key("u"), word).await.unwrap(), Resolved::Applied);
     only_line(&log, &["resolved", "resolution=\"finish\"", "phase=\"\""]);
 
-    // What repeats is said once.
+    // A repeated line is written once.
     db.sql("UPDATE atomic_phases_keys SET phases = 'booked charged=?'").await;
     db.let_time_pass().await;
     for _ in 0..9 {

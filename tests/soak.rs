@@ -1,9 +1,9 @@
-//! The soak: clients that retry, repeat themselves, contradict themselves and hang up; two servers that
-//! are killed; a database that crashes and whose connections are cut, delayed and robbed of their
-//! answers; a provider that drops connections after the effect. In the end everything heals, every
-//! key is settled, and the provider's ledgers are compared with the answers.
+//! The soak: clients that retry, send duplicates, change their bodies and disconnect; two servers that are killed;
+//! a database that crashes and whose connections are cut, delayed and lose their answers; a provider that drops
+//! connections after the effect. In the end all faults stop, every key is settled, and the provider's ledgers are
+//! compared with the answers.
 //!
-//! `sh tests/run` runs a short one. A schedule is repeated by its seed:
+//! `sh tests/run` runs a short one. A seed repeats its schedule:
 //!
 //! ```sh
 //! cargo build --release --features http,axum,reqwest,mysql --example rocket_rides
@@ -11,7 +11,7 @@
 //!     cargo test --release --features http,axum,reqwest,mysql --test soak -- --nocapture on_postgres
 //! ```
 //!
-//! and `on_mariadb`.
+//! The same with `on_mariadb` at the end.
 
 mod support;
 
@@ -33,7 +33,7 @@ use support::rides::{Random, Rides, number};
 
 const CLIENTS: u64 = 24;
 
-/// What a client saw of one key, attempt by attempt.
+/// The answers that a client received for one key, attempt by attempt.
 #[derive(Default)]
 struct Log {
     declines: bool,
@@ -67,11 +67,11 @@ impl Client {
         Some((answer.status().as_u16(), answer.bytes().await.ok()?.to_vec()))
     }
 
-    /// Sends until there is an answer for ever, with all the bad manners of real clients.
+    /// Sends until there is a final answer, and misbehaves as real clients do.
     async fn book(&mut self, user: &str, key: &str) -> Vec<(u16, Vec<u8>)> {
         let began = Instant::now();
         let mut answers = Vec::new();
-        // 2 in 100 hang up in the middle of their first attempt.
+        // 2 in 100 disconnect in the middle of their first attempt.
         if self.random.below(100) < 2 {
             let patience = Duration::from_millis(self.random.below(40));
             let _ = tokio::time::timeout(patience, self.post(user, key, "1")).await;
@@ -95,7 +95,7 @@ impl Client {
             }
             tokio::time::sleep(Duration::from_millis(20 + self.random.below(80))).await;
         }
-        // 5 in 100 use the key again for something else, 10 in 100 for the same.
+        // 5 in 100 reuse the key for a different request, 10 in 100 for the same one.
         if self.random.below(100) < 5
             && let Some((status, _)) = self.post(user, key, "50").await
         {
@@ -158,7 +158,7 @@ impl Database {
         }
     }
 
-    /// Cuts at a commit, from now on.
+    /// From now on, cuts connections at a commit.
     fn cut(&self, nth: usize, cut: Cut) {
         match self {
             Self::Postgres(_, proxy) => proxy.arm("COMMIT", nth, cut),
@@ -175,7 +175,7 @@ impl Database {
         }
     }
 
-    /// Nothing is cut any more.
+    /// Stops cutting.
     fn heal(&self) {
         self.delay(0);
         match self {
@@ -185,7 +185,7 @@ impl Database {
         }
     }
 
-    /// How often it was cut.
+    /// The number of cuts.
     fn cuts(&self) -> usize {
         match self {
             Self::Postgres(_, proxy) => proxy.fired(),
@@ -337,7 +337,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Datab
         tokio::time::sleep(Duration::from_millis(20 + random.below(60))).await;
     }
 
-    // Heal, and demand progress.
+    // End all faults, and require progress.
     world.fault("faults", json!({})).await;
     world.fault("pilot_faults", json!({})).await;
     world.server.heal();
@@ -352,7 +352,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Datab
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
-    // One more replay of every key: one answer for ever.
+    // One more replay of every key: the answer never changes.
     let mut client = Client {
         http: reqwest::Client::new(),
         servers: urls.clone(),

@@ -1,5 +1,5 @@
-//! What an engine with `traces` says of a request to the spans that work on it, and what it keeps for those that come
-//! after them. One program, because a process has one subscriber.
+//! What an engine with `traces` records in the spans of a request, and what it stores for later attempts. Separate,
+//! because a process has one subscriber.
 
 mod support;
 
@@ -56,7 +56,7 @@ struct Seen {
 #[derive(Default)]
 struct Spans {
     seen: Vec<Seen>,
-    /// Of those that are open: `tracing` uses their ids again.
+    /// The open spans: `tracing` reuses the ids of closed ones.
     open: HashMap<u64, usize>,
 }
 
@@ -66,7 +66,7 @@ fn spans<T>(with: impl FnOnce(&mut Spans) -> T) -> T {
     with(SPANS.lock().unwrap().get_or_insert_default())
 }
 
-/// Each span of this process is known by its number, and its trace by that of its root.
+/// A number identifies each span of this process, and the number of its root identifies its trace.
 fn place(number: usize, root: usize) -> Traceparent {
     let trace = (root as u128 + 1).to_be_bytes();
     Traceparent::new(trace, (number as u64 + 1).to_be_bytes(), 1).unwrap()
@@ -129,7 +129,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     }
 }
 
-/// Where a subscriber is asked.
+/// The places where the subscriber is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     New,
@@ -140,10 +140,10 @@ enum Place {
     Event,
 }
 
-/// Of which key's spans the subscriber panics, and where; and how often it did.
+/// The key whose spans make the subscriber panic, the place where, and how often it did.
 static PANICS: Mutex<Vec<(String, Place, u32)>> = Mutex::new(Vec::new());
 
-/// What the hook of panics leaves unsaid.
+/// Panics with this text are not printed.
 const OF_A_WATCHER: &str = "as asked for, of a watcher";
 
 fn panic_at(place: Place, key: &str) {
@@ -171,7 +171,8 @@ fn key_of(id: &Id) -> String {
     })
 }
 
-/// Panics at all that it is told: what becomes of a request is the same, in each test of this program.
+/// Panics at every call for the chosen key. In each test of this program, the result of a request is the same all
+/// the same.
 #[cfg(feature = "metrics")]
 struct PanickingRecorder;
 
@@ -290,7 +291,7 @@ fn name() -> String {
 /// Of a span that works on the request, with its number.
 type Numbered = (usize, Seen);
 
-/// As spans tell it.
+/// The key's hash, as spans have it.
 fn hash(name: &str) -> String {
     Sha256::digest(name.as_bytes())[..4].iter().fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").unwrap();
@@ -335,7 +336,7 @@ fn linked(creation: &Numbered, last: &Numbered) -> Vec<(LinkKind, Traceparent)> 
     vec![(LinkKind::Creation, at(creation)), (LinkKind::PreviousAttempt, at(last))]
 }
 
-/// Of the timeline: what it is about, and where that was.
+/// An entry of the timeline: its event, and the trace in which it happened.
 async fn told<S: TestDb>(
     engine: &TestEngine<S>,
     name: &str,
@@ -363,7 +364,7 @@ async fn a_request_that_is_killed_twice_is_one_story_told_by_links<S: TestDb>(db
         db.let_leases_expire().await;
         db.let_time_pass().await;
     }
-    // What drives it on has a span of its own, which is not the parent of what it does.
+    // The worker's resume has a span of its own, which is not the parent of what it runs.
     assert_eq!(completed(&worker).instrument(info_span!("worker")).await.finished, 1);
     finished(first.call(&scope(), &key(&name), book(20)).await);
 
@@ -376,7 +377,7 @@ async fn a_request_that_is_killed_twice_is_one_story_told_by_links<S: TestDb>(db
     assert_eq!(resumed.1.links, linked(one, two), "the worker knows the one killed last");
     assert_eq!(replay.1.links, [(LinkKind::Creation, at(one))], "who made this answer");
     assert!(resumed.1.parent.is_none() && one.1.level == Level::INFO, "{resumed:?}");
-    // One of them is final, and no killed one is an error.
+    // One of the attempts is final, and no killed one is an error.
     let statuses: Vec<_> = seen.iter().map(|(_, seen)| seen.status()).collect();
     assert_eq!(statuses, [("", ""), ("", ""), ("OK", ""), ("", "")]);
     let outcomes: Vec<_> = seen.iter().map(|(_, seen)| seen.outcome()).collect();
@@ -454,7 +455,7 @@ async fn a_request_that_gives_up_is_an_error_of_the_attempt_that_did<S: TestDb>(
     assert_eq!(two.1.status(), ("ERROR", "dead_letter"));
     assert_eq!(asked.1.status(), ("", ""), "it is told of an end that was another's");
     assert_eq!(asked.1.links, [(LinkKind::Creation, at(one))]);
-    // A reply that the request ends with is its end, whatever it says; one of the server's is an error.
+    // A final reply ends the request, whatever its status; only a status of 500 and above is an error.
     for (trouble, status) in [(Trouble::RejectForeign, "OK"), (Trouble::RejectFirst, "OK")] {
         let name = self::name();
         finished(engine.call(&scope(), &key(&name), troubled(trouble)).await);
@@ -512,7 +513,7 @@ async fn requests_that_a_worker_takes_over_together_have_each_its_own_trace<S: T
     }
 }
 
-/// Whatever statement writes the job.
+/// Whichever statement writes the job.
 async fn g18_a_delivery_is_linked_to_the_phase_that_staged_its_job<S: TestDb>(db: S) {
     let app = App::default();
     let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
@@ -559,7 +560,7 @@ async fn g18_a_delivery_is_linked_to_the_phase_that_staged_its_job<S: TestDb>(db
         assert_eq!(delivery.1.name, format!("job {}", first.name));
         assert_eq!(delivery.1.links, [(LinkKind::Staging, staged[0].1)], "{request:?}");
         assert_eq!(delivery.1.status(), ("OK", ""));
-        // What the handler does is within the delivery, and what it hands on names it.
+        // The handler's spans are within the delivery's span, and the context that it propagates names that span.
         assert_eq!(first.traceparent(), Some(at(delivery)));
         assert_eq!(one.lock().unwrap()[0], Some(at(delivery)));
     }
@@ -601,7 +602,7 @@ async fn an_engine_without_traces_writes_none_and_leaves_those_of_others<S: Test
     assert!(names.iter().all(|name| of_key(name).is_empty()), "a span for a view of traces");
     let tabs = "SELECT count(*) FROM atomic_phases_keys WHERE events LIKE '%00-0%'";
     assert_eq!(db.number(tabs).await, 0);
-    // The fleet is restarted node by node: a silent one goes on with what a traced one has begun.
+    // The nodes are restarted one by one: one that does not trace continues what one that traces has begun.
     let name = self::name();
     dies_in_its_call(&engine, &name, book(20)).await;
     db.let_leases_expire().await;
@@ -666,7 +667,7 @@ async fn an_erased_request_has_no_trace<S: TestDb>(db: S) {
     assert_eq!(db.number(kept).await, 0);
 }
 
-/// It was to create the row, and found one.
+/// The call was to create the row, and found one.
 async fn a_call_that_runs_nothing_names_no_attempt_and_the_request_that_there_is<S: TestDb>(db: S) {
     let (app, name) = (App::default(), name());
     let engine = traced(&db, &app);
@@ -714,7 +715,7 @@ async fn a_trace_context_that_panics_harms_no_request<S: TestDb>(db: S) {
     let lease = std::time::Duration::from_secs(60);
     let broken = engine_with(&db, &app, |builder| builder.lease(lease).traces(Panics));
     finished(broken.call(&scope(), &key(&self::name()), book(20)).await);
-    // And where there is something to be linked to.
+    // With earlier spans to link to, too.
     app.forget_bodies();
     failed(engine.call(&scope(), &key(&name), troubled(Trouble::RetryForeignOnce)).await);
     db.let_time_pass().await;
@@ -727,8 +728,9 @@ async fn a_trace_context_that_panics_harms_no_request<S: TestDb>(db: S) {
     assert_eq!(inbox.take().len(), 4, "of two requests");
 }
 
-/// A layer of the application panics at a span of the request: as it is made, entered, left, closed, learns something, or
-/// at an event in it. The answer, its replay, a retry and a delivery are what they are without it, and no row stays held.
+/// A layer of the application panics at a span of the request: when it is created, entered, left, closed, updated,
+/// or gets an event. The answer, its replay, a retry and a delivery are the same as without the panic, and no row
+/// stays locked.
 async fn a_subscriber_that_panics_harms_no_request_and_no_job<S: TestDb>(db: S) {
     let app = App::default();
     let engine = traced_as(&db, &app, |builder| {
@@ -765,7 +767,7 @@ async fn a_subscriber_that_panics_harms_no_request_and_no_job<S: TestDb>(db: S) 
     }
 }
 
-/// Its worst case is a worker: what it counts first is that it begins.
+/// The worst case is a worker, because the first thing that it records is its start.
 async fn a_recorder_that_panics_ends_no_worker<S: TestDb>(db: S) {
     let (app, name) = (App::default(), name());
     let engine = traced(&db, &app);
@@ -780,7 +782,8 @@ async fn a_recorder_that_panics_ends_no_worker<S: TestDb>(db: S) {
     assert!(recorder::PANICKED.load(std::sync::atomic::Ordering::SeqCst) > 50);
 }
 
-/// The job was handed over, and its end is not known: the store is away, or another node has the job by now.
+/// The job was delivered, and its result is not recorded: the store is unavailable, or another node has claimed the
+/// job meanwhile.
 async fn a_delivery_that_cannot_be_written_down_says_so<S: TestDb>(db: S) {
     let app = App::default();
     let engine = traced(&db, &app);
@@ -823,7 +826,7 @@ async fn a_delivery_that_cannot_be_written_down_says_so<S: TestDb>(db: S) {
     }
 }
 
-/// A call whose commit got no answer goes on with its own row.
+/// A call whose commit got no answer continues with its own row.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_span_is_linked_to_itself_whatever_answer_is_lost() {
     use atomic_phases::fault::{Mode, explore};
@@ -853,13 +856,13 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// Of what the crate says, nothing is said past `observe`, which keeps what panics there from a request: neither to
-/// `tracing` nor to a recorder. There, each of the two is asked by way of `unharmed`.
+/// The crate emits nothing except through `observe`, which catches panics of `tracing` and of a recorder. Within
+/// `observe`, each of the two is called through `unharmed`.
 #[test]
 fn the_subscriber_and_the_recorder_are_asked_in_one_place_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    // With how many lines that name them: `traces` has the type that applications are given, and `movable_task` takes
-    // the subscriber from thread to thread, and tells it nothing.
+    // The number of lines that may name them: `traces` has the type that applications receive, and `movable_task`
+    // moves the subscriber from thread to thread without calling it.
     let allowed = [
         ("movable_task.rs", 2),
         ("observe.rs", 5),

@@ -1,5 +1,5 @@
-//! What `#[atomic_phases]` accepts, and how it refuses the rest: each file of `tests/ui/fail` is
-//! named after the mistake that it makes, and stands next to what the compiler says.
+//! What `#[atomic_phases]` accepts, and how it refuses the rest: each file of `tests/ui/fail` is named after its
+//! mistake, and the file next to it has the compiler's messages.
 //!
 //! After a change of a message: `TRYBUILD=overwrite cargo test --test ui --all-features`, and read
 //! the difference. A few messages are rustc's own and may change with its version.
@@ -16,7 +16,7 @@ fn declarations_compile_and_mistakes_are_told() {
     cases.compile_fail("tests/ui/fail/*.rs");
 }
 
-/// Each error of ours says where it is explained, and that place is in the documentation.
+/// Each error of the macro links to its explanation, and the documentation has that place.
 #[test]
 fn each_error_links_to_what_explains_it() {
     const ROOT: &str = "see https://docs.rs/atomic-phases/latest/atomic_phases/";

@@ -1,4 +1,4 @@
-//! The commands as they are run: on a git repository with lock files, with their exit codes.
+//! The commands on a git repository with lock files, with their exit codes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -188,7 +188,7 @@ fn each_lint_is_explained() {
     assert_eq!(it.run(&["explain", "no_such"]).0, 4);
 }
 
-/// A typing error in a pipeline must not open the gate.
+/// A typing error in a pipeline must not let a deploy pass.
 #[test]
 fn where_no_lock_file_is_looked_at_nothing_is_fine() {
     let it = Repository::new();

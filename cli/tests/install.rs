@@ -15,7 +15,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// A folder of its own, with a git repository and the program in `bin/`.
 struct Folder {
     dir: tempfile::TempDir,
-    /// Where what it builds is kept.
+    /// The folder for its builds.
     target: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl Folder {
         command.current_dir(self.dir.path().join("app")).args(arguments);
         command.env("PATH", path).env("CARGO_TARGET_DIR", &self.target).env("CI", "true");
         for (name, _) in std::env::vars_os() {
-            // What cargo tells a test is of another package.
+            // Cargo sets these variables for another package.
             let is_of_cargo = |name: &str| name.starts_with("CARGO_") || name.contains("_LOCK");
             let is_kept = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_TARGET_DIR"];
             if name.to_str().is_some_and(|name| is_of_cargo(name) && !is_kept.contains(&name)) {
@@ -75,7 +75,7 @@ impl Folder {
 const MANIFEST: &str =
     "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n";
 
-/// A test that does as `locked!` does: it writes what it is asked for.
+/// A test that works like `locked!`: it writes the files when it is asked to.
 const WRITES: &str = r#"
 #[test]
 fn requests_are_locked() {
@@ -169,7 +169,7 @@ fn it_is_installed_from_a_checkout_and_locks_an_application() {
     let root = Path::new(ROOT).canonicalize().unwrap();
     let cli = root.join("cli");
     let into = it.dir.path().to_str().unwrap();
-    // What it needs is there: this test was built with it.
+    // Its dependencies are available: this test was built with them.
     let install = ["install", "--path", cli.to_str().unwrap(), "--root", into, "--debug"];
     let (code, told) = it.run(env!("CARGO"), &[&install[..], &["--locked", "--offline"]].concat());
     assert_eq!(code, 0, "{told}");
@@ -182,7 +182,7 @@ fn it_is_installed_from_a_checkout_and_locks_an_application() {
     );
     it.write("app/Cargo.toml", &library);
     it.write("app/src/lib.rs", APPLICATION);
-    // So that nothing is newer than what the repository is tested with.
+    // So that no dependency is newer than those with which the repository is tested.
     it.write("app/Cargo.lock", &std::fs::read_to_string(root.join("Cargo.lock")).unwrap());
     let (code, told) = it.atomic_phases(&["lock", "--", "--offline"]);
     assert_eq!(code, 0, "{told}");

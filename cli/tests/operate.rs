@@ -1,9 +1,9 @@
-//! `atomic-phases` as it is run: on a database without the application's code, on a service, and inside of an
-//! application; its output and its exit codes.
+//! `atomic-phases` on a database without the application's code, on a service, and inside an application; its
+//! output and its exit codes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-/// What is an application, and the requests of all three ways.
+/// The application, and the requests for all three ways.
 #[path = "../examples/application.rs"]
 #[allow(dead_code)]
 mod application;
@@ -73,11 +73,11 @@ async fn scene<S: Store>(store: S) -> Engine<S> {
     engine
 }
 
-/// The command, on whoever is asked.
+/// The command, with its target.
 struct Run {
     program: PathBuf,
     way: Vec<String>,
-    /// Where the program finds its profiles.
+    /// The folder of the program's profiles.
     settings: PathBuf,
 }
 
@@ -99,7 +99,7 @@ impl Run {
         Self { program, ..Self::on(&["--database-url", database_url, "ops"]) }
     }
 
-    /// Exit code, output, and what was said beside it.
+    /// Exit code, standard output, and standard error.
     fn with(&self, input: &str, arguments: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(&self.program);
         for name in ["URL", "DATABASE_URL", "TOKEN", "PROFILE"] {
@@ -115,7 +115,7 @@ impl Run {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that reads nothing may be gone by now.
+        // A command that does not read its input may have ended by now.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -135,7 +135,7 @@ impl Run {
     }
 }
 
-/// What every way tells and does alike, where some acts were done before.
+/// What all three ways print and do in the same way, with some acts done before.
 fn asks_and_acts_after(run: &Run, acts_before: usize) {
     let (code, told) = run.told(&["status"]);
     assert_eq!(code, 6, "{told}");
@@ -195,7 +195,7 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(run.told(&["retry", &dead]).0, 2, "an act needs a reason");
     assert_eq!(run.told(&["erase", &dead, "--reason", "r"]).0, 2, "an erasure needs a word more");
 
-    // An act on what was seen, by the version that `show` tells.
+    // An act on the seen version, which `show` prints.
     let seen = version(run, &unknown);
     let (_, told) = run.told(&["list", "--state", "unknown", "-o", "jsonl"]);
     assert!(told.contains(&format!("\"version\":\"{seen}\"")), "{told}");
@@ -207,7 +207,7 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
         assert!(code == 5 && told.contains("moved on"), "{code} {told}");
     }
 
-    // A part of several is refused, and each says why.
+    // Some of several are refused, each with the reason.
     let ids = format!("{dead}\n{unknown}\n");
     let (code, told, said) = run.with(&ids, &["retry", "-", "--reason", "the line is up"]);
     assert_eq!((code, told), (8, format!("{dead} applied\n")));
@@ -233,7 +233,7 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
         &seen,
     ];
     assert_eq!(run.told(&finish), (0, format!("{unknown} applied\n")));
-    // Another operator has looked at it, too, before it was finished.
+    // Another operator has read it, too, before it was finished.
     let erase = ["erase", &unknown, "--yes", "--reason", "asked by its owner", "--version", &seen];
     let (code, told) = run.told(&erase);
     assert!(code == 5 && told.contains("moved on"), "{code} {told}");
@@ -266,21 +266,21 @@ fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(run.told(&["status"]).0, 0, "nothing waits any more");
 }
 
-/// The version of a request, as `show` tells it.
+/// The version of a request, as `show` prints it.
 fn version(run: &Run, id: &str) -> String {
     let (_, told) = run.told(&["show", id]);
     let (_, behind) = told.lines().nth(1).unwrap().rsplit_once("· version ").unwrap();
     behind.to_owned()
 }
 
-/// The cursor that a note tells.
+/// The cursor in a note.
 #[track_caller]
 fn cursor(note: &str) -> &str {
     let (_, cursor) = note.trim_end().rsplit_once("--after ").unwrap_or_else(|| panic!("{note}"));
     cursor
 }
 
-/// A word that is misspelt is never answered as if nothing were stuck.
+/// A misspelt word is never answered as if nothing were stuck.
 fn misspelt(run: &Run) {
     for (name, wrong) in [
         ("--state", "unknown,stuck"),
@@ -350,13 +350,13 @@ fn does_what_needs_no_code(run: &Run) {
     }
     let run_by_now: BTreeSet<&str> = commands.iter().map(|(_, words)| words[0]).collect();
     assert_eq!(run_by_now, on_a_database(), "what docs/operating.md lists");
-    // No worker is there that would do it.
+    // No worker is running that would do it.
     let (_, bulk) = run.told(&["bulk", "list", "-o", "ids"]);
     let stop = ["bulk", "stop", bulk.trim(), "--reason", "a slip"];
     assert_eq!(run.told(&stop), (0, "applied\n".to_owned()));
 }
 
-/// What needs the application's code says so, and whom to ask.
+/// A command that needs the application's code says so, and what to use instead.
 fn says_what_needs_code(run: &Run) {
     let id = run.id("finished");
     for arguments in [
@@ -407,7 +407,7 @@ fn does_what_needs_code(run: &Run) {
     assert_eq!(code, 0, "{told}");
 }
 
-/// The second way in: what needs no code.
+/// The second way: everything that needs no code.
 fn on_a_database_alone(run: &Run) {
     says_what_needs_code(run);
     does_what_needs_no_code(run);
@@ -415,7 +415,7 @@ fn on_a_database_alone(run: &Run) {
     asks_and_acts_after(run, acts);
 }
 
-/// The third way in: everything, without a service.
+/// The third way: everything, without a service.
 async fn inside_of_an_application<S: Store>(url: &str, store: S) {
     let engine = scene(store).await;
     let run = Run::inside(url);
@@ -488,7 +488,7 @@ async fn what_waits_in_a_sqlite_file_is_told_and_settled() {
     let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
     on_a_database_alone(&run);
-    // The client hears what the operator said, and the next attempt is made by the application.
+    // The client receives the operator's answer, and the application makes the next attempt.
     assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Erased));
     assert!(matches!(call(&engine, "dead", End::Refused).await, Outcome::DeadLetter));
 }
@@ -568,7 +568,7 @@ async fn a_service_is_asked_with_a_token() {
         assert_eq!((code, out.lines().count()), (0, 1), "{said}");
         assert!(said.contains("retry: 1 requests, of which 1 stand") && said.contains("--plan"));
         assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 1, "a plan starts nothing");
-        // What was looked at is started, once, and nothing else is.
+        // Exactly the reviewed plan is started, once.
         let planned = [&bulk[..], &["--plan", out.trim()]].concat();
         let other = [&planned[..], &["--older-than", "0s", "--definition", "pilots.call"]].concat();
         let other: Vec<&str> =
@@ -610,7 +610,7 @@ async fn a_service_is_asked_with_a_token() {
     server.abort();
 }
 
-/// A page to sign in at, another program's JSON: nothing that it says is that nothing is stuck.
+/// A sign-in page, or another program's JSON: neither is taken for the answer that nothing is stuck.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_answer_of_ours_is_no_good_news() {
     const PAGES: [(&str, &str); 4] = [
@@ -664,7 +664,7 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
     server.abort();
 }
 
-/// The page of a gateway, or of whoever else is between, says nothing of what became of the act behind it.
+/// The page of a gateway, or of another intermediary, does not tell the result of the act behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateways_page_says_where_to_look_for_the_act() {
     use axum::http::StatusCode;
@@ -724,7 +724,8 @@ async fn a_gateways_page_says_where_to_look_for_the_act() {
     server.abort();
 }
 
-/// A service whose answers are these texts, by the beginning of the request. It closes each connection behind its answer.
+/// A service that answers with these texts, by the beginning of the request. It closes each connection after its
+/// answer.
 fn service(answers: &'static [(&str, &str)]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -732,7 +733,7 @@ fn service(answers: &'static [(&str, &str)]) -> String {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let (mut request, mut part) = (Vec::new(), [0; 4096]);
-            // The bodies here are in one piece with their heads, or come before the answer is read.
+            // The bodies here arrive together with their heads, or before the answer is read.
             while !request.windows(4).any(|four| four == b"\r\n\r\n") {
                 match stream.read(&mut part).unwrap() {
                     0 => break,
@@ -747,7 +748,7 @@ fn service(answers: &'static [(&str, &str)]) -> String {
     url
 }
 
-/// An operator of some scopes, before whose requests there are ten thousand of others.
+/// An operator with some scopes, whose requests come after ten thousand rows of other scopes.
 #[test]
 fn none_or_more_is_not_fine() {
     let run = Run::on(&[
@@ -764,7 +765,7 @@ fn none_or_more_is_not_fine() {
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
 }
 
-/// The answer to an act breaks off: whether it was done is not known.
+/// The answer to an act breaks off: the outcome of the act is unknown.
 #[test]
 fn an_answer_that_breaks_off_says_where_to_look() {
     let run = Run::on(&[
@@ -786,7 +787,7 @@ fn an_answer_that_breaks_off_says_where_to_look() {
     assert_eq!((code, told.contains("is in the audit")), (1, true), "{told}");
 }
 
-/// Whoever reads only the first line (`| head -1`), and a disk that is full.
+/// A reader of only the first line (`| head -1`), and a full disk.
 #[tokio::test]
 async fn a_reader_who_goes_ends_no_act_half_way() {
     let dir = tempfile::tempdir().unwrap();
@@ -859,7 +860,7 @@ async fn a_limit_is_kept_over_several_pages() {
     assert_eq!((lines, ids.len()), (vec![100, 100, 5], 205), "each once");
 }
 
-/// As an operator of some scopes sees it, before whose rows there are ten thousand of others.
+/// As an operator with some scopes sees it, whose rows come after ten thousand rows of other scopes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_behind_ten_thousand_rows_of_others_is_reached() {
     use axum::routing::{get, post};
@@ -907,7 +908,7 @@ async fn what_is_behind_ten_thousand_rows_of_others_is_reached() {
     server.abort();
 }
 
-/// What was to list the ids may have failed.
+/// The command that should have listed the ids may have failed.
 #[tokio::test]
 async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
     let dir = tempfile::tempdir().unwrap();
@@ -929,7 +930,7 @@ async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
             assert!(said.contains("no id on the standard input"), "{act:?}: {said}");
         }
     }
-    // A word is about one, and what is read may be what it says.
+    // A resolution is about one request, and the standard input may contain its output.
     let dead = run.id("dead_letter");
     let words: [&[&str]; 4] = [
         &["executed", "--phase", "called", "--output", "-"],
@@ -946,7 +947,7 @@ async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
     assert_eq!(run.told(&["audit", "-o", "ids"]), (0, String::new()), "nobody did anything");
 }
 
-/// By the version that was seen, and no other; and once.
+/// Only on the version that was seen; and once.
 #[tokio::test]
 async fn each_act_is_done_on_the_version_that_was_seen() {
     let dir = tempfile::tempdir().unwrap();
@@ -974,8 +975,8 @@ async fn each_act_is_done_on_the_version_that_was_seen() {
         let (code, told) = by("0a1b");
         assert!(code == 5 && told.contains("moved on"), "{act} {more:?}: {code} {told}");
         assert_eq!(by(&seen), (0, format!("{id} applied\n")), "{act} {more:?}");
-        // The row is further by now, but what is said of it is so. Erased once more, it finds what was not there the
-        // first time, and its version is that which it had.
+        // The row has changed by now, but the resolution is already true. A second erasure finds what did not exist
+        // the first time, and its version is the one from before.
         let again = if act == "erase" { "applied" } else { "already" };
         assert_eq!(version(&run, &id) == seen, act == "erase", "{act} {more:?}");
         assert_eq!(by(&seen), (0, format!("{id} {again}\n")), "{act} {more:?}");
@@ -1061,7 +1062,7 @@ fn usage_errors_exit_with_two() {
     assert!(!std::path::Path::new("none.db").exists());
 }
 
-/// As in a container, where nobody is logged in.
+/// As in a container, where no user is logged in.
 #[test]
 fn who_acts_on_a_database_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -1115,7 +1116,7 @@ fn a_profile_says_who_is_asked() {
     assert_eq!((code, told.contains("--profile")), (2, true), "none is named: {told}");
 }
 
-/// Each command of a help, with those behind it: `bulk`, `bulk retry`.
+/// Each command of a help, with its subcommands: `bulk`, `bulk retry`.
 fn commands(run: &Run, behind: &[&str]) -> Vec<Vec<String>> {
     let help = run.told(&[behind, &["--help"]].concat()).1;
     let Some((_, listed)) = help.split_once("\nCommands:\n") else { return Vec::new() };
@@ -1177,7 +1178,7 @@ fn completions_have_each_command_and_are_what_the_shell_reads() {
             Err(_) => println!("{shell} is not there: its completions were not read"),
         }
     }
-    // As somebody who types `atomic-phases bulk st<Tab>`.
+    // As for `atomic-phases bulk st<Tab>`.
     let ask = "source \"$0\"; COMP_WORDS=(atomic-phases bulk st); COMP_CWORD=2; \
                $(complete -p atomic-phases | sed 's/.* -F \\([^ ]*\\) .*/\\1/') atomic-phases st bulk; \
                echo \"${COMPREPLY[@]}\"";

@@ -123,7 +123,7 @@ async fn deployed<S: Store>(store: S, url: &str) {
     assert_eq!(drained("ride.create", "1").0, 4, "a name that is mistyped has no rows either");
     assert_eq!(retire().0, 5);
 
-    // A build that has renamed the phase whose call may have been made, and does not say so.
+    // A build that has renamed the phase whose call may have been made, without `was`.
     let lock = dir.path().join("phases/rides.create@1.toml");
     let text = std::fs::read_to_string(&lock).unwrap();
     assert!(text.contains("state = \"current\""), "it is not retired");
@@ -143,7 +143,7 @@ async fn deployed<S: Store>(store: S, url: &str) {
         tokio::task::yield_now().await;
     }
 
-    // The job that it has staged waits for the handler, and only for one of its name and form.
+    // Its staged job waits for a handler of its name and form.
     assert_eq!(check("text").0, 0);
     let (code, told) = drained("rides.create", "1");
     let expected = "rides.create@1 has 1 staged jobs that no other version stages\n";
@@ -170,7 +170,7 @@ async fn deployed<S: Store>(store: S, url: &str) {
     assert_eq!(retire().0, 0);
 }
 
-/// In the words of the lists and counts, with the status beside them.
+/// With the names of the lists and counts, and the status beside them.
 #[tokio::test]
 async fn a_status_of_a_later_build_is_told_with_what_it_means() {
     let url = cluster::new_database();
@@ -252,7 +252,7 @@ fn a_database_that_cannot_be_read_is_an_error_and_no_answer() {
     std::fs::create_dir(dir.path().join("phases")).unwrap();
     let lock = include_str!("rides.create@1.toml");
     std::fs::write(dir.path().join("phases/rides.create@1.toml"), lock).unwrap();
-    // A port that nothing listens at, and a password that is not told.
+    // A port without a listener, and a password that must not be printed.
     let nobody = "mysql://root:s3cret@127.0.0.1:9/db";
     for (url, expected) in
         [("sqlite://none.db", 1), (nobody, 1), ("oracle://host/db", 2), ("rides.db", 2)]

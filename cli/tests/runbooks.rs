@@ -1,5 +1,5 @@
-//! Each command of `docs/runbooks.md` is run, on a service that has what its section is about: it does what it says. So is
-//! the walk of `docs/console.md`, on the flagship.
+//! Runs each command of `docs/runbooks.md` on a service in the state that its section describes, and checks its
+//! effect. The same for the steps of `docs/console.md`, on the flagship.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -66,7 +66,7 @@ impl<Db: Store> CallPilot {
     }
 }
 
-/// One that is finished, one that is unknown, one dead letter, a dead job of each; and a pause.
+/// A finished request, an unknown one, a dead letter, a dead job of each; and a pause.
 async fn scene(file: &Path) -> Engine<Sqlite> {
     let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
     store.migrate().await.unwrap();
@@ -139,7 +139,7 @@ async fn each_command_of_the_runbooks_does_what_it_says() {
             server.abort();
         }
     }
-    // All that an operator may do to what waits.
+    // All acts of an operator on what waits.
     for act in ["resolve", "retry", "unpause", "pause", "bulk", "jobs", "status", "list", "why"] {
         assert!(run.contains(act), "no section has {act}: {run:?}");
     }
@@ -157,7 +157,7 @@ fn ask(line: &str, words: &[(&str, String); 3], database: &str) -> String {
     shell.args(["-euc", line]).env("PATH", path).env("USER", "ada");
     shell.env(request.0, &request.1).env(job.0, &job.1);
     shell.env("DEFINITION", "pilots.call").env("PHASE", "called");
-    // As the page says, for all of them alike.
+    // As the page says for all commands.
     shell.env_remove("ATOMIC_PHASES_DATABASE_URL").env("DATABASE_URL", database);
     shell.env("ATOMIC_PHASES_URL", url).env("ATOMIC_PHASES_TOKEN", "secret");
     let ran = shell.output().unwrap();
@@ -177,7 +177,7 @@ impl Drop for Flagship {
     }
 }
 
-/// Starts it, and returns the line by which a terminal is told of it, once the trouble is made.
+/// Starts it, and returns the line for a terminal, once the trouble is made.
 fn flagship(folder: &Path) -> (Flagship, String) {
     let programs = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
     let program = programs.join("examples/rocket_rides");
@@ -231,7 +231,7 @@ fn g2_the_walk_from_a_terminal_settles_what_is_unknown() {
     assert_eq!(code, Some(6));
     let mut words = BTreeSet::new();
     for _ in 0..2 {
-        // As a person does it: what the first block finds decides which of the next two is run.
+        // As an operator does it: the result of the first block decides which of the next two is run.
         let script = format!(
             "{look}\nif [ -n \"$LINE\" ]; then set -e\n{told}\nelse set -e\n{not_told}\nfi\n{after}\n\
              echo \"settled=$REQUEST\""

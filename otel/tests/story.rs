@@ -1,5 +1,5 @@
-//! A request that is killed twice and finished by a worker, each in a process of its own, and what a collector makes of
-//! it: a receiver of OTLP in this process, to which all of them export.
+//! A request that is killed twice and finished by a worker, each attempt in a separate process; and the spans that
+//! a collector receives: a receiver of OTLP in this process, to which all of them export.
 //!
 //! `STORY=write cargo test -p atomic-phases-otel --test story` writes the tree into docs/traces.md.
 
@@ -41,7 +41,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(1);
 
-// The request, and what each process is.
+// The request, and the processes.
 
 #[derive(Serialize, Deserialize)]
 struct CreateRide {
@@ -51,7 +51,7 @@ struct CreateRide {
 #[derive(Serialize, Deserialize)]
 struct Id(String);
 
-/// The foreign systems: files in a folder, one for each key that they have honored, and a line for each call.
+/// The foreign systems: files in a folder, one for each honored key, and a line for each call.
 struct App {
     folder: PathBuf,
     /// The call that never answers.
@@ -99,7 +99,7 @@ impl CreateRide {
     }
 }
 
-/// The exporter of a process, as a service has it.
+/// The exporter of a process, set up as in a service.
 fn export(process: &str, collector: &str) -> SdkTracerProvider {
     let exporter = SpanExporter::builder().with_http().with_endpoint(collector).build().unwrap();
     let often = BatchConfigBuilder::default().with_scheduled_delay(Duration::from_millis(20));
@@ -180,7 +180,7 @@ async fn until(what: &str, fact: impl Fn() -> bool) {
 
 // The collector.
 
-/// A span as it arrived.
+/// A received span.
 #[derive(Clone, Debug)]
 struct Arrived {
     process: String,
@@ -286,7 +286,7 @@ impl Story {
         calls.unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// How many effects the foreign systems had: one for each key that they were given.
+    /// The number of effects at the foreign systems: one for each key.
     fn effects(&self) -> usize {
         let names = std::fs::read_dir(self.folder.path()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -308,7 +308,8 @@ async fn a_request_that_is_killed_twice_and_finished_by_a_worker_is_one_story() 
     Sqlite::connect(database.to_str().unwrap()).await.unwrap().migrate().await.unwrap();
     let provider = tokio::task::spawn_blocking(move || export("client", &url)).await.unwrap();
 
-    // The client asks, and its server is killed in the first call; asks again, and another one in the second.
+    // The client sends its request, and its server is killed in the first call; it retries, and another server is
+    // killed in the second.
     let turns = [("api-1", "charge", "phase booked"), ("api-2", "ticket", "phase charged")];
     for (process, hangs, arrives) in turns {
         let asks = info_span!(
@@ -324,9 +325,9 @@ async fn a_request_that_is_killed_twice_and_finished_by_a_worker_is_one_story() 
         child.wait().unwrap();
         asks.record("otel.status_code", "ERROR");
     }
-    // A worker of a third one goes on, and delivers the job.
+    // A worker of a third process continues, and delivers the job.
     ended(story.start("worker-1", "", None)).await;
-    // And the client asks a last time.
+    // And the client retries a last time.
     let asks = info_span!("rides.example: POST /rides", otel.kind = "client");
     let trace = asks.in_scope(|| OpenTelemetry.current()).unwrap();
     ended(story.start("api-3", &trace.to_string(), None)).await;
@@ -345,7 +346,7 @@ async fn a_request_that_is_killed_twice_and_finished_by_a_worker_is_one_story() 
     let resumed = one("worker-1", "rides.create resume");
     let replay = one("api-3", "rides.create execute");
     let (booked, charged) = (one("api-1", "phase booked"), one("api-2", "phase charged"));
-    // The attempts that were killed never ended, and so never arrived. Their phases know them.
+    // The spans of the killed attempts never ended, and so never arrived. The spans of their phases name them.
     let creation = (booked.trace.clone(), booked.parent.clone());
     let second = (charged.trace.clone(), charged.parent.clone());
     let is_there = |at: &(String, String)| spans.iter().any(|span| span.id == at.1);
@@ -356,7 +357,7 @@ async fn a_request_that_is_killed_twice_and_finished_by_a_worker_is_one_story() 
     let answered = one("worker-1", "phase answered");
     let job = one("worker-1", "job receipt");
     assert_eq!(job.links, [link("staging", &(answered.trace.clone(), answered.id.clone()))]);
-    // Each is a trace of its own: five in all.
+    // Each attempt has a trace of its own: five in all.
     let mut traces: Vec<_> = spans.iter().map(|span| span.trace.as_str()).collect();
     traces.sort_unstable();
     traces.dedup();
@@ -446,7 +447,7 @@ fn tree(spans: &[Arrived]) -> String {
         for root in of("") {
             below(root, 1, &mut text, &of, &told);
         }
-        // What is below a span that never ended, and so never arrived.
+        // The spans below a span that never ended, and so never arrived.
         let mut lost: Vec<&str> = Vec::new();
         for span in spans.iter().filter(|span| span.trace == *trace) {
             let is_lost = !span.parent.is_empty() && !arrived.contains_key(span.parent.as_str());
@@ -468,7 +469,7 @@ fn tree(spans: &[Arrived]) -> String {
 fn told_in_the_docs(tree: &str) {
     const BEGINS: &str = "<!-- The tree: written by otel/tests/story.rs. -->\n```text\n";
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/traces.md");
-    // A crate that is unpacked somewhere else has no docs.
+    // A crate that is unpacked elsewhere has no docs.
     let Ok(docs) = std::fs::read_to_string(&file) else { return };
     let (before, rest) = docs.split_once(BEGINS).expect("the tree's place");
     let (there, after) = rest.split_once("```").unwrap();

@@ -1,4 +1,4 @@
-//! Phases that hand their statements over: what a [`Batch`] promises is what a [`Tx`] promises.
+//! Phases that add statements to a [`Batch`]: it promises what a [`Tx`] promises.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ macro_rules! in_form {
     };
 }
 
-/// Each over every store, with the statements in turn, and as one where the store can.
+/// Each test runs over every store, with the statements one by one, and as a single statement if the store supports
+/// it.
 macro_rules! in_both_forms {
     ($($name:ident),* $(,)?) => {
         in_form!(in_turn, InTurn, $($name),*);
@@ -62,7 +63,7 @@ async fn counts<S: TestDb>(db: &S) -> [i64; 4] {
     all
 }
 
-/// What 40 updates make of a weight, if they come in order.
+/// The weight after 40 updates, if they are executed in order.
 fn in_order(weight: i64) -> i64 {
     (0..40)
         .fold(weight, |weight, plus| weight.wrapping_mul(if plus % 2 == 0 { 3 } else { 1 }) + plus)
@@ -91,7 +92,7 @@ async fn g8_the_answer_is_replayed<S: TestDb>(db: S, form: Form) {
     let again = finished(engine.call(&scope(), &key("k"), form.parcel(Trouble::None)).await);
     assert_eq!((first.replayed, again.replayed), (false, true));
     assert_eq!(first.reply, again.reply);
-    // What the first client was told of the key's life is what the row says.
+    // The expiry that the first client received is the row's.
     assert_eq!(first.expires_at, again.expires_at);
     assert_eq!(app.bodies(), [1, 1, 1]);
 }
@@ -237,7 +238,7 @@ async fn proxied() -> (Postgres, Postgres, Proxy) {
     (db, store, proxy)
 }
 
-/// A statement behind a `BEGIN` that the server refused must not come to run by itself.
+/// A statement after a `BEGIN` that the server refused must not run by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
     let form = Form::InTurn;
@@ -265,7 +266,7 @@ async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
     }
 }
 
-/// H4 and G7: whatever becomes of the one round trip, the same call goes on and ends right.
+/// H4 and G7: whatever happens to the one round trip, the same call continues and ends with the right answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_commit_is_resolved() {
     let in_turn = [("COMMIT", 1), ("COMMIT", 2), ("COMMIT", 3)];
@@ -349,8 +350,8 @@ impl Feel {
     }
 }
 
-/// A type whose number diesel asks the server for, in front of the lock on which the order rests: the
-/// statement must not be overtaken by `COMMIT`.
+/// A type whose number diesel asks the server for, before the lock on which the order depends: `COMMIT` must not
+/// overtake the statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction() {
     let db = Postgres::fresh().await;
@@ -367,7 +368,7 @@ async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction
                     UNION ALL SELECT xmin::text FROM moods) AS t";
         assert_eq!(db.number(same).await, 1, "one transaction");
 
-        // Who comes second is told so here, too.
+        // The second request learns here, too, that it is the second.
         let mut calls = tokio::task::JoinSet::new();
         for _ in 0..16 {
             calls.spawn(engine.call(&scope(), &key("race"), Feel(false)).into_future());
@@ -381,8 +382,8 @@ async fn g4_a_statement_with_a_type_of_the_applications_stays_in_its_transaction
     }
 }
 
-/// SPEED 3: all that travels together is one transaction, with a cold statement cache and with a warm
-/// one, updates that are prepared anew each time included.
+/// Everything in one round trip is one transaction, with a cold statement cache and with a warm one,
+/// including updates that are prepared anew each time.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
     let db = Postgres::fresh().await;
@@ -416,11 +417,11 @@ async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
     }
 }
 
-/// Who comes second is told so by a mark of the engine's: a unique violation would be written into the
-/// server's log, and the key with it.
+/// The second request learns that the key is taken by a mark of the engine's: a unique violation would write the
+/// key into the server's log.
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_a_race_leaves_no_key_in_the_servers_log() {
-    // Whose log is where it belongs.
+    // A server whose log is in its folder.
     let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
     let db = open_pg(&cluster.new_database(), 16).await;
     prepare_pg(&db).await;
@@ -450,8 +451,8 @@ impl Many {
     }
 }
 
-/// The same of statements that are prepared once: tokio makes a task pause after so many of its locks,
-/// and no statement may go past another meanwhile.
+/// The same for statements that are prepared once: tokio makes a task pause after a number of its locks, and no
+/// statement may overtake another meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_thousand_prepared_statements_keep_their_order() {
     let db = Postgres::fresh().await;
@@ -472,7 +473,7 @@ async fn g4_a_thousand_prepared_statements_keep_their_order() {
     }
 }
 
-/// More steps than a hundred milliseconds are enough for, in one statement and, behind it, another.
+/// More steps than fit into a hundred milliseconds, in one statement, and another statement after it.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Heavy;
 
@@ -488,7 +489,7 @@ impl Heavy {
     }
 }
 
-/// SQLite's thread cannot be called back from a statement; what it wrote too late is undone.
+/// SQLite's thread cannot be interrupted in a statement; what it wrote too late is rolled back.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_time_limit_of_statements_holds_on_sqlite() {
     let db = <atomic_phases::Sqlite as TestDb>::fresh().await;

@@ -1,5 +1,5 @@
-//! What is a part of a joined statement behaves as it does in a transaction of several, and so does what
-//! surrounds it: order, outcomes, the connection it leaves.
+//! A part of a single-statement batch behaves as it does in a transaction of several statements: order, outcomes,
+//! and the connection that it leaves.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use atomic_phases::{
 use diesel_async::SimpleAsyncConnection;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 
-/// Each a text, in the first phase or in the last: in order, or independent and so parts of one.
+/// Each statement is a text, in the first phase or in the last: in order, or independent and so part of a single
+/// statement.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Texts {
     first: Vec<String>,
@@ -66,7 +67,7 @@ fn engine_of(db: &Postgres) -> Engine<Postgres> {
     Engine::builder(db.clone()).register::<Texts>().build().unwrap()
 }
 
-/// A pool of the application's.
+/// A pool that the application created.
 fn its_own_pool(db: &Postgres, size: usize) -> Postgres {
     let manager = AsyncDieselConnectionManager::<diesel_async::AsyncPgConnection>::new(url_of(db));
     Postgres::with_pool(DeadpoolPool::builder(manager).max_size(size).build().unwrap())
@@ -84,8 +85,8 @@ const TRACE: &str = "CREATE SEQUENCE place; CREATE TABLE trace (place bigint, wh
     CREATE TRIGGER note BEFORE INSERT ON atomic_phases_staged_jobs \
     FOR EACH ROW EXECUTE FUNCTION note('name')";
 
-/// The key's row first, then the parts as they were added, then the jobs: what locks in another order
-/// than the same writes in turn would deadlock with them.
+/// The key's row comes first, then the parts as they were added, then the jobs. Another order of locks would
+/// deadlock with the same writes sent one by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_are_executed_in_the_order_of_the_batch() {
     let up = ["a", "b", "c"].map(|c| format!("UPDATE counters SET n = n + 1 WHERE name = '{c}'"));
@@ -107,7 +108,8 @@ async fn parts_are_executed_in_the_order_of_the_batch() {
     }
 }
 
-/// Half of them as one, because their key is new, and half in turn: nobody waits for a deadlock.
+/// Half of them run as a single statement, because their key is new, and half one by one: none waits for a
+/// deadlock.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_one_and_in_turn_do_not_deadlock() {
     let db = Postgres::fresh().await;
@@ -126,13 +128,13 @@ async fn as_one_and_in_turn_do_not_deadlock() {
     while let Some(outcome) = calls.join_next().await {
         finished(outcome.unwrap());
     }
-    // The statistics come late.
+    // The server reports its statistics late.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     assert_eq!(db.number(deadlocks).await, 0, "in {:?}", began.elapsed());
 }
 
-/// G17: a statement that ends its connection each time is given up, and the key is released.
+/// G17: the engine gives up a statement that ends its connection each time, and releases the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_statement_that_always_ends_its_connection_is_given_up() {
     let blows = "INSERT INTO steps SELECT 'k', pg_terminate_backend(pg_backend_pid())::text";
@@ -146,8 +148,8 @@ async fn g17_a_statement_that_always_ends_its_connection_is_given_up() {
     }
 }
 
-/// G8: the application left a transaction open on a connection of its pool. A statement in it is no
-/// transaction by itself, and would not be committed.
+/// G8: the application left a transaction open on a connection of its pool. A single statement on it would not be a
+/// transaction of its own, and would not be committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g8_a_transaction_that_was_left_open_swallows_nothing() {
     let all = ["INSERT INTO steps VALUES ('k', '1')", "INSERT INTO steps VALUES ('k', '2')"];
@@ -161,7 +163,7 @@ async fn g8_a_transaction_that_was_left_open_swallows_nothing() {
     }
 }
 
-/// G13: as `g13_an_aborted_statement_frees_its_locks`, on a connection that nobody set up.
+/// G13: as `g13_an_aborted_statement_frees_its_locks`, on a connection that the engine has not set up.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_an_aborted_statement_frees_its_locks_in_a_pool_of_the_applications() {
     let sleeps = "INSERT INTO steps SELECT 'k', pg_sleep(30)::text";
@@ -203,8 +205,8 @@ impl Thinks {
     }
 }
 
-/// To wait for a connection is not to wait for the row: what the server refuses then is not that
-/// somebody else has it.
+/// Waiting for a connection is not waiting for the row: a refusal by the server then does not mean that another
+/// request has the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_a_connection_is_not_told_that_the_key_is_busy() {
     let db = Postgres::fresh().await;
@@ -220,7 +222,7 @@ async fn who_waits_for_a_connection_is_not_told_that_the_key_is_busy() {
     finished(task.await.unwrap());
 }
 
-/// A table changes under a connection that keeps statements prepared.
+/// A table changes while a connection has statements on it prepared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_changes_does_not_stop_a_connection_for_good() {
     for change in [
@@ -243,7 +245,7 @@ async fn a_table_that_changes_does_not_stop_a_connection_for_good() {
     }
 }
 
-/// What is no statement by itself must not become two in the parentheses of another.
+/// A text that is not a statement by itself must not become two statements within the parentheses of another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_does_not_leave_its_parentheses() {
     let slips =
@@ -257,7 +259,7 @@ async fn a_text_does_not_leave_its_parentheses() {
     }
 }
 
-/// Views, partitions, keys, triggers, defaults: by itself as in a transaction.
+/// Views, partitions, keys, triggers, defaults: a part behaves as the statement does in a transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_part_does_is_what_the_statement_does() {
     for (sql, look) in [
@@ -287,7 +289,7 @@ async fn what_a_part_does_is_what_the_statement_does() {
     ] {
         for n in 0..2 {
             let mut told = Vec::new();
-            // Behind a statement that changes nothing, it is one of several.
+            // After a statement that changes nothing, it is one of several.
             for texts in
                 [in_both(&[sql]), in_both(&["DELETE FROM rides", sql]).map(Texts::in_order)]
             {
@@ -330,8 +332,8 @@ const ZOO: &str = "
   CREATE TABLE defs (a int DEFAULT 7);
 ";
 
-/// A foreign phase in which the application leaves a transaction open, on the connection that the
-/// engine will write the result on; and what was durable when the next phase ran.
+/// A foreign phase in which the application leaves a transaction open, on the connection on which the engine will
+/// write the result; and the rows that were durable when the next phase ran.
 #[derive(Clone)]
 struct Careless {
     pool: DeadpoolPool,

@@ -1,4 +1,4 @@
-//! What the statements of a [`Batch`] may be: some answer rows, some take long, some end the transaction.
+//! Which statements a [`Batch`] may have: some return rows, some take long, some end the transaction.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ const ENDS: [&str; 9] = [
     "SAVEPOINT a; ROLLBACK TO a",
     "ROLLBACK TO SAVEPOINT a",
 ];
-/// To PostgreSQL a return ends a comment.
+/// On PostgreSQL a carriage return ends a comment.
 const ENDS_ON_POSTGRES: [&str; 2] = ["-- a\rCOMMIT", "--\r\rCOMMIT"];
 
 async fn is_refused<R, S: TestDb>(request: fn(Sly) -> R, ends: &[&str])
@@ -95,7 +95,7 @@ async fn g4_a_statement_that_ends_the_transaction_is_refused_on_sqlite() {
     is_refused::<_, Sqlite>(on_sqlite::Request, &ENDS).await;
 }
 
-/// A phase that plays games with its transaction, and stages a job.
+/// A phase that manipulates its transaction, and stages a job.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Games {
     texts: Vec<String>,
@@ -138,11 +138,12 @@ impl Games {
     }
 }
 
-/// G4, G18: whatever a phase does to the settings that the engine knows its transaction by, all of it
-/// commits, or it is refused and none of it does.
+/// G4, G18: a phase may change the settings by which the engine recognizes its transaction. Then either everything
+/// commits, or the commit is refused and nothing does.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_g18_games_with_the_transaction_commit_completely_or_are_refused() {
-    // By which a batch knows its transaction. A `Tx` knows its own by what it was told of it.
+    // The setting by which a batch recognizes its transaction. A `Tx` recognizes its own by the number that the
+    // server returned.
     let settings = [
         "RESET ALL",
         "SET LOCAL atomic_phases.transaction = 'x'",
@@ -189,7 +190,7 @@ async fn g4_g18_games_with_the_transaction_commit_completely_or_are_refused() {
     }
 }
 
-/// A job that the database's own trigger drops without a word is no commit.
+/// If a trigger of the database silently drops a job, the phase is not committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_job_that_was_not_inserted_fails_its_phase() {
     for in_tx in [true, false] {
@@ -207,8 +208,8 @@ async fn g18_a_job_that_was_not_inserted_fails_its_phase() {
     }
 }
 
-/// G3, G10: what a user typed comes back in the message of the application's trigger. It is no word of
-/// the engine's, even where the message quotes the engine's statement.
+/// G3, G10: user input comes back in the message of an application's trigger. The engine does not take it for its
+/// own mark, even if the message quotes the engine's statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_g10_a_message_of_the_applications_is_not_the_engines() {
     let db = Postgres::fresh().await;
@@ -247,7 +248,7 @@ async fn g3_g10_a_message_of_the_applications_is_not_the_engines() {
                     Ok(Outcome::Failed { cause, .. }) => {
                         matches!(cause, FailureCause::Database { phase: "answered", .. })
                     }
-                    // A first phase leaves no row, so it has nothing to release.
+                    // A failed first phase leaves no row, so there is nothing to release.
                     Err(CallError::Unavailable(_)) => first,
                     _ => false,
                 };
@@ -277,7 +278,7 @@ async fn a_statement_that_answers_rows_is_executed() {
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 1);
 }
 
-/// More statements than tokio lets one task send without a pause: in one transaction, and in order.
+/// More statements than tokio lets one task send without a pause: they stay in one transaction, and in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_thousand_statements_keep_their_order() {
     let statements: Vec<String> =
@@ -317,7 +318,7 @@ async fn g13_an_aborted_batch_frees_its_locks() {
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
         let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
-        // A second, and what the machine needs on top of it.
+        // A second, plus the machine's delay.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(db.number(open).await, 0, "{place}: the statement under way was ended too");
         assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0, "{place}");
@@ -434,8 +435,8 @@ impl Unsendable {
     }
 }
 
-/// Nothing of a phase may be committed without a statement that the client itself refused, and of
-/// which the server never heard.
+/// If the client itself refuses a statement, so that the server never receives it, nothing of its phase may be
+/// committed.
 async fn g4_a_statement_that_cannot_be_sent_fails_its_phase(flaw: Flaw) {
     let mut wrong = Vec::new();
     for last in [false, true] {
@@ -447,7 +448,7 @@ async fn g4_a_statement_that_cannot_be_sent_fails_its_phase(flaw: Flaw) {
         let point = "SELECT coalesce(max(recovery_point), 'no row') FROM atomic_phases_keys";
         let point = db.text(point).await;
         let right = if last { "begun" } else { "no row" };
-        // What may pass is tried again; a first phase that still fails has stored nothing to be told.
+        // A transient failure is retried; a first phase that still fails has stored no reply.
         let is_failed = match &told {
             Ok(Outcome::Failed { cause: FailureCause::Database { .. }, .. }) => true,
             Err(CallError::Unavailable(_)) => !last,
@@ -475,7 +476,7 @@ async fn g4_a_type_that_the_server_does_not_know_fails_its_phase() {
     g4_a_statement_that_cannot_be_sent_fails_its_phase(Flaw::MissingType).await;
 }
 
-/// What only `COMMIT` finds out.
+/// An error that only `COMMIT` finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_deferred_constraint_fails_its_phase() {
     let twice =

@@ -1,5 +1,5 @@
-//! What becomes of a commit when the connection, the server or the answer is lost (G4, G7), and the
-//! facts of PostgreSQL and diesel-async that the store stands on (H1 to H13 of `docs/design.md`).
+//! What happens to a commit when the connection, the server or the answer is lost (G4, G7), and the facts about
+//! PostgreSQL and diesel-async on which the store rests (H1 to H13 of `docs/design.md`).
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn once_and_only_once(db: &Postgres, app: &App, what: &str) {
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 2, "{what}");
 }
 
-/// A holder that asks what became of its commit takes the row back only while nobody else has it.
+/// A holder that resolves its unanswered commit takes the row back only if no other holder has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder() {
     let (db, store, proxy) = proxied().await;
@@ -49,7 +49,7 @@ async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder()
     let asking = tokio::spawn(first.call(&scope(), &key("k"), book(20)).into_future());
     let waiting = gate.recv().await.unwrap();
     app.provider.stop_no_more();
-    // Its next commit is lost, and for a while it cannot ask.
+    // Its next commit is lost, and for a while the holder cannot resolve it.
     proxy.arm("COMMIT", 1, Cut::Before);
     proxy.refuse(true);
     drop(waiting);
@@ -69,8 +69,8 @@ async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder()
     once_and_only_once(&db, &app, "the next holder").await;
 }
 
-/// H4: a COMMIT that never arrived and one that was applied unseen give the same error. Whichever it
-/// was, at each commit, the same call goes on and ends right.
+/// H4: a COMMIT that never arrived and one that was applied and whose answer was lost give the same error. In both
+/// cases, at each commit, the same call continues and ends with the right answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_h4_a_lost_commit_is_resolved_and_never_guessed() {
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
@@ -91,7 +91,8 @@ async fn g7_h4_a_lost_commit_is_resolved_and_never_guessed() {
     }
 }
 
-/// Created and finished in one commit, it is found finished: by the call that did it, which is no replay.
+/// A request that is created and finished in one commit is found finished by the call that did it: this is not a
+/// replay.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
     for cut in [Cut::After, Cut::Answer] {
@@ -108,8 +109,7 @@ async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
     }
 }
 
-/// The same for the guarded writes that are a transaction of their own: intent, result, release,
-/// unknown.
+/// The same for the guarded writes that have a transaction of their own: intent, result, release, unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_answer_to_a_write_of_its_own_is_resolved() {
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
@@ -131,8 +131,8 @@ async fn g7_a_lost_answer_to_a_write_of_its_own_is_resolved() {
     }
 }
 
-/// The connection is cut before each message that the engine sends, one after the other, until there
-/// are no more: a retry ends right wherever it was.
+/// The connection is cut before each message that the engine sends, one message per run, until there are no more. A
+/// retry ends with the right answer wherever the cut was.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_the_connection_may_break_at_any_statement() {
     let mut cuts = 0;
@@ -140,7 +140,7 @@ async fn g1_the_connection_may_break_at_any_statement() {
         let (db, store, proxy) = proxied().await;
         let app = App::default();
         let engine = engine(&store, &app);
-        // A connection that is open already: what is armed counts this request's statements.
+        // A connection that is open already, so that the cut counts this request's statements only.
         let _ = engine.call(&scope(), &key("warm"), troubled(Trouble::RetryFirst)).await;
         proxy.arm("", nth, Cut::After);
         let mut outcome = engine.call(&scope(), &key("k"), book(20)).await;
@@ -162,9 +162,9 @@ async fn g1_the_connection_may_break_at_any_statement() {
     assert!(cuts >= 11, "{cuts}");
 }
 
-/// H5: the client is gone while the server is inside of COMMIT. A plain read would see the old
-/// recovery point; the engine waits for the row's lock. (Past 500 ms the server notices that nobody is
-/// there, and undoes it: client_connection_check_interval.)
+/// H5: the client disconnects while the server executes COMMIT. A plain read would see the old recovery point; the
+/// engine waits for the row's lock. (After 500 ms the server notices that the client is gone, and rolls back:
+/// client_connection_check_interval.)
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_h5_a_zombie_commit_is_waited_for() {
     let (db, store, proxy) = proxied().await;
@@ -179,7 +179,7 @@ async fn g7_h5_a_zombie_commit_is_waited_for() {
     proxy.arm("COMMIT", 2, Cut::Hold);
     let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let committing = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    // Whoever looks too late finds it committed.
+    // A read that comes too late finds it committed.
     let steps = "SELECT count(*) FROM steps";
     until(async || db.number(committing).await > 0 || db.number(steps).await > 0).await;
     proxy.cut_now();
@@ -189,7 +189,7 @@ async fn g7_h5_a_zombie_commit_is_waited_for() {
     assert_eq!(app.bodies(), [1, 1, 1], "the commit was found, not repeated");
 }
 
-/// `pg_terminate_backend` while a phase's statement runs, and while its COMMIT does.
+/// `pg_terminate_backend` while a phase's statement runs, and while its COMMIT runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_backend_is_terminated_in_a_phase_and_in_its_commit() {
     let sleepers = [
@@ -226,7 +226,7 @@ async fn g1_a_backend_is_terminated_in_a_phase_and_in_its_commit() {
     }
 }
 
-/// The whole server stops as in a crash while the provider is being called, and comes back.
+/// The whole server stops as in a crash during the call to the provider, and comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_the_server_crashes_during_a_foreign_call_and_comes_back() {
     let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
@@ -252,8 +252,8 @@ async fn g1_the_server_crashes_during_a_foreign_call_and_comes_back() {
     assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
 }
 
-/// SPEED 3: BEGIN, INSERT and the rest travel together, and are one transaction all the same: the
-/// rows that belong together have one xmin.
+/// BEGIN, INSERT and the rest are sent in one round trip, and are still one transaction: the rows that belong
+/// together have one xmin.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_pipelined_transaction_is_one_transaction() {
     let db = Postgres::fresh().await;
@@ -299,8 +299,8 @@ async fn g20_no_connection_is_held_during_a_foreign_call() {
     finished(call.await.unwrap());
 }
 
-/// H1, H2, H3: a task that is aborted inside of a transaction leaves no backend `idle in transaction`
-/// and no lock, whichever pool is used.
+/// H1, H2, H3: a task that is aborted inside a transaction leaves no backend `idle in transaction` and no lock,
+/// whichever pool is used.
 async fn g13_h1_an_aborted_task_frees_its_locks<P: Pool>(store: Postgres<P>, db: Postgres)
 where
     Postgres<P>: Store<Connection = diesel_async::AsyncPgConnection>,
@@ -313,7 +313,7 @@ where
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    // The statement under way is ended, too.
+    // The statement under way ends, too.
     until(async || db.number(open).await == 0).await;
 }
 
@@ -399,8 +399,8 @@ async fn g13_h2_with_bb8() {
     g13_h1_an_aborted_task_frees_its_locks(Postgres::with_pool(pool), db).await;
 }
 
-/// H9: 40001 has a kind of its own in diesel, 40P01 has none. Both re-run a local phase, and a lock
-/// timeout too; a constraint violation does not.
+/// H9: diesel has an error kind for 40001 and none for 40P01. Both re-run a local phase, and so does a lock
+/// timeout; a constraint violation does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn h9_passing_errors_run_a_local_phase_again() {
     for (code, table, bodies) in [
@@ -426,7 +426,7 @@ async fn h9_passing_errors_run_a_local_phase_again() {
         FailureCause::Database { phase: "answered", kind: "unique violation", about: None }
     );
     assert_eq!(app.bodies(), [1, 1, 1]);
-    // Always: bounded, then released.
+    // It fails each time: the retries are bounded, and then the row is released.
     let db = Postgres::fresh().await;
     db.sql(&raise_once("40001", "steps").replace("= 1", "> 0")).await;
     let app = App::default();
@@ -447,7 +447,7 @@ fn raise_once(code: &str, table: &str) -> String {
     )
 }
 
-/// H8: the connection dies with the phase's own verdict in hand; the verdict counts.
+/// H8: the connection breaks after the phase has returned its result; the result counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn h8_a_rejection_survives_the_loss_of_its_connection() {
     let (db, store, proxy) = proxied().await;
@@ -459,8 +459,8 @@ async fn h8_a_rejection_survives_the_loss_of_its_connection() {
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
 }
 
-/// H13: inside of a phase, the transaction has the engine's bounds and isolation level,
-/// whatever the database's defaults are; and the phase keeps its session's lock timeout.
+/// H13: inside a phase, the transaction has the engine's time limits and isolation level, whatever the database's
+/// defaults are; and the phase keeps its session's lock timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
     let db = Postgres::fresh().await;
@@ -484,7 +484,7 @@ async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
         "client_connection_check_interval=500ms idle_in_transaction_session_timeout=1min \
          lock_timeout=77s transaction_isolation=read committed"
     );
-    // Takeovers too: under the database's default, losing the race would be an error.
+    // The same for takeovers: under the database's default level, losing the race would be an error.
     failed(engine.call(&scope(), &key("t"), troubled(Trouble::RetryForeignAlways)).await);
     let calls = (0..16).map(|_| {
         let engine = engine.clone();
@@ -499,7 +499,7 @@ async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
     }
 }
 
-/// A duplicate that meets a row which is not committed yet waits for a short bound, then is told.
+/// A duplicate that meets an uncommitted row waits for a short time, and then gets *in progress*.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     let db = Postgres::fresh().await;
@@ -535,7 +535,7 @@ fn h12_the_clock_is_clock_timestamp() {
     }
 }
 
-/// H10: a statement's future that is dropped on a current-thread runtime.
+/// H10: the future of a statement is dropped on a current-thread runtime.
 #[tokio::test(flavor = "current_thread")]
 async fn h10_sqlite_works_and_cancels_on_a_current_thread_runtime() {
     let db = Sqlite::fresh().await;
@@ -576,7 +576,7 @@ struct Told {
 const SETTINGS: &str = "current_setting('lock_timeout') || ' ' || \
     current_setting('idle_in_transaction_session_timeout')";
 
-/// Writes down the settings that it runs under.
+/// Records the settings under which it runs.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Notes;
 
@@ -604,8 +604,7 @@ impl Notes {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Again;
 
-/// H13: an application's session keeps the limits that it set for itself, inside of phases and behind
-/// them.
+/// H13: an application's session keeps the limits that it set itself, inside phases and after them.
 #[tokio::test(flavor = "multi_thread")]
 async fn h13_a_session_of_the_applications_keeps_its_settings() {
     use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig};
@@ -658,7 +657,7 @@ impl Tenant {
     }
 }
 
-/// G4: a phase that puts the engine's tables out of reach is refused, with a rule that says so.
+/// G4: a phase that makes the engine's tables unreachable is refused, and the error names the rule.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_phase_that_changes_role_or_path_commits_or_is_told_why_not() {
     let db = Postgres::fresh().await;
@@ -700,7 +699,7 @@ async fn g4_a_phase_that_changes_role_or_path_commits_or_is_told_why_not() {
     }
 }
 
-/// The same of statements that are handed over, of which the engine's own follow in the same transaction.
+/// The same for statements of a batch: the engine's own statements follow them in the same transaction.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct TenantBatch {
     sql: String,
@@ -737,7 +736,7 @@ impl TenantBatch {
     }
 }
 
-/// G18: a job does not stray into another schema that has a table of that name.
+/// G18: a job is not written into a table of that name in another schema.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_batch_that_changes_role_or_path_commits_or_is_told_why_not() {
     let db = Postgres::fresh().await;
@@ -767,7 +766,7 @@ async fn g18_a_batch_that_changes_role_or_path_commits_or_is_told_why_not() {
     let (mut done, mut staged) = (0, 0);
     for (number, (sql, commits)) in cases.into_iter().enumerate() {
         for (in_first, stages) in [(true, true), (false, true), (true, false), (false, false)] {
-            // Nobody needs the role's right to the table of jobs where there is no job.
+            // Without a job, the role needs no privilege on the table of jobs.
             if !stages && sql.contains("ROLE") {
                 continue;
             }
@@ -797,7 +796,7 @@ async fn g18_a_batch_that_changes_role_or_path_commits_or_is_told_why_not() {
     }
 }
 
-/// A phase that takes the connection's prepared statements away fails; the pool is rid of the connection.
+/// A phase that discards the connection's prepared statements fails, and the pool drops the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_without_its_prepared_statements_is_not_used_again() {
     let db = Postgres::fresh().await;
@@ -811,8 +810,8 @@ async fn a_connection_without_its_prepared_statements_is_not_used_again() {
     finished(engine.call(&scope(), &key("good"), Tenant("SELECT 1".to_owned())).await);
 }
 
-/// G4: behind an application that has discarded a connection's prepared statements nothing commits by itself: neither
-/// what is new to the connection, nor a row.
+/// G4: after an application has discarded a connection's prepared statements, nothing commits by itself: neither a
+/// statement that is new to the connection, nor a row.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_where_prepared_statements_were_discarded_nothing_commits_by_itself() {
     let db = Postgres::fresh().await;
@@ -839,7 +838,7 @@ async fn g4_where_prepared_statements_were_discarded_nothing_commits_by_itself()
             _ => 0,
         };
         assert_eq!(now, before + done, "{discard}: {told:?}");
-        // The pool is rid of the connection.
+        // The pool has dropped the connection.
         let again = finished(engine.call(&scope(), &name(77), batch(77)).await);
         assert_eq!(again.replayed, done > 0);
         assert_eq!(db.number("SELECT count(*) FROM things").await, before + 2, "{discard}");
@@ -847,7 +846,7 @@ async fn g4_where_prepared_statements_were_discarded_nothing_commits_by_itself()
     }
 }
 
-/// An error that diesel has no kind for is not one of the connection: the idle ones stay.
+/// An error without a kind in diesel is not an error of the connection: the idle connections stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_timeout_closes_no_other_connection() {
     let db = Postgres::fresh().await;
@@ -867,7 +866,7 @@ async fn a_statement_timeout_closes_no_other_connection() {
     assert_eq!(store.pool().status().size, 8);
 }
 
-/// G19: what failed is named by the schema's names, and by no value.
+/// G19: an error names what failed by the schema's names, and contains no value.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_names_constraint_and_table_and_a_connection_its_host() {
     let db = Postgres::fresh().await;
@@ -879,7 +878,7 @@ async fn an_error_names_constraint_and_table_and_a_connection_its_host() {
         (kind, about.as_deref()),
         ("check violation", Some("constraint small of table things"))
     );
-    // A trigger that names what it likes.
+    // A trigger whose error names arbitrary things.
     db.sql(
         "ALTER TABLE things DROP CONSTRAINT small;
          CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

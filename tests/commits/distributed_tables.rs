@@ -1,5 +1,5 @@
-//! Tables of an application's beside the distributed tables of the engine, on the Citus cluster whose coordinator
-//! `CITUS_URL` names (docs/scaling.md). Without one these tests show nothing, and say so.
+//! An application's tables beside the engine's distributed tables, on the Citus cluster whose coordinator
+//! `CITUS_URL` names (docs/scaling.md). Without one, these tests test nothing, and say so.
 //!
 //! `CITUS_URL=… cargo test --all-features --test commits distributed_tables:: -- --nocapture`
 
@@ -31,7 +31,7 @@ const TABLES: &str = r#"
     SELECT create_distributed_table('elsewhere', 'ride', colocate_with => 'none');
 "#;
 
-/// Where the rows of an application are, beside the row of the key.
+/// Where the application's rows are, relative to the row of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Place {
     /// On the same shard.
@@ -121,7 +121,7 @@ impl Books {
     }
 }
 
-/// The server writes down the nodes of each commit in two phases, and forgets them a minute later.
+/// The server records the nodes of each two-phase commit, and deletes the record a minute later.
 const TWO_PHASE_COMMITS: &str =
     "SELECT count(DISTINCT split_part(gid, '_', 4)) FROM pg_dist_transaction";
 
@@ -129,14 +129,14 @@ const REQUESTS: usize = 31;
 
 const COMMITS: i64 = 4;
 
-/// Of a request whose table is elsewhere: whether its row there is on another node than that of its key.
+/// For a request whose table is on another shard: whether its row there is on another node than that of its key.
 const IS_APART: &str = "SELECT count(*) FROM citus_shards AS own, citus_shards AS its
     WHERE own.shardid = get_shard_id_for_distribution_column('atomic_phases_keys', '{scope}')
     AND its.shardid = get_shard_id_for_distribution_column('elsewhere', '{ride}')
     AND own.nodeport <> its.nodeport";
 
-/// A request of four commits. The first, which creates its row, is of two phases wherever the table is, as is one that
-/// stages a job: both insert what they have read.
+/// A request of four commits. The first one creates its row, and takes two phases wherever the table is. So does
+/// one that stages a job: both insert what they have read.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_phase_commits_with_its_table_wherever_that_is_and_on_one_node_where_it_is_colocated()
 {
@@ -165,7 +165,7 @@ async fn g4_a_phase_commits_with_its_table_wherever_that_is_and_on_one_node_wher
             apart += i32::from(is_apart);
             let all = place == Place::Copied || is_apart;
             let expected = if all { COMMITS } else { 2 };
-            // They are forgotten meanwhile, a minute after they were written down.
+            // The server has deleted them meanwhile, a minute after it recorded them.
             assert!(
                 of_two_phases == expected || of_two_phases < 0,
                 "{ride}: {of_two_phases} of {expected}"

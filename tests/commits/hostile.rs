@@ -1,5 +1,5 @@
-//! Hostile strings wherever a user may put one: stored and handed back byte for byte, or refused
-//! with a word about why. And the reason: every statement binds its values.
+//! Hostile strings wherever a user may put one: each is stored and returned byte for byte, or refused with a
+//! reason. The rule behind it: every statement binds its values.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -37,10 +37,10 @@ const HOSTILE: [&str; 14] = [
     "</script><!-- %0d%0aSet-Cookie: a=b",
     " leading and trailing ",
 ];
-/// JSON can hold these, and a text column of PostgreSQL cannot.
+/// JSON can contain these, and a text column of PostgreSQL cannot.
 const CONTROLS: [&str; 3] = ["a\0b", "\u{1}\u{1b}[2J\u{7f}", "line\r\nline\ttab"];
 
-/// Says the same text at every place where a user may say one.
+/// Puts the same text into every place where a user may put one.
 #[derive(Clone, Serialize, Deserialize)]
 struct Echo {
     text: String,
@@ -87,7 +87,7 @@ impl<Db: TestDb> Echo {
     }
 }
 
-/// What a header line carries of a text: a reply with a control character in one is refused.
+/// The part of a text that a header line can carry: a reply with a control character in a header is refused.
 fn line(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).collect()
 }
@@ -155,7 +155,7 @@ async fn what_the_database_cannot_hold_is_refused_before_it<S: TestDb>(db: S) {
         assert_eq!(cause, FailureCause::Phase { phase: "answered", reason });
         db.sql("DELETE FROM atomic_phases_keys").await;
     }
-    // A name of a phase for a webhook's word is compared and never stored.
+    // The phase's name in a webhook's resolution is compared and never stored.
     failed(engine.call(&scope(), &key("k"), Echo { text: "t".into(), job: "\0".into() }).await);
     let word = Resolution::executed("called\0'; --", &1).unwrap();
     let refused = engine.resolve(&scope(), &key("k"), word).await;
@@ -178,8 +178,8 @@ async fn g16_patterns_in_a_scope_match_nothing_but_themselves<S: TestDb>(db: S) 
     }
 }
 
-/// Values are bound, never written into a statement: no `sql_query`, and no `format!`, stands in the
-/// rooms that speak SQL. (`concat`, pushed literals and named constants are all there is.)
+/// Values are bound, never written into a statement: the modules that send SQL contain no `sql_query` and no
+/// `format!`. (They use only `concat`, pushed literals and named constants.)
 #[test]
 fn no_statement_is_made_of_values() {
     let mut files = 0;
@@ -189,7 +189,7 @@ fn no_statement_is_made_of_values() {
     for file in rust_files(Path::new("src")).into_iter().filter(|file| !is_test(file)) {
         let source = std::fs::read_to_string(&file).unwrap();
         let lines: Vec<&str> = source.lines().collect();
-        // From there on there are tests alone; a file of tests may be named anywhere.
+        // After that line there are only tests; a file of tests may be declared anywhere.
         let begin_tests =
             |two: &[&str]| two[0].starts_with("#[cfg(test)]") && two[1].ends_with('{');
         let ends = lines.windows(2).position(begin_tests).unwrap_or(lines.len());
@@ -197,9 +197,9 @@ fn no_statement_is_made_of_values() {
         let code = lines[..ends].iter().filter(is_code).copied().collect::<Vec<_>>().join("\n");
         assert!(!code.contains("sql_query"), "{} has a sql_query", file.display());
         assert!(!code.contains("dsl::sql"), "{} has a dsl::sql", file.display());
-        // These send no SQL (the store in memory, errors to tell, a test), or make a mark of a random
-        // number of the process. MySQL's texts of several statements cannot bind: values stand in them as
-        // hexadecimal digits, which `mysql/literal.rs` writes.
+        // These send no SQL (the in-memory store, error messages, a test), or make a mark of a random number of the
+        // process. MySQL's texts of several statements cannot bind: they contain values as hexadecimal digits,
+        // which `mysql/literal.rs` writes.
         let no_values = [
             "src/store/memory",
             // The text of a value, which is bound.

@@ -1,5 +1,5 @@
-//! The bad world: what a database, a provider, a pool and a runtime may do to a request, one test a
-//! row of PROOF section 7. Effects are counted in the provider's ledger.
+//! Infrastructure faults: what a database, a provider, a pool and a runtime may do to a request. The tests count
+//! effects in the provider's ledger.
 //!
 //! | row of the catalogue | shown by |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | pool of one connection, exhausted, handed a connection in a transaction | here |
 //! | current-thread runtime; runtime shut down; blocking pool starved | `commits`: h10; here |
 //!
-//! Failover that loses acknowledged commits is a promise that nobody makes (README, *not promised*). Bad
-//! input is in `tests/wire/header_rows.rs` and `tests/wire/request_rows.rs`, row by row.
+//! No promise covers a failover that loses acknowledged commits (README, *not promised*). Bad input is in
+//! `tests/http/wire/header_rows.rs` and `tests/http/wire/request_rows.rs`, row by row.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ on_every_store! {
     g20_a_phase_may_run_another_request_on_its_last_connection,
 }
 
-/// What the provider is to say, and how often it was asked.
+/// The provider's answers, and how often it was called.
 #[derive(Clone, Default)]
 struct Scripted {
     provider: Provider,
@@ -83,13 +83,14 @@ impl<Db: TestDb> Pay {
             .make(async |key| {
                 let answer = app.answers.lock().unwrap().pop();
                 match answer {
-                    // It has the key under way, or is too busy: certainly not done by this call.
+                    // The provider has a call with this key in progress, or is too busy: this call certainly had no
+                    // effect.
                     Some(409) => return Err(ForeignError::retryable("key in use")),
                     Some(429) => {
                         let after = Duration::from_secs(17);
                         return Err(ForeignError::not_executed_after("busy", after));
                     }
-                    // It did something under this key that we did not ask for.
+                    // The provider did something else under this key.
                     Some(400) => return Err(ForeignError::unknown("parameters differ")),
                     _ => {}
                 }
@@ -152,8 +153,8 @@ async fn provider_asks_for_time_and_its_time_is_passed_on<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// "The provider honors the key" is assumed. One that does not shows in its own ledger: the engine
-/// sent one key, and keeps the one id that it committed.
+/// "The provider honors the key" is an assumption. If a provider does not, its own ledger shows it: the engine sent
+/// one key, and keeps the one id that it committed.
 async fn provider_that_answers_another_id_is_told_apart_by_its_ledger<S: TestDb>(db: S) {
     let app = Scripted { provider: Provider::that_ignores_keys(), ..Scripted::default() };
     app.answers.lock().unwrap().push(500);
@@ -175,13 +176,13 @@ fn unavailable(outcome: &Result<Outcome, CallError>) {
 }
 
 async fn g12_without_its_tables_nothing_runs_and_the_check_names_the_migration<S: TestDb>(db: S) {
-    // Tables are distributed behind the migrations that make them.
+    // Tables are distributed after the migrations that create them.
     if is_memory::<S>() || is_distributed::<S>() {
         return;
     }
     let app = App::default();
     let engine = engine(&db, &app);
-    // Older: a table that a migration brings is not there yet. Missing: none is.
+    // Older: a table of a later migration does not exist yet. Missing: no table exists.
     db.sql("ALTER TABLE atomic_phases_staged_jobs RENAME TO elsewhere").await;
     assert!(engine.check().await.is_err());
     db.sql("ALTER TABLE elsewhere RENAME TO atomic_phases_staged_jobs").await;
@@ -235,7 +236,7 @@ async fn a_column_and_a_migration_of_a_newer_version_do_not_disturb<S: TestDb>(d
 }
 
 async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
-    // MariaDB is read only as a whole server: see `mysql`.
+    // MariaDB can be read-only only as a whole server: see `mysql`.
     if is_memory::<S>() || is_mysql::<S>() {
         return;
     }
@@ -284,7 +285,7 @@ async fn g2_a_row_that_is_deleted_mid_flight_repeats_no_effect<S: TestDb>(db: S)
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
 }
 
-/// An hour back: all that is stored lies an hour further ahead.
+/// The clock jumps an hour back, so all stored times are an hour further ahead.
 async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db: S) {
     if is_distributed::<S>() {
         println!("nothing was shown: a distributed table computes no time of a column's");
@@ -313,7 +314,7 @@ async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db
     let held = engine.call(&scope(), &key("held"), book(20)).await;
     let Ok(Outcome::InProgress { retry_after }) = held else { panic!("{held:?}") };
     assert!(!retry_after.is_zero(), "{retry_after:?}");
-    // And an hour later, by whichever clock, it is resumed.
+    // An hour later, by either clock, the request resumes.
     db.let_leases_expire().await;
     db.sql(&format!("UPDATE atomic_phases_keys SET locked_until = locked_until - {hour} - {hour}"))
         .await;
@@ -351,7 +352,7 @@ impl<S: TestDb> Nesting<S> {
         let engine = self.engine.get().unwrap();
         let call = engine.call(&scope(), &key(name), inner.clone());
         let outcome = match name == "k" {
-            // The same request, as a retry would be it.
+            // The same request, as in a retry.
             true => engine.call(&scope(), &key(name), Nests { key: "k".into(), ..inner }).await,
             false => call.await,
         };
@@ -407,7 +408,7 @@ async fn a_request_that_asks_for_its_own_key_hears_that_it_is_running<S: TestDb>
     assert_eq!(*app.heard.lock().unwrap(), ["in progress"]);
     assert_eq!(app.provider.effects(), 1);
     if is_postgres::<S>() {
-        // From the first phase, whose row is not committed yet: as after a short wait.
+        // From the first phase, whose row is not committed yet: the answer is that after a short wait.
         let outer = Nests { key: "own".into(), in_the_first: true };
         finished(engine.call(&scope(), &key("own"), outer).await);
         assert_eq!(app.heard.lock().unwrap()[1], "in progress");
@@ -415,8 +416,8 @@ async fn a_request_that_asks_for_its_own_key_hears_that_it_is_running<S: TestDb>
     }
 }
 
-/// G20: no connection is held while a foreign phase runs, so one is enough. A local phase holds its
-/// own: who needs a second one there is told so, after the pool's bound, and no deadlock comes of it.
+/// G20: a foreign phase holds no connection, so one is enough. A local phase holds its own: if it needs a second
+/// one, it gets an error after the pool's wait, and there is no deadlock.
 async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(db: S) {
     if is_memory::<S>() {
         return;
@@ -431,7 +432,7 @@ async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(d
     assert_eq!(app.provider.effects(), 3);
 }
 
-/// SQLite's is one anyway, and waits ten seconds for it.
+/// SQLite has one connection anyway, and waits ten seconds for it.
 async fn pool_of_one<S: TestDb>(db: S) -> S {
     #[cfg(feature = "mysql")]
     if let Some(mysql) = (&db as &dyn std::any::Any).downcast_ref::<atomic_phases::Mysql>() {
@@ -448,7 +449,7 @@ async fn pool_of_one<S: TestDb>(db: S) -> S {
     }
 }
 
-/// For a connection; a busy machine takes part of it to open one.
+/// The wait for a connection; a busy machine takes part of it to open one.
 const WAIT: Duration = Duration::from_millis(1500);
 
 /// A store with few connections.
@@ -540,7 +541,7 @@ async fn g1_57p01_terminated_connections_are_replaced() {
     assert_eq!(app.provider.effects(), 3);
 }
 
-/// 25P03: a phase that says nothing inside of its transaction for longer than the server lets it.
+/// 25P03: a phase is idle inside its transaction for longer than the server allows.
 #[derive(Clone, Serialize, Deserialize)]
 struct Idles {}
 
@@ -608,7 +609,7 @@ async fn g12_a_full_sqlite_file_runs_nothing_and_loses_nothing() {
     let app = App::default();
     let engine = engine(&db, &app);
     let done = finished(engine.call(&scope(), &key("done"), book(20)).await);
-    // The pragma never goes below what the file has.
+    // The pragma never sets a limit below the file's size.
     db.sql("PRAGMA max_page_count = 1").await;
     let (calls, effects) = (app.provider.calls().len(), app.provider.effects());
     let huge = Notify { who: "x".repeat(200_000), trouble: Trouble::None.into() };
@@ -643,7 +644,7 @@ async fn g12_53100_a_full_disk_runs_nothing_and_loses_nothing() {
     let effects = app.provider.effects();
     let huge = |n: u32| Notify { who: random_text(n), trouble: Trouble::None.into() };
     let mut refused = Vec::new();
-    // What fits into pages that are there already still runs: until nothing does.
+    // Requests that fit into existing pages still run, until none does.
     for n in 0..400 {
         match engine.call(&scope(), &key(&format!("k{n}")), huge(n)).await {
             Ok(Outcome::Finished(_)) => {}
@@ -666,7 +667,7 @@ async fn g12_53100_a_full_disk_runs_nothing_and_loses_nothing() {
     drop((db, engine, cluster, mounted));
 }
 
-/// A file system, for as long as this value lives.
+/// A file system that is mounted while this value lives.
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
@@ -684,14 +685,14 @@ impl Drop for Mounted {
     }
 }
 
-/// That no compression makes small, and that a retry sends again.
+/// A text that does not compress, and that a retry sends again.
 fn random_text(n: u32) -> String {
     use sha2::{Digest, Sha256};
     let part = |i: u32| Sha256::digest([n.to_be_bytes(), i.to_be_bytes()].concat());
     (0..2000).flat_map(part).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// On one thread, with the runtime's only blocking thread taken.
+/// On one thread, while the runtime's only blocking thread is in use.
 #[test]
 fn a_starved_current_thread_runtime_is_enough() {
     fn run<S: TestDb>() {

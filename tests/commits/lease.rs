@@ -1,5 +1,5 @@
-//! What a holder may do, and when: answers that are read late, processes that stand still, calls that
-//! outlive their phase, time limits, and the loops that must end.
+//! What a holder may do, and when: answers that are read late, stopped processes, calls that outlive their phase,
+//! time limits, and the loops that must end.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -49,8 +49,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A node of a test, and what its provider saw: who called, of a provider that remembers a key for
-/// `window`.
+/// A test's node, and the calls that its provider received; the provider remembers a key for `window`.
 #[derive(Clone)]
 struct Node {
     name: &'static str,
@@ -121,7 +120,7 @@ impl Pay {
     }
 }
 
-/// A provider that honors no key, and can be asked.
+/// A provider that honors no key, and can be queried.
 #[derive(Clone, Serialize, Deserialize)]
 struct Send;
 
@@ -163,7 +162,7 @@ async fn proxied() -> (Postgres, Postgres, Proxy) {
     (db, behind, proxy)
 }
 
-/// The commit of the first phase is done, and its answer is read when the lease is over.
+/// The first phase is committed, and the holder reads the answer after its lease has expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_holder_that_reads_its_answer_after_its_lease_begins_no_call() {
     let (db, behind, proxy) = proxied().await;
@@ -188,7 +187,7 @@ async fn g1_a_holder_that_reads_its_answer_after_its_lease_begins_no_call() {
     assert_eq!(*a.calls.lock().unwrap(), ["b"], "a provider forgets, so one call was one too many");
 }
 
-/// The same behind the intent of a call that must not be made twice.
+/// The same after the intent of a call that must not be made twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
     let (db, behind, proxy) = proxied().await;
@@ -219,7 +218,7 @@ async fn g2_a_holder_that_reads_of_its_intent_after_its_lease_begins_no_call() {
     workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
 }
 
-/// A program that stands still (SIGSTOP) in the round trip of its first commit.
+/// A process that is stopped (SIGSTOP) in the round trip of its first commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_process_that_was_stopped_for_longer_than_its_lease_begins_no_call() {
     for runtime in ["multi", "current"] {
@@ -269,7 +268,7 @@ fn signal(child: &Child, signal: &str) {
     );
 }
 
-/// The program that is stopped: a test that does nothing unless another test starts it.
+/// The process that is stopped: a test that does nothing unless another test starts it.
 async fn child() {
     let Ok(dir) = std::env::var("LEASE_TEST_DIR") else { return };
     let file = |name: &str| Path::new(&dir).join(name);
@@ -297,7 +296,7 @@ async fn child_current() {
     child().await;
 }
 
-/// A call that is moved into a task, which comes to make it when the phase has ended.
+/// A call that is moved into a task, which makes it after the phase has ended.
 #[derive(Clone, Serialize, Deserialize)]
 struct Leaves;
 
@@ -349,7 +348,7 @@ async fn g2_a_call_that_outlives_its_phase_is_under_way_and_can_begin_no_more<S:
     let engine = builder.build().unwrap();
     let told = engine.call(&scope(), &key("k"), Leaves).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    // The task is free to make its call now, and does not come to it.
+    // The task is free to make its call now, and does not make it.
     app.go.notify_one();
     let task = app.tasks.lock().unwrap().pop().unwrap();
     let waited = tokio::time::timeout(ms(200), task).await;
@@ -445,7 +444,7 @@ impl<Db: TestDb> NotYet {
     }
 }
 
-/// The body is gone with what it holds when the engine asks whether its call may have been made.
+/// The engine drops the body, with everything that it holds, before it asks whether its call may have been made.
 async fn g17_a_phase_that_ends_before_its_call_began_is_tried_again<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> =
@@ -456,7 +455,7 @@ async fn g17_a_phase_that_ends_before_its_call_began_is_tried_again<S: TestDb>(d
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
 }
 
-/// *Not executed* can be believed only once what a holder had begun is over.
+/// *Not executed* can be believed only after every call that a holder had begun has ended.
 async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> = Engine::builder(db.clone())
@@ -468,7 +467,7 @@ async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) 
     let told = engine.call(&scope(), &key("k"), Hangs { at_most_once: true }).await.unwrap();
     let Outcome::Unknown { retry_after, .. } = told else { panic!("{told:?}") };
     assert!(retry_after >= Duration::from_secs(3), "{retry_after:?}");
-    // The same where another process finds the intent.
+    // The same if another process finds the intent.
     let mut gate = app.provider.stop_before_the_effect();
     let call = engine.call(&scope(), &key("dies"), Hangs { at_most_once: true });
     let task = tokio::spawn(call.__call_in_place());
@@ -533,13 +532,13 @@ async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {
     assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
     engine.shutdown(Duration::from_secs(30)).await.unwrap();
 
-    // The same of the workers.
+    // The same for the workers.
     let engine = crate::support::engine(&db, &app);
     let workers = engine.spawn_workers(config()).unwrap();
     engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
     let in_the_call = gate.recv().await.unwrap();
     let left = workers.shutdown(ms(20)).await.unwrap_err();
-    // And, where the machine is slow, one that asks the database for something.
+    // And, on a slow machine, one that queries the database.
     assert!(left.workers >= 1, "{left:?}");
     assert_eq!(left.within, ms(20));
     app.provider.stop_no_more();
@@ -562,7 +561,7 @@ async fn g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client<S: T
             let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
             assert!(retry_after > Duration::from_secs(50), "{back_off}: {retry_after:?}");
         }
-        // Nor do they move the end of the back-off away (by more than a statement takes).
+        // Nor do they postpone the end of the back-off (by more than a statement takes).
         let moved = match is_postgres::<S>() {
             true => format!(
                 "SELECT extract(epoch FROM run_after - '{first}'::timestamptz)::bigint FROM atomic_phases_keys"
@@ -604,7 +603,7 @@ async fn g17_a_shutdown_uses_up_no_attempt<S: TestDb>(db: S) {
     finished(staying.call(&scope(), &key("k"), book(20)).await);
 }
 
-/// The client came first, and the node left: the workers of the others wait as long as before.
+/// The client came first, and then the node shut down: the workers of other nodes wait as long as before.
 async fn g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came<S: TestDb>(db: S) {
     let app = App::default();
     let long = Duration::from_secs(600);
@@ -655,7 +654,7 @@ async fn g17_a_provider_cannot_ask_for_a_back_off_without_end<S: TestDb>(db: S) 
     assert_eq!(retry_after, Duration::from_secs(3600));
 }
 
-/// A completer has the row by the time that `accept` learns nothing of its commit.
+/// A completer has taken the row by the time when `accept` loses the answer of its commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() {
     for at_most_once in [false, true] {
@@ -670,7 +669,7 @@ async fn g10_an_accepted_request_is_not_taken_from_the_completer_that_runs_it() 
             true => tokio::spawn(a.call(&scope(), &key("k"), notify(Trouble::None)).accept()),
         };
         until(async || proxy.fired() == 1).await;
-        // The completer is in its call before `accept` can ask what became of its commit.
+        // The completer is in its call before `accept` can resolve its commit.
         proxy.delay(1000);
         let worker = b.clone();
         let worker = tokio::spawn(async move {
@@ -725,7 +724,7 @@ async fn g17_a_rejection_whose_commit_fails_each_time_is_given_up() {
     let engine = Engine::builder(db.clone()).app(()).register::<Rejects>().build().unwrap();
     let told = engine.call(&scope(), &key("k"), Rejects).await;
     assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
-    // Each of six tries is sent as one statement, and then, because it failed, as a transaction.
+    // Each of six tries is sent as a single statement and, because that fails, as a transaction.
     assert!(db.number("SELECT last_value FROM tries_n_seq").await <= 12);
 }
 
@@ -752,7 +751,7 @@ async fn g17_a_write_that_is_lost_each_time_is_given_up() {
     cutting.abort();
     assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     assert!((1..=6).contains(&proxy.fired()), "{}", proxy.fired());
-    // Its lease runs out, and the request goes on.
+    // Its lease expires, and the request continues.
     db.let_leases_expire().await;
     let other = crate::support::engine(&db, &app);
     let cause = failed(other.call(&scope(), &key("k"), book(20)).await);
@@ -783,7 +782,7 @@ impl<Db: TestDb> Waits {
     }
 }
 
-/// The heartbeat hears it. A body that waits is not polled, and so would not look at its lease.
+/// The heartbeat learns that the lease is lost. A body that waits is not polled, and so would not check its lease.
 async fn g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: TestDb>(db: S) {
     let app = App::default();
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Waits>();
@@ -830,14 +829,14 @@ impl<Db: TestDb> Dwells {
     }
 }
 
-/// What it would write is not its to write any more, and what it holds others may wait for.
+/// The phase may no longer write, and other requests may wait for its locks.
 async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: TestDb>(
     db: S,
 ) {
     let app = App::default();
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Dwells>();
     let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
-    // On a database that is one connection nobody takes a row over from an open transaction.
+    // On a database with one connection, no process can take a row over while a transaction is open.
     let forms: &[(&str, bool)] =
         if is_postgres::<S>() { &[("b", true), ("t", false)] } else { &[("b", true)] };
     for (written, (name, in_a_batch)) in forms.iter().enumerate() {
@@ -858,7 +857,7 @@ async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anoth
     }
 }
 
-/// Its thread stands still right before its first call, for longer than its lease.
+/// Its thread is blocked right before its first call, for longer than its lease.
 #[derive(Clone, Serialize, Deserialize)]
 struct Blocks;
 
@@ -889,8 +888,8 @@ impl<Db: TestDb> Blocks {
     }
 }
 
-/// The lease is renewed first, and the phase runs again. On one thread, so that no heartbeat has renewed
-/// it meanwhile.
+/// The lease is renewed first, and the phase runs again. The runtime has one thread, so that no heartbeat renews
+/// the lease meanwhile.
 async fn a_thread_that_stood_still_renews_its_lease_before_its_call<S: TestDb>() {
     let app = App::new(Provider::that_ignores_keys());
     let builder = Engine::builder(S::fresh().await).app(app.clone()).register::<Blocks>();
@@ -909,7 +908,7 @@ async fn g2_a_thread_that_stood_still_renews_its_lease_before_its_call_on_postgr
     a_thread_that_stood_still_renews_its_lease_before_its_call::<Postgres>().await;
 }
 
-/// A call that a task makes, as one that shields it from the phase's own end would.
+/// A call that a task makes, as in code that shields the call from the end of the phase.
 #[derive(Clone, Serialize, Deserialize)]
 struct Shields;
 
@@ -953,7 +952,7 @@ async fn g2_a_call_that_is_made_in_a_task_ends_with_its_phase<S: TestDb>(db: S) 
     assert_eq!(app.provider.effects(), 0, "the task's call was dropped");
 }
 
-/// Its call never arrives, and its provider says so.
+/// The call never arrives, and the provider says so.
 #[derive(Clone, Serialize, Deserialize)]
 struct Never;
 
@@ -1005,7 +1004,7 @@ async fn g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever<S: Te
         Engine::builder(db.clone()).app(app.clone()).register::<Never>().build().unwrap();
     let told = engine.call(&scope(), &key("k"), Never).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
-    // As after twenty processes that ended while they asked.
+    // As after twenty processes that died while they called the reconcile function.
     db.sql("UPDATE atomic_phases_keys SET reconciles = 20").await;
     db.let_time_pass().await;
     reconciled(&engine).await;
@@ -1030,7 +1029,7 @@ async fn calls_that_wait_are_answered_by_the_failure_of_the_other<S: TestDb>(db:
             )
         })
         .collect();
-    // Each of them has found that another runs it.
+    // Each of them has found that another one runs the request.
     until(async || engine.__waiting() == waiting.len()).await;
     in_the_call.send(()).unwrap();
     failed(first.await.unwrap());
@@ -1057,8 +1056,8 @@ async fn a_shutdown_does_not_wait_for_calls_that_wait<S: TestDb>(db: S) {
     in_the_call.send(()).unwrap();
     finished(first.await.unwrap());
 }
-/// An engine that two runtimes share, one of which comes to a halt. (A connection of PostgreSQL's belongs to
-/// the runtime that opened it: there each runtime needs a store of its own.)
+/// An engine that two runtimes share, one of which is blocked. (A PostgreSQL connection belongs to the runtime that
+/// opened it: there each runtime needs a store of its own.)
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
     let db = Sqlite::fresh().await;
@@ -1072,7 +1071,7 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.spawn(call.into_future());
-            // Until its request has begun, and then no more of it.
+            // Runs the runtime until its request has begun, and then no further.
             let _ = runtime.block_on(begun);
             std::thread::sleep(Duration::from_secs(8));
             std::mem::forget(runtime);
@@ -1095,7 +1094,7 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
     halted.join().unwrap();
 }
 
-/// What a task of a halted runtime waits for, or has asked the store, is no other runtime's trouble.
+/// A task of a blocked runtime that waits for a lock, or has sent a statement, does not block other runtimes.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_a_halted_runtime_keeps_the_connection_from_no_other() {
     let db = Sqlite::fresh().await;
@@ -1109,7 +1108,7 @@ async fn g10_a_halted_runtime_keeps_the_connection_from_no_other() {
         let (one, other) = (guard.clone(), guard);
         runtime.spawn(async move { (their_db.connection().await.map(drop), one) });
         runtime.spawn(async move { (their_engine.status(&scope(), &key("x")).await, other) });
-        // Long enough for both to wait, and then no more of them.
+        // Runs long enough for both to wait, and then no further.
         runtime.block_on(async {
             for _ in 0..10 {
                 tokio::task::yield_now().await;

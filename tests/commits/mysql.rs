@@ -1,4 +1,4 @@
-//! What MySQL and MariaDB do to a transaction and to a connection, and the store keeps from its users.
+//! What MySQL and MariaDB do to a transaction and to a connection, and how the store hides it.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl Ignores {
     }
 }
 
-/// Y15: what ends the transaction, or commits it, even where it fails. Y16: what follows it is in another transaction,
-/// which is never committed; only a phase that turns `autocommit` on commits what it sends.
+/// Y15: statements that end the transaction or commit it, even if they fail. Y16: the statements after them are in
+/// another transaction, which is never committed; only a phase that turns `autocommit` on commits what it sends.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_whatever_ends_the_transaction_of_a_phase_is_found_out() {
     let db = Mysql::fresh().await;
@@ -101,7 +101,7 @@ async fn end_its_transaction(db: &Mysql, store: &Mysql) {
     assert_eq!(db.number("SELECT count(*) FROM steps WHERE step = 'undone'").await, 0);
 }
 
-/// Y17: and what a phase has set is as it was for the next one.
+/// Y17: and the settings that a phase has changed are restored for the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_application_left_on_a_connection_disturbs_nothing() {
     let url = Mysql::fresh().await.__url().to_owned();
@@ -130,7 +130,7 @@ async fn what_an_application_left_on_a_connection_disturbs_nothing() {
     assert!(conn.batch_execute(&long).await.is_err(), "the session is strict again");
 }
 
-/// Y1: an answer that nobody waited for is nobody's, and no later statement's.
+/// Y1: no later statement reads an answer that its sender did not wait for.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_dropped_statement_leaves_its_answer_to_nobody() {
     #[derive(diesel::QueryableByName)]
@@ -142,7 +142,7 @@ async fn g16_a_dropped_statement_leaves_its_answer_to_nobody() {
     let db = Mysql::fresh().await;
     let store = open_my(db.__url(), 1).await;
     let mut conn = store.connection().await.unwrap();
-    // For longer than any machine is busy with something else: it is dropped before it ends.
+    // Longer than any delay of a busy machine: the future is dropped before the statement ends.
     let slow = sql_query("SELECT CAST(SLEEP(30) + 7 AS SIGNED) AS n").load::<Told>(&mut *conn);
     assert!(tokio::time::timeout(Duration::from_millis(20), slow).await.is_err());
     let next = sql_query("SELECT 1 AS n").load::<Told>(&mut *conn).await;
@@ -151,7 +151,7 @@ async fn g16_a_dropped_statement_leaves_its_answer_to_nobody() {
     // The pool's only connection is a new one.
     let app = App::default();
     finished(engine(&store, &app).call(&scope(), &key("k"), book(20)).await);
-    // And a look that is dropped at each of its polls, in front of another tenant's.
+    // And a read that is dropped at each of its polls, right before another tenant's.
     let tenants = ["one", "two"].map(|name| Scope::new(name).unwrap());
     let engine = engine(&store, &app);
     for (amount, tenant) in [(1, &tenants[0]), (2, &tenants[1])] {
@@ -204,7 +204,7 @@ impl Waits {
 const PAIR: &str = "CREATE TABLE pair (id INT PRIMARY KEY, n INT NOT NULL); \
     INSERT INTO pair VALUES (1, 0), (2, 0)";
 
-/// Y9: the server does not look at a client while it waits for a lock.
+/// Y9: the server does not notice a disconnected client while a statement waits for a lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_second() {
     let db = Mysql::fresh().await;
@@ -227,13 +227,13 @@ async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_secon
     assert_eq!(db.number("SELECT n FROM pair WHERE id = 2").await, 8);
 }
 
-/// Y9: nor does a server that is full let anybody in who would end the session.
+/// Y9: nor does a full server accept a connection that could end the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_a_dropped_future_frees_its_locks_on_a_server_that_is_full() {
     let start = || {
         let server = Server::start(&["--max-connections=40"]);
         let url = server.new_database();
-        // More rights would let it into a server that is full.
+        // With more privileges it could connect to a full server.
         let database = url.rsplit_once('/').unwrap().1;
         server.ask(&format!("CREATE USER app@'%'; GRANT ALL ON {database}.* TO app@'%'"));
         (server, url)
@@ -269,7 +269,7 @@ async fn g13_a_dropped_future_frees_its_locks_on_a_server_that_is_full() {
 #[derive(Clone, Serialize, Deserialize)]
 struct Deadlocks {
     swallows: bool,
-    /// In which the server tells of it.
+    /// The language of the server's messages.
     language: String,
 }
 
@@ -300,8 +300,8 @@ impl Deadlocks {
     }
 }
 
-/// Y14: a deadlock has undone all of the transaction. What follows is not committed by itself, and the
-/// phase runs again, whether it heard of it in a nested transaction or swallowed it. Y3: in any language.
+/// Y14: a deadlock has rolled back the whole transaction. The statements after it do not commit by themselves, and
+/// the phase runs again, whether it met the deadlock in a nested transaction or ignored it. Y3: in any language.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
     for (swallows, language) in [(false, "en_US"), (true, "en_US"), (false, "fr_FR")] {
@@ -316,7 +316,7 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
             .unwrap();
         let deadlocks = Deadlocks { swallows, language: language.to_owned() };
         let call = tokio::spawn(engine.call(&scope(), &key("k"), deadlocks).into_future());
-        // The other transaction has changed more rows, so that it is not the one to be undone.
+        // The other transaction has changed more rows, so that the server does not choose it as the victim.
         let mut other = my(db.__url()).await;
         let many = "BEGIN; INSERT INTO rides (id, amount) SELECT seq, 1 FROM seq_1_to_1000; \
             UPDATE pair SET n = n + 10 WHERE id = 2";
@@ -328,7 +328,7 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
         until(async || lock_waits(&db).await == 1).await;
         go_on.add_permits(1);
         other.await.unwrap();
-        // The second attempt meets nobody.
+        // The second attempt meets no other transaction.
         let again = tokio::time::timeout(Duration::from_secs(30), meets.recv()).await;
         again.expect("the phase runs again").unwrap();
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 0, "nothing of the first");
@@ -339,7 +339,7 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
     }
 }
 
-/// Y42: `'a' = 'a '` in every character set's own order, and `'a' = 'A'` in most.
+/// Y42: `'a' = 'a '` in the default collation of every character set, and `'a' = 'A'` in most.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_scopes_and_keys_that_look_alike_are_not_one() {
     let db = Mysql::fresh().await;
@@ -354,7 +354,7 @@ async fn g16_scopes_and_keys_that_look_alike_are_not_one() {
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 10);
 }
 
-/// Y43: the server's defaults are not the store's.
+/// Y43: the store does not depend on the server's defaults.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_servers_hostile_defaults_change_nothing() {
     let server = Server::start(&[
@@ -394,13 +394,13 @@ async fn a_servers_hostile_defaults_change_nothing() {
     let empty = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
     let again = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
     assert_eq!((again.replayed, again.reply), (true, empty.reply), "an empty body is no NULL");
-    // Y12: what does not fit a packet is refused before it is sent, and not retried for ever.
+    // Y12: a value that does not fit into a packet is refused before it is sent, and not retried for ever.
     let told = engine.call(&scope(), &key("huge"), troubled(Trouble::HugeOutput)).await;
     assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");
     finished(engine.call(&scope(), &key("behind"), book(20)).await);
 }
 
-/// Y35: a server that is read only, as in a switch-over: nothing runs, and what is done is replayed.
+/// Y35: on a read-only server, as in a switch-over, nothing runs, and finished requests are replayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_a_read_only_server_replays_and_runs_nothing() {
     let server = Server::start(&[]);
@@ -427,11 +427,11 @@ async fn g12_a_read_only_server_replays_and_runs_nothing() {
     finished(engine.call(&scope(), &key("new"), book(20)).await);
 }
 
-/// Y50, Y51: processes that start at once, and one that died between a table and its record.
+/// Y50, Y51: processes that start concurrently, and one that died between a table and its record.
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_survive_a_crash_in_the_middle_and_each_other() {
     let url = tokio::task::spawn_blocking(crate::support::mariadb::new_database).await.unwrap();
-    // Each of them died behind its change.
+    // Each of them died after its change.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/mysql");
     let folders = std::fs::read_dir(folder).unwrap().map(|folder| folder.unwrap().path());
     let mut folders: Vec<_> = folders.collect();

@@ -1,4 +1,4 @@
-//! A `Batch` on MariaDB: one block, of which nothing is committed unless all of it is.
+//! A `Batch` on MariaDB is one block: all of it is committed, or nothing.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
 use crate::support::*;
 
-/// Hands these texts over, in its first phase or in its last.
+/// Adds these texts, in its first phase or in its last.
 #[derive(Clone, Serialize, Deserialize)]
 struct HandsOver {
     first: Vec<String>,
@@ -41,7 +41,7 @@ impl HandsOver {
 #[derive(Serialize, Deserialize)]
 struct Began;
 
-/// The text as the first thing that a request hands over, and as the last.
+/// Runs the text as the first statement of a request, and as the last.
 fn in_each_phase(sql: &[&str]) -> [(&'static str, HandsOver); 2] {
     let texts: Vec<String> = sql.iter().map(|sql| (*sql).to_owned()).collect();
     [
@@ -54,8 +54,8 @@ async fn engine_on(db: &Mysql) -> Engine<Mysql, ()> {
     Engine::builder(db.clone()).register::<HandsOver>().build().unwrap()
 }
 
-/// Whatever stands behind an error is not executed, and nothing in front of it is committed: of a statement that may be
-/// part of a block, and of one that goes by itself because of what is in its text.
+/// The statements after an error are not executed, and nothing before it is committed. This holds for a statement
+/// that may be part of a block, and for one that is sent by itself because of its text.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_nothing_of_a_batch_is_committed_where_one_of_it_fails() {
     let db = Mysql::fresh().await;
@@ -99,7 +99,7 @@ async fn g4_nothing_of_a_batch_is_committed_where_one_of_it_fails() {
     assert_eq!(db.number(wrote).await, 2);
 }
 
-/// What a first phase's failure is told as, where it is not the store that is told to be in trouble.
+/// The failure of a first phase; `None` if the call reports the store as unavailable.
 fn failed_or_unavailable(
     told: Result<atomic_phases::Outcome, atomic_phases::CallError>,
 ) -> Option<FailureCause> {
@@ -113,7 +113,8 @@ fn is_of_the_database(cause: &FailureCause) -> bool {
     matches!(cause, FailureCause::Database { .. } | FailureCause::Misuse { .. })
 }
 
-/// What a statement of the phase violates is no twin of the key, and its error is told as the phase's.
+/// A unique violation by a statement of the phase does not mean that the key exists. It is reported as the phase's
+/// error.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_a_key_that_a_phase_violates_is_not_the_requests() {
     let db = Mysql::fresh().await;
@@ -130,7 +131,8 @@ async fn g10_a_key_that_a_phase_violates_is_not_the_requests() {
     }
 }
 
-/// A block in which the connection breaks, or whose answer never comes, may have been committed: that is found out.
+/// A block in which the connection breaks, or whose answer never comes, may have been committed. The engine
+/// resolves it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_block_is_resolved() {
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
@@ -159,7 +161,7 @@ async fn g7_a_lost_block_is_resolved() {
     }
 }
 
-/// A batch past its limit is not committed, is told by phase and limit, and frees its locks.
+/// A batch past its time limit is not committed, the error names phase and limit, and its locks are freed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_g17_a_batch_past_its_time_limit_frees_its_locks() {
     let db = Mysql::fresh().await;
@@ -174,14 +176,14 @@ async fn g13_g17_a_batch_past_its_time_limit_frees_its_locks() {
             let cause = failed(engine.call(&scope(), &name, request).await);
             let limit = Duration::from_secs(2);
             assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{sleeps}");
-            // The session is ended within a second, and did not sleep to its end.
+            // The session ends within a second; it has not slept to the end.
             let free = db.sql("UPDATE held SET n = 0");
             tokio::time::timeout(Duration::from_secs(10), free).await.expect("a lock stayed");
         }
     }
 }
 
-/// A table that a block uses is changed behind the back of the connections that have it prepared.
+/// A table of a prepared block changes while connections have the block prepared.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_prepared_block_survives_a_change_of_its_tables() {
     let db = Mysql::fresh().await;
@@ -208,7 +210,7 @@ async fn g14_a_prepared_block_survives_a_change_of_its_tables() {
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 12);
 }
 
-/// Where a test stops a phase, in its body.
+/// The place in a phase's body where a test stops it.
 #[derive(Clone)]
 struct Stops {
     entered: mpsc::UnboundedSender<()>,
@@ -222,7 +224,7 @@ impl Stops {
     }
 }
 
-/// Its last phase is stopped behind its write.
+/// Its last phase is stopped after its write.
 #[derive(Serialize, Deserialize)]
 struct StopsInTx;
 
@@ -241,7 +243,7 @@ impl StopsInTx {
     }
 }
 
-/// The same, handed over.
+/// The same with a `Batch`.
 #[derive(Serialize, Deserialize)]
 struct StopsInBatch;
 
@@ -261,8 +263,8 @@ impl StopsInBatch {
     }
 }
 
-/// Y20: an UPDATE that finds no row is no error. A holder that is overtaken in the middle of a phase commits nothing of
-/// it, with a `Tx` and with a `Batch`.
+/// Y20: an UPDATE that finds no row is not an error. A holder whose row is taken over in the middle of a phase
+/// commits nothing of it, with a `Tx` and with a `Batch`.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_phase_whose_holder_was_overtaken_commits_nothing() {
     let db = Mysql::fresh().await;

@@ -1,5 +1,5 @@
 //! A commit on MySQL and MariaDB whose answer is lost or whose session is killed; duplicates that end in a
-//! deadlock; and what the order of assignments would do to a row.
+//! deadlock; and how the order of assignments could change a row.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
 use crate::support::*;
 
-/// In the text that ends a phase's transaction, and in no other.
+/// A passage of the text that ends a phase's transaction, and of no other.
 const COMMIT: &str = "COMMIT AND";
-/// A guarded write that is a transaction of its own.
+/// A passage of a guarded write that has a transaction of its own.
 const WRITE: &str = "^UPDATE atomic_phases_keys FORCE INDEX (PRIMARY) SET advanced_at";
 
 /// A prepared database, and a store that reaches it through a proxy.
@@ -57,8 +57,8 @@ async fn once_and_only_once(db: &Mysql, app: &App, what: &str) {
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 2, "{what}");
 }
 
-/// A COMMIT that never arrived and one that was applied unseen give the same error. Whichever it was, at each
-/// commit, the same call goes on and ends right.
+/// A COMMIT that never arrived and one that was applied and whose answer was lost give the same error. In both
+/// cases, at each commit, the same call continues and ends with the right answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_commit_is_resolved_and_never_guessed() {
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
@@ -81,7 +81,8 @@ async fn g7_a_lost_commit_is_resolved_and_never_guessed() {
     }
 }
 
-/// Created and finished in one commit, it is found finished: by the call that did it, which is no replay.
+/// A request that is created and finished in one commit is found finished by the call that did it: this is not a
+/// replay.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
     for cut in [Cut::After, Cut::Answer] {
@@ -97,7 +98,7 @@ async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
     }
 }
 
-/// The same for the guarded writes that are a transaction of their own: intent, result, release.
+/// The same for the guarded writes that have a transaction of their own: intent, result, release.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_answer_to_a_write_of_its_own_is_resolved() {
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
@@ -118,8 +119,8 @@ async fn g7_a_lost_answer_to_a_write_of_its_own_is_resolved() {
     }
 }
 
-/// The connection is cut at each command that the engine sends, one after the other, until there are no
-/// more: a retry ends right wherever it was.
+/// The connection is cut at each command that the engine sends, one command per run, until there are no more. A
+/// retry ends with the right answer wherever the cut was.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_the_connection_may_break_at_any_command() {
     let mut cuts = 0;
@@ -174,12 +175,12 @@ async fn g1_a_session_is_killed_in_a_phase() {
     once_and_only_once(&db, &app, "killed").await;
 }
 
-/// Y34: a COMMIT that is killed while it waits, as for a backup, may or may not have happened: it is resolved,
-/// and nothing is done twice.
+/// Y34: a COMMIT that is killed while it waits, as for a backup, may or may not take effect. The engine resolves
+/// it, and nothing is done twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_commit_that_is_killed_is_resolved() {
     for kill in ["KILL", "KILL QUERY"] {
-        // No COMMIT of the whole server passes.
+        // No COMMIT on the whole server completes.
         let (server, db) = on_own_server(&[]).await;
         let app = App::default();
         let mut gate = app.provider.stop_after_the_effect();
@@ -202,8 +203,8 @@ async fn g7_a_commit_that_is_killed_is_resolved() {
     }
 }
 
-/// Y33: the client is gone while the server is inside of COMMIT (semi-synchronous, with no replica to wait
-/// for). A plain read sees the old recovery point; the engine waits for the row's lock.
+/// Y33: the client disconnects while the server executes COMMIT (semi-synchronous, without a replica to wait for).
+/// A plain read sees the old recovery point; the engine waits for the row's lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_zombie_commit_is_waited_for() {
     let (server, db) = on_own_server(&[
@@ -235,7 +236,7 @@ async fn g7_a_zombie_commit_is_waited_for() {
     assert_eq!(app.bodies(), [1, 1, 1], "the commit was found, not repeated");
 }
 
-/// The whole server dies while the provider is being called, and comes back.
+/// The whole server dies during the call to the provider, and comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_g12_the_server_dies_during_a_foreign_call_and_comes_back() {
     let (server, db) = on_own_server(&[]).await;
@@ -258,7 +259,7 @@ async fn g1_g12_the_server_dies_during_a_foreign_call_and_comes_back() {
     assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
 }
 
-/// Its first attempt fails when the test says so.
+/// Its first attempt fails at the test's command.
 #[derive(Clone, Serialize, Deserialize)]
 struct FailsFirst;
 
@@ -283,8 +284,9 @@ impl FailsFirst {
     }
 }
 
-/// Y26: of two duplicates in two other processes that wait at the server for a first phase which then fails, InnoDB
-/// lets one lose a deadlock. They wait in memory: one of them runs, the other hears of it, and there is no deadlock.
+/// Y26: two duplicates in two other processes wait at the server for a first phase that then fails; InnoDB makes
+/// one of them the victim of a deadlock. If they wait in memory, one of them runs, the other learns that it is in
+/// progress, and there is no deadlock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock() {
     let (server, db) = on_own_server(&[]).await;
@@ -305,7 +307,7 @@ async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock(
     has_entered.recv().await.unwrap();
     let before = [nodes[1].0.commands(), nodes[2].0.commands()];
     let others = [call(&nodes[1].1), call(&nodes[2].1)];
-    // Each has met the first one, and asked again.
+    // Each has met the first one, and tried again.
     let has_waited = |at: usize| nodes[at + 1].0.commands() > before[at] + 12;
     until(async || has_waited(0) && has_waited(1)).await;
     go_on.add_permits(1);
@@ -325,8 +327,8 @@ async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock(
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
 }
 
-/// Y39: an UPDATE of MySQL sees what it has assigned already. What decides about another column is assigned
-/// behind it, so that either order gives the same row.
+/// Y39: in MySQL, an assignment in an UPDATE sees the earlier assignments. A column that decides about another one
+/// is assigned after it, so that either order gives the same row.
 #[tokio::test(flavor = "multi_thread")]
 async fn g11_the_order_of_assignments_decides_nothing() {
     for options in [&[][..], &["--sql-mode=SIMULTANEOUS_ASSIGNMENT"]] {
@@ -335,7 +337,7 @@ async fn g11_the_order_of_assignments_decides_nothing() {
         let engine = engine(&db, &app);
         let advanced = "SELECT advanced_at - created_at FROM atomic_phases_keys";
 
-        // A release leaves the recovery point, and so the time of it.
+        // A release keeps the recovery point, and so its time.
         let mut gate = app.provider.stop_after_the_effect();
         let stops = engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce));
         let stops = tokio::spawn(stops.into_future());
@@ -345,11 +347,11 @@ async fn g11_the_order_of_assignments_decides_nothing() {
         in_the_call.send(()).unwrap();
         failed(stops.await.unwrap());
         assert_eq!(db.number(advanced).await, -7, "{options:?}");
-        // The next point is another time.
+        // The next recovery point has another time.
         finished(engine.call(&scope(), &key("k"), book(20)).await);
         assert!(db.number(advanced).await >= 0, "{options:?}");
 
-        // An erasure keeps the expiry of a finished request, and gives one to a dead letter, and an answer.
+        // An erasure keeps the expiry of a finished request. It gives a dead letter an expiry and an answer.
         db.sql("DELETE FROM atomic_phases_staged_jobs").await;
         app.forget_bodies();
         failed(engine.call(&scope(), &key("dead"), troubled(Trouble::RetryForeignOnce)).await);
@@ -369,7 +371,7 @@ async fn g11_the_order_of_assignments_decides_nothing() {
     }
 }
 
-/// Y45: what is written behind a row's lock has its time from behind the wait, and no time that it was over then.
+/// Y45: a write that waited for a row's lock has a time from after the wait, and no expiry that had passed by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_what_is_written_behind_a_lock_has_its_time_from_behind_the_wait() {
     let db = Mysql::fresh().await;
@@ -390,8 +392,8 @@ async fn g3_what_is_written_behind_a_lock_has_its_time_from_behind_the_wait() {
     assert!(advanced >= free, "{} ms in front of its end", free - advanced);
 }
 
-/// Y30: a unique key beside the primary one would lock the gaps that deleted rows leave. Y49: what searches by
-/// time finds an index.
+/// Y30: a unique key in addition to the primary key would lock the gaps that deleted rows leave. Y49: searches by
+/// time use an index.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_no_table_of_the_engine_has_a_unique_key_but_its_primary_one() {
     let db = Mysql::fresh().await;
@@ -400,7 +402,7 @@ async fn g16_no_table_of_the_engine_has_a_unique_key_but_its_primary_one() {
     assert_eq!(db.number(unique).await, 0);
 }
 
-/// Y37: of a client that is gone without a trace, MariaDB ends the transaction.
+/// Y37: if a client vanishes silently, MariaDB ends its transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_an_idle_transaction_is_bounded_at_the_server() {
     let db = Mysql::fresh().await;

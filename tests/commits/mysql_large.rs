@@ -1,4 +1,4 @@
-//! What one command or one row on MariaDB may hold.
+//! The size of a command and of a row on MariaDB.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::ForeignError;
@@ -55,8 +55,8 @@ impl Large {
     }
 }
 
-/// Y12: each value was written in a command of its own, and what is read is all of them: the server sends a row
-/// whatever its size is, and the client takes it.
+/// Y12: each value was written by a command of its own, and a read returns all of them: the server sends a row of
+/// any size, and the client accepts it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_row_that_is_larger_than_a_packet_goes_on() {
     let start = || {

@@ -1,4 +1,4 @@
-//! What a session of the engine's counts, sees and locks on MariaDB, whatever the server's defaults are.
+//! What a session of the engine counts, sees and locks on MariaDB, whatever the server's defaults are.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::mariadb::Server;
 use crate::support::work::{Inbox, config};
 use crate::support::*;
 
-/// Y7: a guarded update that finds its row as it would leave it has not lost its lease (G3).
+/// Y7: a guarded update that finds its row unchanged has not lost its lease (G3).
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_an_update_counts_the_rows_that_it_found() {
     let db = Mysql::fresh().await;
@@ -32,7 +32,8 @@ struct Level {
     level: String,
 }
 
-/// Y29: in any other level the engine's own statements lock the gaps between rows, and so other requests out.
+/// Y29: at any other isolation level, the engine's own statements lock the gaps between rows, and so block other
+/// requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_the_sessions_level_is_not_the_servers() {
     let start = || {
@@ -51,7 +52,7 @@ async fn g16_the_sessions_level_is_not_the_servers() {
     }
 }
 
-/// Y38: a row that another transaction has locked holds up neither the reaper nor the rows beside it.
+/// Y38: a row that another transaction has locked delays neither the reaper nor the rows beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_the_reaper_passes_a_locked_row_by() {
     let db = Mysql::fresh().await;
@@ -62,7 +63,7 @@ async fn g15_the_reaper_passes_a_locked_row_by() {
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     let mut other = my(db.__url()).await;
     let locks = "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = 'two' FOR UPDATE";
-    // By its whole key: else every row is read, and locked.
+    // By its whole key: otherwise the server reads and locks every row.
     let locks = locks.replace("WHERE", "WHERE scope = 'tenant-1' AND");
     other.batch_execute(&locks).await.unwrap();
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 2);
@@ -92,7 +93,7 @@ impl ReadsOn {
     }
 }
 
-/// Y6: a statement whose error comes behind its first rows has failed.
+/// Y6: a statement whose error comes after its first rows has failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_an_error_in_the_middle_of_the_rows_fails_the_phase() {
     let db = Mysql::fresh().await;
@@ -126,8 +127,8 @@ impl Writes {
     }
 }
 
-/// Y44, Y12: a server that would read a text as another one, and one that ends the connection without a word where a
-/// command is too large: that one is not sent, and told as what it is.
+/// Y44, Y12: a server that would interpret a text in another character set, and one that closes the connection
+/// without an error if a command is too large. The store does not send such a command, and its error says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn g8_a_text_is_what_it_was_and_what_is_too_large_is_told_so() {
     let start = || {
@@ -137,7 +138,7 @@ async fn g8_a_text_is_what_it_was_and_what_is_too_large_is_told_so() {
         (server, url)
     };
     let (_server, url) = tokio::task::spawn_blocking(start).await.unwrap();
-    // The init_connect is not for those who may do everything.
+    // The server does not run `init_connect` for a user with all privileges.
     my(&url)
         .await
         .batch_execute("CREATE TABLE texts (id BIGINT, text LONGTEXT) CHARACTER SET utf8mb4")
@@ -174,13 +175,13 @@ async fn g16_a_transaction_that_was_left_open_keeps_no_lock() {
     }
 }
 
-/// How many pauses the engine hears of before it calls.
+/// The number of pauses that the engine sees before it calls.
 async fn paused<S: Store>(store: &S) -> usize {
     store.pauses().await.unwrap().len()
 }
 
-/// Y43: what an administrator limits for careless people cuts no list of the engine's off, and refuses none of its
-/// statements: a pause that is not seen would be a call that is made.
+/// Y43: limits that an administrator sets against mistakes truncate none of the engine's lists and refuse none of
+/// its statements. A pause that the engine does not see would be a call that it makes.
 #[tokio::test(flavor = "multi_thread")]
 async fn g2_g17_a_server_that_limits_its_sessions_limits_no_worker() {
     let start = || {
@@ -221,7 +222,7 @@ async fn g2_g17_a_server_that_limits_its_sessions_limits_no_worker() {
     assert_eq!(Reaper::new(&store, config()).run_once().await.unwrap(), 3);
 }
 
-/// Does this to its session, and answers without a body.
+/// Runs this in its session, and answers without a body.
 #[derive(Clone, Serialize, Deserialize)]
 struct Strays(String);
 
@@ -235,8 +236,8 @@ impl Strays {
     }
 }
 
-/// Y17: what a phase or the application leaves in a session besides rows is of no effect on the engine's own
-/// statements, and meets nobody else.
+/// Y17: what a phase or the application leaves in a session besides rows does not affect the engine's own
+/// statements, and no other user of the connection meets it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g8_g10_what_is_done_to_a_session_ends_with_its_phase() {
     let db = Mysql::fresh().await;

@@ -1,4 +1,5 @@
-//! What waits on MariaDB for a key that another process is about to create: in memory, without a connection.
+//! Requests that wait on MariaDB for a key that another process is about to create wait in memory, without a
+//! connection.
 
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ const CREATES: &str = "BEGIN; INSERT INTO atomic_phases_keys (scope, idempotency
     expires_at, params) SELECT scope, 'held', randomblob(16), definition, definition_version, phases, fingerprint, \
     status, recovery_point, 1, 1, created_at, created_at, expires_at, params FROM atomic_phases_keys";
 
-/// G16: a pool's only connection is free for others meanwhile, and the one that waits runs when it may.
+/// G16: the pool's only connection is free for others meanwhile, and the waiting request runs as soon as it may.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_key_that_another_process_creates_is_waited_for_without_a_connection() {
     for batch in [false, true] {
@@ -52,7 +53,7 @@ async fn g16_a_key_that_another_process_creates_is_waited_for_without_a_connecti
     }
 }
 
-/// G13: nothing waits for the row's lock any more once its caller has given up.
+/// G13: once the caller has given up, nothing waits for the row's lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_nobody_waits_for_a_key_whose_caller_is_gone() {
     let db = Mysql::fresh().await;
@@ -68,7 +69,7 @@ async fn g13_nobody_waits_for_a_key_whose_caller_is_gone() {
     until(async || proxy.commands() > before + 8).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
-    // Who waits asks several times a second.
+    // A waiting request tries several times a second.
     let is_still = async || {
         let before = proxy.commands();
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,5 +1,6 @@
-//! Behind a pooler that shares sessions between transactions, what the engine says once to a session does not reach
-//! each statement. The log says so when a store is opened, by the fact and not by a port; and what it says helps.
+//! Behind a pooler that shares sessions between transactions, a setting that the engine sends to a session once
+//! does not reach each statement. The log says so when a store is opened. It detects the fact itself, and does not
+//! rely on a port; and the advice in the log works.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -26,7 +27,7 @@ impl Write for Log {
     }
 }
 
-/// Whether opening a store there warns. All of it happens on this thread.
+/// Whether opening a store there logs a warning. All of it happens on this thread.
 async fn warns(url: &str) -> bool {
     let log = Log::default();
     let writer = log.clone();
@@ -38,7 +39,7 @@ async fn warns(url: &str) -> bool {
     log.contains("WARN") && log.contains("client_connection_check_interval")
 }
 
-/// For the connections of this database, whoever makes them.
+/// A setting for the connections of this database, whoever opens them.
 const OF_THE_ROLE: &str =
     "ALTER ROLE postgres IN DATABASE NAME SET client_connection_check_interval = '500ms'";
 
@@ -54,7 +55,7 @@ async fn say_to_the_role(db: &Postgres) {
 async fn g13_a_store_warns_where_a_pooler_keeps_a_bound_from_its_sessions() {
     let db = Postgres::fresh().await;
     let url = url_of(&db);
-    // One session for all clients, so that it is met again.
+    // One session for all clients, so that a later client gets it again.
     let behind = |mode, options| Bouncer::start_with(&url, mode, &format!("{options} pool_size=1"));
     assert!(!warns(&url).await, "without a pooler");
     let bouncer = Bouncer::start(&url, "session");
@@ -87,12 +88,12 @@ impl Sleeps {
     }
 }
 
-/// In a session that the engine has said nothing to. The process of the pooler's client is gone; the server executes
+/// In a session that the engine has not set up. The process of the pooler's client has died; the server executes
 /// the statement for five minutes.
 async fn frees_its_locks(db: &Postgres, bouncer: &Bouncer) {
     let url = url_of(db);
     let store = open_pg(&bouncer.url(&url), 1).await;
-    // The session that the store was opened on is taken.
+    // The session on which the store was opened is in use.
     let mut other = pg(&bouncer.url(&url)).await;
     other.batch_execute("BEGIN").await.unwrap();
     let engine = Engine::builder(store).register::<Sleeps>().build().unwrap();
@@ -124,8 +125,9 @@ async fn g13_an_aborted_batch_frees_its_locks_behind_a_pooler_that_says_the_boun
     frees_its_locks(&db, &bouncer).await;
 }
 
-/// A pooler that hands statements on prepares one for all its clients, in sessions that outlive them. There are more of
-/// them than a phase is run again; each time, the engine closes its connection, and the pooler that session.
+/// A pooler that shares prepared statements prepares each for all its clients, in sessions that outlive them. There
+/// are more of these sessions than a phase has runs. In each run, the engine closes its connection, and the pooler
+/// that session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_reconnects_behind_a_migration_harms_no_request() {
     const SESSIONS: usize = 12;

@@ -1,4 +1,4 @@
-//! One executor for each key, whoever else comes: concurrent first requests, duplicates, zombies.
+//! One executor for each key, whatever else arrives: concurrent first requests, duplicates, zombies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +71,7 @@ async fn g3_a_stale_holder_commits_nothing<S: TestDb>(db: S) {
     assert!(!done.replayed);
     let before = db.text("SELECT lease_token FROM atomic_phases_keys").await;
 
-    // The stale holder wakes up in its call, with a result that nobody needs any more.
+    // The stale holder continues in its call, with a result that is no longer needed.
     asleep.send(()).unwrap();
     let loser = finished(sleeping.await.unwrap());
     assert!(loser.replayed, "the loser's answer");
@@ -113,9 +113,9 @@ async fn g10_a_duplicate_is_told_at_once_or_waits<S: TestDb>(db: S) {
     else {
         panic!("a live lease");
     };
-    // The holder gives signs and may end at any moment, whatever its lease.
+    // The holder renews its lease and may finish at any moment, however long its lease is.
     assert!(!retry_after.is_zero() && retry_after <= Duration::from_secs(2), "{retry_after:?}");
-    // w31: another request is told so, although the first still runs.
+    // w31: a different request gets a mismatch, although the first one still runs.
     let other = engine.call(&scope(), &key("k"), book(21)).await;
     assert!(matches!(other, Ok(Outcome::Mismatch)));
     let short = OnDuplicate::Wait(Duration::from_millis(120));
@@ -150,18 +150,18 @@ async fn g13_a_caller_that_goes_away_cancels_nothing<S: TestDb>(db: S) {
     assert_eq!(app.provider.calls().len(), 1);
 }
 
-/// Polls the request n times and drops it, for n = 1, 2, 3 … until it is done by then: each await of
-/// engine, store and phases is hit.
+/// Polls the request n times and drops it, for n = 1, 2, 3 … until the request is done within n polls. So a drop
+/// happens at each await of engine, store and phases.
 async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays<S: TestDb>(
     db: S,
 ) {
-    // MariaDB tells whoever comes next that a trigger is broken, once, where the session that was parsing it is
-    // killed, as that of a dropped future is.
+    // If a session is killed while it parses a trigger, as that of a dropped future is, MariaDB reports to the next
+    // session, once, that the trigger is broken.
     if is_mysql::<S>() {
         db.sql("DROP TRIGGER forward_only").await;
     }
     let (mut dropped, mut polls, mut rounds) = (0, 0, 0);
-    // Where an answer is there before it is asked for, several awaits are one poll: more rounds then.
+    // If an answer is available before it is awaited, several awaits are one poll, so there are more rounds.
     while rounds < 50 && (rounds == 0 || dropped < 3) {
         polls += 1;
         let app = App::default();
@@ -192,7 +192,7 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
         tokio::time::timeout(Duration::from_secs(10), db.sql(&update))
             .await
             .expect("a lock stayed");
-        // A commit that was under way may land after that update, with a lease of its own.
+        // A commit that was under way may take effect after that update, with a lease of its own.
         let long = OnDuplicate::Wait(Duration::from_secs(20));
         let retry = engine(&db, &app);
         let retry = retry.call(&scope(), &key(&name), book(20)).on_duplicate(long).into_future();
@@ -218,7 +218,7 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
     assert!(dropped >= 3, "{dropped}");
 }
 
-/// Where a phase waits for the test.
+/// The place where a phase waits for the test.
 #[derive(Clone)]
 struct Gate {
     entered: Arc<Semaphore>,
@@ -276,8 +276,8 @@ pinned!(serializable, "serializable");
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
     AND wait_event_type = 'Lock'";
 
-/// G3, G17: the heartbeat does not write behind a snapshot, and nobody takes over a row that its holder
-/// keeps locked, or waits for it with a connection.
+/// G3, G17: the heartbeat does not write after a phase's snapshot. No other process takes over a row that its
+/// holder keeps locked, or waits for it with a connection.
 async fn g3_a_phase_that_keeps_its_snapshot_may_be_longer_than_its_lease<S: TestDb>(db: S) {
     keeps::<S, _>(&db, "repeatable-read", repeatable_read::Pinned).await;
     keeps::<S, _>(&db, "serializable", serializable::Pinned).await;
@@ -308,8 +308,8 @@ async fn keeps<S: TestDb, R: RequestDefinition<S, Gate> + Clone>(db: &S, name: &
     assert!(finished(engine(&another).call(&scope(), &key(name), request).await).replayed);
 }
 
-/// G16: the twins of these keys are not committed, and may never be. A pool of four connections has room
-/// for everybody else all the same. Counted, not timed: none of the others has ended yet.
+/// G16: the first requests with these keys are not committed, and may never be. A pool of four connections still
+/// has room for all other requests. The test counts and does not measure time: none of the others has ended yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
     let db = Postgres::fresh().await;
@@ -362,7 +362,7 @@ async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
     assert_eq!(first, 31, "each key once");
 }
 
-/// Where a request waits for the test.
+/// The place where a request waits for the test.
 #[derive(Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 enum At {
     Nowhere,
@@ -425,9 +425,9 @@ impl<P: Pool> WaitsInBatch {
     }
 }
 
-/// G16, G17: the local phases of a scope end when they like. Of a pool of four they have two connections;
-/// with the others, replays, heartbeats and whole requests of other scopes go on. Counted, not timed: none
-/// of the slow ones has ended yet.
+/// G16, G17: the local phases of a scope take as long as they like. Of a pool of four, they have two connections.
+/// With the others, replays, heartbeats and whole requests of other scopes continue. The test counts and does not
+/// measure time: none of the slow ones has ended yet.
 async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db: &Postgres) {
     let gate = Gate::default();
     let engine = Engine::builder(store).app(gate.clone());
@@ -484,7 +484,8 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
 
-/// How long the requests of these tests wait for a connection: they fail if they wait for another's.
+/// How long the requests of these tests wait for a connection. They fail if they wait for one that another request
+/// holds.
 const POOL_WAIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -504,7 +505,7 @@ async fn g16_slow_phases_of_a_scope_leave_an_applications_pool_to_others() {
     slow_phases_leave_connections_to_others(Postgres::with_pool(pool), &db).await;
 }
 
-/// bb8 tells neither its size nor its wait.
+/// bb8 reports neither its size nor its wait.
 #[cfg(feature = "bb8")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
@@ -514,8 +515,8 @@ async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
     slow_phases_leave_connections_to_others(store, &db).await;
 }
 
-/// G12, G16: what waits for the share of its own scope is told so after the pool's bound, and nothing of it
-/// ran; and a share that cannot work is refused.
+/// G12, G16: a request that waits for the share of its own scope gets an error after the pool's wait, and nothing
+/// of it ran. A share that cannot work is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
     let db = Postgres::fresh().await;
@@ -544,8 +545,8 @@ async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
     assert!(!finished(engine.call(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await).replayed);
 }
 
-/// G10: *in progress* is told of a key that another transaction is about to create, and of no other
-/// error, however long it took, and with any limit of the session's.
+/// G10: *in progress* is the answer for a key that another transaction is about to create, and for no other error,
+/// however long that took, and with any limit of the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_in_progress_is_told_by_what_the_server_knows() {
     let db = Postgres::fresh().await;
@@ -576,7 +577,7 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
             until(async || is_told(engine.call(&scope(), &key("busy"), parcel()).await)).await;
         }
     }
-    // An error of the phase's own statement, past the bound for the key.
+    // An error of the phase's own statement, after the time limit for the key has passed.
     db.sql(
         "CREATE FUNCTION slow_no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          PERFORM pg_sleep(0.1); RAISE EXCEPTION 'no'; END $$; \
@@ -590,7 +591,7 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
     }
 }
 
-/// Two first phases that lock the same rows in different orders: the one that the server stops runs again.
+/// Two first phases that lock the same rows in different orders: the one that the server aborts runs again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_deadlock_in_a_first_batch_is_run_again() {
     let db = Postgres::fresh().await;
@@ -666,7 +667,8 @@ macro_rules! slow {
 slow!(impatient, "3s");
 slow!(patient, "30s");
 
-/// G17: a batch past its limit is not committed, not run again by itself, and told by phase and limit.
+/// G17: a batch past its time limit is not committed and not run again by itself, and the error names phase and
+/// limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
     use impatient::Slow;
@@ -690,7 +692,7 @@ async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
     }
 }
 
-/// G3: a batch within its limit may be longer than the lease: it holds the row's lock meanwhile.
+/// G3: a batch within its time limit may take longer than the lease, because it holds the row's lock meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_batch_may_be_longer_than_its_lease() {
     use patient::Slow;
@@ -720,7 +722,7 @@ async fn g3_a_batch_may_be_longer_than_its_lease() {
     }
 }
 
-/// Whose first batch waits for the test, longer than it may take.
+/// A request whose first batch waits for the test, longer than its time limit.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Landing {
     waits: bool,
@@ -758,11 +760,11 @@ impl Landing {
     }
 }
 
-/// What a batch of [`Landing`] begins with, and ends with, on its way to the server.
+/// The beginning and the end of a batch of [`Landing`], as sent to the server.
 const LANDS: [(bool, &str, &str); 2] =
     [(false, "WITH atomic_phases_begun", "WITH atomic_phases_begun"), (true, "BEGIN", "COMMIT")];
 
-/// An engine behind a proxy, whose one connection has prepared all statements, and that proxy.
+/// An engine behind a proxy, whose single connection has prepared all statements; and that proxy.
 async fn behind_a_proxy(
     db: &Postgres,
     gate: &Gate,
@@ -782,7 +784,8 @@ async fn behind_a_proxy(
     (engine, proxy)
 }
 
-/// The first batch took longer than it may, and its caller was told so; then it commits after all.
+/// The first batch took longer than its time limit, and its caller got that error. Then the batch commits after
+/// all.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_the_retry() {
     let db = Postgres::fresh().await;
@@ -791,7 +794,7 @@ async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_
         let (engine, proxy) = behind_a_proxy(&db, &gate, in_order).await;
         let mut aside = crate::support::db::pg(&url_of(&db)).await;
         aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-        // The server hears of no client that is gone.
+        // The server does not learn that the client has disconnected.
         proxy.arm(ends, 1, Cut::Hold);
         let request = Landing { waits: true, in_order };
         let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
@@ -815,7 +818,7 @@ async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_
     }
 }
 
-/// The first batch comes to the server when a retry has done all.
+/// The first batch arrives at the server after a retry has finished the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_first_batch_that_arrives_after_its_retry_comes_to_nothing() {
     let db = Postgres::fresh().await;
@@ -842,7 +845,7 @@ async fn g4_a_first_batch_that_arrives_after_its_retry_comes_to_nothing() {
     }
 }
 
-/// The same of those that wait for another transaction to create the key or not: one of them asks, on a
+/// The same, whether another transaction is about to create the key or not: one of the callers tries, on a
 /// connection, and the others wait for their turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_wait_for_a_key_that_is_being_created_ends_with_its_caller() {
@@ -872,7 +875,7 @@ async fn g16_a_wait_for_a_key_that_is_being_created_ends_with_its_caller() {
         })
         .collect();
     until(async || engine.__requests() == 40).await;
-    // One of each key has asked, and pauses.
+    // For each key, one has tried, and pauses.
     until(async || db.number(WAITING).await > 0).await;
     calls.iter().for_each(tokio::task::JoinHandle::abort);
     until(async || engine.__requests() == 0).await;
@@ -880,7 +883,7 @@ async fn g16_a_wait_for_a_key_that_is_being_created_ends_with_its_caller() {
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 1);
 }
 
-/// Counted: a hundred clients that are gone send nothing any more.
+/// Counted: after a hundred clients have disconnected, their calls send nothing.
 #[cfg(feature = "simulation")]
 #[test]
 fn g16_a_call_that_only_waited_asks_the_database_no_more_when_its_caller_is_gone() {
@@ -922,7 +925,7 @@ fn g16_a_call_that_only_waited_asks_the_database_no_more_when_its_caller_is_gone
     assert!(asked <= 2, "{asked} statements for clients that are gone");
 }
 
-/// A hundred duplicates hang up: what they waited for was theirs alone.
+/// A hundred duplicates disconnect: each waited only for its own caller.
 async fn g16_a_wait_ends_with_its_caller<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);

@@ -1,5 +1,5 @@
-//! What the engine says once to the sessions that it opens is there for each phase, whatever was done to them
-//! before; and what a session remembers harms no phase.
+//! The settings that the engine sends once to each session that it opens hold for each phase, whatever happened in
+//! the session before; and the state of a session harms no phase.
 
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
@@ -8,11 +8,11 @@ use diesel::QueryDsl;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
-/// The bounds for a client that is gone, as a phase's transaction has them.
+/// The time limits for a disconnected client, as a phase's transaction has them.
 const BOUNDS: &str = "current_setting('client_connection_check_interval') || ' ' || \
     current_setting('idle_in_transaction_session_timeout')";
 
-/// Does something to its session, and writes down the bounds that each phase begins under.
+/// Runs a statement in its session, and records the time limits under which each phase begins.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Alters(String);
 
@@ -47,7 +47,7 @@ struct Bounds {
     told: String,
 }
 
-/// Of the one connection of a pool, as its next user finds it.
+/// The time limits of a pool's only connection, as its next user finds them.
 async fn bounds(store: &Postgres) -> String {
     let mut conn = store.connection().await.unwrap();
     let sql = diesel::sql_query(format!("SELECT {BOUNDS} AS told"));
@@ -63,7 +63,7 @@ const ALTERED: [&str; 6] = [
     "SET lock_timeout = '1ms'",
 ];
 
-/// H13: each phase begins under the engine's bounds, also behind a phase that changed them for the session.
+/// H13: each phase begins under the engine's time limits, even after a phase that changed them for the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn h13_a_phase_that_alters_its_session_harms_no_other() {
     let db = Postgres::fresh().await;
@@ -82,8 +82,8 @@ async fn h13_a_phase_that_alters_its_session_harms_no_other() {
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 4 * ALTERED.len() as i64);
 }
 
-/// H13: so does what an application does on the store's connections outside of phases, and a statement that is a
-/// transaction by itself notices it, too.
+/// H13: the same after an application has used the store's connections outside of phases. A single statement that
+/// is a transaction by itself notices this, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn h13_a_session_that_lost_its_bounds_has_them_again_behind_its_next_use() {
     let db = Postgres::fresh().await;
@@ -123,7 +123,7 @@ pub const PILOTS: &str =
 
 diesel::table! { pilots (name) { name -> Text, } }
 
-/// Reads a table of the application's, in each phase.
+/// Reads a table of the application in each phase.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub struct Reads;
 
@@ -142,8 +142,8 @@ impl Reads {
     }
 }
 
-/// The server refuses a statement that was prepared before: *cached plan must not change result type*, on each
-/// connection, for as long as it lives. There are more of them than a phase is run again.
+/// The server refuses a statement that was prepared earlier (*cached plan must not change result type*), on each
+/// connection, as long as the connection lives. There are more such connections than a phase has runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_widens_a_column_harms_no_request_on_a_connection_that_has_read_it() {
     const CONNECTIONS: usize = 12;

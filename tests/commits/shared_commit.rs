@@ -1,5 +1,5 @@
-//! Batches that wait for SQLite's one writer at the same moment share a commit, and each still succeeds
-//! or fails by itself. Counted in the write-ahead log, not timed.
+//! Batches that wait for SQLite's single writer at the same time share a commit, and each of them still succeeds or
+//! fails by itself. The test counts in the write-ahead log, and does not measure time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Statements(Vec<String>);
 
-/// How many have computed their statements.
+/// The number of requests that have computed their statements.
 type Computed = Arc<AtomicUsize>;
 
 #[atomic_phases(name = "statements", version = 1, app = Computed)]
@@ -39,8 +39,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// An engine that knows the time already, so that nothing of a request stands between its phase and
-    /// the writer.
+    /// An engine that has already read the database's clock, so that nothing of a request comes between its phase
+    /// and the writer.
     async fn new() -> Self {
         Self::on(Sqlite::fresh().await).await
     }
@@ -60,8 +60,8 @@ impl Bench {
         tokio::spawn(call.__call_in_place())
     }
 
-    /// Each with its key and its statements, waiting for the writer together. The runtime has one
-    /// thread, so whoever has computed its statements has handed them over, too.
+    /// Requests, each with its key and its statements, that wait for the writer together. The runtime has one
+    /// thread, so a request that has computed its statements has also handed them over.
     async fn together(&self, calls: &[(&str, &[&str])]) -> Vec<Result<Outcome, CallError>> {
         let before = self.computed.load(Ordering::Relaxed);
         let writer = self.db.connection().await.unwrap();
@@ -87,8 +87,8 @@ impl Bench {
         self.db.number("SELECT count(*) FROM atomic_phases_keys").await - 1
     }
 
-    /// The transactions in the log, each of which one fsync made durable: frames that tell the size of
-    /// the database after a commit (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+    /// The transactions in the log, each made durable by one fsync: frames that contain the size of the database
+    /// after a commit (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
     async fn commits(&self) -> usize {
         let file = self.db.text("SELECT file FROM pragma_database_list").await;
         let log = std::fs::read(PathBuf::from(file + "-wal")).unwrap();
@@ -125,13 +125,13 @@ async fn those_that_wait_at_one_moment_share_a_commit() {
 #[tokio::test]
 async fn g4_one_that_fails_fails_alone() {
     for spoilt in [
-        // A statement that fails, behind one that does not.
+        // A statement that fails, after one that does not.
         vec![ADD[3], ADD[3]],
-        // One that takes the whole transaction with it.
+        // One that rolls the whole transaction back.
         vec![ADD[3], "INSERT OR ROLLBACK INTO unique_things VALUES ('a')"],
-        // What is asked at the common COMMIT only.
+        // A constraint that is checked only at the common COMMIT.
         vec![ADD[3], "INSERT INTO late VALUES (1)"],
-        // Savepoints of the name that is ours.
+        // Savepoints with the engine's name.
         vec!["SAVEPOINT atomic_phases", ADD[3], ADD[3]],
         vec![ADD[3], "SAVEPOINT atomic_phases", ADD[3]],
         vec![ADD[3], "RELEASE atomic_phases"],
@@ -167,7 +167,7 @@ async fn g4_where_one_fails_the_others_still_share_their_commit() {
     assert_eq!(bench.commits().await, before + 1);
 }
 
-/// What an application left open is not in their way.
+/// A transaction that an application left open does not block them.
 #[tokio::test]
 async fn a_transaction_that_was_left_open_is_undone_first() {
     let bench = Bench::new().await;
@@ -178,7 +178,7 @@ async fn a_transaction_that_was_left_open_is_undone_first() {
     assert_eq!((bench.things().await.as_str(), bench.keys().await), ("a b", 2));
 }
 
-/// G4: SQLite would execute the first, and be silent about the second.
+/// G4: SQLite would execute the first statement and silently ignore the second.
 #[tokio::test]
 async fn g4_a_text_of_two_statements_is_refused() {
     let bench = Bench::new().await;
@@ -203,14 +203,13 @@ async fn g10_of_duplicates_that_share_a_commit_one_is_executed() {
     assert_eq!(bench.db.number("SELECT count(*) FROM steps").await, 1);
 }
 
-/// An answer that was given before the COMMIT would be wrong here.
+/// An answer sent before the COMMIT would be wrong here.
 #[tokio::test]
 async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
     let bench = Bench::new().await;
     let folder = tempfile::tempdir().unwrap();
     let aside = folder.path().join("aside.db");
-    // A second file, without a log: whoever reads it keeps a writer from its COMMIT, and from nothing
-    // before.
+    // A second file, without a log: a reader of it blocks a writer's COMMIT, and nothing before that.
     let reader = rusqlite::Connection::open(&aside).unwrap();
     reader.execute_batch("CREATE TABLE things (name TEXT)").unwrap();
     let count = || -> i64 {
@@ -234,7 +233,7 @@ async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
     assert_eq!((bench.things().await.as_str(), bench.keys().await, count()), ("a b", 3, 1));
 }
 
-/// G7: what fails at the COMMIT itself is unknown to each of them, until each has looked.
+/// G7: after a failure of the COMMIT itself, the outcome is unknown to each request, until each has resolved it.
 #[tokio::test]
 #[ignore = "mounts a tmpfs of 1 MB: run as root with --ignored"]
 async fn g7_a_common_commit_that_the_disk_has_no_room_for_is_nobodys() {
@@ -317,7 +316,7 @@ async fn g13_a_batch_that_was_dropped_in_the_queue_is_not_begun() {
 async fn g12_a_batch_that_waited_too_long_is_not_begun() {
     let bench = Bench::new().await;
     let writer = bench.db.connection().await.unwrap();
-    // From here on the clock runs ahead whenever this thread has nothing else to do.
+    // From here on the clock advances whenever this thread has nothing else to do.
     tokio::time::pause();
     let told = bench.call("a", &ADD[..1]).await.unwrap();
     assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
@@ -327,7 +326,7 @@ async fn g12_a_batch_that_waited_too_long_is_not_begun() {
     assert_eq!((bench.things().await.as_str(), bench.keys().await), ("b", 1));
 }
 
-/// G16: whoever only looks waits for no writer.
+/// G16: a request that only reads waits for no writer.
 #[tokio::test]
 async fn a_replay_does_not_wait_for_the_writer() {
     let bench = Bench::new().await;

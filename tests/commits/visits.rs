@@ -1,5 +1,5 @@
-//! A task with a transaction goes to the thread of an embedded database, and comes home. Whatever its phase does
-//! meanwhile, it is a phase as on any store; so what needs no thread is shown over every store.
+//! A task with a transaction moves to the thread of an embedded database, and back. Whatever its phase does
+//! meanwhile, it behaves as on any store; so tests that need no thread run over every store.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,7 +23,7 @@ on_every_store! {
     a_phase_in_a_transaction_uses_its_runtime,
 }
 
-/// Two local phases, of which the first does as it is told.
+/// Two local phases; the first one does what the test says.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 enum Visit {
     Passes,
@@ -34,7 +34,7 @@ enum Visit {
 
 #[derive(Clone)]
 struct Inside {
-    /// Phases that wait tell that they do, and go on with a permit.
+    /// Phases that wait report it, and continue with a permit.
     waits: mpsc::UnboundedSender<()>,
     permits: Arc<Semaphore>,
 }
@@ -115,7 +115,7 @@ async fn g17_a_phase_that_waits_in_its_transaction_is_waited_for_by_writers_only
     finished(bench.call("before", Visit::Passes).await);
     let waits = tokio::spawn(bench.call("waits", Visit::Waits));
     bench.waiting.recv().await.unwrap();
-    // A replay, while the transaction is open; and a writer that comes behind it, where there is one at a time.
+    // A replay while the transaction is open; and a writer that comes after it, on a store with one writer.
     assert!(finished(bench.call("before", Visit::Passes).await).replayed);
     let behind = tokio::spawn(bench.call("behind", Visit::Passes));
     bench.permits.add_permits(1);
@@ -139,7 +139,7 @@ async fn g13_a_phase_that_is_dropped_in_its_transaction_keeps_nothing<S: TestDb>
     assert_eq!(bench.permits.available_permits(), 0);
 }
 
-/// Polls `future` until it has waited so often, and drops it there. `false`: it has ended before.
+/// Polls `future` until it has waited this many times, and drops it there. `false`: it ended before.
 async fn waits_so_often(future: impl Future, mut times: usize) -> bool {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {
@@ -157,14 +157,14 @@ async fn g13_a_request_can_be_dropped_at_each_of_its_waits<S: TestDb>(db: S) {
     let bench = Bench::on(db);
     let (mut times, mut steps) = (0, 0);
     while waits_so_often(bench.in_place(&format!("k{times}"), Visit::Spawns), times).await {
-        // It resumes, or begins, as after a crash there: each step is there once.
+        // The request resumes, or begins, as after a crash there: each step exists once.
         let began = Instant::now();
         loop {
-            // A server may commit what it was sent after the lease was looked at.
+            // A server may commit what it received after the lease was checked.
             bench.db.let_leases_expire().await;
             let call = bench.engine.call(&scope(), &key(&format!("k{times}")), Visit::Spawns);
             match call.await {
-                // A server that is busy with what was dropped may have no time for it (503).
+                // A server that is busy with a dropped statement may have no time for the request (503).
                 Ok(Outcome::InProgress { .. }) | Err(CallError::Unavailable(_)) => {
                     tokio::task::yield_now().await;
                 }
@@ -207,7 +207,7 @@ async fn a_request_is_handed_to_the_thread_of_sqlite_once_for_all_phases_without
     finished(bench.call("two-phases", Visit::Passes).await);
     assert_eq!(bench.db.__handed_over() - before, 1);
 
-    // A local phase before its foreign one, and one behind.
+    // A local phase before its foreign one, and one after it.
     let engine = engine(&bench.db, &App::default());
     let before = bench.db.__handed_over();
     finished(engine.call(&scope(), &key("with-a-call"), book(20)).await);
@@ -222,12 +222,12 @@ fn on_one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A statement that takes long takes it on the connection's thread.
+/// A slow statement blocks the connection's thread only.
 #[test]
 fn a_slow_statement_of_a_phase_does_not_block_a_runtime_of_one_thread() {
     on_one_thread().block_on(async {
         let bench = Bench::on(Sqlite::fresh().await);
-        // It returns when a task of the runtime has said so.
+        // It returns when a task of the runtime says so.
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = oneshot::channel::<()>();
         let mut conn = bench.db.connection().await.unwrap();
@@ -282,7 +282,7 @@ fn two_runtimes_share_a_connection() {
     assert_eq!(runtimes[0].block_on(bench.steps()), 120);
 }
 
-/// Its task waits on the connection's thread, so that its turn comes without the runtime.
+/// Its task waits on the connection's thread, so that it gets its turn without the runtime.
 #[test]
 fn g10_a_halted_runtime_whose_phase_waits_for_its_turn_keeps_the_connection_from_no_other() {
     let (halted, alive) = (on_one_thread(), on_one_thread());
@@ -297,7 +297,7 @@ fn g10_a_halted_runtime_whose_phase_waits_for_its_turn_keeps_the_connection_from
     });
     drop(held);
     finished(alive.block_on(bench.call("alive", Visit::Passes)));
-    // And nothing of the other was lost.
+    // And the other request lost nothing.
     assert_eq!(alive.block_on(bench.steps()), 6);
     assert!(finished(alive.block_on(bench.call("halted", Visit::Passes))).replayed);
 }

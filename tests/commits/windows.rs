@@ -1,5 +1,5 @@
-//! The window of a provider, past which a call is not repeated (G11): in later attempts, behind releases and
-//! resolutions, and in a call that takes longer.
+//! The window of a provider, past which a call is not repeated (G11): in later attempts, after releases and
+//! resolutions, and during a call that takes longer.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,11 +28,11 @@ fn ms(millis: u64) -> Duration {
 #[derive(Serialize, Deserialize)]
 struct Done;
 
-/// The last recovery point was committed so much earlier.
+/// Moves the commit of the last recovery point into the past.
 async fn age<S: TestDb>(db: &S, by: Duration) {
     let by = by.as_millis();
     let earlier = match is_postgres::<S>() {
-        // A time of its own: a distributed table computes none of a column's.
+        // A literal time: a distributed table does not compute one from a column.
         true => {
             let asked =
                 format!("SELECT (advanced_at - interval '{by} ms')::text FROM atomic_phases_keys");
@@ -55,7 +55,7 @@ async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S)
     let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 1);
-    // A word that says that no call was made opens it.
+    // A resolution that no call was made restarts the window.
     let attempt = status(&engine, "k").await.attempt;
     let word = Resolution::not_executed("charged", attempt);
     assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
@@ -63,7 +63,7 @@ async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S)
     assert_eq!(app.provider.calls().len(), 2);
 }
 
-/// Its effect waits in a queue of its own for longer than the provider remembers.
+/// The provider keeps its effect in a queue for longer than it remembers keys.
 #[derive(Clone, Serialize, Deserialize)]
 struct Queues;
 
@@ -96,8 +96,7 @@ async fn g11_a_call_ends_with_its_window<S: TestDb>(db: S) {
     assert_eq!(app.provider.calls().len(), 0);
 }
 
-/// Its thread stands still right before the call, for longer than the provider remembers and for less than
-/// the lease.
+/// Its thread is blocked right before the call, for longer than the provider remembers and for less than the lease.
 #[derive(Clone, Serialize, Deserialize)]
 struct Stalls;
 
@@ -131,7 +130,7 @@ async fn g11_a_call_does_not_begin_behind_its_window<S: TestDb>(db: S) {
     assert_eq!((app.provider.calls().len(), app.bodies()[1]), (0, 1));
 }
 
-/// Its call fails at first, and takes a second then.
+/// Its first call fails, and the second one takes a second.
 #[derive(Clone, Serialize, Deserialize)]
 struct Lingers;
 
@@ -156,7 +155,7 @@ impl<Db: TestDb> Lingers {
     }
 }
 
-/// A takeover at the end of the window has what is left of it, and no window of its own.
+/// A takeover near the end of the window has the rest of it, and no new window.
 async fn g11_the_window_goes_on_in_a_later_attempt<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> =

@@ -49,7 +49,7 @@ note!(Number u32, 7);
 note!(Text String, "7".to_owned());
 note!(TextAsked String, "7".to_owned(), noted);
 
-/// What is said of this change, by the files alone and with the code, and whether the row goes on.
+/// The verdicts about this change, by the files alone and with the code, and whether the row continues.
 async fn changed<S, B>(db: S, cents: u8, request: B) -> ([Vec<Finding>; 2], bool)
 where
     S: TestDb,

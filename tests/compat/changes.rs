@@ -1,5 +1,5 @@
-//! Changes that teams make to a type whose values are stored: what the lock files say of each, and what then
-//! happens to a row that was written before. The table of `docs/changing-a-request.md` is this one.
+//! Changes that teams make to a type whose values are stored: the findings of the lock files for each, and what
+//! then happens to a row that was written before. The table in `docs/changing-a-request.md` is generated from this.
 //!
 //! A row has a value of the type as its parameters and as the output of its first phase, and stands behind
 //! that phase when the new build comes.
@@ -104,38 +104,38 @@ impl<T: Held> RequestDefinition<Memory, ()> for Holds<T> {
     }
 }
 
-/// What a row with a value of before comes to.
+/// What happens to a row with an old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Row {
     GoesOn,
-    /// It goes on, and another alternative of an enum reads what one wrote.
+    /// The row continues, and another alternative of an enum reads what one wrote.
     GoesOnAsAnother,
-    /// It goes on, and something that it had stored is not known any more.
+    /// The row continues, and a part of its stored value is lost.
     GoesOnWithout,
     Fails,
 }
 
-/// What is looked at beside the shapes.
+/// What is compared besides the shapes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Shape,
     /// A sample of the application.
     Sample,
-    /// Which alternative of an enum a value is.
+    /// The alternative of an enum that a value belongs to.
     Alternative,
 }
 
 struct Change {
     what: &'static str,
     findings: Vec<Finding>,
-    /// As `locked!` says it.
+    /// The report of `locked!`.
     told: Option<String>,
     row: Row,
     /// Whether the old build reads what the new one writes, as far as samples show.
     is_read_back: bool,
 }
 
-/// What becomes of the rows with these values, the worst of them.
+/// The worst result among the rows with these values.
 async fn change<B, A>(what: &'static str, values: &[&str], by: By) -> Change
 where
     B: Held,
@@ -202,7 +202,8 @@ fn leaves(value: &Value) -> Vec<Value> {
         Value::Array(elements) => elements.iter().flat_map(leaves).collect(),
         Value::Object(members) => members.values().flat_map(leaves).collect(),
         Value::Null => Vec::new(),
-        // An integer that is read as a float is the same number where it has all its digits, and so is one in a string.
+        // An integer that is read as a float is the same number if the float holds all its digits; the same holds
+        // for a number in a string.
         Value::Number(number) => match (number.as_i128(), number.as_f64()) {
             (Some(whole), Some(float)) if float as i128 != whole => vec![value.clone()],
             (_, float) => vec![float.unwrap_or_default().into()],
@@ -218,7 +219,7 @@ impl Change {
         levels.max().unwrap_or(Level::Allow)
     }
 
-    /// The lints, each once; what a new form costs at a rollback is in a column of its own.
+    /// The lints, each once; the cost of a new form at a rollback has a column of its own.
     fn lints(&self, of_rollback: bool) -> Vec<Lint> {
         let mut lints: Vec<Lint> = self.findings.iter().map(|finding| finding.lint).collect();
         let is_of_rollback = |lint: &Lint| {
@@ -230,10 +231,10 @@ impl Change {
         lints
     }
 
-    /// Where what is said is not what happens.
+    /// A text if the verdict differs from what happens.
     fn is_wrong(&self) -> Option<String> {
         let denied = self.level() >= Level::Deny;
-        // What is shown by a retry with the same bytes: `promises`.
+        // `promises` tests these findings by a retry with the same bytes.
         let is_of_rows = |finding: &&Finding| {
             ![Lint::RetryDiffers, Lint::DefaultChanged, Lint::RetryRefused].contains(&finding.lint)
         };
@@ -262,7 +263,7 @@ impl Change {
         Some(format!("{wrong}: {what}: {row:?} {findings:#?}\n{told}"))
     }
 
-    /// Its line in the table of the book.
+    /// Its row in the table of the book.
     fn line(&self) -> String {
         let verdict = match self.level() {
             Level::Allow if self.findings.is_empty() => "fine",
@@ -271,9 +272,9 @@ impl Change {
             Level::Deny | Level::Never => "**refused**",
         };
         let row = match self.row {
-            Row::GoesOn => "goes on",
-            Row::GoesOnAsAnother => "goes on, as another alternative",
-            Row::GoesOnWithout => "goes on, without what is gone",
+            Row::GoesOn => "continues",
+            Row::GoesOnAsAnother => "continues, as another alternative",
+            Row::GoesOnWithout => "continues, without the lost values",
             Row::Fails => "fails",
         };
         let lints = self.lints(false);
@@ -288,7 +289,7 @@ impl Change {
     }
 }
 
-/// As libraries of decimals do it: read from a number or a string, and written as a string.
+/// As decimal libraries do it: read from a number or a string, and written as a string.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "NumberOrText", into = "String")]
 struct Decimal(String);

@@ -1,4 +1,4 @@
-//! A default that changes, under the retries of clients that leave the member out.
+//! A changed default, and the retries of clients that omit the member.
 
 use atomic_phases::compat::{Definitions, Level, Lint, Locks, compare};
 use atomic_phases::request::RequestDefinition;

@@ -1,7 +1,6 @@
-//! Pairs of definitions that nobody chose: lists of phases, their kinds and names, and the types of
-//! parameters and outputs, drawn from a seed. Rows of the one, in each state that they can be in, are run by
-//! the other, on the store in memory; what `compare` says has to be what happens, and nothing is charged
-//! twice.
+//! Pairs of random definitions: lists of phases, their kinds and names, and the types of parameters and outputs,
+//! drawn from a seed. One build runs rows of the other, in each state that they can have, on the in-memory store.
+//! The findings of `compare` must match what happens, and nothing is charged twice.
 //!
 //! `DRAWN_PAIRS=20000 cargo test --release --all-features --test compat drawn` takes every pair;
 //! `DRAWN_SEED=…` at build time draws other definitions.
@@ -53,7 +52,8 @@ fn build<const N: usize>() -> Build {
             builder.definitions(definitions).build().unwrap()
         },
         ask: |engine, params, accept| {
-            // Of a client that knows the new form, and means the same; or that cannot say it in it.
+            // The body of a client that knows the new form and means the same; `None` if the new form cannot
+            // express it.
             let request = serde_json::from_str::<Request<N>>(params)
                 .unwrap_or_else(|_| Request(any_of(Request::<N>::LIST.request)));
             let call = engine.call(&scope(), &key("k"), request);
@@ -69,7 +69,7 @@ macro_rules! builds {
     ($($number:literal)*) => { vec![$(build::<$number>()),*] };
 }
 
-/// What one pair came to.
+/// The results of one pair.
 #[derive(Default)]
 struct Judged {
     rows: u32,
@@ -78,7 +78,7 @@ struct Judged {
     lints: BTreeMap<&'static str, u32>,
 }
 
-/// A value of the old build's that the new one does not read, if it has one.
+/// A value of the old build that the new one does not read, if there is one.
 fn hardest((shape, types): (&Shape, &Types), samples: &[String], now: Option<usize>) -> String {
     let mut all = samples.to_vec();
     let examples = examples(shape, types).into_iter().filter(|example| example.is_complete);
@@ -87,13 +87,13 @@ fn hardest((shape, types): (&Shape, &Types), samples: &[String], now: Option<usi
     all.iter().find(unread).unwrap_or(&all[0]).clone()
 }
 
-/// The index of the new phase that an old one is, if that has an output.
+/// The index in the new list of an old phase, if that has an output.
 fn output_in(new: &Build, old: &str) -> Option<usize> {
     let at = new.lock.phases.iter().position(|phase| phase.is_called(old))?;
     (at + 1 < new.list.len).then_some(at)
 }
 
-/// The states that the call behind a recovery point can be in, as this test can bring it there.
+/// The states of the call after a recovery point that this test can produce.
 fn states(effect: Effect, done: usize) -> &'static [CallState] {
     use CallState::{IntentOpen, MayHaveBeenMade, NotMade};
     match effect {
@@ -135,7 +135,7 @@ async fn judge(old: &Build, new: &Build, judged: &mut Judged) {
     for finding in &denying {
         let name = finding.lint.name();
         *judged.lints.entry(name).or_default() += 1;
-        // A window is longer: what the provider has forgotten by then is not seen here.
+        // The window became longer: this test cannot see what the provider has forgotten by then.
         let is_shown = shown.contains(name) || name == "window_widened";
         assert!(is_shown, "{} -> {}: no row shows {finding:#?}", old.number, new.number);
     }
@@ -143,7 +143,7 @@ async fn judge(old: &Build, new: &Build, judged: &mut Judged) {
     *judged.levels.entry(worst.unwrap_or(Level::Allow)).or_default() += 1;
 }
 
-/// Brings a row of `old` there, runs it by `new`, and compares with what the rule and the types say.
+/// Brings a row of `old` into that state, runs it by `new`, and compares the result with the rule and the types.
 async fn goes_on(old: &Build, new: &Build, done: usize, call: CallState, place: &str) -> bool {
     let (db, world) = (Memory::connect(&Database::default()), World::default());
     for phase in &old.lock.phases {
@@ -208,7 +208,7 @@ async fn g1_g14_what_compare_says_of_drawn_definitions_is_what_happens_to_their_
     );
     let count = builds.len();
     let wanted = number("DRAWN_PAIRS", 600) as usize;
-    // All pairs within a family first: a change is most often of one thing.
+    // All pairs within a family first, because a real change mostly affects one thing.
     let in_families = (0..count * FAMILY).map(|pair| {
         let (old, variant) = (pair / FAMILY, pair % FAMILY);
         (old, old / FAMILY * FAMILY + variant)

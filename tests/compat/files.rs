@@ -1,4 +1,4 @@
-//! The lock files of a folder, and the test that holds them against the code.
+//! The lock files of a folder, and the test that compares them with the code.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -117,7 +117,7 @@ fn what_is_locked_passes_in_every_mode() {
     }
 }
 
-/// A map has its members in another order each time.
+/// A map returns its members in a different order each time.
 #[test]
 fn a_sample_that_holds_a_map_has_the_same_bytes_each_time() {
     let bytes = || {
@@ -183,7 +183,7 @@ fn a_dropped_name_and_an_inserted_phase_are_told_with_what_to_write_instead() {
     assert!(told::<Inserted>(Mode::Check).contains("error[phase_inserted]"));
 }
 
-/// The next version of `Order`: its handler fills the channel in.
+/// The next version of `Order`: its handler sets the channel.
 #[derive(Serialize, Deserialize)]
 struct ByChannel {
     cents: u32,
@@ -344,7 +344,8 @@ fn functions(below: &Path, names: &mut Vec<String>) {
 #[test]
 fn each_test_of_the_table_of_changes_is_there() {
     let book = include_str!("../../docs/changing-a-request.md");
-    let table = book.split("## What shows it").nth(1).unwrap().split("## Recipes").next().unwrap();
+    let table =
+        book.split("## Tests of these claims").nth(1).unwrap().split("## Recipes").next().unwrap();
     let named = table.split('`').skip(1).step_by(2);
     let named = named.filter(|name| name.matches('_').count() > 3 && !name.contains(['/', ' ']));
     let mut names = Vec::new();

@@ -1,5 +1,5 @@
-//! A change of a request is checked before it is deployed: the lock files, and what they say of a change
-//! against what the engine then does.
+//! A change to a request is checked before it is deployed: the lock files, and their findings compared with what
+//! the engine then does.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 

@@ -1,5 +1,5 @@
-//! What is *never* right is refused by the engine, too: a row whose call was made is not called again by a build
-//! that a `locked!` test, or its compiler, should have stopped.
+//! The engine, too, refuses a change of the level *never*: if the call of a row was made, a build that a `locked!`
+//! test or the compiler should have stopped does not make it again.
 
 use atomic_phases::compat::{Definitions, Level, Lint, compare};
 use atomic_phases::engine::{FailureCause, StrandedBecause};
@@ -18,7 +18,7 @@ on_every_store! {
     g1_g2_no_change_that_is_never_right_calls_again,
 }
 
-/// The call, which ends in the first attempt as one does whose answer is lost.
+/// The call, whose answer is lost in the first attempt.
 async fn pay(call: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<u8> {
     let made = async |key: DerivedKey| {
         app.provider.call(key.as_str(), "pay").await;
@@ -81,7 +81,7 @@ fn build<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine<S
     Engine::builder(db.clone()).app(app.clone()).definitions(definitions).build().unwrap()
 }
 
-/// The row of `Before` under this build: what a retry is told, and what `check` says.
+/// The row of `Before` under this build: the answer to a retry, and the report of `check`.
 async fn refused<S: TestDb, R: RequestDefinition<S, App> + Pays>(
     db: &S,
     app: &App,
@@ -125,7 +125,7 @@ async fn g1_g2_no_change_that_is_never_right_calls_again<S: TestDb>(db: S) {
     assert_eq!(because, [StrandedBecause::UnknownDefinition]);
     assert_eq!(app.provider.calls().len(), 1, "it was called once, and never again");
 
-    // It is not lost: the build before goes on with it, under the same key.
+    // The request is not lost: the previous build continues it, with the same key.
     finished(old.call(&scope(), &key("k"), Before::PAYS).await);
     assert_eq!(app.provider.effects(), 1);
 

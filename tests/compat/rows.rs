@@ -1,4 +1,4 @@
-//! The rows that are there, beside what a change does in general.
+//! The findings for the rows in a database, besides those for a change in general.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ async fn a_version_is_drained_when_its_last_row_is_settled<S: TestDb>(db: S) {
     assert!(drained().await);
 }
 
-/// What a build with other lock files would leave alone, told without its code and by its engine.
+/// What a build with other lock files would leave alone, as reported without its code and by its engine.
 async fn told<S: TestDb, R: RequestDefinition<S, App>>(db: &S) -> usize {
     let engine = engine::<S, R>(db).check().await.unwrap();
     let of_engine = engine.stranded.iter().map(|left| (&left.rows.recovery_point, left.because));

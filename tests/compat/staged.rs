@@ -1,4 +1,4 @@
-//! Jobs that an old build staged, beside the lock files of a new one.
+//! Jobs that an old build staged, compared with the lock files of a new one.
 
 use std::borrow::Cow;
 
@@ -50,7 +50,7 @@ impl<Db: TestDb> Order {
     }
 }
 
-/// The same, and it sends no mail.
+/// The same request, without a mail.
 #[derive(Serialize, Deserialize)]
 struct Silent {
     to: String,
@@ -76,7 +76,7 @@ fn order(to: &str) -> Order {
     Order { to: to.to_owned() }
 }
 
-/// Each name with the number of jobs that these lock files leave, and whether their form is why.
+/// Each name of a job, the number of jobs that these lock files leave, and whether their form is the reason.
 async fn left<S: TestDb>(db: &S, locks: &Locks) -> Vec<(String, u64, &'static str)> {
     let left = InFlight::read(db).await.unwrap().jobs_left_by(locks);
     left.into_iter().map(|left| (left.name, left.jobs, left.because.as_str())).collect()
@@ -112,7 +112,7 @@ async fn g18_staged_jobs_of_a_name_that_is_gone_or_of_another_form_are_found<S: 
         matches!(&because, JobsLeftBecause::Unreadable(why) if why.contains(".copy is absent"))
     );
 
-    // What was said is what happens: no handler of that form takes one of them.
+    // The report is right: no handler of that form takes one of them.
     let handlers = Handlers::new()
         .on("mail", async |_: LetterWithCopy, _: Job| Ok(()))
         .on("log", async |_: u8, _: Job| Ok(()));
@@ -129,7 +129,7 @@ async fn g18_staged_jobs_of_a_name_that_is_gone_or_of_another_form_are_found<S: 
     assert_eq!(left(&db, &locks).await, []);
 }
 
-/// What it stores is no JSON.
+/// Its stored form is not JSON.
 struct Sealed;
 
 impl Codec for Sealed {

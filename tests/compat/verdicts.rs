@@ -1,5 +1,5 @@
-//! For each pair of a family of definitions: rows that one build wrote, at each of its recovery points, are
-//! run by the other. What `compare` says of the change has to be what happens.
+//! For each pair of a family of definitions: one build writes rows, and stops at each of its recovery points; the
+//! other one runs them. The findings of `compare` must match what happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -229,7 +229,7 @@ async fn g14_what_compare_says_of_a_change_is_what_happens_to_the_rows<S: TestDb
     }
     let lock = |name| family.iter().find(|build| build.name == name).unwrap().lock.clone();
     assert_eq!(lock("Plain"), lock("InOtherTransactions"), "no row can see it");
-    // It has to have seen pairs of each kind.
+    // The test must have seen pairs of each kind.
     assert!(verdicts[&Level::Allow] > 13 && verdicts[&Level::Never] > 10, "{verdicts:?}");
 }
 
@@ -237,12 +237,12 @@ fn pairs<S: TestDb>(family: &[Build<S>]) -> impl Iterator<Item = (&Build<S>, &Bu
     family.iter().flat_map(|old| family.iter().map(move |new| (old, new)))
 }
 
-/// Of the row of `old` that stopped in `phase` and is for `new` to go on with.
+/// The key of the row that `old` stopped in `phase`, for `new` to continue.
 fn key_of<S: TestDb>(old: &Build<S>, new: &Build<S>, phase: &str) -> IdempotencyKey {
     key(&format!("{}-{}-{phase}", old.name, new.name))
 }
 
-/// Runs rows of `old` by `new`, and holds what happens against the findings. Returns the worst level.
+/// Runs rows of `old` by `new`, and compares what happens with the findings. Returns the worst level.
 async fn judged<S: TestDb>(
     app: &App,
     unknown: &BTreeSet<String>,
@@ -256,7 +256,7 @@ async fn judged<S: TestDb>(
     for (done, phase) in old.lock.phases.iter().enumerate() {
         let place = format!("{} -> {}, before {}: {findings:#?}", old.name, new.name, phase.name);
         let key = key_of(old, new, &phase.name);
-        // Of a call that was made at most once nothing is known, whoever asks.
+        // The outcome of an at-most-once call stays unknown, whichever build asks.
         if unknown.contains(key.as_str()) {
             let open = resumed(&old.lock.phases, done, CallState::IntentOpen, &new.lock.phases);
             shown += u32::from(open.is_err());

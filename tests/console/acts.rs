@@ -1,4 +1,5 @@
-//! Acts by forms: each is reviewed, does what it says, once, and is refused where the row is not as it was seen.
+//! Acts by forms: each is reviewed, does what it says, and does it once. It is refused if the row is not as the
+//! operator saw it.
 
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{AuditRecord, OperatorStore, State};
@@ -27,7 +28,7 @@ on_every_store! {
     g3_all_that_match_are_retried_as_they_were_planned,
 }
 
-/// The form of the act behind its review, with a reason.
+/// The form of the act after its review, with a reason.
 async fn reviewed(desk: &Desk, id: Uuid, act: &str, fields: &[(&str, &str)]) -> Form {
     let choice = desk.request(id).await.form("/plan").with("act", act);
     let choice = fields.iter().fold(choice, |form, (name, value)| form.with(name, value));
@@ -82,7 +83,7 @@ async fn g1_g2_each_act_is_reviewed_done_and_audited<S: TestDb + OperatorStore>(
     assert_eq!(status.reply.unwrap().bytes(), b"two\nlines");
     let status = engine.status(&scope(), &key("finish")).await.unwrap().unwrap().reply.unwrap();
     assert_eq!((status.status(), status.bytes().first()), (409, Some(&b'{')));
-    // The one that was executed is not called again; the one that was not, and the retried one, are.
+    // The executed call is not made again; the call that was not executed and the retried one are.
     completed(&engine).await;
     assert_eq!(state(&engine, "executed").await, State::Finished);
     assert_eq!(app.provider.effects(), effects + 2);
@@ -103,7 +104,7 @@ async fn a_review_changes_nothing<S: TestDb + OperatorStore>(db: S) {
     }
     assert_eq!((dump(&db).await, admin(&engine).show(id).await.unwrap().summary), before);
     assert!(audit(&engine).await.is_empty());
-    // By a reload of its address, neither.
+    // Nor by a reload of its address.
     let back = desk.get(&format!("requests/{id}/plan")).await;
     assert_eq!(back.location(), desk.url(&format!("requests/{id}")));
     let back = desk.get(&format!("requests/{id}/act")).await;
@@ -133,7 +134,7 @@ async fn g3_a_double_click_is_one_act<S: TestDb + OperatorStore>(db: S) {
         let ends: Vec<String> = [one, two, again].iter().map(ended).collect();
         let applied = ends.iter().filter(|end| *end == "said=applied").count();
         assert_eq!(applied, 1, "{act}: {ends:?}");
-        // The other of the two may come while the first is under way; the third comes behind both.
+        // The second click may arrive while the first act is under way; the third arrives after both.
         assert_eq!(ends[2], "said=already", "{act}");
         let rows = audit(&engine).await;
         let id = id_of(&engine, act).await;
@@ -142,7 +143,7 @@ async fn g3_a_double_click_is_one_act<S: TestDb + OperatorStore>(db: S) {
     }
 }
 
-/// What a click came to: the word in the address it leads to, or its status.
+/// The result of a click: the word in the address to which it leads, or its status.
 fn ended(page: &Page) -> String {
     match page.status {
         303 => page.location().query().unwrap().to_owned(),
@@ -162,7 +163,7 @@ async fn g3_of_two_operators_one_is_told_that_it_moved_on<S: TestDb + OperatorSt
     let (won, lost) = if yes.status == 303 { (yes, no) } else { (no, yes) };
     assert_eq!(ended(&won), "said=applied");
     assert!([409, 412].contains(&lost.status), "{lost:?}");
-    // Once more, behind both, it is certain.
+    // Once more after both, so that the result is certain.
     let outcomes: Vec<_> = audit(&engine).await.into_iter().map(|row| row.outcome).collect();
     assert_eq!(outcomes.iter().filter(|outcome| *outcome == "applied").count(), 1, "{outcomes:?}");
     assert_eq!(outcomes.len(), 2);
@@ -176,7 +177,7 @@ async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore
     let stale_choice =
         desk.request(id).await.form("/plan").with("act", "finish").with("body", "{}");
     let stale_act = reviewed(&desk, id, "finish", &[("body", "{}")]).await;
-    // Somebody else was faster, and it gave up again.
+    // Another operator was faster, and the request gave up again.
     let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
     set(&engine, "k", "status = 'dead_letter', run_after = NULL, waiting_since = created_at").await;
@@ -196,14 +197,15 @@ async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore
     assert_eq!(dump(&db).await, before);
 }
 
-/// Hostile, and of several lines: what is kept is escaped, and comes back as it was.
+/// Hostile text of several lines: the form escapes it, and returns it as it was.
 const TYPED: &str = "{\"id\": \"</textarea><script>'&amp;\",\r\n \"padding\": \"\"}";
 
 fn field<'a>(form: &'a Form, name: &str) -> &'a str {
     form.fields.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
 }
 
-/// A look that found nothing out; and another operator, with another answer, behind which it is the turn of another call.
+/// A reconcile function that found no outcome; and another operator with another resolution, after which another
+/// call is next.
 async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + OperatorStore>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
@@ -222,7 +224,7 @@ async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + Operat
     assert_eq!(reconciled(&engine).await.unknown, 3);
     assert_eq!(ended(&desk.submit(&looked_into).await), "said=applied");
 
-    // No word about the call is left to say: the texts are shown.
+    // The call can no longer be resolved: the page shows the texts.
     let (stale, id) = (review("elsewhere").await, id_of(&engine, "elsewhere").await);
     let by_hand = Resolution::finish(Reply::text(200, "by hand"));
     let _ = engine
@@ -238,7 +240,7 @@ async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + Operat
     told.has("Reason, as you typed it").has("&lt;b&gt;the pilot").has("Its data was erased");
     assert_eq!(state(&engine, "elsewhere").await, State::Erased, "{id}");
 
-    // It is about another call by now, which is looked at before a word about it is said.
+    // The form is about another call by now, which the operator must see before resolving it.
     let stale = review("again").await;
     let _ = engine
         .resolve(&scope(), &key("again"), Resolution::not_executed("notified", 1))
@@ -259,7 +261,8 @@ async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + Operat
     assert_eq!(ended(&desk.submit(&act).await), "said=applied");
 }
 
-/// Somebody has ended the request meanwhile, and its output is not kept: nothing is written, and nothing else is claimed.
+/// The request has ended meanwhile, and its output is not kept: nothing is written, and the page claims nothing
+/// else.
 async fn g3_a_word_behind_the_end_of_a_request_is_not_told_as_done<S: TestDb + OperatorStore>(
     db: S,
 ) {
@@ -322,14 +325,14 @@ async fn what_was_typed_is_kept_by_each_refusal<S: TestDb + OperatorStore>(db: S
     let engine = engine(&db, &App::default());
     let desk = Desk::of(&engine).await;
     let long = "<i>".repeat(200);
-    // A form that could not be read.
+    // An unreadable form.
     unknown(&engine, "k").await;
     let choice = desk.request(id_of(&engine, "k").await).await.form("/plan");
     let choice = choice.with("act", "executed").with("output", "{id:\r\n7}").with("body", "<p>");
     let told = desk.submit(&choice).await.is(400).form("/plan");
     let kept = ["act", "output", "body"].map(|name| field(&told, name));
     assert_eq!(kept, ["executed", "{id:\r\n7}", "<p>"]);
-    // A look at a value.
+    // The reveal of a value.
     let reveal = desk.request(id_of(&engine, "k").await).await.form("/reveal");
     let told = desk.submit(&reveal.with("what", "outputs").with("reason", &long)).await.is(422);
     let told = told.form("/reveal");
@@ -370,7 +373,7 @@ async fn g18_a_dead_job_is_retried_and_discarded<S: TestDb + OperatorStore>(db: 
         desk.follow(&done).await.is(200).has(said);
         assert_eq!(admin(&engine).dead_jobs(None, 10).await.unwrap().rows.len(), left);
         assert_eq!(audit(&engine).await[0].act, format!("job.{act}"));
-        // Again: it is none any more.
+        // Again: the bulk act has ended.
         desk.submit(&form).await.is(404).has("There is no dead job of this id");
         assert_eq!(audit(&engine).await[0].outcome, "refused");
     }
@@ -441,11 +444,11 @@ async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + Operator
         admin(&engine).bulks(None, 10).await.unwrap().rows.is_empty(),
         "a review changes nothing"
     );
-    // One more matches by now.
+    // One more request matches by now.
     dead_letter(&engine, "four").await;
     let told = desk.submit(&form).await.is(412);
     told.has("other requests match by now").has("Review: retry 4 requests");
-    // As many, of which one gave up once more.
+    // The same number of requests, of which one gave up once more.
     let row = admin(&engine).find(&scope(), &key("three")).await.unwrap();
     let _ = admin(&engine).retry(row.request_id, &row.version, "by hand").await.unwrap();
     dead_letter(&engine, "three").await;
@@ -457,7 +460,7 @@ async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + Operator
     // A double click, or a browser that sends it again.
     assert_eq!(desk.submit(&form).await.location(), started.location());
     desk.follow(&started).await.is(200).has("Started.").has("0 of 4").has("the provider is back");
-    // One of them moves on before its turn.
+    // One of them changes before its turn.
     let row = admin(&engine).find(&scope(), &key("two")).await.unwrap();
     let _ = admin(&engine).retry(row.request_id, &row.version, "by hand").await.unwrap();
     BulkRunner::new(&engine, crate::support::work::config()).run_once().await.unwrap();

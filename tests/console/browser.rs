@@ -24,7 +24,7 @@ pub async fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// A console with a request in each state, for whom nobody has to sign in.
+/// A console with a request in each state, which needs no sign-in.
 async fn desk() -> (TestEngine<Sqlite>, Desk) {
     let db = Sqlite::fresh().await;
     let engine = engine(&db, &App::default());
@@ -61,8 +61,8 @@ async fn state(engine: &TestEngine<Sqlite>, name: &str) -> State {
     admin(engine).find(&scope(), &key(name)).await.unwrap().state
 }
 
-/// What a person with low vision cannot read: texts whose contrast with what is behind them is below WCAG 2.2's
-/// AA, as the browser has computed their colours.
+/// Texts that a person with low vision cannot read: their contrast with the background is below WCAG 2.2's AA, as
+/// the browser has computed the colors.
 const FAINT: &str = r"
     const rgb = (text) => {
         const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
@@ -99,7 +99,7 @@ const FAINT: &str = r"
     return [looked, faint];
 ";
 
-/// Rules that need a layout: nothing is wider than the window, nothing to be pressed is too small.
+/// Rules that need a layout: nothing is wider than the window, and no button is too small.
 const LAYOUT: &str = r"
     const wide = document.documentElement.scrollWidth - window.innerWidth;
     const small = [...document.querySelectorAll('button, a.button, input, select, textarea')]
@@ -140,7 +140,7 @@ async fn every_page_is_read_at_any_width_and_in_the_dark() {
     }
 }
 
-/// For whoever wants to look: `CONSOLE_PICTURES=folder`.
+/// To see the pages: `CONSOLE_PICTURES=folder`.
 async fn keep(browser: &Browser, address: &str, kind: &str) {
     if let Ok(folder) = std::env::var("CONSOLE_PICTURES") {
         let page = address.split("/ops/").nth(1).unwrap().replace(['/', '?'], "-");
@@ -200,7 +200,7 @@ async fn reached(browser: &Browser, end: &str) {
     soon("loaded", async || browser.eval("return document.readyState").await == "complete").await;
 }
 
-/// Waits for a fact of the browser, a minute at most: a look takes as long as a page.
+/// Waits for a fact in the browser, for a minute at most: each check takes as long as a page.
 pub async fn soon(what: &str, fact: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !fact().await {
@@ -217,7 +217,7 @@ async fn every_act_is_done_without_javascript() {
     unknown(&engine, "by-hand").await;
     let browser = Browser::start().await;
     browser.scripts(false).await;
-    /// What is typed into which field.
+    /// The fields, and the text for each.
     type Typed = &'static [(&'static str, &'static str)];
     let fields: [(&str, &str, Typed, State); 5] = [
         ("unknown", "executed", &[("#output", "{\"id\": \"e\", \"padding\": \"\"}")], State::Due),
@@ -241,7 +241,7 @@ async fn every_act_is_done_without_javascript() {
         let paused = admin(&engine).pauses().await.unwrap().len();
         assert_eq!(paused, usize::from(act == "pause"));
     }
-    // What is to be erased has no jobs left.
+    // An erasure requires that no jobs are left.
     engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
     for (name, act, fields, after) in fields {
         let id = id_of(&engine, name).await;
@@ -263,7 +263,7 @@ async fn every_act_is_done_without_javascript() {
     browser.fill("#reveal-reason", "ticket 88").await;
     browser.click("#values button").await;
     soon("the value", async || browser.has("\"who\": \"pilot\"").await).await;
-    // Many at once, to their end; and many that are stopped.
+    // A bulk act that runs to its end, and one that is stopped.
     for names in [["one", "other"], ["third", "fourth"]] {
         for name in names {
             dead_letter(&engine, name).await;
@@ -277,7 +277,7 @@ async fn every_act_is_done_without_javascript() {
         soon(said, async || browser.has(said).await).await;
         if names[0] == "one" {
             BulkRunner::new(&engine, config()).run_once().await.unwrap();
-            // Nothing follows it here: the operator asks for the page again.
+            // The page does not refresh here: the operator reloads it.
             browser.open(browser.url().await).await;
             assert!(browser.has("2 of 2 requests").await && browser.has("ended").await);
             assert_eq!(state(&engine, "other").await, State::Due);
@@ -296,7 +296,7 @@ async fn every_act_is_done_without_javascript() {
         .await;
 }
 
-/// The live pages follow the database, unless somebody is at work in them.
+/// The live pages follow the database, except while an operator works in them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_follows_what_happens_and_disturbs_nobody() {
     let _alone = alone().await;
@@ -307,20 +307,20 @@ async fn a_page_follows_what_happens_and_disturbs_nobody() {
     assert_eq!(browser.eval(rows).await, 3);
     dead_letter(&engine, "new").await;
     soon("4 rows", async || browser.eval(rows).await == 4).await;
-    // Whoever has marked a text keeps it.
+    // A selected text stays selected.
     browser.eval("getSelection().selectAllChildren(document.querySelector('h1'))").await;
     unknown(&engine, "newer").await;
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(browser.eval(rows).await, 4);
     browser.eval("getSelection().removeAllRanges()").await;
     soon("5 rows", async || browser.eval(rows).await == 5).await;
-    // Nothing that the policy forbids was tried.
+    // No page tried anything that the policy forbids.
     let log = browser.logged().await;
     assert_eq!(log, Vec::<Value>::new());
 }
 
-/// A form that nobody has touched follows the request; what somebody has typed stays, and is sent behind a move by one
-/// more click.
+/// An untouched form follows the request. Typed text stays, and one more click sends it after the request has
+/// changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_form_of_a_live_page_is_of_the_request_as_it_is_and_what_is_typed_stays() {
     let _alone = alone().await;
@@ -352,7 +352,7 @@ async fn the_form_of_a_live_page_is_of_the_request_as_it_is_and_what_is_typed_st
     browser.fill("#body", "<b>by hand</b>").await;
     browser.eval("document.activeElement.blur()").await;
     act("unknown", "not_executed").await;
-    // Longer than two looks.
+    // Longer than two refreshes.
     tokio::time::sleep(Duration::from_secs(11)).await;
     let typed = "return document.getElementById('body').value";
     assert_eq!(browser.eval(typed).await, "<b>by hand</b>");
@@ -367,7 +367,7 @@ async fn the_form_of_a_live_page_is_of_the_request_as_it_is_and_what_is_typed_st
     assert!(browser.has("not run").await);
 }
 
-/// What is shown at the address of a form that was refused is read again at its own.
+/// A page that is shown at the address of a refused form refreshes from its own address.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
     let _alone = alone().await;
@@ -381,7 +381,7 @@ async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
     soon("refused", async || browser.has("Not stopped").await).await;
     reached(&browser, "/stop").await;
     assert!(browser.has("0 of 1 requests").await);
-    // What is filled in is not disturbed: it is as it was, and nobody is there.
+    // The filled-in form is not disturbed: it is as it was, and no operator is active.
     browser
         .eval(
             "const field = document.getElementById('because'); field.value = field.defaultValue; \
@@ -392,16 +392,16 @@ async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
     soon("1 of 1", async || browser.has("1 of 1 requests").await).await;
     let live = browser.eval("return document.getElementById('live').textContent").await;
     assert!(live.as_str().unwrap().contains("Refreshed every"), "{live}");
-    // Its address, asked for by itself, is the page above.
+    // A request to its address returns the page above.
     browser.open(desk.url(&format!("bulk/{id}/stop"))).await;
     reached(&browser, &format!("bulk/{id}")).await;
-    // The refusal itself is in the browser's log, and nothing else.
+    // The browser's log contains the refusal and nothing else.
     let log = browser.logged().await;
     assert!(log.iter().all(|line| line.to_string().contains("422")), "{log:?}");
 }
 
-/// Each act of the console without a mouse, on a screen of 320 pixels, in the dark: and each page between is one that is
-/// read there.
+/// Each act of the console without a mouse, on a screen of 320 pixels, in dark mode; each page in between is
+/// checked for readability there.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
     let _alone = alone().await;
@@ -410,7 +410,7 @@ async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
     let browser = Browser::start().await;
     browser.scheme("dark").await;
     browser.size(320, 700).await;
-    // Which button, and what is said once it is done: of jobs and of pauses.
+    // The button, and the message after the act: of jobs and of pauses.
     for (page, act, said) in [
         ("jobs", "retry", "Done. It is delivered again"),
         ("jobs", "discard", "Done. It is never delivered"),
@@ -422,7 +422,7 @@ async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
         press_on(&browser, &format!("button[value={act}]")).await;
         reviewed(&browser, said).await;
     }
-    // What is to be erased has no jobs left.
+    // An erasure requires that no jobs are left.
     engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
     for (name, act, field, text) in [
         ("unknown", "executed", "#output", "{\"id\": \"e\", \"padding\": \"\"}"),
@@ -459,7 +459,7 @@ async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
     press_on(&browser, "#values button").await;
     soon("the value", async || browser.has("\"who\": \"pilot\"").await).await;
     is_read_here(&browser).await;
-    // Many at once, and their end.
+    // A bulk act, and its end.
     for name in ["one", "other"] {
         dead_letter(&engine, name).await;
     }
@@ -481,7 +481,7 @@ async fn press_on(browser: &Browser, css: &str) {
     browser.press(&ENTER.to_string()).await;
 }
 
-/// A review, whose reason has the focus already, to its end.
+/// Completes a review, whose reason field has the focus already.
 async fn reviewed(browser: &Browser, said: &str) {
     soon("the review", async || browser.has("Review: ").await).await;
     is_read_here(browser).await;
@@ -491,7 +491,7 @@ async fn reviewed(browser: &Browser, said: &str) {
     is_read_here(browser).await;
 }
 
-/// Whoever sees little, or hears it, reads this page at its width and in its colours.
+/// Checks that the page is readable at this width and in these colors, also for a screen reader.
 async fn is_read_here(browser: &Browser) {
     let address = browser.url().await;
     let told = browser.eval(FAINT).await;

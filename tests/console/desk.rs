@@ -1,4 +1,4 @@
-//! A console behind a socket, and the operator in front of it.
+//! A console over a socket, and the operator who uses it.
 
 use std::net::SocketAddr;
 
@@ -49,7 +49,7 @@ impl Page {
         self
     }
 
-    /// The form that is sent there.
+    /// The form with that address.
     #[track_caller]
     pub fn form(&self, action: &str) -> Form {
         let mut all = forms(&self.url, &self.text).into_iter();
@@ -57,7 +57,7 @@ impl Page {
             .unwrap_or_else(|| panic!("no form to {action} in {}: {}", self.url, self.text))
     }
 
-    /// Where it leads on.
+    /// The address to which the answer redirects.
     #[track_caller]
     pub fn location(&self) -> Url {
         assert_eq!(self.status, 303, "{}: {}", self.url, self.text);
@@ -65,7 +65,7 @@ impl Page {
     }
 }
 
-/// Who asks: by headers, so that one desk is for all of them.
+/// The operator, named by headers, so that one desk serves all of them.
 pub fn operator(head: &Parts) -> Option<Actor> {
     let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap());
     let may = match text("x-may").unwrap_or("admin") {

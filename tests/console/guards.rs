@@ -1,4 +1,4 @@
-//! Whom the console lets in, from where, to what: matrices over every route.
+//! Who may use the console, from which origin, and which routes: matrices over every route.
 
 use atomic_phases::ops::OperatorStore;
 use reqwest::{Method, RequestBuilder};
@@ -15,17 +15,17 @@ on_every_store! {
     every_answer_forbids_what_is_not_of_the_console,
 }
 
-/// A route, with what it needs.
+/// A route, and the permission that it needs.
 struct Route {
     method: Method,
     path: String,
     form: Vec<(&'static str, String)>,
     needs: &'static str,
-    /// What an admin is told.
+    /// The status for an admin.
     answer: u16,
 }
 
-/// Every route, each with a form that comes as far as the row, which is not as the form says.
+/// Every route, each with a form that is checked against the row, and names another version than the row has.
 fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
     let get = |path: &str, needs| Route {
         method: Method::GET,
@@ -102,7 +102,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
             412,
         ),
         post("pauses/plan".into(), &[("act", "pause"), charged[0], charged[1]], "read,pause", 200),
-        // Of none that there is.
+        // An id that does not exist.
         post(
             "pauses/act".into(),
             &[("act", "pause"), charged[0], ("phase", "gone"), reason],
@@ -112,7 +112,7 @@ fn routes(id: Uuid, job: Uuid, version: &str) -> Vec<Route> {
         get("bulk", "read"),
         post("bulk/plan".into(), &[("act", "retry"), dead], "read,act,bulk", 200),
         post("bulk/plan".into(), &[("act", "erase"), dead], "read,erase,bulk", 200),
-        // As many as there are not.
+        // A number that does not match.
         post(
             "bulk/act".into(),
             &[("act", "retry"), dead, ("planned", "99"), ("because", "r")],
@@ -187,7 +187,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
                 _ if held.contain(permissions(route.needs)) => route.answer,
                 _ => 403,
             };
-            // An act by who may not look ends where its page would be shown.
+            // An act by an operator without `READ` ends where the console would show its page.
             let is_blind = expected == 412 && !held.contain(permissions("read"));
             let what = format!("{} {} by {may}", route.method, route.path);
             match is_blind {
@@ -217,7 +217,7 @@ async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorSto
             let is_list = route.method == Method::GET && !route.path.contains('/');
             let is_list = is_list || route.form.len() == 1 && route.path.ends_with("find");
             let expected = match route.path.starts_with("pauses/") {
-                // A pause is of every scope.
+                // A pause concerns every scope.
                 true => 403,
                 false if is_list => 200,
                 // A filter that finds nothing.
@@ -278,7 +278,7 @@ async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorSt
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         desk.send(request).await.is(200);
     }
-    // A look may come from anywhere.
+    // A read may come from any origin.
     let look = asked(&desk, &routes[0]).header("sec-fetch-site", "cross-site");
     desk.send(look).await.is(200);
     for method in [Method::PUT, Method::DELETE, Method::PATCH] {
@@ -307,7 +307,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
     ];
     for route in &routes {
         pages.push(desk.send(asked(&desk, route).header("sec-fetch-site", "same-origin")).await);
-        // Refused as of another site, if it is a form.
+        // Refused as cross-site, if it is a form.
         pages.push(desk.send(asked(&desk, route)).await);
     }
     assert_eq!(pages.len(), 5 + 2 * 31);
@@ -327,7 +327,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         assert_eq!(header("cache-control"), "no-store", "{}", page.url);
         super::hostile::has_nothing_inline(page);
     }
-    // What has no data in it is kept, under the address that it has; under that of another build it is there too.
+    // Files without data are cached under their address; under the address of another build they are served, too.
     let overview = desk.get("overview").await;
     let style = super::html::links(&overview.url, &overview.text);
     let style = style.into_iter().find(|url| url.path().ends_with(".css")).unwrap();

@@ -1,4 +1,4 @@
-//! Values that are meant to break a page: markup, letters that turn the text around them, a mebibyte, deep JSON;
+//! Values that are meant to break a page: markup, characters that change the text direction, a mebibyte, deep JSON;
 //! in every field that a page shows.
 
 use atomic_phases::engine::Resolution;
@@ -17,10 +17,10 @@ on_every_store! {
     a_mebibyte_and_deep_json_are_shown,
 }
 
-/// Out of a text, an attribute, a script and a style; and what turns the text behind it.
+/// Breaks out of a text, an attribute, a script and a style; and changes the direction of the following text.
 const HOSTILE: &str = "</script></style></textarea><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}\u{2066}&lt;";
 
-/// No script, style or handler in a page but the console's files; no tag that it did not write.
+/// The page has no script, style or handler except the console's files, and no tag that the console did not write.
 #[track_caller]
 pub fn has_nothing_inline(page: &Page) {
     if !page.text.starts_with("<!DOCTYPE") {
@@ -55,7 +55,7 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
     let ops = admin(&engine);
     let row = ops.find(&of, &key("k")).await.unwrap();
     let id = row.request_id;
-    // An operator's own words, one that is refused included.
+    // An operator's own texts, including a refused one.
     let said = HOSTILE;
     let _ = ops.resolve(id, &"stale".into(), Resolution::finish(Reply::text(200, "")), said).await;
     let text = HOSTILE.replace('\'', "''");
@@ -83,7 +83,7 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
         seen += 1;
         page
     };
-    // What a process says of itself.
+    // A process's announcement.
     let node = WorkerConfig::default().node(HOSTILE, HOSTILE);
     Announcer::new(&engine, node).run_once().await.unwrap();
     for path in ["overview", "waiting", "requests", "jobs", "definitions", "audit"] {
@@ -91,7 +91,7 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
     }
     let page = check(desk.request(id).await);
     page.has("&lt;img src=x onerror=alert(1)&gt;").has("⟦U+202E⟧");
-    // Names that no build of ours has; as long as the columns take.
+    // Names that no build has, as long as the columns allow.
     let text = "<img src=x onerror=alert(1)>\"\u{202e}";
     for column in ["definition", "recovery_point", "open_intent", "phases"] {
         db.sql(&format!(
@@ -105,7 +105,7 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
         }
         check(desk.request(id).await).has("⟦U+202E⟧");
     }
-    // What somebody types comes back as text, too.
+    // Typed text is returned as text, too.
     let encoded: String = serde_urlencoded(HOSTILE);
     for field in [
         "state",

@@ -1,4 +1,4 @@
-//! As much of HTML as the console writes: tags, links and forms.
+//! The subset of HTML that the console writes: tags, links and forms.
 
 use reqwest::Url;
 
@@ -72,7 +72,7 @@ pub fn unescaped(text: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
 }
 
-/// Where its links lead, resolved as a browser does.
+/// The targets of its links, resolved as a browser does.
 pub fn links(page: &Url, html: &str) -> Vec<Url> {
     let all = tags(html);
     let hrefs = all.iter().filter(|tag| tag.name == "a" || tag.name == "link");
@@ -80,13 +80,13 @@ pub fn links(page: &Url, html: &str) -> Vec<Url> {
     hrefs.filter_map(|tag| tag.get("href")).chain(srcs).map(|to| page.join(to).unwrap()).collect()
 }
 
-/// A form, as a browser would send it if nobody filled anything in.
+/// A form, as a browser would send it unchanged.
 #[derive(Clone, Debug)]
 pub struct Form {
     pub action: Url,
     pub is_post: bool,
     pub fields: Vec<(String, String)>,
-    /// The names of what may be filled in.
+    /// The names of the fields that may be filled in.
     pub names: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ fn form(page: &Url, body: &str) -> Form {
                 let text = whole.split("<textarea").skip(1).find(is_it).unwrap();
                 let text = &text[text.find('>').unwrap() + 1..text.find("</textarea>").unwrap()];
                 let text = unescaped(text).replace("\r\n", "\n");
-                // A browser drops the first end of a line, and sends each other as two characters.
+                // A browser drops the first line break, and sends each other one as two characters.
                 let text = text.strip_prefix('\n').unwrap_or(&text).replace('\n', "\r\n");
                 fields.push((name.to_owned(), text));
             }

@@ -1,4 +1,4 @@
-//! The web console: what its pages show, what they do, whom they let in; over a socket and in a browser.
+//! The web console: what its pages show, what they do, and who may use them; over a socket and in a browser.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 

@@ -77,7 +77,7 @@ async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore
             actions.insert(form.action.path().rsplit('/').next().unwrap().to_owned());
             match form.is_post {
                 false => open.push(form.action),
-                // Sent empty, it is told what is missing; it is not lost.
+                // If it is sent empty, the page says what is missing, and keeps the form.
                 true => {
                     let told = desk.submit(&form).await.status;
                     assert!([200, 400, 404, 422].contains(&told), "{told} of {form:?}");
@@ -94,8 +94,8 @@ async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore
     );
 }
 
-/// What can be said of a page without a browser: a label for each field, one `h1`, headings in their order, one
-/// `main`, an id once.
+/// The accessibility rules that can be checked without a browser: a label for each field, one `h1`, headings in
+/// order, one `main`, unique ids.
 pub fn check_accessibility_of(html: &str) {
     let all = tags(html);
     let labelled: HashSet<_> =
@@ -188,7 +188,7 @@ async fn g14_the_page_of_definitions_tells_which_builds_are_waited_for_and_which
         .has(">none<")
         .has("<bdi>pay</bdi></code> (idempotent)")
         .has_not(">gone<");
-    // The number leads to those that are stranded, and to no others.
+    // The number links to the stranded requests, and to no others.
     let to =
         links(&page.url, &page.text).into_iter().find(|to| to.as_str().ends_with("stranded=1"));
     let listed = desk.send(desk.ask(reqwest::Method::GET, to.unwrap())).await.is(200);
@@ -230,7 +230,7 @@ async fn a_request_is_found_by_a_filter_and_by_its_key<S: TestDb + OperatorStore
     let none = desk.submit(&find.clone().with("scope", "tenant-1").with("key", "none")).await;
     none.is(404).has("there is no such request");
     desk.submit(&find.with("scope", "tenant-1").with("key", "two words")).await.is(400);
-    // A reload of what was sent leads back to the form.
+    // A reload of the sent form's address leads back to the form.
     let back = desk.get("requests/find").await;
     assert_eq!(back.location(), desk.url("requests"));
 }
@@ -268,7 +268,7 @@ async fn g19_nothing_that_users_gave_is_on_a_page_or_in_an_address<S: TestDb + O
             .contains(canary)
     );
 
-    // A look is an act: it needs a reason, and is in the audit before it is shown.
+    // A reveal is an act: it needs a reason, and is in the audit before the value is shown.
     let reveal = desk.request(id).await.form("/reveal").with("what", "parameters");
     desk.submit(&reveal).await.is(422).has_not(canary);
     let shown = desk.submit(&reveal.with("reason", "ticket 7")).await.is(200);
@@ -295,7 +295,7 @@ async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
     assert!(second.query().unwrap().starts_with("state=finished&after="), "{second}");
     let second = desk.send(desk.ask(reqwest::Method::GET, second)).await.is(200);
     assert_eq!((rows(&second.text), next(&second)), (11, None));
-    // Of a scope it goes on by a form.
+    // A search with a scope continues by a form.
     let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
     let first = desk.submit(&find).await.is(200);
     let mut more = forms(&first.url, &first.text).into_iter();
@@ -307,7 +307,7 @@ async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
     assert_eq!(jobs.text.matches("value=\"discard\"").count(), 50);
 }
 
-/// An operator of one scope: what pages found none of may be further behind.
+/// An operator with one scope: matches may come after the rows that the page has read.
 async fn who_has_ten_thousand_rows_of_others_before_their_own_is_told_so<
     S: TestDb + OperatorStore,
 >(

@@ -1,4 +1,4 @@
-//! A database that is slow or gone: the console says so, and takes nothing of what requests run on.
+//! A slow or unavailable database: the console says so, and takes no resources from requests.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ async fn a_page_says_that_the_database_is_gone() {
     }
 }
 
-/// The form that stops a bulk act on the dead letters.
+/// The form that stops a bulk act over the dead letters.
 async fn stop_of_a_bulk_act(engine: &TestEngine<Postgres>, desk: &Desk) -> Form {
     let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
     let id = admin(engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
@@ -56,7 +56,7 @@ async fn stop_of_a_bulk_act(engine: &TestEngine<Postgres>, desk: &Desk) -> Form 
     page.form("/stop").with("because", "a slip")
 }
 
-/// The page gives it up while it has not begun to write: it is done all the same.
+/// The page times out before the act has begun to write; the act is done all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_act_that_the_page_gives_up_runs_to_its_end() {
     let db = Postgres::fresh().await;
@@ -85,7 +85,7 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
     let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
     let desk = Desk::with(console).await;
     finish(&engine, "before").await;
-    // What operators look for waits for a lock that no request needs.
+    // Operators' searches wait for a lock that no request needs.
     let mut lock = pg(&url_of(&db)).await;
     lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_audit IN ACCESS EXCLUSIVE MODE")
         .await
@@ -94,7 +94,7 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
     let page = desk.get("audit").await.is(503);
     page.has("The database does not answer");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    // More looks than operators have connections: requests are served meanwhile.
+    // More reads than operators have connections: requests are served meanwhile.
     let looks = (0..8).map(|_| desk.send(desk.ask(Method::GET, desk.url("audit"))));
     let looks = futures_util::future::join_all(looks);
     let requests = async {

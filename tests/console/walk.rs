@@ -1,5 +1,5 @@
-//! The walk of docs/console.md, as its reader does it: the flagship makes trouble, the console shows it, somebody
-//! says what happened. Makes the chapter's pictures: `BOOK_PICTURES=docs/pictures`.
+//! The steps of docs/console.md, as its reader does them: the flagship makes trouble, the console shows it, and an
+//! operator reports what happened. With `BOOK_PICTURES=docs/pictures`, it takes the chapter's pictures.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -39,7 +39,7 @@ fn start(folder: &Path) -> (Flagship, String) {
     (flagship, console.unwrap())
 }
 
-/// A part of a page as it is seen on a desk by day, and on a telephone by night: `name.png`, `name-narrow.png`.
+/// A part of a page on a desktop in light mode, and on a phone in dark mode: `name.png`, `name-narrow.png`.
 async fn pictures(browser: &Browser, name: &str, part: &str) {
     for (look, scheme, (width, height)) in
         [("", "light", (880, 480)), ("-narrow", "dark", (380, 560))]
@@ -61,7 +61,7 @@ async fn picture(browser: &Browser, name: &str) {
     }
 }
 
-/// The rides that a pilot was told, in order.
+/// The rides of which a pilot was notified, in order.
 fn told(folder: &Path) -> Vec<String> {
     let book = std::fs::read_to_string(folder.join("rocket_rides.pilots")).unwrap();
     book.lines().map(str::to_owned).collect()
@@ -128,13 +128,13 @@ async fn g2_a_newcomer_settles_what_is_unknown_and_no_pilot_is_told_twice() {
         browser.click("form.act button").await;
         soon("done", async || browser.has("Done. It is written").await).await;
         browser.open(&page).await;
-        // The workers go on with it.
+        // The workers continue the request.
         soon("finished", async || {
             browser.open(&page).await;
             browser.has("It is finished").await
         })
         .await;
-        // The one whose server was killed before the pilot was told.
+        // The request whose server was killed before the pilot was notified.
         if line.is_none() {
             pictures(&browser, "timeline", "#timeline").await;
         }

@@ -1,4 +1,4 @@
-//! A real Chromium, driven as the WebDriver standard says: a handful of HTTP calls.
+//! A real Chromium, controlled by the WebDriver protocol: a handful of HTTP calls.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::process::free_port;
 use crate::support::until;
 
-/// By which JSON member an element is known.
+/// The JSON member that identifies an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub const TAB: char = '\u{e004}';
@@ -61,7 +61,7 @@ impl Browser {
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome", "goog:chromeOptions": { "args": options },
             "goog:loggingPrefs": { "browser": "ALL" },
-            // An element of the page that a click leads to is waited for.
+            // Waits for an element of the page to which a click leads.
             "timeouts": { "implicit": 60_000 },
         } } });
         let answer = http.post(format!("http://{address}/session")).json(&wanted).send().await;
@@ -116,8 +116,8 @@ impl Browser {
         self.text().await.contains(text)
     }
 
-    /// Does something to an element, once it is there. A page that has just been replaced, by the next one or by
-    /// a newer one of the same, takes its elements with it: then it is looked for again.
+    /// Acts on an element once it exists. A page that has just been replaced, by the next one or by a refresh,
+    /// takes its elements with it; then the element is searched again.
     async fn act(&self, css: &str, act: &str, body: Value) {
         let began = Instant::now();
         loop {
@@ -187,7 +187,7 @@ impl Browser {
         self.cdp("Emulation.setScriptExecutionDisabled", json!({ "value": !on })).await;
     }
 
-    /// What the console of the browser says: errors, and what the page's policy has refused.
+    /// The messages of the browser's console: errors, and violations of the page's policy.
     pub async fn logged(&self) -> Vec<Value> {
         self.told("se/log", json!({ "type": "browser" })).await.as_array().unwrap().clone()
     }

@@ -1,5 +1,5 @@
-//! Crashed everywhere: the tests' requests through the explorer, on both stores; and the engine with
-//! one guarantee broken at a time, which the explorer has to notice.
+//! The tests' requests through the explorer, with crashes everywhere, on every store; and the engine with one
+//! guarantee broken at a time, which the explorer must notice.
 #![allow(clippy::type_complexity, clippy::ptr_arg)]
 
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ use atomic_phases::{
     crash_point,
 };
 
-/// What the checks look at: the ledger of the provider, and the database.
+/// What the checks compare: the ledger of the provider, and the database.
 struct World<S> {
     db: S,
     app: App,
 }
 
-/// How long a duplicate waits. On MariaDB, what is below a second bounds all that the statement takes, on a busy
-/// machine too.
+/// How long a duplicate waits. On MariaDB, a wait below a second limits the time of the whole statement, on a busy
+/// machine, too.
 fn lock_wait<S: TestDb>() -> Duration {
     Duration::from_millis(if is_mysql::<S>() { 250 } else { 30 })
 }
@@ -53,7 +53,7 @@ fn booking<S: TestDb>(
         .effects(counted)
 }
 
-/// Rides, steps, requests with steps, jobs; and what the provider did.
+/// The numbers of rides, steps, requests with steps and jobs; and the provider's ledger.
 async fn counted<S: TestDb>(world: &World<S>) -> (String, usize) {
     let counts = "SELECT (SELECT count(*) FROM rides) || ' ' || (SELECT count(*) FROM steps) || ' ' \
                   || (SELECT count(DISTINCT request) FROM steps) || ' ' \
@@ -123,8 +123,8 @@ on_both_stores! {
     a_clean_run_that_fails_tells_what_the_database_said,
 }
 
-// Without pairs, and without two workers in every order: MariaDB bounds the wait for a lock by the time that the
-// whole statement takes, so that on a busy machine who was to wait may not.
+// Without pairs, and without two workers in every order: MariaDB limits the wait for a lock by the time of the
+// whole statement, so on a busy machine a worker that should wait may fail instead.
 on_mariadb! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
@@ -136,7 +136,7 @@ on_mariadb! {
     what_cannot_be_explored_is_told_with_the_reason,
 }
 
-/// A world with a pool of its own gives its connections back before the next case begins.
+/// A world with a pool of its own returns its connections before the next case begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn worlds_do_not_pile_up_connections() {
     let db = <Postgres as TestDb>::fresh().await;
@@ -249,7 +249,7 @@ async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_neve
     assert!(report.unknown() > 0);
 }
 
-/// Wherever it is crashed, whatever is lost: as many notices are staged as the row says that it began to wait.
+/// Whatever crashes or is lost: as many notices are staged as the row's number of begun waits.
 async fn a_request_is_told_of_exactly_if_it_began_to_wait<S: TestDb>(db: S) {
     let world = async move || {
         let (_, world) = emptied(&db, Provider::that_ignores_keys()).await;
@@ -263,7 +263,7 @@ async fn a_request_is_told_of_exactly_if_it_began_to_wait<S: TestDb>(db: S) {
     let told = |world: &World<S>| {
         let db = world.db.clone();
         async move {
-            // Of both at once: a worker may be about to change them.
+            // Reads both in one query, because a worker may be about to change them.
             let both = "SELECT (SELECT count(*) FROM atomic_phases_staged_jobs \
                         WHERE name = 'atomic_phases.waiting') || ' ' || (SELECT coalesce(max(events), '') \
                         FROM atomic_phases_keys)";
@@ -274,7 +274,7 @@ async fn a_request_is_told_of_exactly_if_it_began_to_wait<S: TestDb>(db: S) {
                 .lines()
                 .filter(|line| line.split('\t').next().is_some_and(|kind| began.contains(&kind)));
             assert_eq!(told, began.count().to_string(), "{both}");
-            // What waits already does not begin to wait: something has to end it first.
+            // A request that waits already does not begin to wait: its wait must end first.
             let mut waits = false;
             for kind in events.lines().filter_map(|line| line.split('\t').next()) {
                 match kind {
@@ -321,10 +321,10 @@ async fn two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock<S: TestDb>(
     }
 }
 
-/// Writes a file between two statements: no commit undoes that.
+/// Writes a file between two statements: no rollback undoes that.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Print {
-    /// Whether a file is looked for before it is written.
+    /// Whether the phase checks for the file before it writes.
     careful: bool,
 }
 
@@ -333,7 +333,7 @@ impl<Db: TestDb> Print {
     #[phase]
     async fn printed(&self, tx: &mut Tx<'_, Db>, app: &App) -> PhaseResult<Printed> {
         Db::insert_step(tx, "-", "printed").await?;
-        // The ledger of the provider stands for a folder.
+        // The provider's ledger represents a folder.
         let name = if self.careful { "page.pdf".to_owned() } else { uuid() };
         app.provider.call(&name, "a page").await;
         crash_point!("after_pdf");
@@ -393,17 +393,17 @@ async fn points_of_a_phases_own_are_crashed_at_too<S: TestDb>(db: S) {
     assert_eq!(report.points(), 15);
     let report = printing(db, false).crash_at_every_point().run().await;
     let text = report.to_string();
-    // The first crash that leaves the page behind is where the author said so.
+    // The first crash that leaves the page behind is at the crash point that the author has named.
     assert!(text.contains("at printed/after_pdf"), "{text}");
 }
 
-/// Its call has a way to go until it reaches the provider.
+/// Its call takes some time to reach the provider.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Ring {}
 
 #[atomic_phases(name = "ring", version = 1)]
 impl<Db: TestDb> Ring {
-    // Longer than it stands still: what ends it is its lease.
+    // Longer than the process is frozen: the lease ends the call.
     #[phase(foreign(at_most_once), timeout = "5m")]
     async fn rung(&self, call: ForeignCall, app: &App) -> PhaseResult<u8> {
         call.make(async |key| {
@@ -475,7 +475,8 @@ async fn what_cannot_be_explored_is_told_with_the_reason<S: TestDb>(db: S) {
     assert!(text.contains("it is the clean run"), "{text}");
 }
 
-/// Foreign phases first, in a row, and forced commits; a local phase that is not read committed.
+/// Consecutive foreign phases at the beginning, and forced commits; a local phase with another isolation level than
+/// READ COMMITTED.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Mixed {}
 
@@ -542,7 +543,7 @@ async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
             .unwrap();
         (engine, world)
     };
-    // The explorer itself compares the points that it passes with those that are declared.
+    // The explorer itself compares the passed points with the declared ones.
     let explorer = explore(world, Mixed {}).effects(counted);
     let report = explorer.crash_at_every_point().with_competitor().run().await;
     shown(&report);
@@ -550,7 +551,7 @@ async fn the_points_are_what_the_phase_list_says<S: TestDb>(db: S) {
 }
 
 async fn requests_that_are_accepted_survive_as_well<S: TestDb>(db: S) {
-    // A second fault in the run behind the acceptance is the same on all stores, and slow on a server.
+    // A second fault in the run after the acceptance is the same on all stores, and slow on a server.
     let explorer = booking(db.clone()).with_a_call_that_accepts().crash_at_every_point();
     let explorer = if is_on_a_server::<S>() { explorer } else { explorer.and_at_every_pair() };
     let report = explorer.with_competitor().run().await;
@@ -572,7 +573,7 @@ async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
                 explorer.crash_at_every_point().with_competitor().run().await
             }
-            // The intent that was lost is missed only where the same attempt dies in its call.
+            // The lost intent is missed only if the same attempt dies in its call.
             Mutant::AssumeIntent => {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
                 explorer.modes([Drop, NotSent]).and_at_every_pair().run().await
@@ -617,7 +618,7 @@ async fn an_unknown_outcome_is_a_failure_where_every_case_has_to_settle<S: TestD
     shown(&notifying(db, true).crash_at_every_point().always_settles().run().await);
 }
 
-/// Inserts a name that is there.
+/// Inserts an existing name.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Twice {}
 
@@ -646,7 +647,7 @@ async fn a_clean_run_that_fails_tells_what_the_database_said<S: TestDb>(db: S) {
     assert!(said.is_some_and(is_told), "{failure}");
 }
 
-/// What a failure prints at its end, as a command: one case is run, and a case that is none is told.
+/// A failure prints a command at its end: it runs one case, and an unknown case is an error.
 #[test]
 fn the_environment_picks_one_case() {
     let run = |case: &str| {

@@ -21,5 +21,5 @@ mod support;
 mod bookings;
 mod rides;
 
-// What the flagship's own files name from their root.
+// The modules that the flagship's own files import from their root.
 use support::rides::signature;

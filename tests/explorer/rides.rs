@@ -1,5 +1,5 @@
-//! The flagship's own request, as it stands in `examples/rocket_rides`, through the explorer on each
-//! store, with its own provider behind HTTP.
+//! The flagship's own request, as in `examples/rocket_rides`, through the explorer on each store, with its own
+//! provider over HTTP.
 
 #[cfg(feature = "mysql")]
 use atomic_phases::Mysql;
@@ -81,7 +81,7 @@ counts!(Postgres, |db| db.pool().get().await.unwrap());
 #[cfg(feature = "mysql")]
 counts!(Mysql, |db| db.connection().await.unwrap());
 
-/// Enough for MariaDB, where it bounds all that the statement takes.
+/// Enough for MariaDB, where it limits the time of the whole statement.
 const LOCK_WAIT_MS: u64 = 150;
 
 const GOOD: i64 = 1;
@@ -185,7 +185,7 @@ async fn a_declined_ride_on_mariadb_is_undone_through_everything() -> impl Explo
     a_ride(DECLINED, async move || emptied(&store).await)
 }
 
-/// The card is declined after the ride was committed: it is undone, once.
+/// The card is declined after the ride was committed: the ride is undone, once.
 #[crash_test]
 async fn a_declined_ride_on_sqlite_is_undone_through_everything() -> impl Explore {
     a_ride(DECLINED, sqlite)
@@ -198,7 +198,7 @@ async fn a_declined_ride_on_postgres_is_undone_through_everything() -> impl Expl
     a_ride(DECLINED, async move || postgres(&store).await)
 }
 
-/// What the provider is told of a ride.
+/// The parameters about a ride that the provider receives.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Told {
     Uuid,
@@ -207,7 +207,7 @@ enum Told {
     KeyUuid,
 }
 
-/// The flagship's ride and charge, by authors who did not think of a row that is lost.
+/// The flagship's ride and charge, as written by authors who did not consider a lost row.
 #[derive(Serialize, Deserialize)]
 struct Careless {
     told: Told,
@@ -257,8 +257,8 @@ impl<Db: RidesDb> Careless {
     }
 }
 
-/// A failover may lose the row of a request whose call was made. What its provider was told then has to be what the
-/// next request under the key tells it.
+/// A failover may lose the row of a request whose call was made. The next request with the key must send the
+/// provider the same parameters.
 async fn what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it<Db: Counts>(
     fresh: impl AsyncFn() -> Db,
 ) {

@@ -1,5 +1,5 @@
-//! The flagship's charge client against a provider that follows a script: what each failure means
-//! for the request, how often the provider is called, and that each call sends one key.
+//! The flagship's charge client against a provider that follows a script: what each failure means for the request,
+//! how often the provider is called, and that all calls send one key.
 
 #[allow(missing_docs)]
 #[path = "../../examples/rocket_rides/charge_api.rs"]
@@ -108,7 +108,7 @@ async fn patience_ends() {
     let (outcome, seen) = pay(&[BUSY, BUSY, BUSY, BUSY, CHARGED]).await;
     assert!(outcome.starts_with("the provider failed or is busy; "), "{outcome}");
     assert_eq!(seen.len(), 4);
-    // A wait that nobody would sit out is handed on to the client.
+    // A wait that is too long for the phase is passed on to the client.
     let (outcome, seen) = pay(&[say!(429, "retry-after: 30\r\n", ""), CHARGED]).await;
     assert_eq!(outcome, "the provider had no time for the call; 30");
     assert_eq!(seen.len(), 1);
@@ -160,7 +160,7 @@ async fn final_answers_are_taken_at_their_word() {
         (say!(401, "", ""), refused),
         (say!(404, "", ""), refused),
         (say!(302, "location: /elsewhere\r\n", ""), refused),
-        // A failure that the provider keeps under the key: no repetition would tell more.
+        // A failure that the provider keeps under the key: no repetition would return anything else.
         (say!(500, "idempotent-replayed: true\r\n", ""), "unknown"),
         (say!(500, "idempotency-expires: Sun, 06 Nov 1994 08:49:37 GMT\r\n", ""), "unknown"),
         (say!(500, "stripe-should-retry: false\r\n", ""), "unknown"),
@@ -173,7 +173,7 @@ async fn final_answers_are_taken_at_their_word() {
     }
 }
 
-/// A message that is sent on to another address is another message, and a `GET` is none.
+/// A redirected notification would be another notification, and a redirected `GET` would be none.
 #[tokio::test]
 async fn the_pilots_api_is_not_followed_to_another_place() {
     for status in ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {

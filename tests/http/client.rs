@@ -1,5 +1,5 @@
-//! The client half's decision, for every status and header that matters. What holds for all of them
-//! is in `client_properties.rs`.
+//! The client half's decision, for every relevant status and header. `client_properties.rs` has the rules for all
+//! of them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
     Answer::read(status, header, body.as_bytes())
 }
 
-/// The first attempt, one second after its begin, with the least jitter.
+/// The first attempt, one second after its beginning, with the least jitter.
 fn first(policy: &RetryPolicy, end: End) -> Decision {
     decide(policy, &Attempt { number: 1, end, elapsed: secs(1), random: 0 })
 }
@@ -73,7 +73,7 @@ fn what_the_server_has_stored_is_an_answer_whatever_its_status() {
         assert_eq!(decided(status, &expires, ""), DONE, "{status}");
     }
     assert_eq!(decided(503, &[("idempotent-replayed", "false")], ""), BACKOFF);
-    // Under another name, where the server has one.
+    // Under another name, if the server uses one.
     let header = |name: &str| (name == "x-replay").then_some("true");
     let other = Answer::read_marked(201, header, b"", "x-replay");
     assert_eq!(first(&policy(), End::Answered(other)), REPLAYED);
@@ -88,7 +88,7 @@ fn a_page_is_no_answer_of_the_api_unless_it_is_stored() {
             let stored = ("idempotency-expires", "Sun, 06 Nov 1994 08:49:37 GMT");
             assert_eq!(decided(status, &[page, stored], "<html>"), DONE, "{status} {html}");
         }
-        // Who may not repeat what may have had its effect does not, for a page.
+        // A client that must not repeat a call with a possible effect does not do so, whatever a proxy's page says.
         let once = policy().repeat(Repeat::WithoutEffect);
         let end = End::Answered(answer(200, &[page], "<html>"));
         assert_eq!(first(&once, end), Decision::GiveUp(Reason::MayHaveHadEffect));
@@ -113,19 +113,19 @@ fn retry_after_is_obeyed_in_each_of_its_forms() {
         ("7", false, Some(secs(7))),
         (" 7 ", false, Some(secs(7))),
         ("007", false, Some(secs(7))),
-        // Against the response's own clock; without it, a date says nothing.
+        // Relative to the response's own `Date`; without one, a date in the header has no meaning.
         ("Sun, 06 Nov 1994 08:49:47 GMT", true, Some(secs(10))),
         ("Sunday, 06-Nov-94 08:49:47 GMT", true, Some(secs(10))),
         ("Sun Nov  6 08:49:47 1994", true, Some(secs(10))),
         ("Sun, 06 Nov 1994 08:49:47 GMT", false, None),
-        // At once, or in the past, is no wait that a loop can live with.
+        // Zero, or a time in the past, is not a wait that a loop can use.
         ("0", false, None),
         ("Sun, 06 Nov 1994 08:49:07 GMT", true, None),
-        // What is no Retry-After is left out.
+        // An invalid Retry-After is ignored.
         ("", false, None),
         ("-1", false, None),
         ("+5", false, None),
-        // Not as it should be, but clear: a fraction, and what several hops have said.
+        // Not in the standard form, but unambiguous: a fraction, and values of several hops.
         ("1.5", false, Some(Duration::from_millis(1500))),
         ("0.0001", false, Some(Duration::from_millis(1))),
         ("2, 7", false, Some(secs(7))),
@@ -175,11 +175,11 @@ fn the_servers_own_word_decides_where_the_status_leaves_it_open() {
         assert_eq!(decided(status, &[no], ""), stop, "{status}");
         assert_eq!(decided(status, &[PROBLEM], retryable), BACKOFF, "{status}");
         assert_eq!(decided(status, &[PROBLEM], hopeless), stop, "{status}");
-        // The header before the body.
+        // The header takes precedence over the body.
         assert_eq!(decided(status, &[PROBLEM, yes], hopeless), BACKOFF, "{status}");
         assert_eq!(decided(status, &[PROBLEM, no], retryable), stop, "{status}");
     }
-    // Nobody's word opens what is closed.
+    // No header makes a final answer retryable.
     for status in [400, 401, 403, 404, 413, 422] {
         for headers in [&[yes][..], &[no], &[PROBLEM], &[yes, ("retry-after", "1")]] {
             assert_eq!(decided(status, headers, retryable), REFUSED, "{status}");
@@ -221,7 +221,7 @@ fn the_codes_of_both_dialects() {
     for (no, told) in [("false", "no"), ("true", "yes")] {
         let word = ("stripe-should-retry", no);
         for decided in [&ietf as &dyn Fn(u16, &str, &[(&str, &str)]) -> Decision, &stripe] {
-            // 34: polled until somebody has found out; asking repeats no effect.
+            // 34: polled until the outcome is known; asking repeats no effect.
             let unknown = decided(409, "outcome_unknown", &[later, word]);
             assert_eq!(unknown, Decision::RetryAfter(secs(3)), "{told}");
             // 41 and 77.
@@ -236,7 +236,7 @@ fn the_codes_of_both_dialects() {
         assert_eq!(ietf(409, code, &[later]), Decision::RetryAfter(secs(3)));
         assert_eq!(stripe(409, code, &[later]), Decision::RetryAfter(secs(3)));
     }
-    // A code does not turn another status into its own.
+    // A code has its meaning only with its own status.
     assert_eq!(ietf(503, "dead_letter", &[]), BACKOFF);
     assert_eq!(stripe(422, "outcome_unknown", &[later]), REFUSED);
 }

@@ -1,4 +1,4 @@
-//! The client half's decision: what holds for every answer, policy and moment.
+//! The client half's decision: rules for every answer, policy and moment.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn any_end() -> impl Strategy<Value = End> {
         1 => any::<u16>(),
         2 => proptest::sample::select(vec![202, 400, 409, 422, 429, 500, 503]),
     ];
-    // Stored answers are done, whatever else they say: not too many of those.
+    // Stored answers are final, whatever else they say, so they are only a part of the cases.
     let values = [0.8, 0.5, 0.3, 0.8, 0.1, 0.1].map(any_header);
     prop_oneof![
         1 => Just(End::Unanswered(Transport::NotSent)),

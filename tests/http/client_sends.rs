@@ -1,4 +1,4 @@
-//! The client half over real sockets: a server that follows a script, and what it was sent.
+//! The client half over real sockets: a server that follows a script, and the requests that it received.
 
 use std::time::{Duration, Instant};
 
@@ -119,7 +119,7 @@ async fn a_body_is_read_up_to_a_limit() {
     assert_eq!((end.reason, end.attempts), (Reason::ResponseTooLarge, 1));
     let Last::Response(response) = end.last else { panic!("the status is known") };
     assert_eq!((response.status.as_u16(), response.body.len()), (201, 0));
-    // What is to be tried again is, whatever there is to read of it.
+    // The client retries a retryable answer, whatever its body is.
     let server = rides(&[DOWN_AT_LENGTH, CREATED]).await;
     let answered = limited.send(KeyedCall::new(policy()), post(&server.url)).await.unwrap();
     assert_eq!((answered.attempts, &*answered.response.body), (2, &b"ride"[..]));
@@ -155,7 +155,7 @@ async fn a_refusal_is_sent_once() {
 
 #[tokio::test]
 async fn the_deadline_ends_waits_and_attempts() {
-    // A wait that would pass it is not begun.
+    // The client does not begin a wait that would pass the deadline.
     let server = rides(&[TWO_HOPS]).await;
     let short = RetryPolicy::new(Duration::from_secs(30));
     let began = Instant::now();
@@ -223,7 +223,7 @@ async fn what_cannot_be_sent_says_so_without_its_content() {
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains("canary"), "G19: {shown}");
     }
-    // A stream could not be sent a second time, so it is not sent a first.
+    // A stream could not be sent a second time, so the client refuses to send it.
     let server = rides(&[CREATED]).await;
     let mut request = post(&server.url);
     *request.body_mut() = Some(reqwest::Body::wrap(reqwest::Body::from(BODY)));

@@ -26,7 +26,7 @@ pub async fn book(server: &str, user: &str, key: &str) -> (u16, Value) {
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
-/// A ride that is committed and waits for its charge; nobody drives it on.
+/// A ride that is committed and waits for its charge; no worker continues it.
 async fn uncharged(database: impl FnOnce(&tempfile::TempDir) -> String) -> (Rides, String) {
     let rides =
         tokio::task::block_in_place(|| Rides::start_with(database, &[("--workers", "false")]));
@@ -52,11 +52,11 @@ async fn only_a_charge_that_succeeded_settles(database: impl FnOnce(&tempfile::T
     let say = async |event: Value| {
         signed(&webhook, SECRET, event.to_string()).send().await.unwrap().status().as_u16()
     };
-    // Of no interest here, and so heard.
+    // Irrelevant events are accepted.
     for kind in ["charge.failed", "charge.refunded", "charge.succeeded.not", ""] {
         assert_eq!(say(event(kind, &ride)).await, 200, "{kind}");
     }
-    // A charge that is not the one of this request.
+    // A charge of another request.
     for (name, value) in [
         ("status", json!("failed")),
         ("status", json!("pending")),
@@ -67,14 +67,15 @@ async fn only_a_charge_that_succeeded_settles(database: impl FnOnce(&tempfile::T
         other["data"]["object"][name] = value;
         assert_eq!(say(other).await, 409, "{name}");
     }
-    // No ride of ours: to be delivered no more, whatever the database would say of the text.
+    // Not a ride of this service: the provider should not deliver it again, whatever the database would say about
+    // the text.
     for stranger in ["", "\0", "r\0", "8e03978e", "ffffffff-ffff-4fff-8fff-ffffffffffff"] {
         assert_eq!(say(event("charge.succeeded", stranger)).await, 404, "{stranger:?}");
     }
     let mut unnamed = event("charge.succeeded", &ride);
     unnamed["data"]["object"]["metadata"] = json!({});
     assert_eq!(say(unnamed).await, 404);
-    // The ride is not paid for by any of it: the card is.
+    // None of these events pays for the ride; only the card does.
     let (status, answer) = book(&rides.server.url, "user@example.com", "k").await;
     assert_eq!((status, &answer["charge"]), (201, &json!("ch_00000001")));
     assert_eq!(rides.charges().await.len(), 1);
@@ -90,8 +91,9 @@ async fn only_a_charge_that_succeeded_settles_on_postgres() {
     only_a_charge_that_succeeded_settles(postgres).await;
 }
 
-/// What both providers are told of a ride is made of the key, so that a lost row is no second charge. A key whose
-/// answer is not kept any more books no second ride then, and no word about the first is one about the second.
+/// The parameters that both providers receive are derived from the key, so that a lost row does not cause a second
+/// charge. If the answer of a key is no longer kept, the key books no second ride, and a resolution about the first
+/// one is not applied to the second.
 async fn a_key_books_one_ride_ever(database: impl FnOnce(&tempfile::TempDir) -> String) {
     let rides =
         tokio::task::block_in_place(|| Rides::start_with(database, &[("--workers", "false")]));
@@ -141,16 +143,16 @@ async fn an_event_is_believed_by_its_signature_alone() {
     assert_eq!(status(with(&format!("{good}00"))).await, 401, "longer");
     assert_eq!(status(with(&good.replace("v1", "v0"))).await, 401, "of another scheme");
     assert_eq!(status(signed(&webhook, "wrong", body.clone())).await, 401);
-    // Overheard, or of a clock that is wrong.
+    // A replayed signature, or one by a wrong clock.
     for time in [now - 3600, now + 3600, 0] {
         assert_eq!(status(signed_at(time, &webhook, SECRET, body.clone())).await, 401, "{time}");
     }
-    // Of another body; and the white space counts.
+    // A signature of another body; white space counts.
     for other in [body.replace("2000", "2001"), format!("{body} ")] {
         let call = http.post(&webhook).header("stripe-signature", &good).body(other);
         assert_eq!(status(call).await, 401);
     }
-    // Nobody without a signature is read a megabyte of.
+    // The server does not read a megabyte from a sender without a signature.
     let address = rides.server.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "POST /webhooks/charges HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\n")
@@ -158,7 +160,7 @@ async fn an_event_is_believed_by_its_signature_alone() {
     let mut answer = [0; 12];
     tokio::task::block_in_place(|| stream.read_exact(&mut answer)).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 401");
-    // While the secret is being replaced, one of several is enough.
+    // While the secret is being replaced, one valid signature of several is enough.
     let both = format!("{},v1={}", good, "00".repeat(32));
     assert_eq!(status(with(&both.replace("v1=", "v1 = "))).await, 401);
     assert_eq!(status(with(&both)).await, 200);
@@ -228,7 +230,7 @@ async fn the_pilots_may_be_told_somewhere_else_than_the_card_is_charged() {
     assert_eq!(told["data"].as_array().unwrap().len(), 1);
 }
 
-/// What goes wrong is seen without asking for it, and none of it is a customer's.
+/// Failures are logged by default, and contain nothing of a customer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_a_failure_is_logged_by_default() {
     let dir = tempfile::tempdir().unwrap();
@@ -255,7 +257,7 @@ async fn g19_a_failure_is_logged_by_default() {
     assert!(!log.contains("canary") && !log.contains("user@"), "{log}");
 }
 
-/// By one flag; and by two it tells of what waits.
+/// One flag exports metrics; with two, the flagship also sends notices of what waits.
 #[cfg(feature = "metrics")]
 #[tokio::test(flavor = "multi_thread")]
 async fn it_tells_prometheus_what_it_counts() {

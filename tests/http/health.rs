@@ -1,4 +1,4 @@
-//! What a load balancer, an orchestrator and a plain prober are told.
+//! The answers to a load balancer, an orchestrator and a plain prober.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn asked(routes: &Router, what: &str) -> (u16, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// As it is judged anew, once the answer of before is old.
+/// Waits until the answer is computed again, once the previous one is outdated.
 async fn becomes(routes: &Router, what: &str, status: u16) -> String {
     let text = std::cell::RefCell::new(String::new());
     until(async || {
@@ -57,7 +57,7 @@ async fn what_waits_for_an_operator_is_told_to_a_prober<S: TestDb + OperatorStor
     let told = becomes(&routes, "waiting", 503).await;
     assert_eq!(told, "1 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n");
     assert_eq!(asked(&routes, "ready").await.0, 200, "that is no reason to send it no requests");
-    // While its reconcile function is asked, too: it is as unknown as before.
+    // Also while its reconcile function runs: the outcome is still unknown.
     db.sql(
         "UPDATE atomic_phases_keys SET status = 'in_progress', locked_until = expires_at, \
          run_after = expires_at",
@@ -104,7 +104,7 @@ async fn g12_a_service_whose_database_can_only_be_read_is_not_ready<S: TestDb + 
     }
 }
 
-/// It was given the address of a standby, or its primary was demoted: it is ready once that is promoted.
+/// The service has the address of a standby, or its primary was demoted: it is ready once that server is promoted.
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_a_service_on_a_standby_is_ready_once_that_is_promoted() {
     use crate::support::cluster::{Cluster, psql};
@@ -123,7 +123,7 @@ async fn g12_a_service_on_a_standby_is_ready_once_that_is_promoted() {
     becomes(&routes, "ready", 200).await;
 }
 
-/// The same of MariaDB. Who may write there all the same is served.
+/// The same on MariaDB. A user who may write all the same is served.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_a_service_on_a_server_that_is_read_only_is_not_ready() {
@@ -145,8 +145,8 @@ async fn g12_a_service_on_a_server_that_is_read_only_is_not_ready() {
     becomes(&routes_of, "ready", 200).await;
 }
 
-/// A backup or a change of a table has it locked on MariaDB: the probe answers in its time, and no session of it waits at
-/// the server for a day, which is how long the server lets it.
+/// A backup or an `ALTER` locks a table on MariaDB. The probe answers in time, and no session of it waits at the
+/// server for a day, which is the server's default.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_whose_table_is_locked_answers_its_prober() {
@@ -161,13 +161,13 @@ async fn g16_a_service_whose_table_is_locked_answers_its_prober() {
     let began = Instant::now();
     assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    // Its connections wait as long as the server says, for all else.
+    // For everything else, its connections wait as long as the server's default.
     other.batch_execute("UNLOCK TABLES").await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&routes, "ready").await.0, 200);
 }
 
-/// A phase has the one connection of SQLite that writes: that is no sign that there can be no writer.
+/// A phase uses SQLite's single writing connection: that does not mean that there can be no writer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_whose_writer_is_in_use_is_ready() {
     let db = <Sqlite as TestDb>::fresh().await;
@@ -177,7 +177,7 @@ async fn g16_a_service_whose_writer_is_in_use_is_ready() {
     drop(taken);
 }
 
-/// Another process writes for long: this one is ready, and its probe keeps nobody from the connection.
+/// Another process writes for a long time: this one is ready, and its probe does not block the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_beside_a_long_writer_is_ready_and_answers() {
     use diesel::connection::SimpleConnection as _;
@@ -211,7 +211,7 @@ async fn a_service_without_its_tables_is_not_ready_until_they_are_there() {
     becomes(&routes, "ready", 200).await;
 }
 
-/// All connections of requests are in use: it is busy, and a probe takes none of them and waits for none.
+/// All connections of requests are in use: the service is busy. A probe takes none of them and waits for none.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_busy_service_is_ready_and_one_without_its_database_is_not() {
     let db = <Postgres as TestDb>::fresh().await;
@@ -220,7 +220,7 @@ async fn g16_a_busy_service_is_ready_and_one_without_its_database_is_not() {
     let routes = routes(&engine);
     assert_eq!(asked(&routes, "ready").await.0, 200);
     let taken = one.connection().await.unwrap();
-    // Judged anew: an answer is told again for a second.
+    // Computed again: an answer is reused for a second.
     let then = std::time::Instant::now();
     until(async || then.elapsed() > Duration::from_secs(1)).await;
     assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
@@ -232,8 +232,8 @@ async fn g16_a_busy_service_is_ready_and_one_without_its_database_is_not() {
     becomes(&routes, "ready", 200).await;
 }
 
-/// With the least that a service needs, and without the right to make a table: whether it may read which migrations have
-/// run or not.
+/// With the least privileges that a service needs, and without the right to create a table: whether it may read the
+/// list of migrations or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_that_may_make_no_table_is_ready() {
     let db = <Postgres as TestDb>::fresh().await;
@@ -252,7 +252,7 @@ async fn a_user_that_may_make_no_table_is_ready() {
         let engine = engine(&store, &App::default());
         assert_eq!(asked(&routes(&engine), "ready").await, (200, "ready\n".to_owned()));
         finished(engine.call(&scope(), &key(&format!("k-{may_read}")), book(20)).await);
-        // A migration that is missing is missed.
+        // A missing migration is reported.
         db.sql("ALTER TABLE atomic_phases_keys RENAME COLUMN trace TO elsewhere").await;
         let engine = self::engine(&open_pg(&url, 4).await, &App::default());
         if !may_read {
@@ -262,7 +262,7 @@ async fn a_user_that_may_make_no_table_is_ready() {
     }
 }
 
-/// All connections of requests are in use from the start: a probe takes none of them, the first one neither.
+/// All connections of requests are in use from the start: no probe takes one of them, not even the first one.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_that_is_busy_from_its_first_moment_is_ready() {
     let db = <Postgres as TestDb>::fresh().await;

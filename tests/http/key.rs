@@ -1,4 +1,4 @@
-//! Whatever bytes are in the header: no panic, one row at most, and never taken for no header.
+//! Whatever bytes the header has: no panic, one row at most, and a header is never treated as missing.
 
 use crate::support::*;
 use atomic_phases::Sqlite;
@@ -15,7 +15,7 @@ fn head(lines: &[Vec<u8>]) -> Option<Parts> {
     Some(request.body(()).unwrap().into_parts().0)
 }
 
-/// Bytes of each kind: any, those that the grammars turn on, whole keys with something around them.
+/// Bytes of each kind: any, those with a meaning in the grammars, and whole keys with something around them.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..80),
@@ -51,7 +51,7 @@ fn no_bytes_in_the_header_panic_reserve_twice_or_pass_for_no_header() {
     let keys_of_all = std::cell::RefCell::new(&mut keys);
     runner
         .run(&lines, |lines| {
-            // What HTTP does not carry does not arrive.
+            // Bytes that HTTP does not allow do not arrive.
             let Some(head) = head(&lines) else { return Ok(()) };
             let effects = || idempotency.engine().app().provider.effects();
             let before = effects();

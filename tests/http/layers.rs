@@ -64,14 +64,14 @@ async fn compression_cors_and_tracing_in_front_change_nothing() {
         let (request, provider) = layered(Policy::default().profile(profile)).await;
         let plain = request.send().await;
         assert_eq!((plain.status, plain.replayed()), (201, false), "{plain:?}");
-        // The replay is made of the same bytes, and then compressed for whom wants it.
+        // The replay has the same bytes, and is then compressed for clients that accept it.
         let packed = request.clone().line("accept-encoding", "gzip").send().await;
         assert_eq!((packed.status, packed.replayed()), (201, true));
         assert_eq!(packed.header("content-encoding"), Some("gzip"));
         assert_ne!(packed.body, plain.body);
         let again = request.send().await;
         assert_eq!((again.header("content-encoding"), &again.body), (None, &plain.body));
-        // A script may see what it has to.
+        // A script may read the headers that it needs.
         let exposed = plain.header("access-control-expose-headers").unwrap().to_ascii_lowercase();
         for name in ["idempotency-key", "idempotency-expires", "idempotent-replayed", "retry-after"]
         {
@@ -79,7 +79,7 @@ async fn compression_cors_and_tracing_in_front_change_nothing() {
         }
         let own = if profile == Profile::Ietf { "link" } else { "stripe-should-retry" };
         assert!(exposed.contains(own), "{exposed}");
-        // A line that its replays will lack is named in the log, without its value.
+        // The log names a header line that replays will lack, without its value.
         let lines = request.clone().path("/echo").set("idempotency-key", "echo");
         assert_eq!(lines.json(r#"{"how":"Headers"}"#).send().await.status, 201);
         let missing = request.clone().without("idempotency-key").send().await;

@@ -66,7 +66,7 @@ async fn end(ride: std::process::Child) -> Output {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_a_ride_is_booked_through_kill_9_with_one_charge() {
     let mut world = tokio::task::block_in_place(World::start);
-    // The card is charged, and the server does not hear of it before it is killed.
+    // The card is charged, and the server is killed before it receives the answer.
     world.faults(serde_json::json!({ "delay_after_ms": 600_000 })).await;
     let mut ride = world.ride(&["--key", "my-ride", "--deadline", "60"]);
     let mut lines = BufReader::new(ride.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -75,7 +75,7 @@ async fn g1_a_ride_is_booked_through_kill_9_with_one_charge() {
     }
     tokio::task::block_in_place(|| world.server.kill_9());
     world.faults(serde_json::json!({})).await;
-    // It comes back on the same port, after the client has met both a cut connection and none.
+    // The server comes back on the same port, after the client has met both a cut connection and a refused one.
     let mut text = String::new();
     tokio::task::block_in_place(|| {
         for line in lines.by_ref().take_while(|line| !line.contains("no connection")) {
@@ -100,7 +100,7 @@ async fn g1_a_ride_is_booked_through_kill_9_with_one_charge() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_tells_whether_there_is_a_ride() {
     let world = tokio::task::block_in_place(World::start);
-    // A failure after the charge, told to the client as 503, is overcome by its retry.
+    // A failure after the charge, which the client receives as 503; its retry succeeds.
     world.faults(serde_json::json!({ "fail_after": 1 })).await;
     let booked = end(world.ride(&[])).await;
     assert_eq!(booked.status.code(), Some(0), "{}", stdout(&booked));

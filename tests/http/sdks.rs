@@ -1,6 +1,6 @@
-//! What clients that others wrote make of the answers: Stripe's SDKs for Python and Node.js, urllib3 and
-//! curl, as they are, over real sockets, against both profiles. `docs/clients.md` shows the table; each of
-//! its lines is compared with what happens here.
+//! How third-party clients handle the answers: Stripe's SDKs for Python and Node.js, urllib3 and curl, unchanged,
+//! over real sockets, with both profiles. `docs/clients.md` shows the table; the test compares each of its lines
+//! with what happens here.
 //!
 //! The SDKs come from their registries, into the target folder; those that cannot be had are skipped, and
 //! the test says so.
@@ -113,10 +113,10 @@ impl Seen {
     }
 }
 
-/// Says which requests are not the client's own.
+/// Marks the requests that are not the client's own.
 const HOLDER: &str = "x-holder";
 
-/// Dies with the answer in hand, the first time that the key asks for it.
+/// Drops the first answer to a request with this key.
 async fn seen_by(State(seen): State<Seen>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(HOLDER) {
         return next.run(request).await;
@@ -128,7 +128,7 @@ async fn seen_by(State(seen): State<Seen>, request: Request, next: Next) -> Resp
     let status = (!dies).then_some(response.status().as_u16());
     seen.answered.lock().unwrap().push((key, status));
     if dies {
-        // Ends the connection's task, and so the connection, without a word.
+        // Ends the connection's task, and so the connection, without an answer.
         std::panic::resume_unwind(Box::new("dies as asked for"));
     }
     response
@@ -149,12 +149,12 @@ impl Server {
             .app(app.clone())
             .register::<Charge>()
             .lease(Duration::from_secs(60))
-            // So that those who read Retry-After need not be waited for.
+            // Short, so that the test does not wait for clients that read Retry-After.
             .reconcile_after(Duration::from_secs(4));
         let policy = Policy::default().profile(profile).bodies(Bodies::JsonOrForm);
         let policy = match profile {
             Profile::Ietf => policy,
-            // As by default, where the bound is 20 s: shorter than until an unknown outcome is looked into.
+            // As the default, which is 20 s: shorter than the time until an unknown outcome is reconciled.
             _ => policy.on_duplicate(OnDuplicate::Wait(Duration::from_secs(2))),
         };
         let idempotency = Idempotency::new(engine.build().unwrap(), single_tenant());
@@ -177,14 +177,14 @@ impl Server {
     }
 }
 
-/// A client as a command line; base URL, key, amount and how follow.
+/// A client as a command line; base URL, key, amount and kind are appended.
 struct Client {
     name: &'static str,
     command: Vec<String>,
 }
 
 impl Client {
-    /// How the client says that it ended, the id of the charge left out.
+    /// The result that the client reports, without the id of the charge.
     async fn run(&self, server: &Server, key: &str, how: How) -> String {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
@@ -214,7 +214,7 @@ impl Client {
     }
 }
 
-/// Those that can be had.
+/// The clients that could be installed.
 fn clients() -> Vec<Client> {
     let dir = assets::folder("sdks");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdks");
@@ -235,7 +235,7 @@ fn clients() -> Vec<Client> {
     let npm = ["install", "--prefix", ".", "--no-audit", "--no-fund", STRIPE_NODE];
     match succeeds("npm", &npm, &dir) && succeeds("node", &["--version"], &dir) {
         true => {
-            // A module is looked for from where the script is.
+            // Node.js searches for a module from the folder of the script.
             let script = dir.join("client.mjs");
             std::fs::copy(source.join("client.mjs"), &script).unwrap();
             clients
@@ -280,7 +280,7 @@ async fn line(client: &Client, profile: Profile) -> String {
     };
     let declined = run("declined", How::Declined).await;
 
-    // A duplicate of one that is running until the client has given up, or waits.
+    // A duplicate of a request that runs until the client has given up (or, with `stripe`, waits).
     let mut gate = server.app.provider.stop_after_the_effect();
     let holder = tokio::spawn(server.holder("running", 2000));
     let running = gate.recv().await.unwrap();
@@ -308,7 +308,7 @@ async fn line(client: &Client, profile: Profile) -> String {
     let reused = run("reused", How::Well).await;
     let failed = run("fails", How::FailsOnce).await;
     let killed = run(KILLED, How::Well).await;
-    // Whatever the client does: one effect for each key.
+    // One effect for each key, whatever the client does.
     assert_eq!(server.app.provider.effects(), 6, "{}", client.name);
     let name = format!("`{}`", client.name);
     let cells = [name, declined, in_progress, unknown, reused, failed, killed];

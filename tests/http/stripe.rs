@@ -1,10 +1,10 @@
 //! The flagship with Stripe's API as its charge API.
 //!
-//! A front keeps Stripe's contract: form-encoded parameters that it knows, a bearer key, and for each
-//! `Idempotency-Key` the first answer for ever, failures included, unless the charge was not begun
-//! (<https://docs.stripe.com/api/idempotent_requests>, <https://docs.stripe.com/error-handling>). Behind it, charges
-//! are made by the test itself, or by localstripe where that can be had, which keeps customers and cards as Stripe
-//! does and knows no keys.
+//! A front implements Stripe's contract: it accepts the form-encoded parameters that it knows and a bearer key. For each
+//! `Idempotency-Key` it always returns the first answer, also a failure, unless the charge was not begun
+//! (<https://docs.stripe.com/api/idempotent_requests>, <https://docs.stripe.com/error-handling>). Behind the front, the
+//! test itself makes the charges, or localstripe if it can be installed. localstripe keeps customers and cards as Stripe
+//! does, but does not support keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::process::{Child, Command, Stdio};
@@ -28,14 +28,14 @@ use crate::support::until;
 const LOCALSTRIPE: &str = "localstripe==1.15.10";
 const API_KEY: &str = "sk_test_rocket_rides";
 
-/// What becomes of one call.
+/// The fate of one call.
 #[derive(Clone, Copy)]
 enum Trouble {
-    /// Refused before anything was begun, so that no answer is kept.
+    /// Refused before the charge was begun, so Stripe keeps no answer.
     RateLimited,
     InUse,
     Overloaded,
-    /// The charge is made; the answer is not what came of it, or does not arrive. It is kept all the same.
+    /// The charge is made; the answer is another one, or is lost. Stripe keeps it all the same.
     FailsAfter,
     CutAfter,
 }
@@ -87,7 +87,7 @@ impl Front {
         (front, url)
     }
 
-    /// The charges that money moved for.
+    /// The charges that moved money.
     async fn charges(&self) -> usize {
         let charges = match &self.bank {
             Bank::Own(charges) => locked(charges).clone(),
@@ -132,7 +132,7 @@ fn charge(charges: &mut Vec<Value>, form: &[(String, String)]) -> (u16, Value) {
     (200, charge)
 }
 
-/// The parameters of a charge that the flagship has a use for; Stripe refuses those that it does not know.
+/// The parameters of a charge that the flagship uses; Stripe refuses unknown ones.
 const PARAMETERS: [&str; 5] = ["amount", "currency", "customer", "description", "metadata[ride]"];
 
 async fn create(
@@ -181,13 +181,13 @@ async fn create(
     let kept = Kept { form, status, body: body.clone() };
     locked(&front.answers).insert(key, kept);
     if matches!(trouble, Some(Trouble::CutAfter)) {
-        // Ends the connection's task, and so the connection, without a word.
+        // Ends the connection's task, and so the connection, without an answer.
         std::panic::resume_unwind(Box::new("cut as asked for"));
     }
     answer((status, body))
 }
 
-/// The flagship at Stripe's door.
+/// The flagship, as a client of Stripe.
 struct Flagship {
     front: Arc<Front>,
     rides: Rides,
@@ -218,7 +218,7 @@ impl Flagship {
         Self { front, rides, _pilots: pilots, _dir: dir }
     }
 
-    /// What the client is told of a ride, how often Stripe was called for it, and how many charges it made.
+    /// The client's answer for a ride, how often Stripe was called for it, and how many charges it made.
     async fn book(&self, key: &str, troubles: &[Trouble]) -> (u16, usize, usize) {
         locked(&self.front.troubles).extend(troubles);
         let charges = self.front.charges().await;
@@ -235,14 +235,14 @@ async fn g1_one_charge_at_stripe_whatever_it_answers(flagship: Flagship) {
     // A ride and its replay.
     assert_eq!(flagship.book("fine", &[]).await, (201, 1, 1));
     assert_eq!(flagship.book("fine", &[]).await, (201, 0, 0));
-    // What certainly did not charge is tried again within the phase.
+    // The phase itself retries a call that certainly did not charge.
     assert_eq!(flagship.book("busy", &[RateLimited, InUse]).await, (201, 3, 1));
-    // What may have charged is left to the client's retry, which sends the same key.
+    // A call that may have charged is left to the client's retry, which sends the same key.
     assert_eq!(flagship.book("cut", &[CutAfter]).await, (503, 1, 1));
     assert_eq!(flagship.book("cut", &[]).await, (201, 1, 0));
     assert_eq!(flagship.book("down", &[Overloaded]).await, (503, 1, 0));
     assert_eq!(flagship.book("down", &[]).await, (201, 1, 1));
-    // A failure that Stripe keeps says nothing of the charge, and no repetition will: only an event does.
+    // A failure that Stripe keeps does not say whether it charged, and no repetition will: only an event does.
     assert_eq!(flagship.book("failed", &[FailsAfter]).await, (503, 1, 1));
     assert_eq!(flagship.book("failed", &[]).await, (409, 1, 0));
     assert_eq!(flagship.book("failed", &[]).await, (409, 0, 0));
@@ -258,7 +258,7 @@ async fn g1_one_charge_at_stripe_whatever_it_answers(flagship: Flagship) {
 async fn a_declined_card_is_told_once_and_for_ever(flagship: Flagship) {
     assert_eq!(flagship.book("declined", &[]).await, (402, 1, 0));
     assert_eq!(flagship.book("declined", &[]).await, (402, 0, 0));
-    // Heard at the second call: Stripe keeps refusals, too.
+    // Received at the second call, because Stripe keeps refusals, too.
     assert_eq!(flagship.book("declined-late", &[Trouble::CutAfter]).await, (503, 1, 0));
     assert_eq!(flagship.book("declined-late", &[]).await, (402, 1, 0));
     let look = Look::at(&flagship.rides.database).await;
@@ -287,7 +287,7 @@ async fn a_card_that_stripe_declines() {
     a_declined_card_is_told_once_and_for_ever(flagship).await;
 }
 
-/// Another Stripe key than the account's: nothing is charged, and the request waits for its operator.
+/// A wrong Stripe API key: nothing is charged, and the request waits for its operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_api_key_charges_nothing() {
     let flagship = Flagship::start(own(), "cus_1", sqlite).await;
@@ -322,7 +322,7 @@ impl Local {
             return None;
         };
         let port = free_port();
-        // By itself it would keep its objects in a file that all of them share.
+        // By default it would keep its objects in a file that all instances share.
         let program = "import localstripe.resources as r, localstripe.server as s; \
                        r.Store.dump_to_disk = lambda self: None; s.start()";
         let child = Command::new(python)

@@ -1,5 +1,5 @@
-//! The alert rules: each fires when it should and not when it should not, as Prometheus' own tool judges them; and
-//! each leads to its section of the runbooks.
+//! The alert rules: each fires when it should and not otherwise, according to Prometheus' own tool; and each links
+//! to its section of the runbooks.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -103,7 +103,7 @@ fn each_alert_goes_by_metrics_that_there_are_and_leads_to_its_section_of_the_run
             rule.contains("severity: page") || rule.contains("severity: ticket"),
             "{alert} has no severity"
         );
-        // NaN is what a process does not know.
+        // NaN stands for a value that a process does not know.
         assert!(!rule.contains("sum by (job) (atomic_phases_"), "{alert} adds gauges up");
     }
     assert_eq!(headings, named, "a section without an alert");

@@ -1,5 +1,5 @@
-//! The Grafana boards: made here, from the metrics that there are. `BOARDS=write` writes them anew:
-//!   BOARDS=write cargo test --all-features --test metrics boards
+//! The Grafana dashboards, generated here from the existing metrics. This command writes them anew:
+//! `BOARDS=write cargo test --all-features --test metrics boards`
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::table::{are_metrics, series};
 
-/// What is drawn: its title, its unit, and lines of PromQL with their legends. `$` stands for the selector of the
-/// service that is chosen.
+/// A panel: its title, its unit, and lines of PromQL with their legends. `$` stands for the selector of the chosen
+/// service.
 type Panel = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// Of all services: what waits, what goes on, what fails.
+/// For all services: what waits, what runs, what fails.
 const OVERVIEW: &[(&str, &[Panel])] = &[
     (
         "What waits",
@@ -316,7 +316,7 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
     ),
 ];
 
-/// Of one definition: where its requests stand, and what each phase takes.
+/// For one definition: the states of its requests, and the duration of each phase.
 const DEFINITION: &[(&str, &[Panel])] = &[(
     "Requests and phases",
     &[
@@ -491,7 +491,7 @@ fn the_boards_show_metrics_that_there_are_and_each_of_them() {
             shown.extend(are_metrics(target["expr"].as_str().unwrap()));
         }
     }
-    // Of a histogram, one of its series.
+    // For a histogram, one of its series.
     let stem = |name: &str| {
         let endings = ["_bucket", "_sum", "_count"];
         endings.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()

@@ -1,5 +1,4 @@
-//! What each metric counts, that `promtool` finds nothing to say about their names, and that what users give makes no
-//! series (G19).
+//! What each metric counts; `promtool` accepts the names; and user data creates no series (G19).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -20,7 +19,7 @@ use atomic_phases::{Engine, Postgres, Scope, Sqlite};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 
-/// What becomes of requests that go well and badly, of their jobs and of their keys.
+/// Requests that succeed and fail, with their jobs and keys.
 async fn a_day(rounds: usize) {
     let db = <Sqlite as TestDb>::fresh().await;
     let app = App::new(Provider::that_ignores_keys());
@@ -68,7 +67,7 @@ async fn a_day(rounds: usize) {
     }
 }
 
-/// What each series of an exposition says, but for buckets, quantiles and sums, which are times.
+/// The value of each series of an exposition, except for buckets, quantiles and sums, which are times.
 fn series(exposition: &str) -> BTreeMap<String, f64> {
     let lines = exposition.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let values = lines.map(|line| {
@@ -80,7 +79,7 @@ fn series(exposition: &str) -> BTreeMap<String, f64> {
     values.filter(|(series, _)| !is_time(series)).collect()
 }
 
-/// What `promtool check metrics` says of the names, the types and the texts.
+/// The complaints of `promtool check metrics` about names, types and texts.
 fn lint(exposition: &str) -> String {
     let mut promtool = Command::new("promtool");
     let promtool = promtool.args(["check", "metrics"]).stdin(Stdio::piped());
@@ -98,7 +97,7 @@ async fn each_metric_counts_what_its_name_says() {
     let recorder = builder.install_recorder().unwrap();
     a_day(1).await;
     let exposition = recorder.render();
-    // The names of the literature are what they are: `…_count` is no name for a counter.
+    // The names of the literature are fixed; `…_count` is not a proper name for a counter.
     let ours: Vec<&str> = exposition
         .split_inclusive('\n')
         .filter(|line| !line.contains("api_idempotency_"))
@@ -149,7 +148,7 @@ async fn each_metric_counts_what_its_name_says() {
 
     assert!(seen["atomic_phases_pool_wait_seconds_count"] > 30.0, "{seen:#?}");
 
-    // By the other names: the same.
+    // The same by the other names.
     for (name, count) in [
         ("reserve_created", 3.0),
         ("reserve_replay", 6.0),
@@ -162,7 +161,7 @@ async fn each_metric_counts_what_its_name_says() {
     }
     assert_eq!(seen.get("api_idempotency_ttl_pruned_count_total"), Some(&3.0), "{seen:#?}");
 
-    // The census runs beside the other workers, and is given up with them: what was known is no number then.
+    // The census runs with the other workers, and stops with them; then its values are no longer numbers.
     let db = <Sqlite as TestDb>::fresh().await;
     let engine = engine(&db, &App::default());
     let unknown = crate::support::notify(Trouble::UnknownForeign);
@@ -202,7 +201,7 @@ async fn each_metric_counts_what_its_name_says() {
     workers.shutdown(Duration::from_secs(30)).await.unwrap();
     assert!(series(&recorder.render())[waits].is_nan());
 
-    // Of two scopes the calls are counted by themselves: of the first that send many duplicates.
+    // The calls of two scopes have series of their own: of the first two scopes with many duplicates.
     let by_scope = engine_with(&db, &App::default(), |builder| {
         builder.lease(Duration::from_secs(60)).scopes_in_metrics(2)
     });
@@ -228,12 +227,12 @@ async fn each_metric_counts_what_its_name_says() {
         .filter(|(name, _)| name.contains("replayed") && !name.contains(r#"scope="other""#))
         .map(|(_, count)| *count)
         .collect();
-    // From the hundredth of the 149 on.
+    // Counted from the hundredth of the 149 on.
     assert_eq!(replayed, [50.0, 50.0], "{of_scopes:#?}");
     assert_eq!(of_scopes.values().sum::<f64>(), 490.0, "{of_scopes:#?}");
     assert!(of_scopes.len() <= 4 * (2 + 1), "{of_scopes:#?}");
 
-    // The chapter has each word that a label was.
+    // The chapter has each value that a label had.
     let words = values();
     for name in series(&exposition).keys().filter(|name| name.starts_with("atomic_phases_")) {
         let labels = name.split(['{', ',', '}']).filter_map(|label| label.split_once('='));
@@ -247,7 +246,7 @@ async fn each_metric_counts_what_its_name_says() {
         }
     }
 
-    // Other keys, and more of them, are no other series.
+    // Other keys, and more of them, create no other series.
     assert!(!exposition.contains("canary"), "{exposition}");
     let names = |exposition: &str| series(exposition).into_keys().collect::<BTreeSet<_>>();
     let before = names(&exposition);
@@ -255,7 +254,7 @@ async fn each_metric_counts_what_its_name_says() {
     assert_eq!(names(&recorder.render()), before);
 }
 
-/// Its second serialization panics, which is where it is to be stored: with it goes the task of the call.
+/// Its second serialization panics, when the value is to be stored, and the call's task ends with it.
 #[derive(Deserialize)]
 struct Panics {}
 
@@ -276,8 +275,8 @@ impl<Db: TestDb> Panics {
     }
 }
 
-/// Whatever a caller is told, it is counted, and once: also where nothing was looked at, and where nobody is left to
-/// say it. On one thread, so that the recorder is this test's own.
+/// Each answer of a call is counted once, also if no row was read, and if the caller has gone. The runtime has one
+/// thread, so that the recorder is this test's own.
 #[tokio::test]
 async fn each_answer_is_counted_once() {
     let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();
@@ -321,8 +320,8 @@ async fn each_answer_is_counted_once() {
     assert_eq!(of_scopes.map(|(_, count)| count).sum::<f64>(), 6.0, "{seen:#?}");
 }
 
-/// Wherever the answer of a commit is lost, or the commit itself: what was created is counted as that once, and what came
-/// to its answer, too.
+/// Wherever the answer of a commit is lost, or the commit itself: a created request is counted once as created, and
+/// a completed one once as completed.
 #[tokio::test]
 async fn what_is_created_and_completed_is_counted_once_whatever_answer_is_lost() {
     let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();

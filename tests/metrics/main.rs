@@ -1,5 +1,4 @@
-//! What is measured, and what is made of it: the metrics as Prometheus reads them, the rules that call somebody, and
-//! the boards.
+//! The metrics and what uses them: the metrics as Prometheus reads them, the alert rules, and the dashboards.
 #![cfg(feature = "metrics")]
 
 #[path = "../support/mod.rs"]

@@ -1,10 +1,11 @@
-//! What is recorded of a replay, for which its path may cost nothing.
+//! What a replay records.
 
 use crate::support::*;
 use atomic_phases::Postgres;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-/// That these allocate nothing where nobody listens is held beside them: `what_is_recorded_of_a_replay_allocates_nothing`.
+/// `what_is_recorded_of_a_replay_allocates_nothing`, next to the code, checks that these allocate nothing without a
+/// recorder.
 #[tokio::test]
 async fn two_things_are_recorded_of_a_replay() {
     let db = <Postgres as TestDb>::fresh().await;

@@ -1,4 +1,4 @@
-//! The table of `docs/metrics.md`, which a unit test holds against the code, by the names that Prometheus has.
+//! The table of `docs/metrics.md`, which a unit test compares with the code, by the names in Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +31,10 @@ pub fn series() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// Labels whose values are words of the library: the chapter has each of them.
+/// Labels whose values are fixed names of the library: the chapter has each of them.
 pub const CLOSED: [&str; 6] = ["outcome", "effect", "resolution", "because", "held_by", "worker"];
 
-/// The words that the chapter's table of labels has.
+/// The values in the chapter's table of labels.
 pub fn values() -> BTreeSet<&'static str> {
     let table = CHAPTER.split("\n| label | values |\n").nth(1).unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
@@ -44,10 +44,11 @@ pub fn values() -> BTreeSet<&'static str> {
     words
 }
 
-/// What Prometheus adds to each series, or a histogram has.
+/// Labels that Prometheus adds to each series, or that a histogram has.
 const OF_PROMETHEUS: [&str; 4] = ["job", "instance", "le", "quantile"];
 
-/// Each of our names in a text in PromQL is a metric, and each label that is asked of it is one of its own.
+/// Asserts that each name of this library in a PromQL text is a metric, and each label that it queries is one of
+/// that metric's.
 #[track_caller]
 pub fn are_metrics(text: &str) -> BTreeSet<String> {
     let (known, values, mut used) = (series(), values(), BTreeSet::new());

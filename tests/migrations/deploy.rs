@@ -1,10 +1,9 @@
-//! A rolling deploy: nodes of the build before and of the next one, real processes under load, on a schema
-//! that changes in the middle. No request fails for it, and the provider's ledger is exact.
+//! A rolling deploy: nodes of the previous build and of the next one, real processes under load, on a schema that
+//! changes in the middle. No request fails because of it, and the provider's ledger is exact.
 //!
-//! Both builds are the same program: what is simulated is that the nodes which are there first do not know
-//! the migration, and that it is a new node which runs it (here the test does, by the engine's own code), after
-//! another died in the middle of it. What is real is all that they send, with the statements that they had prepared
-//! before.
+//! Both builds are the same program. Two things are simulated: the first nodes do not know the migration, and a new
+//! node runs it after another one died in the middle of it (the test runs it, with the engine's own code). Everything
+//! that the nodes send is real, including the statements that they had prepared before.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::support::load::{Client, Ledger, Load};
 use crate::support::rides::{Rides, number, postgres, sqlite};
 use crate::{Schema, next};
 
-/// Longer than any request takes while another process of a loaded machine has the processor.
+/// Longer than any request takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn a_rolling_deploy<S: Schema>(store: &str, rides: Rides, db: S) {
@@ -25,13 +24,13 @@ async fn a_rolling_deploy<S: Schema>(store: &str, rides: Rides, db: S) {
         Client::new(&[&rides.server.url, old[0].url(), old[1].url()], PATIENCE, PATIENCE * 2);
     let load = Load::start(client.clone(), 6, 1);
     load.goes_on(rounds).await;
-    // The first process that migrates dies in the middle, and another goes on from there.
+    // The first process that migrates dies in the middle, and another one continues.
     db.left_by_a_crash().await;
     load.goes_on(rounds).await;
     db.up(next(S::FOLDER)).await.unwrap();
     load.goes_on(rounds).await;
 
-    // A new node comes, an old one goes, until all are new.
+    // New nodes replace old ones, one by one, until all are new.
     let new = [rides.another(&[], &[]), rides.another(&[], &[])];
     client.ask_only(&[&rides.server.url, old[1].url(), new[0].url()], old[0].url()).await;
     tokio::task::block_in_place(|| old[0].process.terminate());
@@ -40,7 +39,7 @@ async fn a_rolling_deploy<S: Schema>(store: &str, rides: Rides, db: S) {
     tokio::task::block_in_place(|| old[1].process.terminate());
     load.goes_on(rounds).await;
 
-    // And back, while nodes of both builds serve: the schema goes last.
+    // And back, while nodes of both builds serve: the schema is reverted last.
     let back = rides.another(&[], &[]);
     client.ask_only(&[&rides.server.url, back.url(), new[1].url()], new[0].url()).await;
     load.goes_on(rounds).await;
@@ -65,7 +64,7 @@ async fn a_rolling_deploy<S: Schema>(store: &str, rides: Rides, db: S) {
     assert!(ledger.requests as u64 >= 8 * rounds);
 }
 
-/// A holder that is late by a second loses no lease, which its client would hear of.
+/// A lease so long that a holder which is a second late does not lose it; its client would notice.
 const QUIET: &[(&str, &str)] = &[("--lease", "30")];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +74,7 @@ async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_postgres() {
     a_rolling_deploy("postgres", rides, db).await;
 }
 
-/// On a server of its own, whose other tests would be held up with its requests.
+/// On a server of its own, because the migration would delay other tests on the same server.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_no_request_fails_for_a_rolling_deploy_that_migrates_on_mariadb() {

@@ -1,4 +1,4 @@
-//! What requests notice of a migration that cannot have its lock, or that freezes with it.
+//! How requests are affected by a migration that cannot get its lock, or that freezes while it holds it.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,8 +33,8 @@ async fn has_column<S: Schema>(db: &S, name: &str) -> bool {
     columns.split(',').any(|column| column == name)
 }
 
-/// `long`: a connection for a transaction that has read the table and goes on. `one_try`: the longest that one try and
-/// the rest behind it take.
+/// `long`: a connection for a transaction that has read the table and stays open. `one_try`: the longest duration
+/// of one try and of the rest after it.
 async fn gives_up<S: Schema>(db: S, long: &mut impl SimpleAsyncConnection, one_try: Duration) {
     let engine = engine(&db, &App::default());
     long.batch_execute("BEGIN; SELECT count(*) FROM atomic_phases_keys").await.unwrap();
@@ -87,7 +87,7 @@ async fn within<S: Schema>(call: Call<S, App, Book>) -> Option<Result<Outcome, C
     tokio::time::timeout(STUCK, call.into_future()).await.ok()
 }
 
-/// A migration whose process stops in the middle, behind its change.
+/// A migration whose process stops in the middle, after its change.
 struct Frozen {
     change: String,
     has_locked: Sender<()>,
@@ -165,8 +165,8 @@ async fn g17_a_process_that_freezes_in_a_migration_gives_its_lock_back() {
     assert!(!has_column(&db, "frozen").await, "the server took it back");
 }
 
-/// MariaDB commits the change at once, so the process holds no lock of the table. When its machine is lost before it
-/// has recorded the change, the next one to migrate finds it made.
+/// MariaDB commits the change immediately, so the process holds no lock on the table. If its machine is lost before
+/// the process has recorded the change, the next process to migrate finds the change made.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_process_that_dies_in_a_migration_on_mariadb_holds_nobody_up() {

@@ -1,5 +1,5 @@
-//! The schema of the engine's own tables changes while requests run: what a migration may contain, what
-//! becomes of the rows, and what requests notice of it.
+//! The schema of the engine's own tables changes while requests run: what a migration may contain, what happens to
+//! the rows, and how requests are affected.
 //!
 //! There have to be migrations that the build under test does not need, or nothing of this could be shown
 //! before one is written: `tests/fixtures/migrations` are the next ones.
@@ -28,12 +28,12 @@ use crate::support::TestDb;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A store with the folder of its migrations.
+/// A store, with the folder of its migrations.
 trait Schema: TestDb {
     const FOLDER: &'static str;
-    /// How many migrations make its earliest schema: of MySQL, each is one table.
+    /// The number of migrations of its earliest schema: on MySQL, each is one table.
     const FIRST: usize = 1;
-    /// A table that has no row, with the columns of a table: name and type.
+    /// A query for the columns of a table: name and type.
     const COLUMNS_OF: &'static str;
 
     async fn up(&self, migrations: FileBasedMigrations) -> Result<(), StoreError> {
@@ -49,7 +49,8 @@ trait Schema: TestDb {
 
     async fn down(&self, migrations: FileBasedMigrations) -> Result<(), StoreError>;
 
-    /// What a process leaves that dies in the middle of the next migration: nothing, where it is one transaction.
+    /// What a process that dies in the middle of the next migration leaves behind: nothing, if a migration is one
+    /// transaction.
     async fn left_by_a_crash(&self) {}
 }
 
@@ -76,7 +77,7 @@ impl Schema for Sqlite {
     const COLUMNS_OF: &'static str =
         "SELECT coalesce(group_concat(name), '') FROM pragma_table_info WHERE arg = ";
 
-    /// Nobody else writes to the file meanwhile.
+    /// No other process writes to the file meanwhile.
     async fn up_within(
         &self,
         migrations: FileBasedMigrations,
@@ -109,8 +110,8 @@ impl Schema for Mysql {
         self.revert_from(migrations).await
     }
 
-    /// Of a process that is killed while it waits for its lock, nothing; of one that dies behind its change, the
-    /// change, which is not recorded.
+    /// If the process is killed while it waits for its lock: nothing. If it dies after its change: the change,
+    /// unrecorded.
     async fn left_by_a_crash(&self) {
         use std::time::Instant;
 
@@ -143,13 +144,13 @@ impl Schema for Mysql {
         let began = Instant::now();
         while dies.batch_execute(&up).await.is_err() {
             assert!(began.elapsed() < PATIENCE, "no lock to be had");
-            // Those that had to wait go on meanwhile.
+            // The requests that had to wait continue meanwhile.
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 }
 
-/// Where the migrations are that no build knows yet.
+/// The folder of the migrations that no build knows yet.
 const NEXT: &str = "tests/fixtures/migrations";
 
 /// The folders of a store's migrations at these places, in their order.
@@ -163,7 +164,7 @@ fn folders(places: &[&str], folder: &str) -> Vec<PathBuf> {
     all
 }
 
-/// The folders of all migrations of a store in their order, the next ones too.
+/// The folders of all migrations of a store in order, including the next ones.
 fn all(folder: &str) -> Vec<PathBuf> {
     folders(&["migrations", NEXT], folder)
 }

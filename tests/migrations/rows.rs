@@ -1,5 +1,5 @@
-//! What becomes of the rows: each migration goes up, down and up again with requests and jobs in every
-//! state, and each of them then ends as it would have.
+//! What happens to the rows: each migration runs up, down and up again with requests and jobs in every state, and
+//! each of them then ends as it would have without.
 
 use atomic_phases::engine::{RequestStatus, Resolution, Resolved};
 use atomic_phases::store::Status;
@@ -22,11 +22,11 @@ async fn columns<S: Schema>(db: &S) -> Vec<Vec<String>> {
     columns
 }
 
-/// All that these columns hold.
+/// All values of these columns.
 async fn values<S: Schema>(db: &S, columns: &[Vec<String>]) -> Vec<String> {
     let mut values = Vec::new();
     for (table, columns) in TABLES.iter().zip(columns) {
-        // An index that has the column would give an order of its own, and without the limit MySQL forgets ours.
+        // An index with the column would return its own order, and without the limit MySQL drops the engine's.
         let rows = format!(
             "(SELECT * FROM {table} ORDER BY scope, request_id LIMIT 1000000) AS rows_in_order"
         );
@@ -85,7 +85,7 @@ async fn rows_in_every_state_go_on<S: Schema>(db: S) {
     db.up(next(S::FOLDER)).await.unwrap();
     let newest = columns(&db).await;
 
-    // What the earliest schema has of them is what the rows of its time are.
+    // The columns of the earliest schema are those that the oldest rows have.
     let migrations = all(S::FOLDER);
     for migration in migrations[S::FIRST..].iter().rev() {
         db.down(only(std::slice::from_ref(migration))).await.unwrap();
@@ -151,7 +151,7 @@ async fn each_migration_goes_up_down_and_up_again_with_rows_in_every_state_on_ma
     rows_in_every_state_go_on(<atomic_phases::Mysql as TestDb>::fresh().await).await;
 }
 
-/// Each migration, and each of the engine's statements, where a MariaDB has its rows in partitions by their scope
+/// Each migration, and each of the engine's statements, on a MariaDB whose tables are partitioned by scope
 /// (docs/stores.md).
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +163,7 @@ async fn rows_in_every_state_go_on_in_partitions_by_scope_on_mariadb() {
     rows_in_every_state_go_on(db).await;
 }
 
-/// The same of a PostgreSQL, by scope (docs/scaling.md) and by day (docs/partitioning.md).
+/// The same on a PostgreSQL, partitioned by scope (docs/scaling.md) and by day (docs/partitioning.md).
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_in_every_state_go_on_in_partitions_by_scope_on_postgres() {
     let db = <Postgres as TestDb>::fresh().await;
@@ -186,7 +186,7 @@ async fn rows_in_every_state_go_on_in_partitions_by_day_on_postgres() {
     assert_eq!(self::indexes(&db).await, migrated);
 }
 
-/// The indexes of the keys, as migrations know them: what each is is what it was, too.
+/// The indexes of the table of keys, by the names that migrations use, with their definitions.
 async fn indexes(db: &Postgres) -> String {
     db.text(
         "SELECT string_agg(indexname || substring(indexdef FROM ' USING .*'), chr(10) ORDER BY indexname) \
@@ -195,7 +195,7 @@ async fn indexes(db: &Postgres) -> String {
     .await
 }
 
-/// Partitioned by day before the migration came (docs/partitioning.md).
+/// Partitioned by day before the migration (docs/partitioning.md).
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_apply_to_a_partitioned_table() {
     let db = <Postgres as TestDb>::fresh().await;

@@ -1,11 +1,11 @@
-//! What a migration may contain: `migrations/README.md`, held against the files.
+//! What a migration may contain: checks the files against `migrations/README.md`.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::all;
 
-/// What is older is part of the first release, and meets no rows of a build before.
+/// Older migrations are part of the first release, and meet no rows of a previous build.
 const FIRST_RELEASE: &str = "2026-11-23";
 
 /// The statements of a file, without comments, in one case and with single spaces.
@@ -36,8 +36,7 @@ fn statements(sql: &str) -> Vec<String> {
     statements.iter().map(plain).filter(|text| !text.is_empty()).collect()
 }
 
-/// Why a statement is not one that the build before takes no notice of; `ours` are the tables of the
-/// migration itself.
+/// The reason why a statement would disturb the previous build; `ours` are the tables of the migration itself.
 fn refused(statement: &str, ours: &mut Vec<String>) -> Option<&'static str> {
     let words: Vec<String> = statement.split([' ', '(']).map(str::to_lowercase).collect();
     let words: Vec<&str> =
@@ -70,7 +69,7 @@ fn refused(statement: &str, ours: &mut Vec<String>) -> Option<&'static str> {
     }
 }
 
-/// Why a table that is there may not be altered so.
+/// The reason why an existing table must not be altered this way.
 fn refused_column(change: &str) -> Option<&'static str> {
     for part in change.split(", ") {
         let words: Vec<&str> = part.split(' ').collect();
@@ -102,7 +101,7 @@ fn refused_column(change: &str) -> Option<&'static str> {
     None
 }
 
-/// What is wrong with a migration behind the first.
+/// What is wrong with a migration after the first one.
 fn wrong(sql: &str) -> Vec<String> {
     let (mut ours, mut wrong, mut alters) = (Vec::new(), Vec::new(), false);
     for statement in statements(sql) {
@@ -118,13 +117,13 @@ fn wrong(sql: &str) -> Vec<String> {
     wrong
 }
 
-/// Why a distributed table does not take it (docs/scaling.md): for most of these statements, Citus sends a
-/// worker node the whole text that the statement came in.
+/// The reason why a distributed table refuses it (docs/scaling.md): for most of these statements, Citus sends a
+/// worker node the whole text that contains the statement.
 fn refused_distributed(sql: &str) -> Option<&'static str> {
     let (mut ours, mut of_others) = (Vec::new(), 0);
     let statements = statements(sql);
     for statement in &statements {
-        // What creates a table takes note of it.
+        // A `CREATE TABLE` adds the table to the list.
         refused(statement, &mut ours);
         let words = statement.to_lowercase();
         let table = match words.split([' ', '(']).collect::<Vec<_>>().as_slice() {
@@ -181,7 +180,7 @@ fn a_migration_adds_only_what_the_build_before_takes_no_notice_of_and_has_its_wa
     assert_eq!(names("postgres"), names("sqlite"), "both stores have the same schema");
 }
 
-/// Why a migration of MySQL, which commits each change at once, cannot run again behind a crash.
+/// The reason why a migration of MySQL, which commits each change immediately, cannot run again after a crash.
 fn cannot_run_again(sql: &str) -> Option<&'static str> {
     let statements = statements(sql);
     let sql = statements.join("; ");
@@ -264,7 +263,7 @@ fn what_the_rules_forbid_is_found() {
     }
 }
 
-/// Each was asked of Citus 12.1, where `keys` and `jobs` are distributed.
+/// Each was tried on Citus 12.1, with `keys` and `jobs` distributed.
 #[test]
 fn what_a_distributed_table_refuses_of_a_migration_is_found() {
     for fine in [

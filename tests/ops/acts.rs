@@ -1,4 +1,4 @@
-//! Acts: each does what it says, once, and is in the audit exactly if it was done.
+//! Acts: each does what it says once, and is in the audit exactly if it was done.
 
 use atomic_phases::engine::{EraseError, Resolution, ResolveError, Resolved};
 use atomic_phases::ops::{AuditRecord, OperatorStore, Ops, OpsError, State, Summary};
@@ -64,7 +64,7 @@ async fn g1_g2_each_word_is_written_with_its_audit_row<S: TestDb + OperatorStore
     }
     assert_eq!(app.provider.effects(), 3, "no act makes a call");
     assert_eq!(completed(&engine).await.finished, 1, "the one that was executed");
-    // The one that was not executed was called again, and no other.
+    // The call that was not executed was made again, and no other.
     assert_eq!(app.provider.effects(), 4);
     assert_eq!(seen(&ops, "not_executed").await.state, State::Unknown);
 
@@ -84,7 +84,7 @@ async fn g3_an_act_about_a_row_that_moved_on_is_refused<S: TestDb + OperatorStor
     let ops = admin(&engine);
     dead_letter(&engine, "k").await;
     let stale = seen(&ops, "k").await;
-    // Somebody else was faster, and it gave up again.
+    // Another operator was faster, and the request gave up again.
     let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryForeignAlways)).await);
     set(&engine, "k", "status = 'dead_letter', run_after = NULL, waiting_since = created_at").await;
@@ -107,13 +107,13 @@ async fn g3_an_act_about_a_row_that_moved_on_is_refused<S: TestDb + OperatorStor
     assert!(acts[0].refused_because.as_ref().unwrap().contains("moved on"), "{acts:?}");
     assert_eq!(acts[0].before, acts[0].after);
 
-    // Of a version that is none of ours, too.
+    // Also with a version that is not one of this library.
     let odd = ops.retry(now.request_id, &"no version".into(), "again").await;
     assert!(matches!(odd, Err(OpsError::MovedOn)), "{odd:?}");
     let _ = ops.retry(now.request_id, &now.version, "again").await.unwrap();
 }
 
-/// The token has grown, and what the operator has seen is as it was: the same call, of the same attempt, is unknown.
+/// The token has grown, but the request is as the operator saw it: the same call, of the same attempt, is unknown.
 async fn g3_a_look_that_finds_nothing_out_moves_nothing<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     let ops = admin(&engine);
@@ -130,7 +130,7 @@ async fn g3_a_look_that_finds_nothing_out_moves_nothing<S: TestDb + OperatorStor
         let word = Resolution::executed("notified", &output).unwrap();
         ops.resolve(before.request_id, &before.version, word, "the pilot").await
     };
-    // While it is looked into, the act has to wait, and is not too late.
+    // While the reconcile function runs, the act must wait, but does not come too late.
     set(&engine, "k", "status = 'in_progress', locked_until = expires_at").await;
     let told = said().await;
     assert!(matches!(told, Err(OpsError::Resolve(ResolveError::InProgress { .. }))), "{told:?}");
@@ -146,7 +146,7 @@ async fn the_same_act_twice_is_one_act<S: TestDb + OperatorStore>(db: S) {
     dead_letter(&engine, "k").await;
     let row = seen(&ops, "k").await;
     assert_eq!(ops.retry(row.request_id, &row.version, "first").await.unwrap(), Resolved::Applied);
-    // A double click brings the same version.
+    // A double click sends the same version.
     let again = ops.retry(row.request_id, &row.version, "second").await.unwrap();
     assert_eq!(again, Resolved::Already);
     let acts = audit(&ops).await;
@@ -225,7 +225,7 @@ async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + Opera
     assert!(acts.iter().all(|act| act.job_id.is_some()));
 }
 
-/// Whatever keeps the audit row from being written keeps the act from being done.
+/// If the audit row cannot be written, the act is not done.
 async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + OperatorStore>(db: S) {
     if is_memory::<S>() {
         return;
@@ -256,7 +256,7 @@ async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + Oper
     assert!(matches!(ops.retry_job(job.id, 0, "r").await, Err(OpsError::Unavailable(_))));
     assert!(matches!(ops.discard_job(job.id, 0, "r").await, Err(OpsError::Unavailable(_))));
     db.sql("ALTER TABLE put_away RENAME TO atomic_phases_audit").await;
-    // Nobody holds them: they are as they were.
+    // No lease is held: the rows are as they were.
     for (name, before) in [("k", row), ("asked", asked), ("done", done)] {
         assert_eq!(seen(&ops, name).await, before);
     }
@@ -269,7 +269,7 @@ async fn the_audit_is_append_only<S: TestDb + OperatorStore>(db: S) {
         return;
     }
     if is_mysql::<S>() {
-        // No part of its migrations: an application seldom has the right to create a trigger.
+        // Not part of its migrations, because an application seldom has the privilege to create a trigger.
         db.sql(include_str!("../../migrations/mysql_audit/up.sql")).await;
     }
     let engine = engine(&db, &App::default());

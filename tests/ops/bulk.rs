@@ -1,4 +1,5 @@
-//! Bulk acts: planned first, done once for each request whatever becomes of the workers, each refusal listed.
+//! Bulk acts: planned first, done once for each request whatever happens to the workers, and each refusal is
+//! listed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -40,7 +41,7 @@ async fn ran<S: TestDb>(engine: &TestEngine<S>) -> u32 {
     BulkRunner::new(engine, config()).run_once().await.unwrap()
 }
 
-/// Until nothing is left to be done.
+/// Runs until nothing is left to do.
 async fn ran_out<S: TestDb>(engine: &TestEngine<S>) {
     while ran(engine).await > 0 {}
 }
@@ -62,7 +63,7 @@ async fn state<S: TestDb>(engine: &TestEngine<S>, name: &str) -> State {
     admin(engine).find(&scope(), &key(name)).await.unwrap().state
 }
 
-/// How often it was done, as the audit tells it.
+/// How often the act was done, according to the audit.
 async fn applied<S: TestDb>(engine: &TestEngine<S>, id: Uuid) -> usize {
     let acts = admin(engine).audit(Some(id), None, 100).await.unwrap().rows;
     acts.iter().filter(|act| act.act == "retry" && act.outcome == "applied").count()
@@ -90,7 +91,7 @@ async fn a_bulk_act_is_planned_and_done_and_each_refusal_is_listed<S: TestDb + O
     assert_eq!(dump(&db).await, before);
     assert!(ops.bulks(None, 10).await.unwrap().rows.is_empty());
 
-    // Another number than was planned: it is another selection.
+    // A different number than planned: the selection has changed.
     let other = ops.start_bulk(BulkAct::Retry, &some, 14, "provider back").await;
     assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
     let none = ops.start_bulk(BulkAct::Retry, &some, 15, " ").await;
@@ -126,7 +127,7 @@ async fn a_bulk_act_is_planned_and_done_and_each_refusal_is_listed<S: TestDb + O
     assert_eq!((of("bulk.start", "applied"), of("bulk.start", "refused")), (1, 1));
     assert!(acts.iter().filter(|act| act.act == "retry").all(|act| act.bulk_id == Some(id)));
     assert_eq!(ops.bulks(None, 10).await.unwrap().rows, [ended.bulk]);
-    // Its end is its end.
+    // An ended bulk act stays ended.
     assert_eq!(ran(&engine).await, 0);
     assert_eq!(ops.stop_bulk(id, "late").await.unwrap(), Resolved::Already);
 }
@@ -170,19 +171,19 @@ async fn g3_what_is_started_is_what_was_planned<S: TestDb + OperatorStore>(db: S
     let plan = async || ops.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap();
     let planned = plan().await;
     assert_ne!(plan().await.version, planned.version, "another plan");
-    // One goes on and another gives up: as many, and not the same.
+    // One continues and another gives up: the same number, but other requests.
     by_hand("k-0").await;
     dead_letter(&engine, "z").await;
     assert_eq!(plan().await.count, planned.count);
     let other = ops.start_bulk(BulkAct::Retry, &dead_letters(), &planned, "reason").await;
     assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
-    // The same, of which one gave up once more.
+    // The same requests, of which one gave up once more.
     let planned = plan().await;
     by_hand("k-1").await;
     dead_letter(&engine, "k-1").await;
     let other = ops.start_bulk(BulkAct::Retry, &dead_letters(), &planned, "reason").await;
     assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
-    // What is not acted on may go its way meanwhile.
+    // Requests outside of the selection may change meanwhile.
     let of_books = Selection::Filter(Filter::new().definition("book", None));
     let planned = ops.plan_bulk(BulkAct::Retry, &of_books).await.unwrap();
     assert_eq!((planned.count, planned.fitting), (4, 3));
@@ -201,10 +202,10 @@ async fn g3_a_start_that_is_sent_twice_is_one_bulk_act<S: TestDb + OperatorStore
     let start = async |ops: Ops<S>, act| {
         ops.start_bulk(act, &dead_letters(), &plan, "the provider is back").await
     };
-    // One act is planned, and no other.
+    // The plan is valid for one kind of act only.
     let other = start(ops.clone(), BulkAct::Erase).await;
     assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
-    // Sent at the same time to two nodes, again, and once more behind its end.
+    // Sent to two nodes at the same time, again, and once more after its end.
     let both = [start(ops.clone(), BulkAct::Retry), start(admin(&there), BulkAct::Retry)];
     let both = futures_util::future::join_all(both).await;
     let id = *both[0].as_ref().unwrap();
@@ -219,7 +220,7 @@ async fn g3_a_start_that_is_sent_twice_is_one_bulk_act<S: TestDb + OperatorStore
     for id in ids {
         assert_eq!(applied(&here, id).await, 1);
     }
-    // It is another act's by now, or nothing for this actor to know.
+    // The plan belongs to another act by now, or this actor may not know it.
     let other = start(ops.clone(), BulkAct::Erase).await;
     assert!(matches!(other, Err(OpsError::MovedOn)), "{other:?}");
     let bob = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![scope()])).unwrap();
@@ -231,7 +232,7 @@ async fn g3_a_start_that_is_sent_twice_is_one_bulk_act<S: TestDb + OperatorStore
     outcomes.sort_unstable();
     let (again, refused) = (["already"; 3], ["refused"; 3]);
     assert_eq!(outcomes, [&again[..], &["applied"], &refused].concat(), "each is in the audit");
-    // The same requests once more are another plan.
+    // A second selection of the same requests is another plan.
     for name in names("k", 3) {
         dead_letter(&here, &name).await;
     }
@@ -260,7 +261,7 @@ async fn g3_a_plan_is_of_one_selection_whether_it_was_started_or_not<S: TestDb +
         Selection::Filter(Filter::waiting().definition("book", None)),
         Selection::Filter(Filter::waiting().definition("book", Some(1))),
     ];
-    // Each with the same, said otherwise.
+    // The same selections, written in another way.
     let planned = [
         (
             filter(&[State::Unknown, State::DeadLetter]),
@@ -283,7 +284,7 @@ async fn g3_a_plan_is_of_one_selection_whether_it_was_started_or_not<S: TestDb +
         let id = start(same).await.unwrap();
         is_refused().await;
         ran_out(&engine).await;
-        // Its requests stand otherwise by now: it is the same plan all the same.
+        // Its requests have changed by now: it is still the same plan.
         is_refused().await;
         for again in [selection, same] {
             assert_eq!(start(again).await.unwrap(), id);
@@ -294,7 +295,7 @@ async fn g3_a_plan_is_of_one_selection_whether_it_was_started_or_not<S: TestDb +
         }
     }
     assert_eq!(ops.bulks(None, 10).await.unwrap().rows.len(), 2);
-    // What is no version of ours is of no plan.
+    // An invalid version belongs to no plan.
     for odd in ["", "-", "--", "x-y-z", &Uuid::from_u128(7).simple().to_string()] {
         let version = atomic_phases::ops::RowVersion::from(odd);
         let told = ops.start_bulk(BulkAct::Retry, &of(&ids), version, "reason").await;
@@ -307,7 +308,7 @@ async fn g3_a_request_that_moved_in_between_is_left_as_it_is<S: TestDb + Operato
     let ops = admin(&engine);
     let ids = dead(&engine, &names("k", 3)).await;
     let id = ops.start_bulk(BulkAct::Retry, &dead_letters(), 3, "reason").await.unwrap();
-    // Somebody else was faster: one goes on, one gave up again.
+    // Another operator was faster: one request continues, one gave up again.
     for name in ["k-0", "k-1"] {
         let row = ops.find(&scope(), &key(name)).await.unwrap();
         let _ = ops.retry(row.request_id, &row.version, "by hand").await.unwrap();
@@ -336,7 +337,7 @@ async fn g16_a_bulk_act_reaches_no_request_outside_of_the_scopes<S: TestDb + Ope
     let theirs = admin(&engine).find(&other, &key("theirs")).await.unwrap().request_id;
     let limited = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![other])).unwrap();
     let bob = engine.ops(limited);
-    // By a filter, the others are not there; by their ids, they are refused.
+    // A filter does not find the others; their ids are refused.
     assert_eq!(bob.plan_bulk(BulkAct::Retry, &dead_letters()).await.unwrap().count, 1);
     let some = Selection::Requests(vec![ids[0], theirs, ids[1]]);
     let id = bob.start_bulk(BulkAct::Retry, &some, 3, "reason").await.unwrap();
@@ -376,7 +377,7 @@ async fn g16_a_bulk_act_is_seen_by_whose_limits_it_lies_within<S: TestDb + Opera
             of("ada", scopes).start_bulk(BulkAct::Retry, &selection, 1, "reason").await.unwrap();
         started.push(id);
     }
-    // Whatever the name is: it is the limits that count.
+    // Whatever the actor's name is: its scopes decide.
     for (scopes, seen) in [
         (Scopes::All, &[0, 1, 2, 3, 4][..]),
         (prefix("tenant-"), &[1, 2]),
@@ -400,7 +401,7 @@ async fn g16_a_bulk_act_is_seen_by_whose_limits_it_lies_within<S: TestDb + Opera
                 }
             }
             let mut expected: Vec<Uuid> = seen.iter().map(|at| started[*at]).collect();
-            // Several may be of one moment.
+            // Several may have the same time.
             listed.sort_unstable();
             expected.sort_unstable();
             assert_eq!(listed, expected, "{name} {scopes:?}");
@@ -417,7 +418,7 @@ async fn g16_a_bulk_act_is_seen_by_whose_limits_it_lies_within<S: TestDb + Opera
     let bob = of("bob", only(&["tenant-1"]));
     assert_eq!(bob.stop_bulk(started[2], "a slip").await.unwrap(), Resolved::Applied);
     if is_memory::<S>() {
-        // Its rows of bulk acts are not written by SQL; what their text may be is `store::bulk`'s own test.
+        // SQL does not write its rows of bulk acts; `store::bulk` itself tests what their texts may be.
         return;
     }
     let limits = r#"{"only":null,"prefix":"","regions":["eu"]}"#;
@@ -446,7 +447,8 @@ async fn g3_two_workers_on_one_bulk_act_act_on_each_request_once<S: TestDb + Ope
     }
 }
 
-/// Polls it so often at most, and drops it there: what a process that dies leaves behind. Whether it ended.
+/// Polls it at most this many times, and drops it there: what a process that dies leaves behind. Returns whether it
+/// ended.
 async fn killed_after<F: Future>(polls: usize, work: F) -> bool {
     let mut work = pin!(work);
     let mut left = polls;
@@ -466,14 +468,14 @@ async fn g3_killed_at_any_step_a_bulk_act_goes_on_and_acts_on_no_request_twice<
     db: S,
 ) {
     if is_memory::<S>() {
-        // What its tests say in SQL does not reach the lease of a bulk act.
+        // The SQL of its tests does not reach the lease of a bulk act.
         return;
     }
     let app = App::default();
     let here = engine(&db, &app);
     let ops = admin(&here);
     let (mut polls, mut kills) = (0, 0);
-    // Where an answer is there before it is asked for, several awaits are one poll: more rounds then.
+    // If an answer is available before it is awaited, several awaits are one poll, so there are more rounds.
     while polls > 0 || kills <= 10 {
         let ids = dead(&here, &names(&format!("k-{polls}"), 2)).await;
         let some = Selection::Requests(ids.clone());
@@ -482,7 +484,7 @@ async fn g3_killed_at_any_step_a_bulk_act_goes_on_and_acts_on_no_request_twice<
         let mut runner = BulkRunner::new(&dies, config());
         let is_over = killed_after(polls, runner.run_once()).await;
         drop((runner, dies));
-        // Another one finds it once its lease is over.
+        // Another node finds it once its lease has expired.
         let mut rounds = 0;
         while ops.bulk(id).await.unwrap().bulk.ended_at.is_none() {
             db.sql("UPDATE atomic_phases_bulk SET locked_until = NULL").await;

@@ -30,13 +30,13 @@ pub async fn back_off<S: TestDb>(engine: &TestEngine<S>, name: &str) {
     failed(engine.call(&scope(), &key(name), stops).await);
 }
 
-/// A call whose outcome is unknown, of a phase that can be asked.
+/// A call whose outcome is unknown, of a phase with a reconcile function.
 pub async fn unknown<S: TestDb>(engine: &TestEngine<S>, name: &str) {
     let call = engine.call(&scope(), &key(name), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(call, Ok(Outcome::Unknown { .. })), "{call:?}");
 }
 
-/// The same of a phase that cannot.
+/// The same, of a phase without one.
 pub async fn unknown_unasked<S: TestDb>(engine: &TestEngine<S>, name: &str) {
     let call = engine.call(&scope(), &key(name), troubled(Trouble::UnknownForeign)).await;
     assert!(matches!(call, Ok(Outcome::Unknown { .. })), "{call:?}");

@@ -1,5 +1,5 @@
-//! What waits, as gauges: the same that operators are told of each request; by one process at a time; and no number
-//! where it is not known any more.
+//! What waits, as gauges: the same as operators see for each request; counted by one process at a time; and not a
+//! number if the value is unknown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ on_every_store! {
     how_many_processes_run_each_version_of_a_definition_is_told,
 }
 
-/// What a process tells, by series, whose units it was not told.
+/// The series of a process, which was not told their units.
 struct Node(PrometheusRecorder);
 
 impl Node {
@@ -37,7 +37,7 @@ impl Node {
 
     fn all(&self) -> BTreeMap<String, f64> {
         let exposition = self.0.handle().render();
-        // How long the counting itself waited for its connections is not what it counts.
+        // The count's own wait for connections is not compared.
         let is_gauge = |line: &&str| {
             !["#", "atomic_phases_pool_wait"].iter().any(|start| line.starts_with(start))
         };
@@ -65,7 +65,7 @@ async fn a_bad_day<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
     engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
     unknown(engine, "unknown-1").await;
     unknown(engine, "unknown-2").await;
-    // Two are looked into, by a reconciler that lives and by one that died.
+    // Reconcilers have taken two of them: one that lives, and one that died.
     for (name, lease) in [("looked-into", "expires_at"), ("its-reconciler-died", "created_at")] {
         unknown(engine, name).await;
         let columns =
@@ -138,7 +138,7 @@ async fn the_gauges_say_of_all_requests_what_an_operator_is_told_of_each<
     {
         assert_eq!(node.says(&format!(r#"stranded{{because="{because}"}}"#)), 1.0);
     }
-    // Accepted, due, and behind a holder that died.
+    // Accepted, due, and with a dead holder.
     assert_eq!(node.says("due"), 3.0);
     let waits = admin(&engine).list(Filter::waiting().page(100)).await.unwrap().rows;
     let oldest = waits.iter().filter_map(|row| row.waiting_since).min().unwrap();
@@ -153,7 +153,7 @@ async fn the_gauges_say_of_all_requests_what_an_operator_is_told_of_each<
     assert_eq!(said.into_iter().fold(f64::INFINITY, f64::min), oldest);
     assert_eq!((node.says("jobs_staged"), node.says("jobs_dead")), (2.0, 0.0));
     db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
-    // They are settled: zero, and since when is no number.
+    // All are settled: the counts are zero, and the times are not a number.
     db.sql("UPDATE atomic_phases_keys SET status = 'completed', run_after = NULL, waiting_since = NULL").await;
     assert!(node.counts(&mut census).await);
     let known = node.known();
@@ -163,7 +163,7 @@ async fn the_gauges_say_of_all_requests_what_an_operator_is_told_of_each<
         (0.0, 0.0, 2.0)
     );
     assert!(!known.keys().any(|name| name.contains("oldest")), "{known:#?}");
-    // What stands in a row makes no series (G19).
+    // The content of a row creates no series (G19).
     assert!(!node.0.handle().render().contains("canary"));
     assert!(node.all().len() < 3 * 40, "{:#?}", node.all());
 }
@@ -175,7 +175,7 @@ async fn g11_the_next_end_of_a_window_is_told<S: TestDb + OperatorStore>(db: S) 
         builder.lease(Duration::from_secs(60)).window_margin(margin)
     });
     let (node, mut census) = (Node::new(), Census::new(&engine, WorkerConfig::default()));
-    // At most once, so without a window; and over.
+    // An at-most-once call, which has no window; and a finished request.
     unknown(&engine, "at-most-once").await;
     finish(&engine, "finished").await;
     assert!(node.counts(&mut census).await);
@@ -194,7 +194,7 @@ async fn g11_the_next_end_of_a_window_is_told<S: TestDb + OperatorStore>(db: S) 
         false => format!("advanced_at = created_at - {}", hours * 3_600_000),
     };
     if !is_memory::<S>() {
-        // Of both the first that ends, and of one that has more than half of its time nothing.
+        // The earlier end of the two; a call with more than half of its window left is not included.
         for (name, hours, told) in [("later", 13, 13), ("first", 11, 13), ("first", 14, 14)] {
             set(&engine, name, &earlier(hours)).await;
             assert!(node.counts(&mut census).await);
@@ -224,7 +224,7 @@ async fn one_process_at_a_time_counts_and_the_others_tell_nothing<S: TestDb + Op
     let asked = r#"waiting{definition="notify",held_by="unknown_asked"}"#;
     assert_eq!(one.says(asked), 1.0);
 
-    // It stops, and another goes on without a pause.
+    // It stops, and another process continues without a pause.
     {
         let _recorded = metrics::set_default_local_recorder(&one.0);
         first.run(async {}).await;
@@ -234,7 +234,7 @@ async fn one_process_at_a_time_counts_and_the_others_tell_nothing<S: TestDb + Op
     assert!(other.counts(&mut second).await);
     assert_eq!(other.says(asked), 1.0);
 
-    // A process that gives no sign loses it, and says so as soon as it goes on.
+    // A frozen process loses the lease, and reports that as soon as it continues.
     let (third, mut next) = of(3_600_000);
     let takes_over = async {
         while !third.counts(&mut next).await {
@@ -271,11 +271,11 @@ async fn how_many_processes_run_each_version_of_a_definition_is_told<S: TestDb +
     assert!(node.counts(&mut census).await);
     assert_eq!((node.says(&of("book", 1)), node.says(&of("notify", 1))), (2.0, 1.0));
 
-    // A build of later; and what this process knows nothing of makes no series.
+    // A row of a later build; a definition that this process does not know creates no series.
     let later =
         r#"[{"name":"book","version":7,"phases":""},{"name":"canary","version":1,"phases":""}]"#;
     both.run(async {}).await;
-    // The store in memory has no such table that SQL would change.
+    // The in-memory store has no such table that SQL could change.
     let met = if is_memory::<S>() { 1 } else { 7 };
     db.sql(&format!("UPDATE atomic_phases_nodes SET definitions = '{later}'")).await;
     assert!(node.counts(&mut census).await);
@@ -283,7 +283,7 @@ async fn how_many_processes_run_each_version_of_a_definition_is_told<S: TestDb +
     assert_eq!(node.says(&of("book", 1)), if met == 1 { 1.0 } else { 0.0 });
     assert!(!node.0.handle().render().contains("canary"));
 
-    // A version that nobody runs any more is zero, and not what it was.
+    // The gauge of a version that no process runs is zero, and not its last value.
     books.run(async {}).await;
     assert!(node.counts(&mut census).await);
     assert_eq!((node.says(&of("book", met)), node.says(&of("book", 1))), (0.0, 0.0));

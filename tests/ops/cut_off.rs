@@ -1,5 +1,5 @@
-//! An operator's act whose connection is cut, at each step on its way: it is there with its audit row, or the
-//! row is as it was; and sent again, it is done once, and each time that it was sent has one row in the audit.
+//! An operator's act whose connection is cut at each step: either the act and its audit row exist, or the row is
+//! unchanged. If it is sent again, it is done once, and the audit has one row for each time that it was sent.
 
 use std::time::Duration;
 
@@ -24,14 +24,13 @@ async fn retried<S: TestDb + OperatorStore>(
     dead_letter(here, "k").await;
     let row = admin(here).find(&scope(), &key("k")).await.unwrap();
     let app = App::default();
-    // What became of a commit is asked for as long as a lease.
+    // The engine tries to resolve a commit for as long as a lease.
     let there = engine_with(cut, &app, |builder| builder.lease(asked_for));
     arm();
     admin(&there).retry(row.request_id, &row.version, "provider back").await
 }
 
-/// How often the retry is in the audit as done; `None` where it is done and not in the audit, or the other way
-/// around.
+/// How often the audit has the retry as done; `None` if it is done but not in the audit, or the reverse.
 async fn done<S: TestDb + OperatorStore>(here: &TestEngine<S>) -> Option<usize> {
     let ops = admin(here);
     let acts = ops.audit(None, None, 100).await.unwrap().rows;
@@ -44,7 +43,7 @@ async fn done<S: TestDb + OperatorStore>(here: &TestEngine<S>) -> Option<usize> 
     is_whole.then_some(applied)
 }
 
-/// The connection is cut once: it is sent again, and done once.
+/// The connection is cut once: the act is sent again, and done once.
 async fn is_done_once<S: TestDb + OperatorStore>(db: &S, cut: &S, what: &str, arm: impl FnOnce()) {
     let here = engine(db, &App::default());
     let told = retried(&here, cut, Duration::from_secs(60), arm).await;
@@ -52,7 +51,7 @@ async fn is_done_once<S: TestDb + OperatorStore>(db: &S, cut: &S, what: &str, ar
     assert_eq!(done(&here).await, Some(1), "{what}");
 }
 
-/// And then there is no connection any more.
+/// And after the cut, no connection is possible.
 async fn is_whole_or_nothing<S: TestDb + OperatorStore>(
     db: &S,
     cut: &S,
@@ -62,7 +61,7 @@ async fn is_whole_or_nothing<S: TestDb + OperatorStore>(
     let here = engine(db, &App::default());
     let told = retried(&here, cut, Duration::from_millis(500), arm).await;
     assert!(matches!(told, Err(OpsError::Unavailable(_))), "{what}: {told:?}");
-    // A commit that its client has not waited for may be under way.
+    // A commit whose client did not wait for it may be under way.
     until(async || done(&here).await.is_some()).await;
 }
 
@@ -101,8 +100,8 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
     }
 }
 
-/// A commit that nobody answers keeps its row locked, as one that waits for a standby does: that the row is in use says
-/// nothing about it, and nothing is audited as refused.
+/// A commit without an answer keeps its row locked, like one that waits for a standby. That the row is in use does
+/// not tell the commit's outcome, so the audit does not record a refusal.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_word_whose_commit_is_not_answered_is_not_refused_because_its_row_is_locked() {
     use crate::support::db::{pg, url_of};
@@ -178,7 +177,7 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
     }
 }
 
-/// What an operator does.
+/// An operator's act.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Retry,
@@ -204,7 +203,7 @@ const ACTS: [Act; 9] = [
     Act::Stop,
 ];
 
-/// What it is done to, as the operator has seen it.
+/// The target of the act, as the operator has seen it.
 enum Thing {
     Row(Summary),
     Job(JobView),
@@ -244,7 +243,7 @@ async fn thing<S: TestDb + OperatorStore>(here: &TestEngine<S>, act: Act, name: 
     }
 }
 
-/// What came of it: whether it was this time that it was done.
+/// The result: whether this call did the act.
 async fn done_to<S: TestDb + OperatorStore>(
     ops: &Ops<S>,
     act: Act,
@@ -276,8 +275,8 @@ async fn done_to<S: TestDb + OperatorStore>(
     }
 }
 
-/// An act whose connection is cut is sent again by the operator, who has heard no answer or does not trust it. What the
-/// audit has of each of the two is one row, and none of them an outcome that was another's.
+/// After a cut connection, the operator sends the act again, because there was no answer or the operator does not
+/// trust it. The audit has one row for each of the two, and neither has the other's outcome.
 async fn stands_once<S: TestDb + OperatorStore>(
     here: &TestEngine<S>,
     cut: &S,
@@ -323,7 +322,7 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_postgres() {
     let mut number = 0;
     for act in ACTS {
         for cut in [Cut::Before, Cut::After, Cut::Answer] {
-            // Each commit on its way, those of searches too.
+            // Each COMMIT on its way, also those of searches.
             for nth in 1.. {
                 number += 1;
                 let proxy = Proxy::start(port).await;
@@ -355,7 +354,7 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_mysql() {
                 let proxy = MysqlProxy::start(db.__url()).await;
                 let store = open_my(&proxy.url(db.__url()), 4).await;
                 let case = (&*format!("k-{number}"), &*format!("{cut:?} {nth}"));
-                // It is written, and read by those who want to know whether it was.
+                // The row is written, and the resolution reads it.
                 let arm = || proxy.arm("atomic_phases_audit", nth, cut);
                 stands_once(&here, &store, act, case, arm).await;
                 if proxy.fired() == 0 {
@@ -374,7 +373,7 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_in_memory() {
 
     use atomic_phases::simulation::{Cut, Memory, Network, Passage};
 
-    /// Cuts at this passage from now on, the first being 1; 0: at none.
+    /// From now on, cuts when this statement passes for the given time, counted from 1; 0: never.
     #[derive(Clone, Default)]
     struct CutsAt(Arc<Mutex<(u32, Option<Cut>)>>);
 

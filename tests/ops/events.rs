@@ -1,4 +1,4 @@
-//! What left its usual way is told by the request's timeline, and written by the statement that changes the row.
+//! The request's timeline tells each interruption, and the statement that changes the row writes it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn shown<S: TestDb>(engine: &TestEngine<S>, name: &str) -> Details {
     shown
 }
 
-/// Of a request, in their order: how, in which attempt, at which phase, why.
+/// The events of a request, in order: kind, attempt, phase, reason.
 async fn left<S: TestDb>(
     engine: &TestEngine<S>,
     name: &str,
@@ -76,7 +76,7 @@ async fn g17_failures_are_told_to_the_dead_letter_and_the_operators_word_behind_
     };
     let engine = engine_with(&db, &App::default(), of_two);
     back_off(&engine, "k").await;
-    // An impatient client's attempt does not count, and tells nothing.
+    // An impatient client's attempt does not count, and leaves no event.
     back_off(&engine, "k").await;
     db.let_time_pass().await;
     completed(&engine).await;
@@ -104,7 +104,7 @@ async fn g11_a_window_that_has_passed_is_told_as_such<S: TestDb>(db: S) {
     set(&engine, "k", a_day_ago).await;
     unknown_unasked(&engine, "k").await;
     let told = left(&engine, "k").await;
-    // The attempt that found it so called nothing: its number is the next one's.
+    // The attempt that found this made no call, so the next one has its number.
     let expected = [(EventKind::Released, 1), (EventKind::WindowPassed, 1)];
     assert_eq!(told.iter().map(|it| (it.0, it.1)).collect::<Vec<_>>(), expected);
     assert_eq!(told[1].2.as_deref(), Some("charged"));
@@ -138,7 +138,7 @@ async fn g17_a_row_keeps_the_latest_of_its_events_and_how_many_are_gone<S: TestD
     assert_eq!(shown(&engine, "k").await.events_gone, 1000);
 }
 
-/// And an event of the same moment tells it once.
+/// And if an event has the same time, the timeline tells it once.
 async fn what_a_build_before_left_is_told_by_its_row<S: TestDb>(db: S) {
     let engine = engine(&db, &App::default());
     unknown(&engine, "k").await;

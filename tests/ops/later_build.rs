@@ -1,4 +1,4 @@
-//! A row whose status only a later build knows, as in the middle of a deploy: it is shown as far as it can be read,
+//! A row whose status only a later build knows, as in the middle of a deploy: it is shown as far as it is readable,
 //! counted, and left alone.
 
 use atomic_phases::compat::{InFlight, Locks};
@@ -18,7 +18,7 @@ on_every_store! {
     g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone,
 }
 
-/// Two rows, of which one waits, are `parked`.
+/// Two rows are `parked`; one of them waits.
 async fn later<S: TestDb>(db: &S) {
     let parked =
         "UPDATE atomic_phases_keys SET status = 'parked' WHERE idempotency_key IN ('waits', 'due')";
@@ -84,7 +84,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
     let stranded: u32 = definitions.iter().map(|one| one.stranded).sum();
     assert_eq!(stranded, 2, "{definitions:?}");
 
-    // Shown with why there is no more of it, and refused in every act.
+    // Shown, with the reason why not more is shown; every act refuses it.
     let version = RowVersion::from("seen");
     for id in those.iter().copied() {
         let word = || Resolution::not_executed("notified", 1);
@@ -109,7 +109,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
     }
     assert!(ops.find(&scope(), &key("waits")).await.is_err());
 
-    // A bulk act that meets it does the others.
+    // A bulk act that meets it processes the others.
     let some = Selection::Requests([&those[..], &[dead]].concat());
     let all = Selection::Filter(Filter::new().older_than(std::time::Duration::ZERO));
     for selection in [&some, &all] {
@@ -126,7 +126,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
         assert!(because.contains("stored status cannot be read here"), "{because}");
     }
 
-    // The check before traffic names it, and tells of the others.
+    // The check before traffic names it, and reports the others.
     let report = engine.check().await.unwrap();
     let rows = |named: &[UnknownStatus]| -> Vec<(String, u32, String, u64)> {
         assert!(named.iter().all(|rows| rows.status == "parked"), "{named:?}");
@@ -147,7 +147,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
     assert_eq!(rows(&without_code.unknown_status), named);
     assert_eq!((without_code.rows_of("notify", 1), without_code.rows_of("book", 1)), (1, 2));
     if !is_memory::<S>() {
-        // Also where no index of what is due or waits has it, as that of a request under way.
+        // Also if neither the index of due rows nor that of waiting rows has it, as for a request under way.
         db.sql("UPDATE atomic_phases_keys SET run_after = NULL WHERE idempotency_key = 'due'")
             .await;
         assert_eq!(rows(&engine.check().await.unwrap().unknown_status), named);
@@ -169,7 +169,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
     left.sort();
     assert_eq!(left, named);
 
-    // Workers and clients leave it alone, and go on with the others.
+    // Workers and clients leave it alone, and continue with the others.
     Reconciler::new(&engine, config()).run_once().await.unwrap();
     Completer::new(&engine, config()).run_once().await.unwrap();
     assert!(engine.call(&scope(), &key("due"), troubled(Trouble::None)).await.is_err());

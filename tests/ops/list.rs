@@ -47,8 +47,8 @@ async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore
     }
 }
 
-/// Somebody looks into it, or died there: its row is in the index of waiting rows and in that of due ones, and is in
-/// progress. Its outcome is as unknown as before.
+/// A reconciler has taken the request, or has died: its row is in the index of waiting rows and in that of due
+/// ones, and is in progress. Its outcome is still unknown.
 async fn a_request_that_is_looked_into_is_told_once<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     unknown(&engine, "k").await;
@@ -123,7 +123,7 @@ async fn all<S: TestDb + OperatorStore>(engine: &TestEngine<S>, filter: Filter) 
         let page = admin(engine).list(filter).await.unwrap();
         rows.extend(page.rows);
         match page.next {
-            // As a client would bring it back.
+            // As a client would send it back.
             Some(cursor) => next = Some(cursor.to_string().parse().unwrap()),
             None => return rows,
         }
@@ -162,7 +162,7 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
     assert_eq!(found(notifies).await, ["leased", "unknown-1", "unknown-2"]);
     assert!(found(Filter::new().definition("notify", Some(2))).await.is_empty());
     assert!(found(Filter::new().definition("other", None)).await.is_empty());
-    // The call's own phase, and the one behind which the others stand.
+    // The call's own phase, and the last committed phase of the others.
     let called = Filter::new().phase("notified");
     assert_eq!(found(called).await, ["leased", "unknown-1", "unknown-2"]);
     assert_eq!(found(Filter::new().phase("booked")).await, ["backing-off", "dead", "due"]);
@@ -185,14 +185,14 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
     assert_eq!(found(Filter::new().waiting_for(hour)).await, ["unknown-2"]);
     assert_eq!(all(&engine, Filter::waiting()).await[0].request_id, names[1].0, "the oldest first");
 
-    // Unfinished, and of a phase list or of definitions that this build does not have.
+    // Unfinished, with a phase list or a definition that this build does not have.
     assert!(found(Filter::new().stranded()).await.is_empty());
     set(&engine, "accepted", "phases = 'booked pay=i answered'").await;
     assert!(found(Filter::new().stranded()).await.is_empty(), "it has called nothing");
     set(&engine, "backing-off", "phases = 'booked pay=i answered'").await;
     assert_eq!(found(Filter::new().stranded()).await, ["backing-off"]);
     assert_eq!(admin(&engine).counts().await.unwrap().stranded.number, 1);
-    // As somebody said about the last attempt, it called nothing.
+    // A resolution says that the last attempt made no call.
     set(&engine, "backing-off", "resolution = 'not_executed charged 1'").await;
     assert!(found(Filter::new().stranded()).await.is_empty());
     assert_eq!(admin(&engine).counts().await.unwrap().stranded.number, 0);
@@ -214,7 +214,7 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
         Filter::new().reason("\0"),
         Filter::new().phase("\0"),
         Filter::new().definition("\0", None),
-        // What no clock of a database holds.
+        // A time that no database has.
         Filter::new().older_than(Duration::MAX),
         Filter::new().waiting_for(Duration::from_secs(11 * 365 * 86_400)),
     ];
@@ -229,7 +229,7 @@ async fn a_cursor_neither_skips_nor_repeats_while_rows_move<S: TestDb + Operator
     for number in 0..9 {
         unknown(&engine, &format!("k-{number}")).await;
     }
-    // All of one moment: the request's id tells them apart.
+    // All have the same time: the request's id distinguishes them.
     db.sql(
         "UPDATE atomic_phases_keys SET waiting_since = created_at WHERE idempotency_key < 'k-3'",
     )
@@ -244,7 +244,7 @@ async fn a_cursor_neither_skips_nor_repeats_while_rows_move<S: TestDb + Operator
     let mut round = 0;
     while let Some(cursor) = page.next.take() {
         seen.append(&mut page.rows);
-        // What was shown goes, what comes is the youngest.
+        // The shown rows are deleted, and the new ones are the youngest.
         let settled = seen.pop().unwrap();
         let word = Resolution::not_executed("notified", settled.attempts);
         let _ = ops.resolve(settled.request_id, &settled.version, word, "test").await.unwrap();
@@ -274,7 +274,7 @@ async fn counts_are_bounded_and_within_the_scopes<S: TestDb + OperatorStore>(db:
     let counts = ops.counts().await.unwrap();
     let numbers =
         [counts.unknown, counts.dead_letters, counts.due, counts.stranded, counts.dead_jobs];
-    // Due are what was accepted, and what was released; the leased one is to be looked at later.
+    // Accepted and released requests are due; the leased one becomes due later.
     assert_eq!(numbers.map(|count| count.number), [2, 1, 2, 0, 1]);
     assert!(numbers.iter().all(|count| !count.or_more), "{counts:?}");
     assert!(counts.oldest_waiting.is_some());
@@ -326,7 +326,7 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
     db: S,
 ) {
     if is_memory::<S>() {
-        // It looks at all: there is no index, and a copy of its rows in SQL takes minutes.
+        // This store reads all rows: there is no index, and a copy of its rows in SQL takes minutes.
         return;
     }
     let engine = engine(&db, &App::default());
@@ -354,7 +354,7 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
     ))
     .await;
     let ops = admin(&engine);
-    // No index has the finished and the unknown ones by scope: it is looked for.
+    // No index has the finished and the unknown ones by scope, so the search filters them.
     let filter = Filter::new().scope(&scope());
     let (mut pages, mut next, mut found, mut last) = (0, None, Vec::new(), None);
     loop {
@@ -373,8 +373,8 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
     assert_eq!((pages, found.len()), (3, 1));
 }
 
-/// A plan looks at a hundred thousand rows, for whoever it is: where the others' rows lie close together, a place that is
-/// told of them is far behind where the search was.
+/// A plan reads a hundred thousand rows, for any operator. If the rows of other scopes are close together, a cursor
+/// that this operator may see is far behind the place where the search stopped.
 async fn g16_a_plan_in_some_scopes_looks_as_far_as_any<S: TestDb + OperatorStore>(db: S) {
     if is_memory::<S>() {
         // A copy of its rows in SQL takes minutes.
@@ -402,7 +402,7 @@ async fn g16_a_plan_in_some_scopes_looks_as_far_as_any<S: TestDb + OperatorStore
     assert_eq!(plan.unwrap().count, 1);
 }
 
-/// Of an actor of some scopes. The others' rows stand at odd moments.
+/// For an actor with some scopes. The rows of other scopes have odd times.
 async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + OperatorStore>(
     db: S,
 ) {
@@ -449,7 +449,7 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
     let bob = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![scope()])).unwrap();
     let bob = engine.ops(bob);
     let seen = admin(&engine).find(&scope(), &key("needle")).await.unwrap().request_id;
-    // What a client is told of a place: a moment, in microseconds, and an id.
+    // What a cursor contains: a time, in microseconds, and an id.
     let told = |text: String| {
         let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
         let (place, id) = bytes[bytes.len() - 24..].split_at(8);
@@ -503,8 +503,8 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
     }
     assert!((5..20).contains(&pages), "{pages} pages of jobs");
 
-    // With cursors of one's own making: from two places in front of and behind the row that has exactly as many behind it
-    // as one search looks at. Told by whether there is more, that row's time would be found out by a hundred questions.
+    // With forged cursors: from two places before and after a row that has exactly as many rows after it as one
+    // search reads. If the answer said whether there is more, a hundred queries would find out that row's time.
     let micros = async |column: &str, from: &str, order: &str| {
         let behind = db.number(&format!("SELECT count(*) FROM {from}")).await - 10_000;
         let micros = match is_postgres::<S>() {
@@ -558,7 +558,7 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
                 }
             });
         }
-        // Unless a minute begins between the two.
+        // Unless a new minute begins between the two.
         let minutes = sides.map(|side| side.div_euclid(60_000_000));
         assert!(minutes[0] != minutes[1] || told[0] == told[1], "{what}: {told:?}");
     }
@@ -588,7 +588,7 @@ async fn g14_stranded_requests_are_found_behind_thousands_that_are_not<
             "t.run_after + n * 1000",
         ),
     };
-    // One in eight thousand has been written by another build.
+    // Another build has written one row in eight thousand.
     db.sql(&format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
          definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \

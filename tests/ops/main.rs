@@ -1,4 +1,4 @@
-//! The operators' layer: what it shows, what it does, what it refuses, and what it writes down of it.
+//! The operators' layer: what it shows, does, refuses, and records.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 

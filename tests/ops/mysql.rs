@@ -1,5 +1,5 @@
-//! What is otherwise on MySQL and MariaDB: no trigger is part of the migrations, which would keep the audit append-only,
-//! and the time limit of a search is the client's.
+//! The differences on MySQL and MariaDB: the migrations contain no trigger that would make the audit append-only,
+//! and the client enforces the time limit of a search.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::*;
 
-/// With the grants of `docs/stores.md`, operators act, and nobody changes what was written down of it.
+/// With the grants of `docs/stores.md`, operators can act, and the audit cannot be changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_is_append_only_by_grants() {
     let db = Mysql::fresh().await;
@@ -63,14 +63,14 @@ async fn a_search_is_given_up_after_five_seconds() {
     assert!(admin(&engine).audit(None, None, 10).await.unwrap().rows.is_empty());
 }
 
-/// A page, and how far it looked, are of one moment: in between, the reaper deletes rows.
+/// A page and the place where it stopped come from one snapshot: in between, the reaper deletes rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_passes_over_no_row_where_others_go_meanwhile() {
     let db = Mysql::fresh().await;
     let proxy = MysqlProxy::start(db.__url()).await;
     let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
     finish(&engine, "k").await;
-    // Ten thousand of others are looked at; the one that is looked for comes two hundred behind them.
+    // The search reads ten thousand rows of others; the matching row comes two hundred rows later.
     db.sql(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, phases, \
          fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, expires_at, params) \
@@ -87,7 +87,7 @@ async fn a_page_passes_over_no_row_where_others_go_meanwhile() {
     proxy.delay(300);
     let before = proxy.commands();
     let others_go = async {
-        // The third is on its way: behind the beginning and the page, how far was looked.
+        // The third is on its way: after the beginning and the page, the place where the search stopped.
         until(async || proxy.commands() >= before + 3).await;
         db.sql(
             "DELETE FROM atomic_phases_keys WHERE scope = 'others' AND definition_version < 1000",
@@ -102,7 +102,7 @@ async fn a_page_passes_over_no_row_where_others_go_meanwhile() {
     assert_eq!(rest.rows.len(), 1, "the next page begins where this one ended");
 }
 
-/// A probe of readiness sets its session back, so that its connection serves the next one.
+/// A readiness probe resets its session, so that its connection serves the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_keeps_its_connection() {
     let db = Mysql::fresh().await;
@@ -115,7 +115,7 @@ async fn a_probe_keeps_its_connection() {
     }
 }
 
-/// Connections that were idle while the server was started anew are found out before a search is sent on them.
+/// Connections that were idle during a restart of the server are detected before a search is sent on them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_searches_behind_a_restart_of_the_server_are_answered() {
     let server = tokio::task::spawn_blocking(|| Server::start(&[])).await.unwrap();
@@ -134,7 +134,8 @@ async fn the_first_searches_behind_a_restart_of_the_server_are_answered() {
     assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
 }
 
-/// A plan whose start was sent twice: while the second one looks, the first has begun, and a worker has done all of it.
+/// A plan whose start was sent twice: while the second one reads, the first has started, and a worker has completed
+/// the bulk act.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_start_that_looks_while_its_twin_is_done_is_that_one() {
     let db = Mysql::fresh().await;
@@ -165,7 +166,7 @@ async fn g3_a_start_that_looks_while_its_twin_is_done_is_that_one() {
         proxy.delay(600);
         let before = proxy.commands();
         let twin = async {
-            // Behind the question whether the plan was started.
+            // After the query whether the plan was started.
             until(async || proxy.commands() >= before + 2).await;
             done().await
         };

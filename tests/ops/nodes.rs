@@ -25,7 +25,7 @@ async fn definitions<S: TestDb>(engine: &TestEngine<S>) -> Vec<DefinitionView> {
     admin(engine).definitions().await.unwrap()
 }
 
-/// How many processes run it, and how many requests were begun under it, wait, and are stranded.
+/// How many processes run the list, and how many requests began under it, wait, and are stranded.
 fn counts(all: &[DefinitionView], name: &str, phases: &[&str]) -> Option<[u32; 4]> {
     let is_it = |one: &&DefinitionView| {
         one.definition.0 == name && one.phases.iter().map(|(name, _)| name).eq(phases)
@@ -50,7 +50,7 @@ async fn g14_operators_see_which_builds_requests_wait_for_and_which_run<S: TestD
     let all = definitions(&engine).await;
     assert_eq!(counts(&all, "book", &["booked", "charged", "answered"]), Some([2, 1, 0, 0]));
     assert_eq!(counts(&all, "notify", &["noted", "notified", "answered"]), Some([1, 1, 1, 0]));
-    // Nobody runs the list that it was begun under, and this build would call under another key.
+    // No process runs the list under which it began, and this build would call with another key.
     assert_eq!(counts(&all, "book", &["booked", "pay", "answered"]), Some([0, 1, 0, 1]));
     assert!(all.iter().all(|one| !one.or_more && (one.requests == 0) == one.oldest.is_none()));
     // The other build lacks a definition.
@@ -82,7 +82,7 @@ async fn the_workers_of_a_process_tell_that_it_is_there_until_it_ends<S: TestDb>
 
 async fn a_process_that_is_seen_no_more_counts_as_gone_and_is_forgotten<S: TestDb>(db: S) {
     if is_memory::<S>() {
-        // What its tests say in SQL does not reach it.
+        // The SQL of its tests does not reach this table.
         return;
     }
     let engine = engine(&db, &App::default());

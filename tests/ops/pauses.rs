@@ -1,4 +1,4 @@
-//! Pauses: a foreign phase that an operator has paused is begun by no engine, and what meets the pause waits.
+//! Pauses: no engine begins a foreign phase that an operator has paused, and requests that reach it wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted<
     let ops = admin(&engine);
     for (definition, phase, name) in [("book", "charged", "k"), ("notify", "notified", "n")] {
         paused(&engine, (definition, phase)).await;
-        // More often than the attempt cap, each time past its back-off.
+        // More often than the attempt cap, each time after its back-off.
         for _ in 0..25 {
             let (scope, key) = (scope(), key(name));
             let call = match name {
@@ -172,7 +172,7 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
         let refused = ops.pause(definition, phase, None, "r").await;
         assert!(matches!(refused, Err(OpsError::NoSuchPhase)), "{definition} {phase}: {refused:?}");
     }
-    // Said of a text that is no name, a refusal keeps nothing of it.
+    // If a pause names an invalid phase, the refusal's audit row does not contain that text.
     let long = "x".repeat(1 << 20);
     for name in ["", "\0", "a\nb", long.as_str()] {
         for refused in [
@@ -198,7 +198,7 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
         let refused = eve.unpause("book", "charged", "r").await;
         assert!(matches!(refused, Err(OpsError::NotEveryScope)), "{refused:?}");
     }
-    // Said again, it is replaced: one pause, with the last word.
+    // A second pause replaces the first: one pause, with the latest reason.
     let _ = ops.pause("book", "charged", Some(Duration::from_secs(3600)), "shorter").await.unwrap();
     let pauses = ops.pauses().await.unwrap();
     assert_eq!(pauses.len(), 1);
@@ -210,7 +210,7 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
     assert_eq!(refused.iter().filter(|act| act.outcome == "refused").count(), 3 + 8 + 6);
 }
 
-/// A build of one definition: its phase has another name in the next.
+/// A build of a definition, whose phase is renamed in the next build.
 macro_rules! build {
     ($name:ident, $phase:ident $(, was $was:literal)?) => {
         #[derive(Serialize, Deserialize)]
@@ -246,7 +246,7 @@ fn is_held(call: Result<Outcome, CallError>) -> bool {
     }
 }
 
-/// While a build replaces another, an operator of either pauses for both.
+/// During a deploy, an operator of either build pauses the phase for both.
 async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + OperatorStore>(db: S) {
     let app = App::default();
     let builder =
@@ -276,7 +276,7 @@ async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + Oper
         assert!(admin(&before).pauses().await.unwrap().is_empty());
         both_are(false).await;
     }
-    // A row under each name, as they may have been written: the end of one is that of the phase.
+    // A row under each name, as the builds may have written them: ending one ends the pause of the phase.
     if !is_memory::<S>() {
         for name in ["paid", "charged"] {
             db.sql(&format!(

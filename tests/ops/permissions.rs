@@ -1,5 +1,4 @@
-//! Who may do what: every act and every read, under each permission, within and outside of the actor's
-//! scopes.
+//! Permissions: every act and every read, under each permission, within and outside of the actor's scopes.
 
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{
@@ -17,7 +16,7 @@ on_every_store! {
     an_act_needs_a_reason,
 }
 
-/// Each door of the layer, and what it needs.
+/// Each entry of the layer, and the permission that it needs.
 const DOORS: [(&str, Permissions); 24] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
@@ -69,7 +68,7 @@ async fn open<S: TestDb + OperatorStore>(
         "pause" => ops.pause("book", "charged", None, "reason").await.map(drop),
         "unpause" => ops.unpause("book", "charged", "reason").await.map(drop),
         "plan_bulk" => ops.plan_bulk(BulkAct::Retry, &one).await.map(drop),
-        // As many as there never were.
+        // A number that does not match.
         "start_bulk" => ops.start_bulk(BulkAct::Retry, &one, 99, "reason").await.map(drop),
         "bulks" => ops.bulks(None, 10).await.map(drop),
         "bulk" => ops.bulk(request).await.map(drop),
@@ -128,7 +127,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
             let is_refused =
                 matches!(&opened, Err(OpsError::NotAllowed { needs: said }) if *said == needs);
             assert_eq!(is_refused, !held.contain(needs), "{door} by {held}: {opened:?}");
-            // With the permission it comes as far as the row, which is not as the stale version says.
+            // With the permission, the act is checked against the row, which does not have the stale version.
             let went_through =
                 matches!(opened, Ok(()) | Err(OpsError::MovedOn | OpsError::NoSuchBulk));
             assert_eq!(went_through, !is_refused, "{door} by {held}: {opened:?}");
@@ -182,7 +181,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         }
         assert!(ops.list(Filter::new()).await.unwrap().rows.is_empty());
         assert!(ops.dead_jobs(None, 10).await.unwrap().rows.is_empty());
-        // What it was refused tells no scope, so that only those who may see all see it.
+        // The audit row of a refusal has no scope, so that only operators of all scopes see it.
         assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
     }
     assert_eq!(dump(&db).await, before, "nothing was written to a row");

@@ -1,5 +1,5 @@
-//! Redaction: no key, scope, parameter, output or reply leaves but by a reveal, and each of those is in the
-//! audit, which has none of them either.
+//! Redaction: a key, scope, parameter, output or reply leaves only by a reveal. Each reveal is in the audit, which
+//! contains none of them either.
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{Filter, OperatorStore, Permissions, What};
@@ -55,7 +55,7 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(cursor).unwrap();
     assert!(!String::from_utf8_lossy(&bytes).contains(CANARY));
 
-    // Through the one door, and only by who may, everything is there.
+    // A reveal, with the permission for it, shows everything.
     let open = Filter::waiting();
     let id = ops.list(open).await.unwrap().rows[0].request_id;
     let shown = async |what| ops.reveal(id, what, "ticket 7").await.unwrap();
@@ -66,7 +66,7 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     assert!(shown(What::Context).await.json.unwrap().contains("context-canary"));
     assert!(shown(What::Outputs).await.json.unwrap().contains("params-canary"));
     assert!(shown(What::Reply).await.reply.is_none());
-    // Of a finished request too, as long as it is stored.
+    // Also for a finished request, as long as the values are stored.
     let call = engine.call(&scope(), &support_key("over"), book(20)).context(&"context-canary");
     finished(call.await);
     let over = ops.find(&scope(), &support_key("over")).await.unwrap();
@@ -77,7 +77,7 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     let _ = ops.erase(over.request_id, &over.version, "ticket 7").await.unwrap();
     let finished = Filter::new().states([atomic_phases::ops::State::Finished]);
     let finished = ops.list(finished).await.unwrap().rows;
-    // Erased above, if its jobs let it be.
+    // Erased above, unless its jobs prevented it.
     assert!(finished.is_empty());
     let acts = ops.audit(Some(id), None, 5).await.unwrap().rows;
     let told: Vec<_> = acts.iter().map(|act| act.act.as_str()).collect();
@@ -139,7 +139,7 @@ async fn of_an_erased_request_nothing_is_left_to_reveal<S: TestDb + OperatorStor
     }
 }
 
-/// Between the audit and the look, the request is reaped and its key used again.
+/// Between the audit row and the read of the value, the request is reaped and its key is used again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_no_other_request_is_revealed_than_the_audit_tells() {
     let db = Postgres::fresh().await;

@@ -1,4 +1,4 @@
-//! What holds a request, and what ends that: told of every state, of rows that this build cannot run too.
+//! What holds a request, and what ends that: for every state, and for rows that this build cannot run.
 
 use atomic_phases::Reply;
 use atomic_phases::engine::{Resolution, Resolved, StrandedBecause};
@@ -63,7 +63,7 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     let (state, why) = told("failed").await;
     assert_eq!(state, State::Due);
     is(&why, HeldBy::Due, EndedBy::Worker, true, &["attempt 1 of 20", "the back-off is over"]);
-    // An attempt that counts for nothing is not the zeroth of twenty.
+    // An attempt that does not count is not shown as attempt 0 of 20.
     set(&engine, "failed", "forgiven_attempts = attempts").await;
     let (_, why) = told("failed").await;
     is(&why, HeldBy::Due, EndedBy::Worker, true, &["it counts for nothing"]);
@@ -75,7 +75,8 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     let says = ["`notified`", "asked for", asked, "asked 0 of 20 times"];
     is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
 
-    // While it is asked, and where the one who asked has died: its lease is no end of that, the next look is.
+    // While the reconcile function runs, and after its worker has died: the wait does not end with that lease, but
+    // with the next call of the function.
     let asks = "status = 'in_progress', locked_until = expires_at, run_after = expires_at";
     set(&engine, "unknown", asks).await;
     let (_, why) = told("unknown").await;
@@ -92,7 +93,7 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     let says = ["crashed or is cut off, and a worker makes it unknown again."];
     is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
 
-    // An operator's word is what holds it next, and not what was before.
+    // An operator's resolution decides what holds the request next, not the earlier reason.
     unknown(&engine, "settled").await;
     let found = ops.find(&scope(), &key("settled")).await.unwrap();
     let word = Resolution::not_executed("notified", 1);
@@ -153,7 +154,7 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
         assert_eq!(found.stranded, Some(because).filter(|_| is_seen_in_a_list), "{change}");
         let why = ops.why(found.request_id).await.unwrap();
         is(&why, HeldBy::Stranded(because), EndedBy::Deploy, false, &[because.as_str()]);
-        // What waits for an operator says so first, and then that a retry would not be run here.
+        // A request that waits for an operator says so first, and then that this build would not run a retry.
         set(&engine, &name, "status = 'dead_letter', waiting_since = created_at").await;
         let why = ops.why(found.request_id).await.unwrap();
         is(
@@ -172,7 +173,7 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
             false,
             &["`charged` was executed is unknown"],
         );
-        // Another build runs it.
+        // A holder of another build runs it.
         let columns = "status = 'in_progress', waiting_since = NULL, locked_until = expires_at";
         set(&engine, &name, columns).await;
         let why = ops.why(found.request_id).await.unwrap();
@@ -215,7 +216,7 @@ async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + O
     };
     for (name, expected) in [
         ("unknown", [Done, CallOpen, NotRun]),
-        // Its call failed, and had no effect; an attempt had begun it.
+        // An attempt began its call, which failed without an effect.
         ("dead", [Done, NotCommitted, NotRun]),
     ] {
         let row = ops.find(&scope(), &key(name)).await.unwrap();
@@ -224,7 +225,7 @@ async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + O
         assert_eq!(done.unwrap(), Resolved::Applied);
         assert_eq!(stands(name).await, expected, "{name}");
     }
-    // Of a build that did not keep where it stood, and of an erased one, nothing is claimed.
+    // For a row of a build that did not store its phases, and for an erased one, the answer claims nothing.
     set(&engine, "unknown", "resolution = 'finish'").await;
     assert_eq!(stands("unknown").await, [Over; 3]);
     engine.erase(&scope(), &key("dead")).await.unwrap();
@@ -252,7 +253,7 @@ async fn the_timeline_says_that_there_are_earlier_acts_and_where<S: TestDb + Ope
     let rest = ops.audit(Some(id), earlier, 100).await.unwrap();
     let reasons: Vec<&str> = rest.rows.iter().map(|act| &*act.reason).collect();
     assert_eq!(reasons, ["look 2", "look 1", "look 0"]);
-    // Who may not read the audit is told of no act, and of no others.
+    // An operator who may not read the audit sees no act, and not that there are any.
     let shown = engine.ops(actor(Permissions::READ)).show(id).await.unwrap();
     assert!(shown.earlier_acts.is_none());
 }

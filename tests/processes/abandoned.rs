@@ -1,5 +1,5 @@
-//! Nobody retries: each request is sent once, the server is killed again and again while hundreds are
-//! under way, and the workers of whoever is left finish what was begun. The provider's ledgers judge.
+//! No client retries: each request is sent once, the server is killed again and again while hundreds are under way,
+//! and the workers of the remaining processes finish them. The providers' ledgers judge.
 //!
 //! `KILL_SEED=…` repeats a schedule; `ABANDONED=…` sets how many requests are to be abandoned.
 
@@ -33,7 +33,7 @@ async fn g17_all_abandoned_requests_finish_with_no_client(store: &str, mut rides
     println!("{store}: KILL_SEED={seed} ABANDONED={wanted}");
     rides.faults(json!({ "delay_before_ms": 30, "delay_after_ms": 30 })).await;
     rides.pilot_faults(json!({ "delay_before_ms": 30, "delay_after_ms": 30 })).await;
-    // No workers while they are abandoned, so that they add up.
+    // No workers while requests are abandoned, so that they accumulate.
     let with_workers = rides.arguments.clone();
     rides.arguments.extend(["--workers".to_owned(), "false".to_owned()]);
     tokio::task::block_in_place(|| rides.kill_and_restart());
@@ -53,7 +53,7 @@ async fn g17_all_abandoned_requests_finish_with_no_client(store: &str, mut rides
                         match post(&http, &url, &key).await {
                             Some(201) => {}
                             Some(status) => panic!("{key}: {status}"),
-                            // The server is gone; nobody asks again.
+                            // The server is gone, and the client does not retry.
                             None => return abandoned.fetch_add(1, Ordering::Relaxed),
                         }
                     }
@@ -70,7 +70,7 @@ async fn g17_all_abandoned_requests_finish_with_no_client(store: &str, mut rides
     let left = look.unfinished().await;
     rides.faults(json!({})).await;
     rides.pilot_faults(json!({})).await;
-    // Two nodes, with workers, and nobody who asks for anything.
+    // Two nodes with workers, and no clients.
     rides.arguments = with_workers;
     let mut another = rides.arguments.clone();
     another[2] = format!("127.0.0.1:{}", free_port());
@@ -84,7 +84,7 @@ async fn g17_all_abandoned_requests_finish_with_no_client(store: &str, mut rides
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let waited = last_kill.elapsed();
-    // Counted now: what a killed process had sent to its server may be committed after it.
+    // Counted now, because the database may commit a killed process's statements after its death.
     let begun = look.count("atomic_phases_keys").await;
     let mut effects: HashMap<String, (u32, u32)> = HashMap::new();
     for charge in rides.charges().await {
@@ -127,8 +127,8 @@ async fn g17_all_abandoned_requests_finish_with_no_client_on_mariadb() {
     g17_all_abandoned_requests_finish_with_no_client("mariadb", rides).await;
 }
 
-/// The webhook of a charge whose answer we never heard, and whose request nobody drives on: it is
-/// taken once, and the ride goes on from there.
+/// The webhook of a charge whose answer was lost, and whose request no worker continues: the webhook is accepted
+/// once, and the ride continues from there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_settles_a_charge_that_was_never_heard() {
     let mut rides = tokio::task::block_in_place(|| Rides::start(sqlite));
@@ -138,7 +138,7 @@ async fn a_webhook_settles_a_charge_that_was_never_heard() {
     while rides.charges().await.is_empty() {
         tokio::task::yield_now().await;
     }
-    // Comes back without workers, so that nothing but the webhook moves the request on.
+    // Restarts without workers, so that only the webhook continues the request.
     rides.arguments.extend(["--workers".to_owned(), "false".to_owned()]);
     tokio::task::block_in_place(|| rides.kill_and_restart());
     assert_eq!(call.await.unwrap(), None);
@@ -154,7 +154,7 @@ async fn a_webhook_settles_a_charge_that_was_never_heard() {
     let id = charge["id"].as_str().unwrap().to_owned();
     let secret = "whsec_rocket_rides";
     assert_eq!(say("wrong", &id).await, 401);
-    // Whoever held the request may still be at it.
+    // The holder may still run the request.
     assert_eq!(say(secret, &id).await, 503);
     let free = free_port();
     let mut with_workers = rides.arguments.clone();

@@ -1,5 +1,5 @@
-//! Real processes that abort at each crash point of the flagship's request in turn: started again,
-//! they come to one charge and one answer. The points are those that the program itself says it passes.
+//! Real processes that abort at each crash point of the flagship's request, one point per run. After a restart, the
+//! request has one charge and one answer. The program itself reports which points it passes.
 //!
 //! Needs the example with its crash points: `cargo build --example rocket_rides --all-features`.
 #![cfg(feature = "fault-injection")]
@@ -15,7 +15,7 @@ use crate::support::rides::{Rides, postgres, sqlite};
 use atomic_phases::fault::ENV;
 use serde_json::Value;
 
-/// Starts the server anew, with what `ATOMIC_PHASES_FAULT` is to say.
+/// Restarts the server with this value of `ATOMIC_PHASES_FAULT`.
 fn restart(rides: &mut Rides, fault: Option<&str>, stderr: Stdio) {
     tokio::task::block_in_place(|| {
         rides.server.kill_9();
@@ -52,7 +52,7 @@ async fn post(server: &Process, key: &str) -> Result<(u16, Vec<u8>), reqwest::Er
     Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
 }
 
-/// Calls again until the ride is booked.
+/// Retries until the ride is booked.
 async fn book(server: &Process, key: &str) -> Vec<u8> {
     let began = Instant::now();
     loop {
@@ -73,10 +73,10 @@ fn set_lease(rides: &mut Rides, seconds: &str) {
 
 async fn g1_aborted_at_each_point_in_turn(store: &str, mut rides: Rides) {
     let began = Instant::now();
-    // A lease that is long renews nothing while the points are listed, which no other run would pass.
+    // A long lease is not renewed while the points are listed; no other run would pass a renewal.
     set_lease(&mut rides, "30");
     let points = points(&mut rides).await;
-    // What is left behind is taken over soon.
+    // A short lease, so that an abandoned request is taken over soon.
     set_lease(&mut rides, "0.3");
     for (index, point) in points.iter().enumerate() {
         let visit = points[..index].iter().filter(|earlier| *earlier == point).count();
@@ -95,7 +95,7 @@ async fn g1_aborted_at_each_point_in_turn(store: &str, mut rides: Rides) {
         let charged = charges.iter().filter(|charge| charge.to_string().contains(id)).count();
         let told_of_it = told.iter().filter(|told| *told == id).count();
         assert_eq!((charged, told_of_it), (1, 1), "{fault}: charges, pilots");
-        // One for each key so far, the one that was listed included.
+        // One for each key so far, including the key of the listing run.
         assert_eq!((charges.len(), told.len()), (index + 2, index + 2), "{fault}: of nobody");
     }
     println!(

@@ -1,6 +1,6 @@
-//! The flagship on a distributed database: two servers with workers, on the Citus cluster whose coordinator `CITUS_URL`
-//! names (docs/scaling.md says how one is set up). Judged by the provider's ledgers. Without a cluster these tests show
-//! nothing, and say so.
+//! The flagship on a distributed database: two servers with workers, on the Citus cluster whose coordinator
+//! `CITUS_URL` names (docs/scaling.md says how to set one up). The provider's ledgers judge. Without a cluster,
+//! these tests test nothing, and say so.
 //!
 //! `CITUS_URL=… CITUS_RIDES=… CITUS_KILLS=… cargo test --all-features --test processes citus:: -- --nocapture`
 
@@ -13,7 +13,7 @@ use crate::support::{citus, cluster};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// So many rides, with so many losses of a worker node among them.
+/// Books this many rides, and kills a worker node this many times meanwhile.
 async fn ridden(what: &str, rides: u64, kills: u64) {
     if cluster::citus().is_none() {
         println!("{what}: no Citus, nothing was shown: CITUS_URL names a coordinator");

@@ -1,6 +1,5 @@
-//! Clocks that jump an hour ahead and an hour back in the middle of requests, and that run too fast or too
-//! slow: the application's, the database's, and, on SQLite, the one that both have. Judged by the
-//! provider's ledgers.
+//! Clocks that jump an hour ahead and an hour back during requests, and that run too fast or too slow: the
+//! application's, the database's, and, on SQLite, the one clock of both. The provider's ledgers judge.
 //!
 //! Needs libfaketime. `CLOCK_SEED=… JUMPS=… cargo test --all-features --test processes clock::` repeats a schedule, and
 //! says how long it is.
@@ -18,11 +17,11 @@ use serde_json::json;
 const HOUR: f64 = 3600.0;
 /// Later than ever before, so that nothing is left in the future.
 const AT_LAST: f64 = 5.0 * HOUR;
-/// A client asks again, at either server, while its call is under way: that is who takes it over.
+/// A client retries at either server while its call is under way, so that the retry takes it over.
 const IMPATIENT: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Two servers with workers that go by these clocks.
+/// Two servers with workers that use these clocks.
 fn nodes(rides: &Rides, clocks: [Option<&Clock>; 2]) -> [Node; 2] {
     clocks.map(|clock| {
         let variables = clock.map(Clock::variables).unwrap_or_default();
@@ -37,12 +36,12 @@ fn start(lease: &str, database: impl FnOnce(&tempfile::TempDir) -> String) -> Ri
     tokio::task::block_in_place(|| Rides::start_with(database, &changes))
 }
 
-/// Jumps, and in between runs ahead of, or behind, the true time.
+/// Jumps, and in between runs ahead of the true time, or behind it.
 async fn jumps(clock: &Clock, load: &Load, random: &mut Random, jumps: u64) {
     let mut ahead = 0.0;
     let first = random.below(2);
     for jump in 0..jumps {
-        // An hour ahead, back again, an hour behind, and back: each from where it is.
+        // An hour ahead, back, an hour behind, and back: each relative to the current time.
         ahead += if (jump / 2 + jump + first).is_multiple_of(2) { HOUR } else { -HOUR };
         clock.set(ahead);
         load.goes_on(5 + random.below(15)).await;
@@ -55,7 +54,7 @@ async fn jumps(clock: &Clock, load: &Load, random: &mut Random, jumps: u64) {
     }
 }
 
-/// The jumps under load, and what became of the rides. `end`: where the clock is when everything has to
+/// The jumps under load, and the state of the rides afterwards. `end`: the clock's offset when everything must
 /// settle.
 async fn g1_a_clock_that_jumps(
     name: &str,
@@ -67,7 +66,7 @@ async fn g1_a_clock_that_jumps(
     let seed = number("CLOCK_SEED", std::process::id().into());
     let count = number("JUMPS", 6);
     println!("{name}: CLOCK_SEED={seed} JUMPS={count}");
-    // Slow enough that a jump meets calls under way, and that another may take them over.
+    // Slow enough that a jump happens during calls, and that another process may take them over.
     rides.faults(json!({ "delay_before_ms": 100, "delay_after_ms": 150 })).await;
     rides.pilot_faults(json!({ "delay_before_ms": 100, "delay_after_ms": 150 })).await;
     let urls = [nodes[0].url(), nodes[1].url()];
@@ -75,7 +74,7 @@ async fn g1_a_clock_that_jumps(
     let load = Load::start(client.clone(), 8, seed);
     load.goes_on(10).await;
     jumps(clock, &load, &mut Random(seed), count).await;
-    // The processes see it, or nothing was shown.
+    // The processes must see the jump, or the test tests nothing.
     clock.set(AT_LAST);
     let seen = reads().await;
     assert!(seen > Utc::now() + TimeDelta::hours(4), "{name}: the clock says {seen}");
@@ -95,14 +94,14 @@ async fn g1_a_clock_that_jumps(
 
 /// The time that a server dates its answers with.
 async fn date_of(node: &Node) -> DateTime<Utc> {
-    // It looks at its clock once a second.
+    // The server reads its clock once a second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let answer = reqwest::get(node.url()).await.unwrap();
     let date = answer.headers()["date"].to_str().unwrap().to_owned();
     DateTime::parse_from_rfc2822(&date).unwrap().to_utc()
 }
 
-/// The application's clock decides nothing: with a lease that nobody outlives, no request changes hands.
+/// The application's clock decides nothing: with a long lease, no request changes hands.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_the_clock_of_the_servers_jumps() {
     let rides = start("60", postgres);
@@ -114,8 +113,8 @@ async fn g1_the_clock_of_the_servers_jumps() {
     assert_eq!(look.count("atomic_phases_keys WHERE lease_token > 1").await, 0, "taken over");
 }
 
-/// The database's clock says when a lease ends. Where it jumps ahead, leases of living holders end, and are
-/// fenced; where it jumps back, leases of the dead last longer. No effect is made twice either way.
+/// The database's clock decides when a lease ends. If it jumps ahead, leases of live holders end, and the holders
+/// are fenced. If it jumps back, leases of dead holders last longer. No effect is made twice in either case.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_the_clock_of_the_database_jumps() {
     let clock = Clock::new();

@@ -1,9 +1,9 @@
-//! Failover of a real pair: a primary and its standby, each a PostgreSQL cluster of its own, and two
-//! servers with workers that reach them through a line which is turned over. Every process of the primary
-//! is killed, the standby is promoted. Judged by the provider's ledgers.
+//! Failover of a real pair: a primary and its standby, each a separate PostgreSQL cluster, and two servers with
+//! workers that reach them through a line that can be switched. Every process of the primary is killed, and the
+//! standby is promoted. The provider's ledgers judge.
 //!
-//! With a synchronous standby every acknowledged commit survives, and so does every promise. With one that
-//! lags behind, acknowledged commits are lost; what holds then is said at that test.
+//! With a synchronous standby every acknowledged commit survives, and every promise holds. With one that
+//! lags, acknowledged commits are lost; the comment of that test says what holds then.
 //!
 //! `FAILOVER_SEED=… FAILOVERS=… cargo test --all-features --test processes failover::` repeats a schedule, and says how
 //! many.
@@ -21,7 +21,7 @@ use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A primary with its standby, and what works on it.
+/// A primary with its standby, and the servers that use it.
 struct World {
     primary: Cluster,
     standby: Cluster,
@@ -55,7 +55,7 @@ impl World {
         Client::new(&[self.nodes[0].url(), self.nodes[1].url()], patience, PATIENCE)
     }
 
-    /// The primary is lost, and the standby takes its place; nobody has found that out yet.
+    /// The primary is lost, and the standby takes its place; the servers do not know yet.
     fn lose_the_primary(&self) {
         tokio::task::block_in_place(|| {
             self.primary.kill_9();
@@ -74,7 +74,7 @@ impl World {
         Look::at(&direct).await.completed().await
     }
 
-    /// A new standby for what is the primary now.
+    /// A new standby for the current primary.
     async fn complete_the_pair(&mut self) {
         let next = standby_of(&self.standby, true).await;
         self.primary = std::mem::replace(&mut self.standby, next);
@@ -109,7 +109,7 @@ async fn g1_g7_g8_failover_to_a_synchronous_standby_loses_nothing() {
         let lost = Instant::now();
         world.lose_the_primary();
         world.turn_over();
-        // Now and then a server is lost with it.
+        // Sometimes a server dies at the same time.
         if random.below(3) == 0 {
             let node = &mut world.nodes[random.below(2) as usize];
             tokio::task::block_in_place(|| node.kill_and_restart());
@@ -138,14 +138,14 @@ async fn g1_g7_g8_failover_to_a_synchronous_standby_loses_nothing() {
 
 /// Commits that the primary had acknowledged are not on the standby. Then:
 ///
-/// * no card is charged twice for one key, also where nothing of it is left but the client's retry (G1): the
-///   provider's key is derived, not stored, and what it is told of a ride is made of the key as well, so that
-///   the retry of one that was lost gets its charge;
-/// * what the standby had is told again, byte for byte;
+/// * no card is charged twice for one key, even if only the client's retry is left (G1): the provider's key is
+///   derived, not stored, and so are the parameters about a ride that the provider receives. So the retry of a
+///   lost request gets its charge;
+/// * the answers that the standby had are replayed, byte for byte;
 /// * each key is settled, and none waits for an operator.
 ///
-/// Not promised, and counted only: the answers of requests whose commits were lost, and one call to a
-/// provider that honors no key: its intent was lost with them.
+/// Not promised, and only counted: the answers of requests whose commits were lost, and a second call to a
+/// provider that honors no key, because the intent of the first was lost with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_failover_that_loses_acknowledged_commits_charges_nobody_twice() {
     let seed = number("FAILOVER_SEED", std::process::id().into());
@@ -158,7 +158,7 @@ async fn g1_failover_that_loses_acknowledged_commits_charges_nobody_twice() {
         let client = world.client(Duration::from_secs(20));
         let load = Load::start(client.clone(), 8, seed + round);
         load.goes_on(30).await;
-        // From now on the standby hears nothing more, and nobody waits for it.
+        // From now on the standby receives nothing, and no commit waits for it.
         tokio::task::block_in_place(|| {
             world.standby.ask("ALTER SYSTEM SET primary_conninfo = ''");
             world.standby.ask("SELECT pg_reload_conf()");
@@ -207,7 +207,7 @@ async fn g1_failover_that_loses_acknowledged_commits_charges_nobody_twice() {
     assert!(lost > 0, "no acknowledged commit was lost, so nothing was shown");
 }
 
-/// Asks until there is an answer for ever.
+/// Retries until there is a final answer.
 async fn settled(client: &Client, user: &str, key: &str) -> Answer {
     let began = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! Real processes that stand still (`SIGSTOP`) for longer than their lease, as in a pause of a virtual
-//! machine: at each crash point of the flagship's request in turn, and of its recovery, and at random under
-//! load. Another process takes over and finishes; then the frozen one goes on (`SIGCONT`), and must do
-//! nothing more: no call, no write, and no answer but the one that was given.
+//! Real processes that are stopped (`SIGSTOP`) for longer than their lease, as in a pause of a virtual machine: at
+//! each crash point of the flagship's request and of its recovery, one point per run, and at random under load.
+//! Another process takes over and finishes. Then the frozen one continues (`SIGCONT`), and must do nothing: no
+//! call, no write, and no answer except the one that was given.
 //!
 //! `FROZEN_SEED=… FREEZES=… cargo test --all-features --test processes frozen::` repeats the random freezes, and says
 //! how many. Needs the example with its crash points: `cargo build --example rocket_rides --all-features`.
@@ -21,11 +21,11 @@ const LEASE: &str = "0.5";
 const WITHOUT_WORKERS: &[(&str, &str)] = &[("--workers", "false")];
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server frees a stopped holder's row lock when the holder's transaction has been idle for so long.
+/// The server frees a stopped holder's row lock when the holder's transaction has been idle for this long.
 const IDLE_IN_TRANSACTION: &str = "?options=-c%20idle_in_transaction_session_timeout%3D700";
 
-/// The points that a request passes, in order: an undisturbed one, or the rest of one whose process aborted
-/// at `aborted`. Each with its visit, as a fault names it.
+/// The points that a request passes, in order: an undisturbed request, or the rest of one whose process aborted at
+/// `aborted`. Each point has its visit, as a fault names it.
 async fn points(rides: &Rides, aborted: Option<&str>) -> Vec<String> {
     let key = if aborted.is_some() { "listed-recovery" } else { "listed" };
     if let Some(point) = aborted {
@@ -33,7 +33,7 @@ async fn points(rides: &Rides, aborted: Option<&str>) -> Vec<String> {
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     let lists = tokio::task::block_in_place(|| {
-        // A lease that is long renews nothing, which no other run would pass.
+        // A long lease is not renewed; no other run would pass a renewal.
         let changes = [WITHOUT_WORKERS[0], ("--lease", "30")];
         rides.another_saying(&changes, &[(ENV, "list")], file.reopen().unwrap())
     });
@@ -55,12 +55,12 @@ fn client(url: &str) -> Client {
     Client::new(&[url], PATIENCE, PATIENCE)
 }
 
-/// A process with this fault, and without workers, so that all that it passes is of the test's requests.
+/// A process with this fault and without workers, so that all points that it passes belong to the test's requests.
 fn node(rides: &Rides, fault: &str) -> Node {
     tokio::task::block_in_place(|| rides.another(WITHOUT_WORKERS, &[(ENV, fault)]))
 }
 
-/// Leaves a request behind that its process did not finish.
+/// Leaves a request that its process did not finish.
 async fn abort_at(rides: &Rides, point: &str, key: &str) {
     let mut aborts = node(rides, &format!("{point}=abort"));
     let answer = client(aborts.url()).post(0, key).await;
@@ -68,7 +68,7 @@ async fn abort_at(rides: &Rides, point: &str, key: &str) {
     tokio::task::block_in_place(|| aborts.process.wait());
 }
 
-/// A process that stands still at a point of a request.
+/// A process that is stopped at a point of a request.
 struct Frozen {
     node: Node,
     key: String,
@@ -84,8 +84,8 @@ impl Frozen {
         Self { node, key, call }
     }
 
-    /// Lets it go on until it ends by itself, because nothing of its runs any more. `answer`: what the
-    /// client was told by another.
+    /// Lets it continue until it has nothing left to run and ends by itself. `answer`: the answer that the client
+    /// received from another process.
     async fn thaws(mut self, answer: &Answer) {
         self.node.process.signal("CONT");
         assert_eq!(self.call.await.unwrap(), *answer, "{}: another answer", self.key);
@@ -94,7 +94,7 @@ impl Frozen {
     }
 }
 
-/// Whether a process that stands still has this SQLite file's write lock: one that works gives it back.
+/// Whether a stopped process has this SQLite file's write lock: a running one would release it.
 fn is_held(path: &str) -> bool {
     let file = rusqlite::Connection::open(path).unwrap();
     file.busy_timeout(Duration::from_secs(2)).unwrap();
@@ -106,7 +106,7 @@ async fn g3_a_frozen_process_does_nothing_more(store: &str, rides: Rides) {
     let look = Look::at(&rides.database).await;
     let bystander = client(&rides.server.url);
     let undisturbed = points(&rides, None).await;
-    // In the recovery of a request it is the process that took it over that stands still.
+    // In the recovery of a request, the process that took it over is the stopped one.
     let left_at = "charge_created/after_call#0";
     let recovery = points(&rides, Some(left_at)).await;
     assert!(recovery.iter().any(|point| point.contains("after_take_over")), "{recovery:?}");
@@ -118,7 +118,7 @@ async fn g3_a_frozen_process_does_nothing_more(store: &str, rides: Rides) {
         }
         let stands_still = Frozen::at(&rides, point, key).await;
         if rides.database.strip_prefix("sqlite://").is_some_and(is_held) {
-            // Nobody else can write before it goes on, and nobody pretends to.
+            // No other process can write before it continues, and none claims to.
             let (status, _) = bystander.post(0, &stands_still.key).await.unwrap();
             assert!([409, 503].contains(&status), "{point}: {status}");
             stands_still.node.process.signal("CONT");
@@ -161,8 +161,8 @@ async fn g3_a_frozen_process_does_nothing_more(store: &str, rides: Rides) {
     assert_eq!((effects.len(), wrong), (requests, 0));
 }
 
-/// Two processes under load, each frozen now and then. Not for longer than lease and time limit of the
-/// at-most-once phase together: what was on its way to a provider that honors no key could be made again.
+/// Two processes under load, each frozen from time to time. A freeze is not longer than lease and time limit of the
+/// at-most-once phase together: otherwise a call on its way to a provider that honors no key could be made again.
 async fn g1_frozen_at_random_under_load(store: &str, rides: Rides) {
     let seed = number("FROZEN_SEED", std::process::id().into());
     let freezes = number("FREEZES", 6);

@@ -1,5 +1,5 @@
-//! Real processes, really killed: rocket_rides under load, `kill -9` at random moments, on both
-//! stores, with the provider's ledger as judge.
+//! Real processes, really killed: rocket_rides under load, `kill -9` at random moments, on every store, with the
+//! provider's ledger as judge.
 //!
 //! `KILL_SEED=… cargo test --test processes kill::` repeats a schedule; `KILLS=…` sets how many.
 
@@ -59,7 +59,7 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
     let seed = number("KILL_SEED", std::process::id().into());
     let kills = number("KILLS", 30);
     println!("{store}: KILL_SEED={seed} KILLS={kills}");
-    // The charge takes a moment, so that a kill may hit before, inside and behind it.
+    // The charge takes a moment, so that a kill may hit before, during and after it.
     rides.faults(serde_json::json!({ "delay_before_ms": 4, "delay_after_ms": 4 })).await;
     let (stop, attempts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..16)
@@ -68,7 +68,7 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
             let http = Client::new(&rides.server.url);
             tokio::spawn(async move {
                 let mut answers = Vec::new();
-                // A slow machine may kill faster than it books: that would be no load.
+                // A slow machine may kill faster than it books, and then there would be no load.
                 while !stop.load(Ordering::Relaxed) || answers.len() as u64 <= kills / 16 {
                     let key = format!("c{client}-{}", answers.len());
                     let declines = answers.len() % 10 == 9;
@@ -93,7 +93,7 @@ async fn g1_as_many_charges_as_rides_whatever_is_killed(store: &str, mut rides: 
         answers.extend(client.await.unwrap());
     }
 
-    // Each key has one answer for ever: after one more kill it still has.
+    // The answer of a key never changes, not even after one more kill.
     rides.kill_and_restart();
     let http = Client::new(&rides.server.url);
     for (user, key, answer) in &answers {
@@ -167,7 +167,7 @@ async fn g1_another_process_takes_over(database: fn(&tempfile::TempDir) -> Strin
     tokio::task::block_in_place(|| first.server.kill_9());
     assert!(call.await.unwrap().is_err(), "the first process is dead");
     first.faults(serde_json::json!({})).await;
-    // The provider still answers the first call, so the second process' call may be told to wait.
+    // The provider still processes the first call, so it may tell the second process to wait.
     let attempts = AtomicU64::new(0);
     let (status, body) = Client::new(&second.url).book("user@example.com", "k", &attempts).await;
     assert_eq!(status, 201);
@@ -193,8 +193,8 @@ async fn g1_another_process_takes_over_on_mariadb() {
     g1_another_process_takes_over(mariadb).await;
 }
 
-/// SIGTERM: the running request finishes its phase and is released, the process ends by itself, and
-/// the next one finishes the request at once.
+/// SIGTERM: the running request finishes its phase and is released, the process ends by itself, and the next one
+/// finishes the request immediately.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_drains() {
     let mut rides = tokio::task::block_in_place(|| Rides::start(sqlite));
@@ -262,7 +262,7 @@ async fn rocket_rides_answers_each_outcome_with_its_status() {
     ] {
         assert_eq!(post(user, &["b"], json, body).await.0, status, "{body}");
     }
-    // What was refused was not stored: the corrected body runs under the same key.
+    // A refusal is not stored: the corrected body runs with the same key.
     assert_eq!(post(user, &["b"], json, good).await, (201, None, None));
     let failing = good.replace('}', r#","raise_error":true}"#);
     let (status, _, retry_after) = post(user, &["c"], json, &failing).await;

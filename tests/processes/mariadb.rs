@@ -1,5 +1,5 @@
-//! A MariaDB server that is killed and comes back, under load, with two servers of ours that are killed now and
-//! then. Judged by the provider's ledgers.
+//! A MariaDB server that is killed and restarted under load, with two servers of the flagship that are killed from
+//! time to time. The provider's ledgers judge.
 //!
 //! `CRASH_SEED=… CRASHES=… cargo test --all-features --test processes mariadb::` repeats a schedule, and says how many.
 
@@ -38,7 +38,7 @@ async fn g1_g7_g8_a_server_that_is_killed_under_load_loses_nothing() {
         tokio::task::block_in_place(|| {
             server.kill_9();
             server.start_server();
-            // Now and then a server of ours is lost with it.
+            // Sometimes a server of the flagship dies with it.
             if random.below(3) == 0 {
                 nodes[random.below(2) as usize].kill_and_restart();
                 kills += 1;

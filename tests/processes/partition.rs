@@ -1,7 +1,7 @@
-//! A network that goes silent: bytes are taken and nothing is passed on, in one direction or in both, and
-//! nobody is told. Between a server and its database, and between a server and its providers. When it is
-//! back, some connections go on, late; some are reset; some stay half open for ever. Judged by the
-//! provider's ledgers; and every request settles within a bound (G17).
+//! A network that goes silent: it accepts bytes and does not pass them on, in one direction or in both, and reports
+//! no error. It is between a server and its database, or between a server and its providers. When it is back, some
+//! connections continue, late; some are reset; some stay half open for ever. The provider's ledgers judge; and
+//! every request settles within a time limit (G17).
 //!
 //! `PARTITION_SEED=… PARTITIONS=… cargo test --all-features --test processes partition::` repeats a schedule, and says
 //! how many.
@@ -31,7 +31,7 @@ const BOUND: Duration = Duration::from_secs(40);
 /// The server ends a transaction whose client is silent. 60 s without that setting.
 const IDLE_IN_TRANSACTION: &str = "?options=-c%20idle_in_transaction_session_timeout%3D3000";
 
-/// Two servers with workers. One is behind a line to what is to be out of reach.
+/// Two servers with workers. One of them reaches its database or provider through a line that can fall silent.
 struct World {
     rides: Rides,
     nodes: [Node; 2],
@@ -85,7 +85,7 @@ async fn g1_g17_a_silent_network(name: &str, between: Between) {
     for round in 0..partitions {
         load.goes_on(10 + random.below(20)).await;
         world.line.silence(DIRECTIONS[((first + round) % 3) as usize]);
-        // Shorter and longer than the lease, and sometimes than the store waits for an answer.
+        // Shorter and longer than the lease, and sometimes longer than the store waits for an answer.
         let millis = if random.below(4) == 0 { 16_000 } else { 300 + random.below(4000) };
         tokio::time::sleep(Duration::from_millis(millis)).await;
         world.line.heal();
@@ -95,7 +95,7 @@ async fn g1_g17_a_silent_network(name: &str, between: Between) {
     let look = Look::at(&world.rides.database).await;
     look.settles_within(BOUND.saturating_sub(healed.elapsed())).await;
     let settled = healed.elapsed();
-    // The server that was cut off is as good as the other one.
+    // The server that was cut off works as well as the other one.
     let cut_off = Client::new(&urls[1..], Duration::from_secs(3), BOUND);
     let mut slowest = Duration::ZERO;
     for ride in 0..20 {
@@ -128,7 +128,7 @@ async fn g1_g17_a_silent_network_before_the_provider() {
     g1_g17_a_silent_network("provider", Between::Provider).await;
 }
 
-/// A request that stands still in the transaction of one of its phases.
+/// A request that is blocked in the transaction of one of its phases.
 #[derive(Clone, Serialize, Deserialize)]
 struct Stands {
     in_phase: usize,
@@ -172,8 +172,8 @@ impl<Db: TestDb> Stands {
     }
 }
 
-/// The phase has its transaction on a connection that both ends take for alive: its next statement is
-/// never answered, and no error comes. TCP sees nothing of it, because the proxy in between lives.
+/// Both ends take the phase's connection for alive: its next statement is never answered, and no error comes. TCP
+/// notices nothing, because the proxy in between lives.
 async fn g17_a_connection_that_is_half_open_for_ever(
     in_phase: usize,
     store: impl FnOnce(Postgres) -> Postgres,

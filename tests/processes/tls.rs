@@ -1,4 +1,4 @@
-//! The example's pool against a server that takes encrypted connections only.
+//! The example's pool with a server that accepts encrypted connections only.
 
 #[allow(dead_code, missing_docs)]
 #[path = "../../examples/postgres_tls.rs"]
@@ -18,15 +18,15 @@ struct Ssl {
     ssl: bool,
 }
 
-/// Whether the connection that is asked is.
+/// Whether this connection is encrypted.
 async fn is_encrypted(db: &Postgres) -> bool {
-    // In here only: it has an execute() for everything.
+    // Imported here only, because its `execute()` applies to every type.
     use diesel_async::RunQueryDsl;
     let query = diesel::sql_query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
     query.get_result::<Ssl>(&mut *db.pool().get().await.unwrap()).await.unwrap().ssl
 }
 
-/// All but the one that asks for it.
+/// Ends all connections except its own.
 async fn end_connections(db: &Postgres) {
     use diesel_async::RunQueryDsl;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -106,8 +106,8 @@ async fn a_url_with_an_authority_runs_requests_on_a_mariadb_that_only_takes_tls(
         Ok(_) => panic!("connected"),
         Err(error) => error.to_string(),
     };
-    // In the clear, with no authority that knows it, and with another one.
-    // (MariaDB says no more than that access is denied; MySQL has a code of its own.)
+    // Unencrypted, without the right authority, and with another one. (MariaDB reports only that access is denied;
+    // MySQL has a code of its own.)
     let in_the_clear = refused(&url).await;
     assert!(["1045", "3159"].iter().any(|code| in_the_clear.contains(code)), "{in_the_clear}");
     let encrypted = format!("{url}?require_ssl=true");
@@ -146,7 +146,7 @@ async fn a_pool_with_rustls_runs_requests_on_a_server_that_only_takes_tls() {
     let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
     let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!((first.reply, again.replayed, app.provider.effects()), (again.reply, true, 1));
-    // Connections that the server ends are opened anew, encrypted as well.
+    // After the server has ended connections, new ones are encrypted, too.
     end_connections(&db).await;
     finished(engine.call(&scope(), &key("l"), book(20)).await);
 
@@ -171,7 +171,7 @@ async fn a_pool_with_rustls_runs_requests_on_a_server_that_only_takes_tls() {
         "{}",
         refused(&renamed, &roots).await
     );
-    // A server without TLS is not talked to in the clear.
+    // The store does not talk to a server without TLS unencrypted.
     let plain = tokio::task::block_in_place(crate::support::cluster::new_database);
     assert!(refused(&plain, &roots).await.contains("TLS"), "{}", refused(&plain, &roots).await);
     drop(cluster);

@@ -1,5 +1,6 @@
-//! Imports go down: from a room, which is a module of the crate, to one below it. No files import each other in a circle,
-//! except a module and its parts. So a reader follows a request from the top to the bottom, and a change has one place.
+//! Imports go down: from a room, which is a module of the crate, to a lower one. No files import each other in a
+//! circle, except a module and its parts. So a reader can follow a request from the top to the bottom, and a change
+//! has one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,7 +33,7 @@ const ROOMS: [&[&str]; 12] = [
     ],
 ];
 
-/// Modules that only name others: for generated code, and for a file with phases. They are above everything.
+/// Modules that only re-export others: for generated code, and for a file with phases. They are above everything.
 const ENTRANCES: [&str; 2] = ["__private", "prelude"];
 
 /// Probing a type recurses through the files of this room: a part of a type is probed as the type is.
@@ -65,11 +66,11 @@ impl Sources {
         Self(sources)
     }
 
-    /// What a path that stands in a module names, from the root of the crate on. `None`: a name of another crate.
+    /// What a path in a module names, from the root of the crate on. `None`: a name of another crate.
     fn absolute(&self, within: &Module, path: &[String]) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
-            // The crate names itself so, too, for what the macro generates.
+            // The crate also names itself this way, for the code that the macro generates.
             "crate" | "atomic_phases" => Some(rest.to_vec()),
             "self" => Some([within, rest].concat()),
             "super" => {
@@ -86,7 +87,7 @@ impl Sources {
         }
     }
 
-    /// What a module imports by `use`, with the name that it has there.
+    /// What a module imports by `use`, with its local name.
     fn imports(&self, of: &Module) -> Vec<(Module, String)> {
         let trees = self.0[of].split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
         let paths = trees.flat_map(|(tree, _)| paths(tree));
@@ -94,7 +95,7 @@ impl Sources {
         known.collect()
     }
 
-    /// The file in which something is declared, whatever names it again on the way.
+    /// The file that declares something, past any re-export.
     fn file_of(&self, path: &[String], steps: usize) -> Option<Module> {
         let depth = (0..=path.len()).rev().find(|depth| self.0.contains_key(&path[..*depth]))?;
         let (file, rest) = (path[..depth].to_vec(), &path[depth..]);
@@ -106,7 +107,7 @@ impl Sources {
         }
     }
 
-    /// The files that a file needs, but for those around it and those within it.
+    /// The files that a file needs, except for its parents and its children.
     fn needs(&self, file: &Module) -> BTreeSet<Module> {
         let text = &self.0[file];
         let starts = ["crate::", "atomic_phases::", "super::", "self::"];
@@ -168,7 +169,7 @@ impl Sources {
         upward
     }
 
-    /// Files that import each other in a circle, and rooms that do: each with one that leads back to it.
+    /// Files that import each other in a circle, and rooms that do, each with one import that closes the circle.
     fn circles(&self) -> Vec<String> {
         let files = self.edges();
         let mut rooms: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
@@ -216,7 +217,7 @@ fn module(path: &Path) -> Module {
 fn code(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_test = |line: &str| line.trim() == "#[cfg(test)]";
-    // A file of tests is read as no part of the crate; the tests at a file's end are no part of the file.
+    // A file of tests is not part of the crate; the tests at a file's end are not part of the file.
     let tests = lines.windows(2).position(|two| is_test(two[0]) && two[1].ends_with('{'));
     lines.truncate(tests.unwrap_or(lines.len()));
     let lines = lines.into_iter().filter(|line| !line.trim_start().starts_with("doc = "));
@@ -255,7 +256,7 @@ fn without_literals(text: &str) -> String {
     kept
 }
 
-/// Each path of a `use`, and the name that it brings.
+/// Each path of a `use`, and the name that it imports.
 fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     if let Some((before, within)) = tree.split_once('{') {

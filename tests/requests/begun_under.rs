@@ -1,5 +1,5 @@
-//! What a call was begun under, where another build comes to its row: its time limit, the secret of its
-//! derived key, and whether its phase can be asked about it (G1, G2).
+//! The conditions under which a call began, if another build takes its row over: its time limit, the secret of its
+//! derived key, and whether its phase has a reconcile function (G1, G2).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ on_every_store! {
     g14_a_build_without_the_reconcile_function_leaves_the_row_to_one_that_has_it,
 }
 
-/// One errand of a provider that honors no key, with the time limit that a build gives it.
+/// An errand at a provider that honors no key, with the time limit that a build sets.
 macro_rules! errand {
     ($name:ident, $limit:literal) => {
         #[derive(Clone, Serialize, Deserialize)]
@@ -62,7 +62,8 @@ fn running<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> TestEn
     builder.lease(Duration::from_secs(60)).build().unwrap()
 }
 
-/// SPEC 4: not before the end of the lease and that limit, so that *not executed* can be believed.
+/// No worker calls the reconcile function before the end of the lease and that limit, so that *not executed* can be
+/// believed.
 async fn g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed<
     S: TestDb,
 >(
@@ -78,8 +79,8 @@ async fn g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_
     assert!(rests > LIMIT - Duration::from_secs(30), "{rests:?}");
     assert_eq!(reconciled(&hasty).await.total(), 0);
 
-    // A process that took the row over, and died before it could say that the outcome is unknown, has told
-    // the next one nothing else.
+    // A process took the row over and died before it could record that the outcome is unknown. The next one finds
+    // the same row.
     dies_in_its_call(&patient, "l", Patient).await;
     db.let_time_pass().await;
     let row =
@@ -89,7 +90,7 @@ async fn g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_
     let after = db.text(&row("phases")).await;
     assert!(before.contains("@300000") && after.contains("@300000"), "{before:?}, then {after:?}");
 
-    // A call that this build begins is over by its own limit.
+    // A call that this build begins ends by this build's own limit.
     let own = Duration::from_secs(30);
     dies_in_its_call(&hasty, "m", Hasty).await;
     db.let_time_pass().await;
@@ -140,7 +141,7 @@ async fn g1_under_another_secret_no_call_is_repeated_and_the_row_is_reported<S: 
     }
 }
 
-/// The three deployments that the docs tell, two of which run side by side at each time.
+/// The three deployments of the docs; two of them run side by side at each time.
 async fn g1_a_secret_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) {
     let (old, new) = (secret("old"), secret("new"));
     let app = App::default();
@@ -157,8 +158,8 @@ async fn g1_a_secret_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) 
             let stops = troubled(Trouble::RetryForeignOnce);
             failed(begins.call(&scope(), &name, stops.clone()).await);
             let told = goes_on.call(&scope(), &name, stops).await;
-            // The last one has no way to know what the one before it still continues: that is what
-            // `Engine::check` is asked for in between.
+            // The last one cannot know which rows the previous one still continues: `Engine::check` finds them in
+            // between.
             finished(told);
             assert_eq!(app.provider.effects(), before + 1, "{step}-{turn}");
         }
@@ -169,7 +170,7 @@ async fn g1_a_request_that_has_called_nobody_begins_under_the_new_secret<S: Test
     let app = App::default();
     let old = under(&db, &app, &secret("old"));
     old.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
-    // It stands behind its call, before a phase of the database.
+    // Its call is committed, and the next phase is local.
     let told = old.call(&scope(), &key("called"), troubled(Trouble::RetryLastOnce)).await;
     failed(told);
     db.let_time_pass().await;
@@ -182,7 +183,7 @@ async fn g1_a_request_that_has_called_nobody_begins_under_the_new_secret<S: Test
     assert!(!text.is_empty() && marks.iter().all(|mark| !mark.contains("sixteen")));
 }
 
-/// A charge that goes unknown, in a build that asks about it and in one that does not.
+/// A charge that becomes unknown, in a build with a reconcile function and in one without.
 macro_rules! charge {
     ($name:ident $($find:tt)*) => {
         #[derive(Clone, Serialize, Deserialize)]
@@ -221,7 +222,7 @@ charge!(Asked
     }
 );
 
-/// In a roll-out the row must not be given up, or changed, by the build that cannot ask.
+/// During a rollout, the build without the function must neither give up the row nor change it.
 async fn g14_a_build_without_the_reconcile_function_leaves_the_row_to_one_that_has_it<S: TestDb>(
     db: S,
 ) {
@@ -243,8 +244,8 @@ async fn g14_a_build_without_the_reconcile_function_leaves_the_row_to_one_that_h
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// A node of the build before makes its call and loses its database for good; a node of the build of now finds the
-/// intent. The provider executes the call long after the limit of the build of now.
+/// A node of the previous build makes its call and loses its database for good; a node of the current build finds
+/// the intent. The provider executes the call long after the current build's limit.
 #[cfg(feature = "simulation")]
 mod simulated {
     use std::sync::Arc;
@@ -260,14 +261,15 @@ mod simulated {
         Duration::from_secs(seconds)
     }
 
-    /// To which the first request is on its way for 200 s.
+    /// A provider that the first request reaches after 200 s.
     #[derive(Clone, Default)]
     struct Far {
         effects: Arc<AtomicU32>,
         calls: Arc<AtomicU32>,
     }
 
-    /// Works by itself, and is closed with the future that waits for it, as an HTTP client's connection.
+    /// A task of its own, which ends when the future that waits for it is dropped, like an HTTP client's
+    /// connection.
     struct Connection(tokio::task::JoinHandle<()>);
 
     impl Drop for Connection {
@@ -325,7 +327,7 @@ mod simulated {
     walk!(Long, "300s");
     walk!(Short, "30s");
 
-    /// Cuts each statement of this kind, or of any, once it is told so.
+    /// From the test's command on, cuts each statement of this kind, or each one.
     #[derive(Clone, Default)]
     struct Cuts(Arc<AtomicBool>, Option<&'static str>);
 
@@ -354,7 +356,7 @@ mod simulated {
             let holder = tokio::spawn(async move { before.call(&scope(), &key("k"), Long).await });
             tokio::time::sleep(seconds(1)).await;
             all.0.store(true, Ordering::SeqCst);
-            // An heir that took the row over and could not write what it found.
+            // A successor that took the row over and could not write what it found.
             tokio::time::sleep(seconds(50)).await;
             writes.0.store(false, Ordering::SeqCst);
             let others = other.spawn_workers(WorkerConfig::default()).unwrap();

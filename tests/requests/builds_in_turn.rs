@@ -1,5 +1,5 @@
-//! Three builds that run one row, one after the other: what the second does not understand, it must not
-//! forget for the third (G1, G2).
+//! Three builds that run one row, one after the other: the second must not lose for the third what it does not
+//! understand itself (G1, G2).
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn pay(call: ForeignCall, app: &App, ctx: &RequestContext) -> PhaseResult<
     }
 }
 
-/// One definition, in one version, as builds deploy it one after the other.
+/// One definition, in one version, as consecutive builds deploy it.
 macro_rules! build {
     ($name:ident, $amount:ty, $($phase:tt)*) => {
         #[derive(Serialize, Deserialize)]
@@ -177,14 +177,14 @@ async fn show<S: TestDb>(db: &S, app: &App, when: &str) {
     }
 }
 
-/// A build's completer comes past the row.
+/// A build's completer processes the row.
 async fn complete<S: TestDb>(db: &S, engine: &Engine<S, App>) {
     db.let_time_pass().await;
     let config = WorkerConfig::default().grace(Duration::ZERO);
     println!("completer: {:?}", Completer::new(engine, config).run_once().await.unwrap());
 }
 
-/// The old build calls, and hears no answer.
+/// The old build calls, and gets no answer.
 async fn called_once<S: TestDb>(db: &S, app: &App) {
     failed(running::<S, Old>(db, app).call(&scope(), &key("k"), Old { amount: 1 }).await);
     assert_eq!(app.provider.effects(), 1);
@@ -296,8 +296,8 @@ async fn g14_an_unknown_outcome_behind_an_inserted_phase_is_counted_as_stranded<
     );
 }
 
-/// Made under a class that needs no intent, the call may have been made as far as the new build knows. Once an
-/// operator has said that it was not, it is made, and asked about no more.
+/// The call was made under a class without an intent, so the new build assumes that it may have been made. Once an
+/// operator has reported *not executed*, the call is made, and no reconcile function is called for it.
 async fn g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let old = Engine::builder(db.clone()).app(app.clone()).register::<Old>();
@@ -312,7 +312,7 @@ async fn g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed<S: T
     let status = new.status(&scope(), &key("k")).await.unwrap().unwrap();
     assert_eq!((status.status, app.provider.effects()), (Status::Completed, 2), "{status:?}");
 
-    // It was said of the calls before it, and of no later one.
+    // The report covered the earlier calls, and not a later one.
     let told = old.call(&scope(), &key("l"), Old { amount: 1 }).await;
     assert!(matches!(told, Ok(Outcome::DeadLetter)), "{told:?}");
     let settled = old.resolve(&scope(), &key("l"), word()).await;

@@ -1,4 +1,4 @@
-//! G14: old and new binaries, renamed, added and removed phases, while requests are in flight.
+//! G14: old and new binaries, and renamed, added and removed phases, while requests are in flight.
 
 use std::time::Duration;
 
@@ -245,7 +245,7 @@ typed!(InNumbers, i64);
 typed!(InText, String);
 typed!(Panicking, Refuses);
 
-/// What a build's own `Deserialize` does with a value of before is not always an error.
+/// A build's own `Deserialize` may accept an old value instead of failing.
 #[derive(Clone, Serialize)]
 struct Refuses;
 
@@ -264,7 +264,7 @@ fn running<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine
         .unwrap()
 }
 
-/// Leaves a row behind `first`, and one behind `paid`, both of the old deploy.
+/// Leaves a row after `first`, and one after `paid`, both written by the old deploy.
 async fn old_rows<S: TestDb>(db: &S, app: &App) {
     let old = running::<S, Old>(db, app);
     failed(old.call(&scope(), &key("before"), Old::new(true)).await);
@@ -314,8 +314,8 @@ async fn g14_a_removed_phase_strands_its_rows_and_is_reported<S: TestDb>(db: S) 
         let stranded = report.stranded.iter();
         stranded.map(|rows| (rows.because, rows.rows.recovery_point.clone())).collect()
     };
-    // The removed phase has been called for both. One that is run under a list without it would tell
-    // the next build nothing of its call.
+    // For both rows, the removed phase has made its call. If a list without that phase ran such a row, the next
+    // build would not learn of its call.
     let both = [
         (StrandedBecause::ProviderKeyChanged, "first".to_owned()),
         (StrandedBecause::UnknownRecoveryPoint, "paid".to_owned()),
@@ -353,7 +353,7 @@ async fn g14_another_version_is_left_to_the_node_that_knows_it<S: TestDb>(db: S)
     assert_eq!(report.stranded.iter().map(|s| s.rows.rows).sum::<u64>(), 2);
     let outcome = new.call(&scope(), &key("before"), NextVersion::new(false)).await;
     assert_eq!(failed(outcome), FailureCause::NotKnownHere);
-    // Both versions in one process, while requests of the old one are in flight.
+    // Both versions run in one process, while requests of the old one are in flight.
     let twice =
         Engine::builder(db.clone()).app(app.clone()).register::<Old>().register::<NextVersion>();
     let both = twice.build().unwrap();
@@ -421,7 +421,7 @@ async fn g2_the_next_build_knows_under_which_class_a_call_was_made<S: TestDb>(db
     finished(once.call(&scope(), &key("other"), Once::new(false)).await);
     let call = once.call(&scope(), &key("k"), Once::new(false));
     assert!(matches!(call.accept().await, Ok(Outcome::Accepted)));
-    // A build that calls it idempotent dies in the middle of the call.
+    // A build that declares it idempotent dies in the middle of the call.
     let mut gate = app.provider.stop_after_the_effect();
     let idempotent = running::<S, Old>(&db.another().await, &app);
     let call = idempotent.call(&scope(), &key("k"), Old::new(false));
@@ -454,7 +454,7 @@ async fn g1_a_call_whose_provider_key_changed_is_left_alone_and_reported<S: Test
     assert_eq!(Completer::new(&new, config).run_once().await.unwrap().left, 1);
     assert_eq!(db.text(row).await, before);
     assert_eq!(app.provider.effects(), 1);
-    // With its old name the phase is the same call.
+    // With its old name in `was`, the phase makes the same call.
     let renamed = running::<S, Renamed>(&db, &app);
     assert!(renamed.check().await.unwrap().found_nothing_stranded());
     finished(renamed.call(&scope(), &key("k"), Renamed::new(false)).await);
@@ -471,7 +471,7 @@ async fn g14_an_inserted_phase_strands_the_rows_beyond_it_and_an_operator_hears_
     db.let_time_pass().await;
     let new = running::<S, Inserted>(&db, &app);
     let report = new.check().await.unwrap();
-    // It was put before a call that may have been made for one, and has been made for the other.
+    // It was inserted before a call that may have been made for one row, and has been made for the other.
     for (stranded, point) in report.stranded.iter().zip(["first", "paid"]) {
         assert_eq!(stranded.because, StrandedBecause::PhasesReordered);
         assert_eq!(stranded.rows.recovery_point, point);
@@ -489,7 +489,7 @@ async fn g14_an_inserted_phase_strands_the_rows_beyond_it_and_an_operator_hears_
             "{refused:?}"
         );
     }
-    // An operator can end it all the same, and so can one whose build knows nothing of it.
+    // An operator can finish it all the same, also with a build that does not know it.
     let word = Resolution::finish(Reply::text(200, "by hand"));
     assert_eq!(new.resolve(&scope(), &key("behind"), word).await.unwrap(), Resolved::Applied);
     new.erase(&scope(), &key("behind")).await.unwrap();
@@ -576,7 +576,7 @@ async fn g14_a_retry_of_a_newer_version_drives_the_row_by_its_own<S: TestDb>(db:
     assert_eq!(new.reply.bytes(), b"second version");
 }
 
-/// The columns are named: a migration may add one with a default, and not at the end of the table.
+/// The columns are named, because a migration may add one with a default, and not at the end of the table.
 fn ten_thousand_copies<S: TestDb>() -> String {
     let columns = "definition, definition_version, phases, fingerprint, status, recovery_point, \
         open_intent, lease_token, locked_until, run_after, attempts, forgiven_attempts, reconciles, resolution, \
@@ -611,7 +611,7 @@ async fn check_says_where_it_did_not_look_at_all_young_rows<S: TestDb>(db: S) {
     db.sql(&ten_thousand_copies::<S>()).await;
     let report = engine.check().await.unwrap();
     assert_eq!((report.looked_at, report.truncated), (10_000, true));
-    // As old as they are now, a completer would have entered them in the index of due rows.
+    // At their current age, a completer would have entered them in the index of due rows.
     let an_hour_ago = match is_postgres::<S>() {
         true => "(SELECT clock_timestamp() - interval '1 hour')",
         false => "created_at - 3600000",

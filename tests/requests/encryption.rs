@@ -1,5 +1,5 @@
-//! Encryption at rest: with `EncryptingCodec` no plaintext is in any table, and no stored value can be
-//! read, moved or altered without being found out, before anything runs.
+//! Encryption at rest: with `EncryptingCodec` no table contains plaintext, and a stored value that is moved or
+//! altered is detected before anything runs.
 
 #![cfg(feature = "encryption")]
 
@@ -87,7 +87,7 @@ async fn a_key_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) {
     for name in ["done", "open", "new"] {
         assert!(finished(reads.call(&scope(), &key(name), book(20)).await).replayed, "{name}");
     }
-    // Without the old key, what was written with it is left alone, and the rest goes on.
+    // Without the old key, rows that were written with it are left alone, and the rest continues.
     let after = sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER));
     assert!(finished(after.call(&scope(), &key("new"), book(20)).await).replayed);
     unreadable(after.call(&scope(), &key("done"), book(20)).await, "response_headers");
@@ -115,7 +115,7 @@ fn unreadable(outcome: Result<Outcome, CallError>, column: &str) {
     }
 }
 
-/// Everything of the key's row that the engine writes when it goes on.
+/// All columns of the key's row that the engine writes when the request continues.
 async fn state<S: TestDb>(db: &S, name: &str) -> String {
     let columns = "status || ' ' || recovery_point || ' ' || lease_token || ' ' || attempts";
     let row = format!("scope = 'tenant-1' AND idempotency_key = '{name}'");
@@ -147,12 +147,11 @@ async fn g14_with_another_key_the_row_is_left_alone<S: TestDb>(db: S) {
     finished(engine.call(&scope(), &key("done"), book(20)).await);
 }
 
-/// Where a stored value is: scope, key, column.
+/// The place of a stored value: scope, key, column.
 type At<'a> = (&'a str, &'a str, &'a str);
 
-/// Copies one value over another.
-/// As an operator's command line is on a database alone: its reply would be stored in the clear, and no node
-/// could open it.
+/// The operator's command on a database has no codec: it would store its reply in plain text, and no node could open
+/// the reply.
 async fn a_process_without_the_codec_ends_no_sealed_request<S: TestDb>(db: S) {
     let app = App::default();
     let sealing = sealing(&db, &app, &ONE);
@@ -173,6 +172,7 @@ async fn a_process_without_the_codec_ends_no_sealed_request<S: TestDb>(db: S) {
     assert_eq!(finished(told).reply.bytes(), b"by hand");
 }
 
+/// Copies one value over another.
 async fn copy<S: TestDb>(db: &S, from: At<'_>, to: At<'_>) {
     let row = |at: At<'_>| format!("scope = '{}' AND idempotency_key = '{}'", at.0, at.1);
     let value = format!("SELECT {} FROM atomic_phases_keys WHERE {}", from.2, row(from));
@@ -188,7 +188,7 @@ async fn altered<S: TestDb>(db: &S, name: &str, column: &str) {
     .await;
 }
 
-/// What a value of a column is replaced by: `None` for a part of itself.
+/// The value that replaces a column's value: `None` for a part of itself.
 fn sources<'a>(name: &'a str, column: &'a str, other: &'a str) -> [Option<At<'a>>; 4] {
     [
         Some(("tenant-2", name, column)),
@@ -275,7 +275,7 @@ async fn g18_a_staged_job_is_not_delivered_with_the_arguments_of_another_of_its_
     let app = App::default();
     let engine = sealing(&db, &app, &ONE);
     finished(engine.call(&scope(), &key("k"), book(20)).await);
-    // A distributed table is told of which shard a statement is.
+    // A distributed table needs the shard of a statement.
     let here = format!("scope = '{}'", scope().as_str());
     let of = |name| {
         format!("(SELECT args FROM atomic_phases_staged_jobs WHERE name = '{name}' AND {here})")

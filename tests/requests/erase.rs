@@ -1,4 +1,4 @@
-//! Erasure: what users gave goes, the key stays used (G15), and nothing runs again.
+//! Erasure: user data is deleted, the key stays used (G15), and nothing runs again.
 
 use std::sync::{Arc, Mutex};
 
@@ -64,7 +64,7 @@ async fn g15_an_erased_request_is_a_tombstone_and_never_runs_again<S: TestDb>(db
     for engine in [&engine, &other_node] {
         is_erased(engine.call(&scope(), &key("k"), book(20)).await);
         is_erased(engine.call(&scope(), &key("k"), book(20)).accept().await);
-        // The fingerprint is gone: other parameters cannot be told from these.
+        // The fingerprint is erased, so other parameters cannot be distinguished from these.
         is_erased(engine.call(&scope(), &key("k"), book(21)).await);
         is_erased(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
     }
@@ -114,7 +114,7 @@ async fn what_is_not_settled_is_not_erased<S: TestDb>(db: S) {
         let swept = engine.erase_scope(&scope()).await.unwrap();
         assert_eq!((swept.erased, swept.left), (0, 1), "{status}");
     }
-    // It was left as it is: it goes on and ends.
+    // The request was left as it is: it continues and ends.
     db.sql("UPDATE atomic_phases_keys SET status = 'failed_retryable'").await;
     booked(&engine, "k").await;
     assert_eq!(app.provider.effects(), 1);
@@ -130,7 +130,7 @@ async fn g18_jobs_that_are_to_be_delivered_are_not_lost_to_an_erasure<S: TestDb>
     let swept = engine.erase_scope(&scope()).await.unwrap();
     assert_eq!((swept.erased, swept.left), (0, 1));
     assert_eq!(db.number(jobs).await, 2);
-    // One is delivered, the other a dead letter: both are settled, and the dead one goes.
+    // One job is delivered, the other one is a dead letter: both are settled, and the dead one is deleted.
     let handlers = Handlers::new()
         .on("receipt", async |_: String, _: Job| Ok(()))
         .on("thanks", async |_: String, _: Job| Err(DeliveryError::dead("no such address")));
@@ -170,7 +170,7 @@ async fn the_dead_jobs_of_a_reaped_key_are_erased_by_its_name<S: TestDb>(db: S) 
         assert_eq!((swept.erased, swept.left), (0, 1));
         assert_eq!(db.number(jobs).await, 2, "not lost (G18)");
         give_up_all(&engine).await;
-        // Those of a request that is not erased, and of another scope, stay.
+        // Jobs of a request that is not erased, and of another scope, stay.
         booked(&engine, "other").await;
         finished(engine.call(&Scope::new("tenant-2").unwrap(), &key("k"), book(20)).await);
         give_up_all(&engine).await;
@@ -178,7 +178,8 @@ async fn the_dead_jobs_of_a_reaped_key_are_erased_by_its_name<S: TestDb>(db: S) 
         match by_scope {
             false => engine.erase(&scope(), &key("k")).await.unwrap(),
             true => {
-                // The settled one of the scope goes with its jobs; the reaped one's go, too.
+                // The settled request of the scope is deleted with its jobs; the reaped one's jobs are deleted,
+                // too.
                 assert_eq!(engine.erase_scope(&scope()).await.unwrap().left, 0);
             }
         }
@@ -210,7 +211,7 @@ async fn an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention<S: Te
     let hopeless = troubled(Trouble::RetryForeignAlways);
     let dead = engine.call(&scope(), &key("k"), hopeless.clone()).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
-    // Dead letters do not expire; a tombstone does. It must not be past its expiry at once.
+    // Dead letters do not expire; a tombstone does. It must not have expired immediately.
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     engine.erase(&scope(), &key("k")).await.unwrap();
     assert_eq!(Reaper::new(&db, WorkerConfig::default()).run_once().await.unwrap(), 0);
@@ -252,7 +253,7 @@ async fn g14_a_request_that_nobody_here_knows_can_be_erased<S: TestDb>(db: S) {
     is_erased(engine.call(&scope(), &key("k"), book(20)).await);
 }
 
-/// Erasures, retries and a reaper at once: the ledger has one effect, whoever comes first.
+/// Erasures, retries and a reaper run concurrently: the ledger has one effect, whatever the order.
 async fn g3_an_erasure_and_a_retry_never_make_a_second_effect<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
@@ -278,7 +279,7 @@ async fn g3_an_erasure_and_a_retry_never_make_a_second_effect<S: TestDb>(db: S) 
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// The code of `w77_*`, with its own words.
+/// The code of `w77_*`, with its own message.
 #[tokio::test]
 async fn over_http_it_is_410() {
     let outcome = Ok(Outcome::Erased);
@@ -289,7 +290,8 @@ async fn over_http_it_is_410() {
     assert!(body.contains(r#""retryable":false"#), "{body}");
 }
 
-/// A row that another transaction keeps locked is said to be in use, and nothing waits for it in the database.
+/// If another transaction keeps a row locked, the answer is that it is in use, and nothing waits for it in the
+/// database.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_an_erasure_of_a_locked_row_waits_for_nothing_and_says_so() {
     use diesel_async::SimpleAsyncConnection;

@@ -1,4 +1,4 @@
-//! `Call::expect_new`: a hint that saves the look at a key, and never more than a hint.
+//! `Call::expect_new`: a hint that saves the read of a key, and never more than a hint.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ on_every_store! {
     g12_a_hint_survives_the_death_of_every_connection,
 }
 
-/// With a transaction, with statements in turn, and with statements as one.
+/// With a transaction, with statements one by one, and with a single statement.
 async fn with_each_form<S: TestDb>(
     engine: &TestEngine<S>,
     name: &str,
@@ -43,7 +43,7 @@ async fn g10_a_wrong_hint_is_answered_as_no_hint<S: TestDb>(db: S) {
         assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{outcome:?}");
     }
     assert_eq!(app.provider.effects(), effects);
-    // A first phase that only computes may have computed; nothing behind it has run.
+    // A first phase that only computes may have run; no later phase has.
     assert_eq!(app.bodies()[1..], bodies[1..]);
 
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
@@ -61,7 +61,7 @@ async fn g10_a_wrong_hint_is_answered_as_no_hint<S: TestDb>(db: S) {
     assert!(!finished(running.await.unwrap()).replayed);
 }
 
-/// A request that was finished has not failed by now, and another request under its key is a mismatch.
+/// A finished request does not become failed, and a different request with its key is a mismatch.
 async fn g8_g9_a_wrong_hint_is_answered_by_the_row_also_where_the_first_phase_fails<S: TestDb>(
     db: S,
 ) {
@@ -113,7 +113,7 @@ async fn g16_a_replay_with_the_hint_counts_against_no_quota<S: TestDb>(db: S) {
     assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
 }
 
-/// Without the hint it is the look that finds a connection dead.
+/// Without the hint, the read of the key would find the dead connection.
 async fn g12_a_hint_survives_the_death_of_every_connection<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);

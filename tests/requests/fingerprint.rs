@@ -1,6 +1,6 @@
-//! What counts as the same request (G9): rows 50 to 59 and 79 of the wire contract, as far as the
-//! typed parameters decide them (row 58, another key, is a test of the derived key). The statuses
-//! are the boundary's and are tested there.
+//! Which requests are the same (G9): rows 50 to 59 and 79 of the wire contract, as far as the typed parameters
+//! decide them (row 58, another key, is a test of the derived key). The tests of the HTTP boundary cover the
+//! statuses.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -205,7 +205,7 @@ fn g9_row_57_json_and_form_of_equal_parameters_are_one_request() {
     );
 }
 
-/// A form as a route of axum gets it.
+/// A form as an axum route receives it.
 fn axum_form<T: DeserializeOwned>(body: &str) -> T {
     use axum::extract::{Form, FromRequest};
     let request = axum::http::Request::post("/")
@@ -228,8 +228,8 @@ fn g9_row_59_a_stored_fingerprint_names_its_version() {
     assert!(!with("café", "cafe").matches(&stored));
 }
 
-/// Every eighth coordinate or so comes back one bit off without serde_json's `float_roundtrip`,
-/// which `Cargo.toml` switches on: a resumed run would send its provider another number.
+/// Without serde_json's `float_roundtrip`, which `Cargo.toml` enables, about every eighth coordinate changes by one
+/// bit when it is stored and read. A resumed run would then send its provider another number.
 #[test]
 fn g5_a_stored_float_reads_back_as_itself() {
     for float in [98.37282740013183, 104.16853677408587, 159.85869657248585] {
@@ -244,7 +244,7 @@ fn row_79_hostile_json_is_refused_by_the_parser_and_never_panics() {
     for body in ["1e400", r#""\ud800""#, &"[".repeat(10_000), r#"{"a":NaN}"#] {
         assert!(serde_json::from_str::<serde_json::Value>(body).is_err());
     }
-    // What the parser lets through at its own limit is within ours.
+    // What the parser accepts at its own limit is within the engine's.
     let deep = format!("{}1{}", "[".repeat(127), "]".repeat(127));
     of_body::<serde_json::Value>(&deep);
 }
@@ -280,7 +280,7 @@ fn the_options_of_serde_derive_just_work() {
     assert_eq!(first, same, "a type and the value of the same shape");
 }
 
-/// What an order is to one deploy.
+/// An order, as one deploy declares it.
 macro_rules! order {
     ($name:ident, version $version:literal, { $($field:tt)* }) => {
         #[derive(Serialize, Deserialize)]
@@ -324,7 +324,7 @@ fn of<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> Engine<S, A
     Engine::builder(db.clone()).app(app.clone()).register::<R>().build().unwrap()
 }
 
-/// The parameters are what the handler sees of them today.
+/// The parameters are what today's handler sees.
 async fn g9_a_field_that_was_added_with_a_default_makes_no_mismatch<S: TestDb>(db: S) {
     let app = App::default();
     let old = of::<S, Order>(&db, &app);
@@ -360,7 +360,7 @@ async fn g9_a_field_that_was_added_with_a_default_makes_no_mismatch<S: TestDb>(d
     );
     assert_eq!(app.provider.effects(), 2);
 
-    // A type of another version is the caller's type as well.
+    // The caller's type may also belong to another version.
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Order>();
     let both = builder.register::<OfVersion2>().build().unwrap();
     let origin = RequestOrigin::new("POST", "/orders", None);
@@ -439,7 +439,7 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
     let engine = builder.register::<Tagged<Unread>>().build().unwrap();
     let body = r#"{"ride": 1, "tags": [["canary", "b", "c", "d", "e", "f", "g", "h"]]}"#;
 
-    // A set of two has the same order by chance half of the times that it is read.
+    // A set of two elements has the same order in half of the reads, by chance.
     let two = r#"{"ride": 1, "tags": [["canary", "b"]]}"#;
     for n in 0..50 {
         let set: Tagged<HashSet<String>> =
@@ -463,7 +463,7 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
     assert_eq!((found.path().as_str(), found.rule()), ("tags[0]", FingerprintRule::NotRead));
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0, "nothing ran");
 
-    // What has an order of its own, or is put in order, is one request each time.
+    // Parameters with a fixed order, or that are sorted, are the same request each time.
     for replayed in [false, true, true, true] {
         let sorted: Tagged<BTreeSet<String>> = serde_json::from_str(body).unwrap();
         let told = engine.call(&scope(), &key("sorted"), sorted).await;
@@ -474,7 +474,7 @@ async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_
     }
 }
 
-/// Why `assert_sound` refuses a request.
+/// The reason why `assert_sound` refuses a request.
 #[track_caller]
 fn unsound<R: Serialize + DeserializeOwned + PartialEq>(request: impl Fn() -> R) -> String {
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| assert_sound(request)));

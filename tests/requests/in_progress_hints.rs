@@ -1,4 +1,5 @@
-//! Hints in the replay cache that a request is in progress: they answer duplicates sooner, and let nobody run.
+//! Hints in the replay cache that a request is in progress: they answer duplicates sooner, and never let a request
+//! run.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,7 @@ async fn a_duplicate_is_told_by_the_hint<S: TestDb>(db: S) {
     let other_node = hinting(&db.another().await, &app, cache.cached(), LONG);
     let (running, waiting) = under_way(&engine, &app, "k").await;
     cache.has_written(1).await;
-    // Whoever read the row now would find none, and run.
+    // A call that read the row now would find none, and run.
     db.sql("DELETE FROM atomic_phases_keys").await;
     for engine in [&engine, &other_node] {
         let told = engine.call(&scope(), &key("k"), book(20)).await;
@@ -158,7 +159,7 @@ async fn an_answer_is_written_behind_the_hint<S: TestDb>(db: S) {
     });
     let hint = on_their_way.recv().await.unwrap();
     until(async || app.bodies() == [1, 1, 1]).await;
-    // Unless the hint was given up on a very slow machine.
+    // Unless the engine gave up the hint on a very slow machine.
     assert!(on_their_way.try_recv().is_err() || hint.is_closed(), "the hint was overtaken");
     drop(hint);
     for _ in ["the withdrawal", "the answer"] {
@@ -180,7 +181,7 @@ async fn g1_g10_whatever_the_cache_does_with_a_hint_nobody_runs_because_of_it<S:
         let engine = hinting(&db, &app, replays, LONG);
         let (name, effects) = (format!("{manner:?}"), app.provider.effects());
         let (running, waiting) = under_way(&engine, &app, &name).await;
-        // Of another request, for a cache that swaps them.
+        // The hint of another request, for a cache that swaps values.
         let (other, other_waits) = under_way(&engine, &app, &format!("{manner:?}-other")).await;
         cache.becomes(manner);
         for _ in 0..2 {
@@ -194,7 +195,7 @@ async fn g1_g10_whatever_the_cache_does_with_a_hint_nobody_runs_because_of_it<S:
         drop((waiting, other_waits));
         let first = finished(running.await.unwrap());
         finished(other.await.unwrap());
-        // A cache that keeps the hint says for a while that it is in progress.
+        // With a cache that keeps the hint, the answer is *in progress* for a while.
         if manner != Manner::Stale {
             let again = finished(engine.call(&scope(), &key(&name), book(20)).await);
             assert!(again.replayed && again.reply == first.reply, "{manner:?}");

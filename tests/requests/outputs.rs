@@ -1,4 +1,4 @@
-//! Outputs that do not come back from their stored form: each is refused before its commit, and says why.
+//! Outputs that cannot be read back from their stored form: each is refused before its commit, with the reason.
 
 use crate::support::*;
 use atomic_phases::engine::{FailureCause, Resolution};
@@ -15,7 +15,7 @@ on_every_store! {
     g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told,
 }
 
-/// An output that JSON cannot hold, of a local or a foreign phase.
+/// An output that JSON cannot represent, of a local or a foreign phase.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Quote {
     bad: Unfingerprinted<Option<Bad>>,
@@ -97,7 +97,7 @@ async fn g5_an_output_that_does_not_come_back_is_refused_before_the_commit<S: Te
     assert_eq!(app.provider.effects(), 0);
 }
 
-/// A request whose foreign phase never returns what can be stored.
+/// A request whose foreign phase never returns a storable output.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Appraise {}
 
@@ -130,7 +130,7 @@ async fn g17_an_output_that_never_comes_back_is_a_dead_letter_with_its_reason<S:
     }
     let last = engine.call(&scope(), &key("k"), Appraise {}).await;
     assert!(matches!(last, Ok(Outcome::DeadLetter)), "{last:?}");
-    // Nothing goes on from there.
+    // The request does not continue from there.
     db.let_time_pass().await;
     Completer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
     let again = engine.call(&scope(), &key("k"), Appraise {}).await;
@@ -150,7 +150,7 @@ async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_i
     let bad = || Quote { bad: Unfingerprinted(Some(Bad::Foreign)) };
     let told = engine.call(&scope(), &key("k"), bad()).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
-    // The reconcile function says the same, and that is no answer either.
+    // The reconcile function returns the same output, which does not settle the outcome either.
     db.let_time_pass().await;
     Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "unknown");

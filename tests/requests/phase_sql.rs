@@ -1,4 +1,4 @@
-//! SQL of a phase, or of the application beside it, that breaks the rules of the engine's transaction (G4).
+//! SQL of a phase, or of the application around it, that breaks the rules of the engine's transaction (G4).
 
 use crate::support::*;
 use atomic_phases::engine::{FailureCause, Resolution, Resolved};
@@ -9,7 +9,7 @@ on_every_store! {
     g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else,
 }
 
-/// SQL in an order of its own, each with whether its error is swallowed.
+/// SQL statements in order, each with whether the phase ignores its error.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Script(Vec<(String, bool)>);
 
@@ -37,7 +37,7 @@ const TAKEN: &str = "INSERT INTO unique_things VALUES ('taken')";
 const STEP: &str = "INSERT INTO steps VALUES ('k', 'written')";
 
 async fn g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else<S: TestDb>(db: S) {
-    // The store in memory reads no SQL of a user's.
+    // The in-memory store does not execute a user's SQL.
     if std::any::type_name::<S>().contains("Memory") {
         return;
     }
@@ -76,7 +76,7 @@ async fn g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else<S: TestDb>(d
         (&[(TAKEN, true), (STEP, true), ("SAVEPOINT late", true), ("ROLLBACK TO late", true)], 0),
     ];
     if !is_postgres::<S>() && !is_mysql::<S>() {
-        // These end the transaction by themselves: what follows would commit on its own.
+        // These end the transaction by themselves: the statements after them would commit on their own.
         const TAKEN_OR: &str = "INSERT OR ROLLBACK INTO unique_things VALUES ('taken')";
         scripts.push((&[(STEP, false), (TAKEN_OR, true), (STEP, true)], 0));
         scripts.push((
@@ -108,7 +108,7 @@ struct Named {
     name: String,
 }
 
-/// What a phase does with its transaction that it must not.
+/// Forbidden things that a phase does with its transaction.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 enum Abuse {
     SwallowErrorOfRows,
@@ -196,7 +196,7 @@ macro_rules! g4_an_abuse_of_the_transaction_is_not_a_commit {
                     let things = "SELECT count(*) FROM unique_things";
                     assert_eq!(db.number(things).await, 0, "{abuse:?}");
                 }
-                // And the connection is good for a nested transaction that ends.
+                // And the connection can run a nested transaction that ends properly.
                 let request = troubled(Trouble::NestedFailure);
                 finished(engine.call(&scope(), &key("next"), request).await);
             }
@@ -209,7 +209,7 @@ g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_sqlite, Sqlite);
 #[cfg(feature = "mysql")]
 g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_mariadb, atomic_phases::Mysql);
 
-/// G4: what an application sets on the connection stays, and switches no watch off.
+/// G4: an instrumentation that an application sets on the connection stays, and turns no check off.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_an_instrumentation_of_the_applications_switches_no_watch_off() {
     use diesel_async::AsyncConnection;
@@ -227,13 +227,13 @@ async fn g4_an_instrumentation_of_the_applications_switches_no_watch_off() {
     assert!(matches!(cause, FailureCause::Misuse { phase: "answered", .. }), "{cause:?}");
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0);
     assert!(seen.load(Ordering::Relaxed) > 10, "and it still sees everything");
-    // diesel's own type is to be had outside of phases.
+    // Outside of phases, diesel's own type is available.
     let lent = |conn: &mut WatchedConnection| Ok(conn.sqlite().is_some());
     assert!(db.connection().await.unwrap().spawn_blocking(lent).await.unwrap());
 }
 
-/// A transaction on the store's own connection that an application's dropped future leaves open, with
-/// one row in it.
+/// A transaction that an application's dropped future leaves open on the store's own connection, with one row in
+/// it.
 async fn leave_transaction_open(db: &Sqlite) {
     use diesel_async::{AsyncConnection, RunQueryDsl};
     let (is_open, opened) = tokio::sync::oneshot::channel();
@@ -249,7 +249,7 @@ async fn leave_transaction_open(db: &Sqlite) {
     }
 }
 
-/// What a writer of another process sees is what is durable.
+/// What another process sees is durable.
 async fn seen_by_another(db: &Sqlite, sql: &str) -> String {
     db.another().await.text(sql).await
 }

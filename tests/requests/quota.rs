@@ -19,7 +19,7 @@ on_every_store! {
     g16_a_duplicate_takes_nothing_of_the_rate,
 }
 
-/// A first phase and a call that take as long as the request says, in milliseconds.
+/// A first phase and a call whose durations the request sets, in milliseconds.
 #[derive(Clone, Serialize, Deserialize)]
 struct Slow {
     first: u64,
@@ -56,8 +56,8 @@ fn limited<S: TestDb>(db: &S, quota: Quota) -> Engine<S> {
     builder.lease(Duration::from_secs(60)).quota(quota).build().unwrap()
 }
 
-/// The same request again while its first phase runs, which nothing but this process knows of: a new key
-/// is refused, and this is none.
+/// The same request again while its first phase runs, which only this process knows: a new key is refused, and this
+/// is not a new key.
 async fn a_duplicate<S: TestDb>(db: S, quota: Quota) {
     let engine = limited(&db, quota);
     let slow = Slow { first: 1500, call: 0 };
@@ -92,7 +92,7 @@ async fn g16_a_duplicate_takes_nothing_of_the_rate<S: TestDb>(db: S) {
     a_duplicate(db, Quota::default().rate(1, Duration::from_secs(3600))).await;
 }
 
-/// Duplicates that wait create nothing: they hold no place of a new key.
+/// Waiting duplicates create nothing, so they use no slot for new keys.
 #[cfg(feature = "simulation")]
 #[test]
 fn g16_duplicates_that_wait_take_no_room_of_new_keys() {
@@ -117,8 +117,8 @@ fn g16_duplicates_that_wait_take_no_room_of_new_keys() {
     });
 }
 
-/// Where the first phases of others take long, a call that would wait for them too long is told so, and not
-/// that the quota is used up.
+/// If the first phases of others take long, a call that would wait for them too long gets an error about that, and
+/// not that the quota is exhausted.
 #[cfg(feature = "simulation")]
 #[test]
 fn g16_keys_that_are_being_created_are_not_told_as_keys_that_are_there() {
@@ -179,13 +179,13 @@ async fn g16_a_quota_is_exact_in_a_process_and_almost_between_two<S: TestDb>(db:
     assert_eq!(db.number(rows).await, 5);
     assert_eq!(flood(&[&one, &other], "none").await, 0);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
-    // Each may be creating two where the other counts.
+    // Each node may be creating two keys while the other one counts.
     let created = flood(&[&one, &other], "both").await;
     assert!((5..=7).contains(&created), "{created}");
     assert_eq!(db.number(rows).await, 5 + created);
 }
 
-/// More of them than a count passes over, and a key that sorts behind theirs.
+/// More of them than a count reads past, and a key that sorts after theirs.
 async fn g16_requests_without_a_key_hide_no_key_from_a_quota<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(2)));

@@ -26,7 +26,7 @@ on_every_store! {
 
 fn through<S: TestDb>(db: &S, app: &App, redis: &Redis) -> TestEngine<S> {
     let replays = CachedReplays::new(RedisReplays::new(&redis.url()).unwrap(), SECRET);
-    // A limit that is met where the machine is slow, too.
+    // A time limit that a slow machine meets, too.
     let replays = replays.time_limit(Duration::from_secs(1));
     engine_with(db, app, |builder| builder.lease(Duration::from_secs(60)).cached_replays(replays))
 }
@@ -48,7 +48,7 @@ async fn command<T: redis::FromRedisValue>(redis: &Redis, words: &[&str]) -> T {
     command.query_async(&mut raw(redis).await).await.unwrap()
 }
 
-/// The names of the answers in it.
+/// The names of the stored answers.
 async fn answers(redis: &Redis) -> Vec<String> {
     command(redis, &["KEYS", "atomic-phases:reply:*"]).await
 }
@@ -57,7 +57,7 @@ async fn has_answers(redis: &Redis, number: usize) {
     until(async || answers(redis).await.len() == number).await;
 }
 
-/// How often a value was asked for and there.
+/// The number of reads that found a value.
 async fn hits(redis: &Redis) -> u64 {
     let stats: String = command(redis, &["INFO", "stats"]).await;
     let line = stats.lines().find_map(|line| line.strip_prefix("keyspace_hits:"));
@@ -70,7 +70,7 @@ async fn replays<S: TestDb>(engine: &TestEngine<S>, name: &str) -> Reply {
     told.reply
 }
 
-/// Replays until one is read from Redis; which does the same each time.
+/// Replays until one is read from Redis; each replay is the same.
 async fn is_read_from<S: TestDb>(redis: &Redis, engine: &TestEngine<S>, name: &str) -> Reply {
     let (before, by_row) = (hits(redis).await, replays(engine, name).await);
     until(async || {
@@ -181,7 +181,7 @@ async fn g17_a_hint_in_redis_ends_and_is_withdrawn<S: TestDb>(db: S) {
     drop(waiting);
     failed(running.await.unwrap());
     has_answers(&redis, 0).await;
-    // A Redis that goes on to have it: the hint ends, and the request goes on.
+    // A Redis that keeps it: the hint ends, and the request continues.
     let set = async |value: &[u8]| {
         let mut command = redis::cmd("SET");
         let () = command.arg(&name).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_redis_that_is_full_or_evicts_costs_no_answer<S: TestDb>(db: S) {
     }
     assert_eq!(app.provider.effects(), 20);
     let () = command(&redis, &["CONFIG", "SET", "maxmemory", "0"]).await;
-    // Its refusals are answers, so that it was asked all the time.
+    // Its refusals are answers, so the engine queried it all the time.
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     has_answers(&redis, 1).await;
     is_read_from(&redis, &engine, "k").await;
@@ -252,7 +252,7 @@ async fn g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer<S: Te
     redis.restart();
     works("restarted").await;
     until(async || {
-        // One that is new, because nothing that is read from the row is written into the cache.
+        // A new request, because an answer that was read from the row is not written into the cache.
         let name = format!("back-{}", chrono::Utc::now().timestamp_micros());
         finished(engine.call(&scope(), &key(&name), book(20)).await);
         let before = hits(&redis).await;
@@ -327,8 +327,8 @@ async fn an_erasure_reaches_a_redis_that_comes_back<S: TestDb>(db: S) {
     assert_eq!(app.bodies(), [1, 1, 1]);
 }
 
-/// A server that understands what a client says at the beginning, and answers the first question with more than
-/// anybody could take in. It counts the connections that their client has closed meanwhile.
+/// A server that accepts a client's first commands, and answers the first query with an endless value. It counts
+/// the connections that its clients have closed.
 async fn endless() -> (u16, Arc<AtomicU32>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -369,7 +369,7 @@ async fn an_answer_without_an_end_is_not_taken_in() {
     let cache = RedisReplays::new(&format!("redis://127.0.0.1:{port}/")).unwrap();
     let replays = CachedReplays::new(cache, SECRET).time_limit(Duration::from_millis(50));
     let engine = engine_with(&db, &App::default(), |builder| builder.cached_replays(replays));
-    // More than one: the breaker rests in between.
+    // More than one: the circuit breaker pauses in between.
     until(async || {
         finished(engine.call(&scope(), &key("k"), book(20)).await);
         closed.load(Ordering::SeqCst) > 1

@@ -1,4 +1,4 @@
-//! A cache in front of replays that loses, keeps, swaps and makes up what it likes: the database decides.
+//! A cache in front of replays that loses, keeps, swaps and forges values: the database decides.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn is_mismatch(outcome: Result<Outcome, CallError>) {
     assert!(matches!(outcome, Ok(Outcome::Mismatch)), "{outcome:?}");
 }
 
-/// The rows are gone, and nobody told the cache: what is still replayed is the cache's.
+/// The rows are deleted without telling the cache: every replay now comes from the cache.
 async fn forget_the_rows<S: TestDb>(db: &S) {
     db.sql("DELETE FROM atomic_phases_staged_jobs").await;
     db.sql("DELETE FROM atomic_phases_keys").await;
@@ -117,7 +117,7 @@ async fn whatever_the_cache_does_each_answer_is_that_of_the_row<S: TestDb>(db: S
             is_mismatch(engine.call(&scope(), at, book(amount + 1)).await);
             is_mismatch(engine.call(&scope(), at, notify(Trouble::None)).await);
         }
-        // One that is new runs, whatever the cache says of it, and whatever becomes of its answer.
+        // A new request runs, whatever the cache returns for it, and whatever happens to its answer.
         let new = key(&format!("{manner:?}-new"));
         let fresh = finished(engine.call(&scope(), &new, book(40)).await);
         assert!(!fresh.replayed, "{manner:?}");
@@ -130,7 +130,7 @@ async fn whatever_the_cache_does_each_answer_is_that_of_the_row<S: TestDb>(db: S
 async fn g16_no_scope_is_told_the_answer_of_another<S: TestDb>(db: S) {
     let (app, cache) = (App::default(), FakeCache::new(Manner::Swapped));
     let engine = cached(&db, &app, cache.cached());
-    // Joined, these are one text; and their requests are one.
+    // Joined, these scopes and keys are the same text; and their requests are equal.
     let places = [("a:b", "c"), ("a", "b:c"), ("a", "b")];
     let place = |(scope, name)| (Scope::new(scope).unwrap(), key(name));
     let mut replies = Vec::new();
@@ -173,7 +173,7 @@ async fn an_answer_ends_with_its_key<S: TestDb>(db: S) {
     assert!(cache.asked().found > 0, "the cache had it all the time");
     assert_ne!(second.reply, first.reply, "a new request");
     assert_eq!(app.bodies(), [2, 2, 2]);
-    // The former life's answer is not that of this one, either.
+    // The answer of the key's earlier request is not this one's either.
     let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(again.reply, second.reply);
 }
@@ -219,14 +219,14 @@ async fn an_erased_scope_is_told_no_more<S: TestDb>(db: S) {
     for name in ["k", "l"] {
         is_erased(engine.call(&scope(), &key(name), book(20)).await);
     }
-    // What is new in the scope is the row's to tell, for a while.
+    // For a while, the row answers for new requests of the scope.
     finished(engine.call(&scope(), &key("new"), book(20)).await);
     assert!(finished(engine.call(&scope(), &key("new"), book(20)).await).replayed);
     forget_the_rows(&db).await;
     assert!(finished(engine.call(&neighbour, &key("k"), book(20)).await).replayed);
 }
 
-/// Read or made before the erasure, and written behind it.
+/// Read or created before the erasure, and written after it.
 async fn an_answer_that_comes_late_does_not_outlive_its_erasure<S: TestDb>(db: S) {
     for whole_scope in [false, true] {
         let (app, cache) = (App::default(), FakeCache::default());
@@ -281,7 +281,7 @@ async fn an_erasure_is_repeated_until_the_cache_confirms_it<S: TestDb>(db: S) {
     is_erased(engine.call(&scope(), &key("k"), book(20)).await);
 }
 
-/// While the cache hangs, the row is erased, and the tombstone is not there yet.
+/// While the cache hangs, the row is erased, and the tombstone is not written yet.
 async fn an_erasure_is_seen_to_where_its_caller_goes_away<S: TestDb>(db: S) {
     for whole_scope in [false, true] {
         let (app, cache) = (App::default(), FakeCache::default());
@@ -342,7 +342,7 @@ async fn what_is_not_finished_is_not_in_the_cache<S: TestDb>(db: S) {
     failed(engine.call(&scope(), &key("failed"), troubled(Trouble::RetryLastOnce)).await);
     let unknown = engine.call(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(unknown, Ok(Outcome::Unknown { .. })), "{unknown:?}");
-    // One that is finished, and whose answer was not retained.
+    // A finished request whose answer was not retained.
     finished(engine.call(&scope(), &key("huge"), troubled(Trouble::HugeReply)).await);
     finished(engine.call(&scope(), &key("done"), book(20)).await);
     cache.has_written(1).await;
@@ -420,7 +420,7 @@ async fn values_are_encrypted_as_they_are_in_the_row() {
     let value = cache.values().into_values().next().unwrap();
     assert!(!String::from_utf8_lossy(&value).contains("effect-1"));
     assert_eq!(finished(engine.call(&scope(), &key("k"), book(20)).await).reply, first.reply);
-    // A node without the key does as it does without a cache.
+    // A node without the key works as without a cache.
     let sealed = keyless.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(sealed, Err(CallError::Unreadable { .. })), "{sealed:?}");
 }

@@ -1,5 +1,4 @@
-//! `Engine::resolve`: a webhook's or an operator's word about a request whose outcome nobody knows. Over
-//! both stores.
+//! `Engine::resolve`: a webhook or an operator resolves a request whose outcome is unknown. Over every store.
 
 use crate::support::work::*;
 use crate::support::*;
@@ -24,7 +23,7 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
         let word = Resolution::executed("notified", &found(id)).unwrap();
         engine.resolve(&scope(), &key("k"), word).await
     };
-    // A webhook that is faster than the call's own answer.
+    // A webhook that arrives before the call's own answer.
     let mut gate = app.provider.stop_after_the_effect();
     let call = engine.call(&scope(), &key("k"), notify(Trouble::None));
     let call = tokio::spawn(call.__call_in_place());
@@ -60,7 +59,7 @@ async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 1);
 }
 
-// A provider whose webhook is told of a conflict delivers it for days, and then ends the subscription.
+// A provider whose webhook gets a conflict delivers it for days, and then ends the subscription.
 async fn a_webhook_behind_the_answer_is_told_that_the_request_has_finished<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
@@ -98,14 +97,14 @@ async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
     assert_eq!(status(&engine, "k").await.status, Status::Unknown);
     assert_eq!(say(first + 1).await.unwrap(), Resolved::Applied);
     assert_eq!(completed(&engine).await.unknown, 1, "and once more");
-    // The last word is about another call by now: what refuses this one is its attempt.
+    // The last resolution names another call by now: its attempt does not match.
     let late = say(first).await;
     assert!(matches!(late, Err(ResolveError::Conflict(_))), "{late:?}");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown);
 }
 
-/// A provider delivers a webhook for days; by then the request has ended, and its key has another, in its first
-/// attempt, too.
+/// A provider delivers a webhook for days. By then the request has ended, and its key has another request, also in
+/// its first attempt.
 async fn g2_a_word_about_a_request_is_not_taken_for_one_about_the_next_under_its_key<S: TestDb>(
     db: S,
 ) {
@@ -181,7 +180,7 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
     let refused =
         strange.resolve(&scope(), &key("k"), Resolution::not_executed("charged", 1)).await;
     assert!(matches!(refused, Err(ResolveError::NotKnownHere(_))), "{refused:?}");
-    // Nor about a call that is next, where it is another one that may have been made.
+    // Nor for the next call, if another call may have been made.
     db.sql("UPDATE atomic_phases_keys SET open_intent = 'another'").await;
     let charge = Charge { id: "ch_1".to_owned(), padding: String::new() };
     let executed = Resolution::executed("charged", &charge).unwrap();
@@ -194,8 +193,8 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
     assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
 }
 
-/// A row that another transaction keeps locked is said to be in use; a holder's own write of such a row waits
-/// for nothing in the database either.
+/// If another transaction keeps a row locked, `resolve` answers that it is in use. A holder's own write of such a
+/// row waits for nothing in the database either.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_neither_a_word_nor_a_holder_waits_for_a_locked_row_in_the_database() {
     use diesel_async::SimpleAsyncConnection;

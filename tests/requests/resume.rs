@@ -1,4 +1,4 @@
-//! A request from its first call to its replay, with every way for a phase to end in between.
+//! A request from its first call to its replay, with every possible end of a phase in between.
 
 use crate::support::*;
 use atomic_phases::engine::{FailureCause, Resolution, Resolved};
@@ -71,7 +71,7 @@ async fn g4_a_first_phase_that_fails_leaves_nothing<S: TestDb>(db: S) {
         assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
         assert_eq!(db.number("SELECT count(*) FROM rides").await, 0);
     }
-    // Nothing happened, so even other parameters are a first request.
+    // Nothing happened, so even a call with other parameters is a first request.
     finished(engine.call(&scope(), &key("k"), book(77)).await);
 }
 
@@ -82,7 +82,7 @@ async fn g1_a_retry_resumes_after_the_last_committed_phase<S: TestDb>(db: S) {
     assert_eq!(cause, FailureCause::Phase { phase: "charged", reason: "asked for" });
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "failed_retryable");
     assert_eq!(db.text("SELECT recovery_point FROM atomic_phases_keys").await, "booked");
-    // The retry comes without the switch, which is no part of the request.
+    // The retry omits the switch, which is not part of the request.
     let done = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(done.reply.status(), 201);
     assert_eq!(app.bodies(), [1, 2, 1]);
@@ -99,7 +99,7 @@ async fn a_failure_in_the_last_phase_does_not_repeat_the_charge_or_its_other_pha
         let app = App::default();
         let engine = engine(&db, &app);
         failed(engine.call(&scope(), &key(name), troubled(trouble)).await);
-        // The foreign result was to ride in the last phase's commit: the release took it along.
+        // The last phase's commit was to store the foreign result; the release stored it instead.
         let point = format!(
             "SELECT recovery_point FROM atomic_phases_keys WHERE idempotency_key = '{name}'"
         );
@@ -129,7 +129,7 @@ async fn wire_22_a_rejection_is_stored_and_its_writes_are_not<S: TestDb>(db: S) 
         let again = finished(engine.call(&scope(), &key, book(20)).await);
         assert!(again.replayed);
         assert_eq!(again.reply, first.reply);
-        // A rejected first phase ran once: its second reservation only stores the reply.
+        // A rejected first phase runs once: the second reservation only stores the reply.
         assert_eq!(app.bodies(), bodies);
         assert_eq!(bodies[0], 1);
         assert_eq!(db.number("SELECT count(*) FROM rides").await, rides, "{trouble:?}");
@@ -217,7 +217,7 @@ async fn g5_each_attempt_sees_the_same_request_context_and_outputs<S: TestDb>(db
         }
         db.let_time_pass().await;
     }
-    // What the row holds decides, not what the retry says beside the request.
+    // The row's values decide, not those that the retry sends in addition to the request.
     let other_engine = engine_with(&db.another().await, &app, |b| b.max_attempts(3));
     assert!(matches!(
         other_engine.call(&scope(), &key("k"), book(20)).await,
@@ -271,7 +271,7 @@ async fn wire_38_an_expired_key_begins_a_new_request<S: TestDb>(db: S) {
     let engine = engine(&db, &app);
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
-    // Even another request: to the client the key is unused.
+    // Even a different request runs: for the client, the key is unused.
     let again = finished(engine.call(&scope(), &key("k"), book(30)).await);
     assert!(!again.replayed);
     assert_eq!(app.provider.effects(), 2);
@@ -333,14 +333,14 @@ async fn g11_past_the_window_no_call_is_repeated<S: TestDb>(db: S) {
     }
     assert_eq!(app.provider.calls().len(), 1);
     assert_eq!(db.text("SELECT open_intent FROM atomic_phases_keys").await, "charged");
-    // The attempt that found the window passed called nothing: the last call is the first attempt's.
+    // The attempt that found that the window had passed made no call: the last call is the first attempt's.
     let word = Resolution::not_executed("charged", 1);
     let told = engine.resolve(&scope(), &key("k"), word).await;
     assert!(matches!(told, Ok(Resolved::Applied)), "{told:?}");
 }
 
-/// The back-off behind such a word may be longer than the window. What the provider may have forgotten was never
-/// there, so it is called again; and what that attempt has called is not repeated past its window.
+/// The back-off after such a result may be longer than the window. The provider never had the call that it may have
+/// forgotten, so the call is made again; but the call of that attempt is not repeated after its own window.
 async fn g17_a_call_that_had_no_effect_is_made_again_after_whatever_time<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
@@ -381,7 +381,7 @@ async fn g17_the_attempt_cap_ends_in_a_dead_letter<S: TestDb>(db: S) {
     assert_eq!(app.bodies()[1], 2);
     let waiting = engine.check().await.unwrap().waiting;
     assert_eq!((waiting.len(), waiting[0].rows), (1, 1), "and it is visible");
-    // Who takes a row over to give it up makes no attempt: two were made, and were cut off.
+    // A take-over that only gives the row up is not an attempt: two attempts were made, and were cut off.
     for _ in 0..2 {
         let mut gate = app.provider.stop_before_the_effect();
         let call = engine.call(&scope(), &key("cut-off"), book(20));
@@ -406,7 +406,7 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
         Trouble::PanicForeignOnce,
         Trouble::UnknownForeign,
         Trouble::HugeOutput,
-        // A reply that cannot be stored.
+        // An unstorable reply.
         Trouble::BadStatus,
     ] {
         let app = App::new(Provider::that_ignores_keys());
@@ -418,7 +418,7 @@ async fn g2_an_at_most_once_call_is_never_made_twice<S: TestDb>(db: S) {
         }
         assert_eq!(app.provider.calls().len(), 1, "{trouble:?}");
     }
-    // The holder dies inside of the call: its intent is what the next one finds.
+    // The holder dies during the call: the next one finds its intent.
     let app = App::new(Provider::that_ignores_keys());
     let mut gate = app.provider.stop_after_the_effect();
     let dying = engine(&db, &app);
@@ -487,7 +487,7 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
         let leaving = leaving.clone();
         async move { leaving.shutdown(std::time::Duration::from_secs(30)).await }
     });
-    // It takes no more work, and waits for what it has.
+    // The engine accepts no more work, and waits for its running requests.
     while !matches!(
         leaving.call(&scope(), &key("other"), book(20)).await,
         Err(CallError::ShuttingDown)
@@ -499,7 +499,7 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
     assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
     shutdown.await.unwrap().unwrap();
     app.provider.stop_no_more();
-    // Another node resumes at once, behind the phase that was finished.
+    // Another node resumes immediately, after the finished phase.
     let staying = engine(&db.another().await, &app);
     finished(staying.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.bodies()[1], 1 + u32::from(app.provider.calls().len() > 1));
@@ -547,7 +547,7 @@ async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
     assert_eq!(waits.reason.as_deref(), Some("asked for"));
     assert_eq!(waits.open_intent.as_deref(), Some("notified"));
     let since = waits.waiting_since.unwrap();
-    // A look that finds nothing out changes neither why it waits nor since when.
+    // A reconcile function that finds no outcome changes neither why the request waits nor since when.
     db.let_time_pass().await;
     Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
     let waits = standing("u").await;
@@ -567,7 +567,7 @@ async fn operators_see_why_a_request_stopped<S: TestDb>(db: S) {
     assert_eq!(waiting, [(1, &dead.reason)]);
 }
 
-/// Tells the provider when it was created, from a batch or from a transaction.
+/// Sends the provider the creation time, from a batch or from a transaction.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Dated;
 
@@ -605,7 +605,7 @@ impl<Db: TestDb> Dated {
 async fn g5_the_time_of_creation_is_the_same_in_each_attempt<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.register::<Dated>());
-    // The first asks the database for the time; what follows carries it on, with more digits.
+    // The first request reads the database's clock; the later ones extrapolate it, with more digits.
     for name in ["a", "b", "c"] {
         failed(engine.call(&scope(), &key(name), Dated).await);
         let done = finished(engine.call(&scope(), &key(name), Dated).await);

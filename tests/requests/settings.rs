@@ -1,4 +1,4 @@
-//! Settings that cannot work are refused where they are built, with their bounds.
+//! `build` refuses settings that cannot work, and names their limits.
 
 use std::time::Duration;
 

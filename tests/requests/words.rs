@@ -1,5 +1,6 @@
-//! Words about outcomes, and what a process that dies, a caller that goes away, or a codec that fails makes of
-//! them: nothing is half written, a true word is taken, and what may have been executed is not called again.
+//! Resolutions of outcomes, and how a process that dies, a caller that goes away, or a codec that fails affects
+//! them: nothing is half written, a true resolution is accepted, and a call that may have been executed is not made
+//! again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ async fn a_word_that_cannot_be_stored_changes_nothing<S: TestDb>(db: S) {
     let attempt = an_unknown_outcome(&engine, "k").await;
     let say = async |word| engine.resolve(&scope(), &key("k"), word).await;
     let two_lines = Reply::text(200, "by hand").header("location", "/rides/1\nx: y");
-    // Under the cap of all outputs, 1 MiB, by itself, and over it with those that are there.
+    // By itself under the cap of all outputs, 1 MiB, and over it together with the existing ones.
     let large = Charge { id: "effect-1".into(), padding: "x".repeat((1 << 20) - 50) };
     for word in [Resolution::finish(two_lines), Resolution::executed("notified", &large).unwrap()] {
         let before = db.text("SELECT lease_token || ' ' || attempts FROM atomic_phases_keys").await;
@@ -58,7 +59,7 @@ async fn a_word_about_the_attempt_that_called_is_taken_after_a_crash<S: TestDb>(
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     dies_in_its_call(&engine, "k", notify(Trouble::None)).await;
-    // Nor does a process that dies as soon as it has taken the row over make another attempt of it.
+    // Nor does a process that dies immediately after it has taken the row over count as another attempt.
     for _ in 0..2 {
         db.let_time_pass().await;
         let row = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
@@ -83,7 +84,7 @@ async fn a_word_about_the_attempt_that_called_is_taken_at_the_cap<S: TestDb>(db:
     assert!(matches!(word, Ok(Resolved::Applied)), "{word:?}");
 }
 
-/// hyper drops a handler's future with its connection, and a webhook is written in two commits.
+/// hyper drops a handler's future when its connection closes, and a webhook's resolution takes two commits.
 async fn a_word_whose_caller_goes_away_is_written<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
@@ -95,7 +96,7 @@ async fn a_word_whose_caller_goes_away_is_written<S: TestDb>(db: S) {
             let word = Resolution::not_executed("notified", attempt);
             async move { engine.resolve(&scope(), &key, word).await }
         };
-        // Dropped after so many steps.
+        // Dropped after this many steps.
         let mut saying = Box::pin(say());
         for _ in 0..=number / 2 {
             let polled = std::future::poll_fn(|context| {
@@ -107,7 +108,7 @@ async fn a_word_whose_caller_goes_away_is_written<S: TestDb>(db: S) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(saying);
-        // Said again, as a provider does, until the first one has been written or was never begun.
+        // Sent again, as a provider does, until the first one has been written or was never begun.
         until(async || match say().await {
             Ok(Resolved::Applied | Resolved::Already) => true,
             Err(ResolveError::InProgress { .. }) => false,
@@ -131,7 +132,7 @@ async fn a_webhook_behind_an_erasure_is_told_that_the_request_has_finished<S: Te
     assert!(matches!(denied, Err(ResolveError::Conflict(_))), "{denied:?}");
 }
 
-/// An amount whose type panics at what it does not like.
+/// An amount whose type panics at certain values.
 #[derive(Serialize)]
 struct Cents(i64);
 
@@ -168,7 +169,7 @@ async fn an_output_whose_type_panics_is_of_another_type<S: TestDb>(db: S) {
     assert!(matches!(told, Err(ResolveError::OtherType)), "{told:?}");
 }
 
-/// A codec whose key service is away when the reply with one of these numbers is sealed.
+/// A codec whose key service is unavailable when the reply with one of these numbers is sealed.
 #[derive(Clone)]
 struct Away(Arc<AtomicU32>, &'static [u32]);
 
@@ -184,7 +185,7 @@ impl Codec for Away {
     }
 }
 
-/// A call that is made at most once, and whose answer is the reply.
+/// An at-most-once call whose answer is the reply.
 #[derive(Clone, Serialize, Deserialize)]
 struct Errand;
 
@@ -219,7 +220,7 @@ fn running<S: TestDb>(db: &S, app: &App, away: &'static [u32]) -> TestEngine<S> 
     builder.lease(Duration::from_secs(60)).build().unwrap()
 }
 
-/// Everything that could move the request on, until it has finished.
+/// Runs everything that could continue the request, until it has finished.
 async fn driven_on<S: TestDb>(db: &S, engine: &TestEngine<S>) {
     for _ in 0..3 {
         db.let_time_pass().await;
@@ -261,7 +262,8 @@ async fn g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_repl
     driven_on(&db, &engine).await;
 }
 
-/// It ends with a reply, which is a word of its own: behind an output there would be nothing to go on with.
+/// The last phase's call ends with a reply, which is a resolution of its own: after an output, no phase would be
+/// left to continue with.
 async fn an_output_is_no_word_about_a_call_that_ends_the_request<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = running(&db, &app, &[]);

@@ -1,4 +1,4 @@
-//! What an accepted request costs beside one in the foreground: counted, not timed.
+//! The cost of an accepted request, compared with one in the foreground: counted, not timed.
 
 use crate::recorded::{self, alone};
 use crate::support::work::config;
@@ -8,7 +8,7 @@ use atomic_phases::{Postgres, Scope};
 
 const REQUESTS: usize = 40;
 
-/// Whatever of them begins while others do goes together with them: the fewer statements, the busier it is.
+/// Requests that begin at the same time share statements: the busier the process, the fewer statements.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_requests_that_begin_together_are_read_and_taken_over_in_groups() {
     let _alone = alone().await;
@@ -40,8 +40,8 @@ async fn g10_requests_that_begin_together_are_read_and_taken_over_in_groups() {
     assert_eq!(db.number(once).await as usize, REQUESTS);
 }
 
-/// The row is entered in the index of due rows when it is accepted, moved in it by the claim, and leaves it at the end.
-/// The commits between change no column that an index names.
+/// The index of due rows gets an entry when the row is accepted; the claim moves it, and the end removes it. The
+/// commits in between change no column that an index names.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commits_of_an_accepted_request_are_hot_until_the_last() {
     let _alone = alone().await;
@@ -61,9 +61,9 @@ async fn the_commits_of_an_accepted_request_are_hot_until_the_last() {
         );
         db.number(&of_keys).await as usize
     };
-    // A session reports what it has counted within a second, or when it ends: claim, first phase, last phase.
+    // A session reports its counts within a second, or when it ends: claim, first phase, last phase.
     until(async || updates("n_tup_upd").await == 3 * REQUESTS).await;
     let hot = updates("n_tup_hot_upd").await;
-    // All of them but where the row's page is full.
+    // All of them, except if the row's page is full.
     assert!(hot >= REQUESTS / 2, "{hot} of {} updates are HOT", 3 * REQUESTS);
 }

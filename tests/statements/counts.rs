@@ -1,4 +1,4 @@
-//! What a request costs: counted, not timed.
+//! The cost of a request: counted, not timed.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use atomic_phases::{
 };
 use diesel::{ExpressionMethods, QueryDsl};
 
-/// The first words of what was sent since the last call.
+/// The first words of the statements since the last call.
 fn sent() -> Vec<String> {
     let all = recorded::sent();
     all.iter().map(|sql| sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+/// A fresh request of three phases is 2 commits, a replay 1 statement and no write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let _alone = alone().await;
@@ -28,8 +28,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let engine = crate::support::engine(&db, &app);
     finished(engine.call(&scope(), &key("warm"), book(20)).await);
 
-    // Taken on a connection of its own: the last transaction id that the server handed out, and the
-    // place in its log.
+    // Read on a separate connection: the last transaction id that the server assigned, and the position in its log.
     let mut aside = pg(&url_of(&db)).await;
     let mut look = async || {
         use diesel::sql_types::{BigInt, Text};
@@ -76,15 +75,14 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     assert_eq!(replayed.0, after.0, "a replay takes no transaction id");
     println!("wal before and after the replay: {} {}", after.1, replayed.1);
 
-    // Phases that hand their statements over: 2 statements on the key's row, and 3 round trips, with
-    // an update in plain diesel, too.
+    // Phases with a `Batch`: 2 statements on the key's row, and 3 round trips, also with an update in plain diesel.
     let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
     let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
     let with_tx = crate::support::engine(&store, &app);
     let builder = Engine::builder(store).app(app).register::<Hop>().register::<Touch>();
-    // Asked for by a clock, which is not what is counted.
+    // A timer sends this query, so it is not counted.
     let engine = builder.pauses_every(Duration::from_secs(3600)).build().unwrap();
-    // The first foreign phase begins to ask what is paused, on a connection that may be a new one.
+    // The first foreign phase starts the polling of pauses, perhaps on a new connection.
     let asked = recorded::asked_for_pauses();
     finished(engine.call(&scope(), &key("first"), Hop(Form::InTurn)).await);
     until(async || recorded::asked_for_pauses() > asked).await;
@@ -145,7 +143,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     );
 }
 
-/// As one that is always there.
+/// As a trace context that is always the same.
 struct Constant;
 
 impl TraceContext for Constant {
@@ -156,7 +154,8 @@ impl TraceContext for Constant {
     fn link(&self, _: &tracing::Span, _: &[Link]) {}
 }
 
-/// The contexts of a request's attempts travel with what is sent anyway, and no index has them: updates stay HOT.
+/// Statements that are sent anyway carry the contexts of a request's attempts, and no index contains them: updates
+/// stay HOT.
 #[tokio::test(flavor = "multi_thread")]
 async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
     let _alone = alone().await;
@@ -207,10 +206,10 @@ async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
     assert!(counted[0].0.len() > 40, "{counted:?}");
 }
 
-/// By what a transaction is known, and whether its session is set up: one statement behind `BEGIN`.
+/// The mark of a transaction, and whether its session is set up: one statement after `BEGIN`.
 const KNOW: &str = "SELECT pg_current_xact_id()::text, coalesce(to_regclass('atomic_phases_staged_jobs')::oid::text,";
 
-/// What the engine counts on is said to an application's session in each transaction: one statement more, and no
+/// In an application's session, the engine sets its settings in each transaction: one more statement, and no more
 /// round trip.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_in_an_applications_session_is_one_statement_more() {
@@ -264,7 +263,7 @@ impl Touch {
     }
 }
 
-/// Local, foreign, local; and no answer of the database is needed.
+/// Local, foreign, local; the phases need no answer of the database.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Hop(Form);
 
@@ -318,8 +317,8 @@ impl Hop {
     }
 }
 
-/// What left its usual way is written by the statement that changes the row anyway; a request that runs through names
-/// none of it.
+/// The statement that changes the row anyway also writes an event; the statements of a request without interruption
+/// name no event.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
     let _alone = alone().await;
@@ -341,7 +340,7 @@ async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
     failed(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     let released = recorded::sent();
     let first: Vec<_> = released.iter().map(|sql| sql.split(' ').next().unwrap()).collect();
-    // Read, the first phase with its row, and the release.
+    // The read, the first phase with its row, and the release.
     assert_eq!(first, ["SELECT", "BEGIN", "WITH", "INSERT", "WITH", "COMMIT", "UPDATE"]);
     assert!(released[6].contains("events_written = coalesce(events_written, 0) + 1"));
     finished(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
@@ -352,7 +351,7 @@ async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
     );
 }
 
-/// A request that begins to wait is told of by the statement that leaves it so.
+/// The statement that lets a request wait also stages its notice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notice_is_no_statement_of_its_own() {
     let _alone = alone().await;

@@ -1,4 +1,4 @@
-//! Every statement that changes rows, of requests, workers and operators, is held against what a distributed table
+//! Checks every statement of requests, workers and operators that changes rows against what a distributed table
 //! refuses (docs/scaling.md). Read from what was sent, not from the source.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper};
 use atomic_phases::{Postgres, engine::Resolution};
 
-/// Requests in all they can come to, workers, and operators.
+/// Requests with every outcome, workers, and operators.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_is_one_that_a_distributed_table_refuses() {
     let _alone = alone().await;
@@ -36,7 +36,7 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     }
     all.extend(of_workers);
     operators(&db, &engine).await;
-    // What a worker does for many rows of several scopes is not for a distributed table.
+    // A worker's statements on many rows of several scopes do not run on a distributed table.
     let is_of_many = |sql: &String| sql.contains(" WITH ORDINALITY AS given (");
     let changes_rows = |sql: &String| {
         sql.contains("atomic_phases_") && !changes(sql).is_empty() && !is_of_many(sql)
@@ -71,7 +71,7 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     }
 }
 
-/// What the chapter tells to do, the flagship's script and the tests do.
+/// The flagship's script and the tests follow the instructions of the chapter.
 #[test]
 fn the_scripts_of_a_distributed_database_do_what_the_chapter_says() {
     let chapter = include_str!("../../docs/scaling.md");
@@ -94,14 +94,15 @@ fn the_scripts_of_a_distributed_database_do_what_the_chapter_says() {
     }
 }
 
-/// A commit of a phase that is one statement with the phase's own, or with its only job.
+/// A phase's commit that is a single statement together with the phase's own, or with its only job.
 const JOINED: &str = "WITH atomic_phases_key AS (WITH";
 
-/// Keeps the judgement of an update off the row's node.
+/// Keeps the evaluation of an update's condition off the row's node.
 const APART: &str = "AS (WITH apart AS (SELECT clock_timestamp()) UPDATE atomic_phases_keys";
 
-/// Whether it changes a request without a word on what it does where the request's row is locked. Its holder does:
-/// it says at which recovery point the row is that it has. The engine's have parameters, the test's own have not.
+/// Whether a statement changes a request without saying what it does if the request's row is locked. A statement of
+/// the holder need not: it names the row's recovery point. The engine's statements have parameters, the test's own
+/// have not.
 fn waits_for_a_request(sql: &str) -> bool {
     let changes = ["UPDATE atomic_phases_keys ", "DELETE FROM atomic_phases_keys "];
     changes.iter().any(|change| sql.contains(change))
@@ -156,7 +157,7 @@ async fn workers(db: &Postgres, engine: &TestEngine<Postgres>) {
     let errors: [fn() -> DeliveryError; 2] =
         [|| DeliveryError::retry_after("busy", Duration::ZERO), || DeliveryError::dead("no")];
     for error in errors {
-        // Also job by job: what it does for many is not for a distributed table.
+        // Also job by job, because the statements for many jobs do not run on a distributed table.
         for config in [config().batch(1), config()] {
             Enqueuer::new(engine, fails(error), config).run_once().await.unwrap();
         }

@@ -1,10 +1,10 @@
-//! What a distributed table refuses of a statement that changes rows (docs/scaling.md): rules of Citus, read from its
+//! Which statements that change rows a distributed table refuses (docs/scaling.md): rules of Citus, read from its
 //! planner (`TargetlistAndFunctionsSupported`, `MultiRouterPlannableQuery`).
 //!
-//! A query in parentheses that reads no table is planned by itself, and what it comes to is a constant of the statement
-//! around it. One that reads a table is executed where the planner sees of which shard it is: it names the scope by a
-//! parameter, or is an `EXISTS` that is required, which is joined to the row that is changed. Otherwise the statement
-//! goes to each shard; and where it locks rows, or asks a clock, it is refused.
+//! Citus plans a query in parentheses that reads no table separately, and its result is a constant of the surrounding
+//! statement. For a query that reads a table, the planner must be able to derive the shard: the query names the scope
+//! by a parameter, or is a mandatory `EXISTS`, which is joined to the changed row. Otherwise Citus sends the statement
+//! to each shard, and refuses it if it locks rows or reads the clock.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::recorded::alone;
 use crate::support::*;
 use atomic_phases::Postgres;
 
-/// The words from each `UPDATE` and `DELETE` in a statement on.
+/// The words of a statement from each `UPDATE` and `DELETE` on.
 pub fn changes(sql: &str) -> Vec<Vec<String>> {
     let words = words(sql);
     let starts = words.iter().enumerate().filter(|(place, word)| {
@@ -23,7 +23,7 @@ pub fn changes(sql: &str) -> Vec<Vec<String>> {
     starts.map(|(start, _)| until_closed(&words[start..]).to_vec()).collect()
 }
 
-/// Up to the parenthesis that it stands in.
+/// Up to the end of the enclosing parenthesis.
 fn until_closed(words: &[String]) -> &[String] {
     let mut depth = 0;
     let end = words.iter().position(|word| {
@@ -33,7 +33,7 @@ fn until_closed(words: &[String]) -> &[String] {
     &words[..end.unwrap_or(words.len())]
 }
 
-/// Whether a query in parentheses begins at this place, which is behind the parenthesis.
+/// Whether a query in parentheses begins at this place, after the parenthesis.
 fn begins_query(words: &[String], place: usize) -> bool {
     place > 0 && words[place - 1] == "(" && words.get(place).is_some_and(|word| word == "SELECT")
 }
@@ -56,13 +56,13 @@ fn without_queries(words: &[String]) -> Vec<String> {
 /// A query in a statement that changes rows.
 struct Query<'a> {
     words: &'a [String],
-    /// It is an `EXISTS`, and nothing but what is required beside it stands around it.
+    /// It is an `EXISTS` that must hold: only `AND` connects it with other conditions.
     is_required: bool,
 }
 
-/// The queries in it, and in these.
+/// The queries in it, and in those.
 fn queries(change: &[String]) -> Vec<Query<'_>> {
-    // Of each parenthesis that is open, whether a query is in it.
+    // For each open parenthesis, whether it contains a query.
     let (mut open, mut queries) = (Vec::new(), Vec::new());
     for (place, word) in change.iter().enumerate() {
         match word.as_str() {
@@ -85,7 +85,7 @@ fn queries(change: &[String]) -> Vec<Query<'_>> {
 }
 
 impl Query<'_> {
-    /// Whether the planner sees of which shard it is.
+    /// Whether the planner can derive its shard.
     fn is_of_one_shard(&self) -> bool {
         let own = without_queries(self.words);
         let reads = own.iter().any(|word| word.starts_with("atomic_phases_"));
@@ -98,7 +98,7 @@ impl Query<'_> {
     }
 }
 
-/// What its `RETURNING` says.
+/// The text of its `RETURNING`.
 fn returned(change: &[String]) -> &[String] {
     let mut depth = 0;
     let from = change.iter().position(|word| {
@@ -108,7 +108,7 @@ fn returned(change: &[String]) -> &[String] {
     &change[from.unwrap_or(change.len())..]
 }
 
-/// The parts that are evaluated only where they are needed.
+/// The parts that are evaluated only if they are needed.
 fn lazy(words: &[String]) -> Vec<String> {
     let (mut inside, mut cases, mut parens, mut depth) = (Vec::new(), 0, Vec::new(), 0);
     for (place, word) in words.iter().enumerate() {
@@ -139,21 +139,21 @@ fn calls(words: &[String]) -> BTreeSet<String> {
     let is_name =
         |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
     let calls = words.windows(2).filter(|pair| pair[1] == "(" && is_name(&pair[0]));
-    // `extract` is immutable of an interval, of which it is asked; of a time it would not be.
+    // `extract` is immutable for an interval, as it is used here; for a time it would not be.
     calls.map(|pair| pair[0].clone()).filter(|name| name != "extract").collect()
 }
 
-/// The columns that are cast: to another type of a table's row there is no cast that is the same for ever.
+/// The columns that are cast: no cast to another type of a table's row is immutable.
 fn cast_columns(words: &[String]) -> Vec<String> {
     let is_column = |word: &str| word.chars().next().is_some_and(|c| c.is_ascii_lowercase());
     let casts = words.windows(3).filter(|three| three[1] == ":" && three[2] == ":");
     casts.map(|three| three[0].clone()).filter(|word| is_column(word)).collect()
 }
 
-/// Whether an `UPDATE` in it has a query that reads no table. The answer is sent to the row's node in front of the
-/// update. That begins a transaction there, and a node with a transaction is none to which the update expands the
-/// coordinator's: where another node has changes, both are committed one after the other, and not in two phases.
-/// (`Activate2PCIfModifyingTransactionExpandsToNewNode`; seen on 12.1.12, and the same in 14.0.)
+/// Whether an `UPDATE` in it has a query that reads no table. Citus sends the result to the row's node before the
+/// update, which begins a transaction there. Such a node does not count as one to which the update expands the
+/// coordinator's transaction. So if another node has changes, Citus commits both one after the other, and not in
+/// two phases. (`Activate2PCIfModifyingTransactionExpandsToNewNode`; seen on 12.1.12, and the same in 14.0.)
 pub fn asks_first(sql: &str) -> bool {
     changes(sql).iter().any(|change| !queries(change).is_empty())
 }
@@ -183,7 +183,7 @@ pub async fn refused(db: &Postgres, sql: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Those of these functions of which the server says that.
+/// Those of these functions that the server reports as such.
 async fn those(db: &Postgres, calls: BTreeSet<String>, what: &str) -> String {
     let names = calls.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
     db.text(&format!(
@@ -193,8 +193,8 @@ async fn those(db: &Postgres, calls: BTreeSet<String>, what: &str) -> String {
     .await
 }
 
-/// Each of these was asked of Citus 12.1, where `k` is a table that is distributed as the engine's are. The last three
-/// but one are executed there, on every shard.
+/// Each of these was tried on Citus 12.1, with `k` distributed like the engine's tables. The last three except one
+/// are executed there, on every shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rules_of_a_distributed_table_know_a_bad_statement() {
     let _alone = alone().await;

@@ -1,5 +1,5 @@
-//! The path to a distributed table (docs/scaling.md): every statement of a request on the key row names
-//! the distribution column `scope` and touches one table. Read from what was sent, not from the source.
+//! The condition for a distributed table (docs/scaling.md): every statement of a request on the key row names the
+//! distribution column `scope` and touches one table. Read from what was sent, not from the source.
 
 use crate::one_job::stages_one;
 use crate::recorded::{alone, sent};
@@ -7,7 +7,7 @@ use crate::support::db::{pg, url_of};
 use crate::support::*;
 use atomic_phases::Postgres;
 
-/// The words and signs of a statement, without the values behind it.
+/// The words and signs of a statement, without the values after it.
 pub fn words(sql: &str) -> Vec<String> {
     let text = sql.split("-- binds:").next().unwrap_or(sql);
     let mut words = vec![String::new()];
@@ -47,7 +47,7 @@ fn tables(words: &[String]) -> Vec<&str> {
     tables
 }
 
-/// Whether a statement writes the key's row and a job: they are of one scope.
+/// Whether a statement writes the key's row and a job: both have the same scope.
 fn is_joined(sql: &str) -> bool {
     let tables = ["atomic_phases_keys", "atomic_phases_staged_jobs"];
     tables.iter().all(|table| {
@@ -55,8 +55,8 @@ fn is_joined(sql: &str) -> bool {
     })
 }
 
-/// The parts of a joined statement that are for tables of ours, each as if it were sent by itself; or
-/// the statement.
+/// The parts of a joined statement that are for the engine's tables, each as if it were sent by itself; or the
+/// whole statement.
 fn parts(sql: &str) -> Vec<String> {
     if !sql.starts_with("WITH atomic_phases_") && !is_joined(sql) {
         return vec![sql.to_owned()];
@@ -72,21 +72,21 @@ fn parts(sql: &str) -> Vec<String> {
     });
     let tables = ["INTO atomic_phases_", "UPDATE atomic_phases_"];
     let ours = inside.filter(|part| tables.iter().any(|table| part.contains(table)));
-    // The one row of the key's part, or none, is what it has to do with the others.
+    // It depends on the others only by the row of the key's part, or its absence.
     ours.map(|part| {
         part.replace(" FROM atomic_phases_key", "").replace(" FROM atomic_phases_begun", "")
     })
     .collect()
 }
 
-/// Says what keeps a statement from being routed to one shard by its scope.
+/// The reason why a statement cannot be routed to one shard by its scope.
 fn routed(sql: &str) -> Result<(), &'static str> {
     let words = words(sql);
     if tables(&words).len() != 1 {
         return Err("more than one table");
     }
     if says(&words, &["INSERT", "INTO"]) {
-        // The first column, which takes the first bind: by it the row is routed.
+        // The first column, which takes the first bind, routes the row.
         let into = words.iter().position(|word| word == "INTO").unwrap_or_default();
         let named = says(&words[into + 2..into + 4], &["(", "scope"]);
         let bound = says(&words, &["SELECT", "$", ","]);
@@ -135,8 +135,8 @@ fn the_reader_of_statements_knows_a_bad_one() {
     assert!(routed(&format!("{made} SELECT 1 FROM atomic_phases_keys WHERE scope = $3")).is_err());
 }
 
-/// Fresh, replayed, released and resumed, with an at-most-once call and a replaced key: whatever a
-/// request sends on a table of ours is for one shard.
+/// Fresh, replayed, released and resumed requests, with an at-most-once call and a replaced key: each statement of
+/// a request on the engine's tables is for one shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let _alone = alone().await;
@@ -163,7 +163,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     let sent = [before, sent()].concat();
 
-    // What is asked about a table's name is asked of the catalog.
+    // A query about a table's name reads the catalog.
     let by_name = "to_regclass('atomic_phases_staged_jobs')";
     let names_a_table = |sql: &&String| sql.replace(by_name, "").contains("atomic_phases_");
     let ours: Vec<&String> = sent.iter().filter(names_a_table).collect();
@@ -200,10 +200,9 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     }
 }
 
-/// The plan of a statement that was sent, whatever its values are, on a server that scans a table only where
-/// no index serves.
+/// The plan of a sent statement for any values, on a server that scans a table only if no index serves.
 async fn plan_of(db: &Postgres, sql: &str) -> String {
-    // In here only: it has an execute() for everything, engines included.
+    // Imported here only, because its `execute()` applies to every type, engines included.
     use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
     let text = sql.split("-- binds:").next().unwrap_or(sql);
     let binds = (1..).take_while(|bind| text.contains(&format!("${bind}"))).count();

@@ -1,5 +1,5 @@
-//! G17: no loop without a bound and a pause. What the workers send while there is nothing that they can
-//! run, counted at the driver.
+//! G17: no loop without a bound and a pause. Counts at the driver what the workers send while they have nothing to
+//! run.
 
 use crate::recorded::{self, alone};
 use crate::support::work::*;
@@ -11,8 +11,8 @@ fn sent() -> Vec<String> {
     recorded::sent().into_iter().filter(|sql| sql.contains("atomic_phases_")).collect()
 }
 
-/// A row that this node cannot go on with: of a definition that is not registered, and of one whose
-/// recovery point is not known. Ninety of each, all young.
+/// Rows that this node cannot continue: with an unregistered definition, and with an unknown recovery point. Ninety
+/// of each, all young.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_rows_that_are_left_alone_cost_one_search_a_look() {
     let _alone = alone().await;
@@ -51,7 +51,7 @@ async fn g14_rows_that_are_left_alone_cost_one_search_a_look() {
     each_search_reads_a_bounded_part_of_an_index(&db, due, &jobs[0]).await;
 }
 
-/// From any place in an index of ten thousand due rows: no sort, no scan, no more than the page.
+/// From any place in an index of ten thousand due rows: no sort, no scan, and not more than one page.
 async fn each_search_reads_a_bounded_part_of_an_index(db: &Postgres, due: &str, jobs: &str) {
     db.sql(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
@@ -77,7 +77,7 @@ async fn each_search_reads_a_bounded_part_of_an_index(db: &Postgres, due: &str, 
     }
     let plan = plan_of(db, jobs, &["'epoch'", "'due'", id, "0", "100"]).await;
     assert!(plan.contains("Index Scan using atomic_phases_staged_jobs_due"), "{plan}");
-    // What it asks of each is about the jobs of one request.
+    // Its subquery for each row is about the jobs of one request.
     let search = plan.split("SubPlan").next().unwrap_or_default();
     is_bounded(search, "ROW(run_after, scope, request_id, \"position\") >");
 }
@@ -98,7 +98,7 @@ fn is_bounded(plan: &str, condition: &str) {
     assert!(!plan.contains("Rows Removed by Filter"), "{plan}");
 }
 
-/// The buffers that a plan says it has read.
+/// The number of buffers that a plan reports as read.
 fn buffers(plan: &str) -> u64 {
     let told = plan.split("Buffers: shared hit=").nth(1).unwrap_or_else(|| panic!("{plan}"));
     let end = told.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(told.len());
@@ -110,8 +110,8 @@ fn buffers(plan: &str) -> u64 {
     told[..end].parse::<u64>().unwrap() + read
 }
 
-/// What finds a request whose holder died young, at a hundred thousand rows: a look reads what was created
-/// since the last one, and the full sweep a page.
+/// The search for a request whose holder died young, among a hundred thousand rows: one search reads the rows that
+/// were created since the last one, and the full sweep reads a page.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_the_searches_for_abandoned_rows_are_bounded_at_a_hundred_thousand() {
     let _alone = alone().await;

@@ -1,4 +1,4 @@
-//! What the delivery of jobs costs: counted, not timed.
+//! The cost of delivering jobs: counted, not timed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ impl JobSink for Nothing {
     }
 }
 
-/// So many jobs in so many scopes, each of its own request.
+/// This many jobs in this many scopes, each of a separate request.
 async fn stage<S: TestDb>(db: &S, jobs: usize, scopes: usize) {
     let (id, now, args) = match is_postgres::<S>() {
         true => ("gen_random_uuid()", "clock_timestamp()", "'\\x31'::bytea"),
@@ -35,16 +35,16 @@ async fn stage<S: TestDb>(db: &S, jobs: usize, scopes: usize) {
 
 const LEFT: &str = "SELECT count(*) FROM atomic_phases_staged_jobs";
 
-/// How many statements were sent that begin so.
+/// How many sent statements begin with this text.
 fn count(sent: &[String], start: &str) -> usize {
     sent.iter().filter(|sql| sql.starts_with(start)).count()
 }
 
-/// One look at `JOBS` jobs that may all begin at once: what was sent.
+/// One pass over `JOBS` jobs that may all begin concurrently: returns the sent statements.
 async fn one_look<S: TestDb>(db: &S) -> Vec<String> {
     let engine = engine(&db.another().await, &App::default());
     let sink = Nothing::default();
-    // Of which one scope may have half.
+    // One scope may have half of them.
     let config = WorkerConfig::default().batch(JOBS as u32).concurrency(2 * JOBS);
     let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config);
     recorded::sent();
@@ -57,7 +57,7 @@ async fn one_look<S: TestDb>(db: &S) -> Vec<String> {
 
 const JOBS: usize = 100;
 
-/// On a machine that is busy not all of them may have ended when the first deletion is sent.
+/// On a busy machine, some deliveries may not have ended when the first deletion is sent.
 const DELETIONS: std::ops::RangeInclusive<usize> = 1..=4;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,12 +74,13 @@ async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_d
     let deletions = count(&sent, "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING");
     assert_eq!(claims, 1);
     assert!(DELETIONS.contains(&deletions), "{deletions} deletions");
-    // Of the whole server, which may have had one or two of its own; two for each job would be two hundred.
+    // Counted for the whole server, which may have had one or two of its own; two for each job would be two
+    // hundred.
     let ours = claims + deletions;
     assert!((ours..=ours + 2).contains(&written), "{written} transactions that wrote for {ours}");
     let searches = count(&sent, "SELECT run_after, scope, request_id");
     assert!(searches <= 2, "{searches} searches");
-    // BEGIN, the settings, how it is planned, the statement, COMMIT: in one round trip.
+    // BEGIN, the settings, the planner's settings, the statement, COMMIT: in one round trip.
     assert_eq!(sent.len(), searches + 5 * (claims + deletions), "{sent:#?}");
 }
 
@@ -96,8 +97,8 @@ async fn g18_on_sqlite_jobs_that_begin_together_are_synced_twice() {
     assert_eq!(count(&sent, "DELETE FROM atomic_phases_staged_jobs"), JOBS);
 }
 
-/// N jobs need a claim and a deletion for each batch, and some more until it is known that they end quickly. One
-/// by one they would be two commits each.
+/// N jobs need a claim and a deletion for each batch, and some more until the worker knows that they end quickly.
+/// One by one, they would be two commits each.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_thousand_jobs_take_a_claim_and_a_deletion_for_each_batch() {
     let _alone = alone().await;
@@ -129,7 +130,7 @@ async fn a_thousand_jobs(scopes: usize) {
     println!(
         "{JOBS} jobs in {scopes} scopes: {claims} claims, {deletions} deletions, {searches} searches"
     );
-    // On a machine that is busy they end in more groups.
+    // On a busy machine, they end in more groups.
     let most = 2 * JOBS.div_ceil(BATCH) + 80;
     assert!(claims + deletions <= most, "{claims} claims and {deletions} deletions, of {most}");
     assert!(searches <= most, "{searches} searches");

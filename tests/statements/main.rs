@@ -1,4 +1,4 @@
-//! What is sent to the server, statement by statement.
+//! The statements that are sent to the server.
 
 mod recorded;
 #[path = "../support/mod.rs"]

@@ -1,5 +1,5 @@
-//! What a request costs on MariaDB: told by the log of the server, which has each command as one line, and by its
-//! own count of the transactions that wrote.
+//! The cost of a request on MariaDB, according to the server's log, which has each command as one line, and to the
+//! server's own count of writing transactions.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, RequestContext, atomic_phases};
@@ -9,14 +9,14 @@ use crate::support::db::{open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::*;
 
-/// A server that writes down what a user `app` sends.
+/// A server that logs the commands of a user `app`.
 pub struct Observed(pub Server);
 
 impl Observed {
     pub fn start() -> (Self, String) {
         let server = Server::start(&[
             "--log-output=TABLE",
-            // The server's own transactions are none of ours.
+            // The server's own transactions do not count.
             "--innodb-stats-persistent=0",
             "--innodb-stats-auto-recalc=0",
         ]);
@@ -34,7 +34,7 @@ impl Observed {
         sent.iter().map(|sql| without_literals(sql).split("; ").map(words).collect()).collect()
     }
 
-    /// What was asked of the keys since the last call, in full.
+    /// The full texts of the queries of the table of keys since the last call.
     fn lists(&self) -> Vec<String> {
         self.logged(
             "command_type = 'Execute' AND argument LIKE '%FROM atomic_phases_keys FORCE INDEX%'",
@@ -55,7 +55,7 @@ impl Observed {
         hex.lines().map(text).collect()
     }
 
-    /// How many transactions have written and committed, this one of the log's aside.
+    /// How many transactions have written and committed, without that of the log itself.
     fn commits(&self) -> u64 {
         let count =
             "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rw_commits'";
@@ -63,7 +63,7 @@ impl Observed {
     }
 }
 
-/// The log shows binds in place: bytes in which anything may stand.
+/// The log shows the values in place: bytes with any content.
 fn without_literals(sql: &str) -> String {
     let (mut outside, mut signs) = (String::new(), sql.chars());
     while let Some(sign) = signs.next() {
@@ -83,20 +83,20 @@ fn without_literals(sql: &str) -> String {
 }
 
 const LOOK: [&str; 1] = ["SELECT request_id, definition,"];
-/// A block that begins a transaction: its first statement, which rolls back, is told by these words.
+/// A block that begins a transaction is recognized by the words of its first statement, which rolls back.
 const BEGIN: [&str; 4] =
     ["BEGIN NOT ATOMIC", "SET SESSION autocommit", "START TRANSACTION", "SAVEPOINT atomic_phases"];
 const RESERVE: [&str; 2] =
     ["INSERT INTO atomic_phases_keys", "SET SESSION innodb_lock_wait_timeout"];
-/// A block that ends it: its first statement notes where it is.
+/// A block that ends it: its first statement notes the current part.
 const MARK: [&str; 2] = ["BEGIN NOT ATOMIC", "RELEASE SAVEPOINT atomic_phases"];
 const JOB: [&str; 1] = ["INSERT INTO atomic_phases_staged_jobs"];
 const COMMIT: [&str; 1] = ["COMMIT AND NO"];
 const REST: [&str; 1] = ["SET SESSION autocommit"];
-/// Of a transaction that is one block.
+/// The words of a transaction that is one block.
 const WHOLE: [&str; 5] =
     ["BEGIN NOT ATOMIC", "RESIGNAL", "END", "ROLLBACK AND NO", "START TRANSACTION"];
-/// Where in it the server is, and what is set there.
+/// The statement that notes the current part of the block, with the settings.
 const PLACE: [&str; 1] = ["SET @atomic_phases ="];
 const CREATE: [&str; 1] = ["INSERT INTO atomic_phases_keys"];
 const GUARDED: [&str; 4] =
@@ -107,7 +107,7 @@ fn texts(parts: &[&[&str]]) -> Vec<String> {
     parts.concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Hands over what it writes, in both of its phases.
+/// Writes with a `Batch` in both of its phases.
 #[derive(Serialize, Deserialize)]
 struct Hop;
 
@@ -132,7 +132,7 @@ impl Hop {
     }
 }
 
-/// SPEC section 5: a fresh request of three phases is 2 commits, a replay 1 statement and no write.
+/// A fresh request of three phases is 2 commits, a replay 1 statement and no write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement() {
     let (server, url) = tokio::task::spawn_blocking(Observed::start).await.unwrap();
@@ -163,8 +163,8 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     assert_eq!(server.commits() - before, 0, "a replay writes nothing");
     assert_eq!(server.sent(), [texts(&[&LOOK])]);
 
-    // Statements that are handed over, of a key that is new: the row is created as the phase leaves it, and each
-    // transaction is one round trip.
+    // With a `Batch` and a new key, the row is created as the phase leaves it, and each transaction is one round
+    // trip.
     let before = server.commits();
     finished(engine.call(&scope(), &key("hop"), Hop).expect_new().await);
     let handed_over = [

@@ -1,4 +1,4 @@
-//! A request whose phase stages one job: its commit is a statement of its own form.
+//! A request whose phase stages one job: its commit is a statement of a special form.
 
 use crate::support::*;
 use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};

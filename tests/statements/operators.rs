@@ -1,4 +1,4 @@
-//! The plans of the searches at 100,000 rows: each walks its index, and looks at a bounded part of it.
+//! The plans of the searches at 100,000 rows: each walks its index, and reads a bounded part of it.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::worker::{Announcer, BulkRunner, Census, WorkerConfig};
@@ -7,12 +7,12 @@ use atomic_phases::{Postgres, Scope};
 use crate::recorded::{self, alone};
 use crate::support::*;
 
-/// The statements that have this in them, or in their values, since the last call.
+/// The statements since the last call that contain this text, or have it in their values.
 fn sent(with: &str) -> Vec<String> {
     recorded::sent().into_iter().filter(|sql| sql.contains(with)).collect()
 }
 
-/// The plan of a statement, with what it met.
+/// The plan of a statement, with its actual row counts.
 const PLAN_OF: &str = "CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
     DECLARE line text; plan text := ''; BEGIN \
     PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), \
@@ -59,7 +59,7 @@ pub fn with_values(sql: &str) -> String {
     text
 }
 
-/// The values behind a statement, as literals.
+/// The values after a statement, as literals.
 fn values(binds: &str) -> Vec<String> {
     let inside = binds.trim().strip_prefix('[').unwrap().strip_suffix(']').unwrap();
     let (mut all, mut depth, mut quoted, mut value) = (Vec::new(), 0, false, String::new());
@@ -96,7 +96,7 @@ fn literal(value: &str) -> String {
     }
 }
 
-/// No scan of a table, and no node that had more rows than a search may look at.
+/// Asserts that no table is scanned, and that no node had more rows than a search may read.
 #[track_caller]
 fn is_bounded(plan: &str, index: &str) {
     is_bounded_to(10_033, plan, index);
@@ -126,7 +126,7 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
         (of(State::Running), "atomic_phases_keys_expiry"),
         (Filter::new().stranded(), "atomic_phases_keys_waiting"),
     ];
-    // A page that is full at once, and one that finds nothing.
+    // A page that is full immediately, and one that finds nothing.
     for (number, (filter, index)) in searches.into_iter().enumerate() {
         for (kind, filter) in [
             ("full", filter.clone().reason("")),
@@ -136,7 +136,7 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
             sent("");
             let mut page = ops.list(filter.clone().page(31)).await.unwrap();
             let is_full = kind == "full" && number < 3;
-            // A deep page, from its cursor, is like the first.
+            // A deep page, from its cursor, costs as much as the first.
             for _ in 0..if is_full { 3 } else { 0 } {
                 assert_eq!(page.rows.len(), 31);
                 let behind = filter.clone().page(31).after(page.next.take().unwrap());
@@ -163,7 +163,7 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     let mut census = Census::new(&engine, WorkerConfig::default());
     assert!(census.run_once().await.unwrap());
     let mut sent_by_census = sent("atomic_phases_");
-    // What is said of each transaction.
+    // The settings of each transaction.
     sent_by_census.retain(|sql| !sql.starts_with("SELECT set_config"));
     // The lease, the requests, the jobs, the processes.
     assert_eq!(sent_by_census.len(), 4, "{sent_by_census:#?}");

@@ -25,7 +25,7 @@ use crate::operators_million::{
 use crate::support::db::{open_my, prepare_my};
 use crate::support::*;
 
-/// Copies of two real rows, of a month, in no order, as in `operators_million`.
+/// Copies of two real rows with times within a month, in random order, as in `operators_million`.
 async fn filled(db: &Mysql) {
     let engine = engine(db, &App::default());
     let unknown = engine.call(&scope(), &key("unknown"), notify(Trouble::UnknownForeign)).await;
@@ -87,19 +87,19 @@ async fn filled(db: &Mysql) {
     }
 }
 
-/// A statement as the server ran it.
+/// An executed statement.
 struct Run {
     ms: f64,
     /// The most that were read from one table or index.
     rows: u64,
     indexes: Vec<String>,
-    /// Tables that were read as a whole.
+    /// Tables that were scanned.
     scanned: Vec<String>,
 }
 
 impl Run {
-    /// `ANALYZE FORMAT=JSON` of it, as the command line's client tells it: with the ends of its lines written out. What has
-    /// other such signs in it, a condition with bytes, is left out.
+    /// `ANALYZE FORMAT=JSON` of it, as the command line client prints it, with escaped line breaks. A condition
+    /// with bytes, which contains other escapes, is omitted.
     fn of(told: &str) -> Self {
         let is_odd = |text: &str| text.contains('\\') || text.contains(char::is_control);
         let lines = told.split("\\n").map(|line| match line.split_once("\": ") {
@@ -122,7 +122,7 @@ impl Run {
     fn look(&mut self, part: &Value) {
         match part {
             Value::Object(members) => {
-                // What the server makes itself, out of parts of a statement, is no table of ours.
+                // A table that the server derives from parts of a statement is not counted.
                 let ours = members.get("table_name").and_then(Value::as_str);
                 let ours =
                     ours.filter(|name| !name.starts_with('<') && members.contains_key("r_rows"));
@@ -132,7 +132,7 @@ impl Run {
                         Some(key) => {
                             self.indexes.push(key.trim_start_matches("atomic_phases_").to_owned());
                         }
-                        // Of the outermost, made of parts, there is no row of its own.
+                        // The outermost derived table has no rows of its own.
                         None if members.get("access_type").is_some_and(|kind| kind == "ALL")
                             && !members.contains_key("materialized") =>
                         {
@@ -156,7 +156,7 @@ struct Cost {
     runs: Vec<Run>,
 }
 
-/// What is read of our tables, as the log has it.
+/// The reads of the engine's tables, as the log has them.
 const READS: &str = "command_type = 'Execute' AND argument LIKE '%atomic\\_phases\\_%' AND \
     (argument LIKE 'SELECT%' OR argument LIKE 'WITH%')";
 
@@ -175,7 +175,7 @@ async fn each_question_walks_a_bounded_part_of_an_index_among_a_million_requests
     let pages: Router = Console::new(engine.clone(), move |_| Some(ada())).router();
     let ops = engine.ops(ada());
 
-    // As a person does it, each step the first of its kind: what waits, which, why.
+    // As an operator does it, with cold caches of the connection: what waits, which request, why.
     let begun = Instant::now();
     let counts = ops.counts().await.unwrap();
     assert_eq!(counts.unknown.number + counts.dead_letters.number, WAITING as u32);
@@ -216,13 +216,13 @@ async fn each_question_walks_a_bounded_part_of_an_index_among_a_million_requests
             sent = server.logged(READS);
         }
         assert!(!sent.is_empty(), "{} sent nothing", ask.path);
-        // The pauses are asked for on a clock, too.
+        // A timer queries the pauses, too.
         sent.retain(|sql| !sql.contains("FROM atomic_phases_pauses"));
         let runs: Vec<Run> = sent.iter().map(|sql| explained(sql)).collect();
         for (run, sql) in runs.iter().zip(&sent) {
-            // One more than are looked at tells that there are more.
+            // One row more than are shown says that there are more.
             assert!(run.rows <= 10_101, "{}: {} rows: {sql}", ask.path, run.rows);
-            // There are as many rows as processes.
+            // The table has a row for each process.
             let is_small = |table: &String| table.contains("nodes");
             assert!(run.scanned.iter().all(is_small), "{}: {:?}: {sql}", ask.path, run.scanned);
         }

@@ -24,16 +24,16 @@ use crate::operators::with_values;
 use crate::recorded::{self, alone};
 use crate::support::*;
 
-/// How many of them wait.
+/// The number of waiting requests.
 pub const WAITING: usize = 10_000;
 
-/// What the one is looked for by.
+/// The reason by which the one request is searched.
 pub const NEEDLE: &str = "pilot 4711 hung up";
 
-/// How often each is asked; the median counts.
+/// The number of repetitions; the median counts.
 pub const TIMES: usize = 7;
 
-/// As a search is run: the plan, its rows and blocks, and the server's time for it.
+/// Explains a search as it is run: the plan, its rows and blocks, and the server's time for it.
 const PLAN_OF: &str = "CREATE FUNCTION plan_of(call text) RETURNS text LANGUAGE plpgsql AS $$ \
     DECLARE line text; plan text := ''; BEGIN \
     PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), \
@@ -45,8 +45,8 @@ pub fn rows() -> usize {
     std::env::var("OPERATORS_ROWS").map_or(1_000_000, |rows| rows.parse().unwrap())
 }
 
-/// Copies of two real rows, of a month, in no order. Of those that wait a fifth is unknown, and one has a reason of its
-/// own.
+/// Copies of two real rows with times within a month, in random order. A fifth of those that wait is unknown, and
+/// one has a reason of its own.
 async fn filled() -> (Postgres, TestEngine<Postgres>) {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
@@ -97,16 +97,16 @@ async fn filled() -> (Postgres, TestEngine<Postgres>) {
     (db, engine)
 }
 
-/// Which of them is the one: among those that are unknown, in the middle.
+/// The index of the one request: in the middle of the unknown ones.
 pub fn needle() -> usize {
     let each = rows() / WAITING;
     rows() / 2 / (5 * each) * 5 * each
 }
 
-/// What can be asked for.
+/// A route or page.
 pub struct Ask {
     pub face: Face,
-    /// What it is for, if the address does not say it.
+    /// Its purpose, if the address does not say it.
     note: &'static str,
     pub path: String,
     body: Option<String>,
@@ -129,10 +129,10 @@ impl Ask {
     }
 }
 
-/// What one cost.
+/// The cost of one.
 struct Cost {
     title: String,
-    /// Of the whole answer.
+    /// The time of the whole answer.
     took: Duration,
     statements: Vec<Statement>,
 }
@@ -147,7 +147,7 @@ struct Statement {
     indexes: Vec<String>,
 }
 
-/// The number behind a word of a plan, and the greatest of all.
+/// The greatest number after a word in a plan.
 fn most(plan: &str, before: &str) -> u64 {
     let numbers = plan.split(before).skip(1).map(|rest| {
         let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
@@ -166,7 +166,7 @@ pub fn median<T: PartialOrd + Copy>(mut all: Vec<T>) -> T {
     all[all.len() / 2]
 }
 
-/// A statement as it was sent, explained: the plan whose time is the median.
+/// The plan of a sent statement: the one with the median time.
 async fn explained(db: &Postgres, sql: &str) -> Statement {
     let text = with_values(sql);
     let mut plans = Vec::new();
@@ -176,7 +176,7 @@ async fn explained(db: &Postgres, sql: &str) -> Statement {
     }
     plans.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (ms, plan) = plans.swap_remove(TIMES / 2);
-    // Those of the top node are the sum.
+    // The top node's numbers are the sum.
     let buffers = plan.split("Buffers: ").nth(1).map_or("", |rest| rest.lines().next().unwrap());
     let blocks = ["hit=", "read="].map(|kind| most(buffers, kind)).iter().sum();
     let mut indexes: Vec<String> = plan
@@ -190,7 +190,7 @@ async fn explained(db: &Postgres, sql: &str) -> Statement {
     Statement { ms, blocks, rows: most(&plan, "(actual rows="), indexes, sql: text, plan }
 }
 
-/// What was sent since the last call that reads rows of ours.
+/// The statements since the last call that read the engine's rows.
 fn read() -> Vec<String> {
     let sent = recorded::sent().into_iter();
     sent.filter(|sql| {
@@ -234,7 +234,7 @@ async fn cost(db: &Postgres, router: &Router, ask: &Ask) -> Cost {
     Cost { title: ask.title(), took: median(times), statements }
 }
 
-/// But for the pauses, a table of a few rows that is asked for on a clock, too, and so not recorded.
+/// Without the query of the pauses, a table of a few rows, which a timer sends, so that it is not recorded.
 pub fn asks(id: &str, bulk: &str) -> Vec<Ask> {
     let found = NEEDLE.replace(' ', "+");
     let get = |face, path: &str, note| Ask { face, note, path: path.to_owned(), body: None };
@@ -330,7 +330,7 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
         let router = if ask.face == Face::Api { &api } else { &pages };
         let cost = cost(&db, router, &ask).await;
         for one in &cost.statements {
-            // Ten thousand of each of two indexes at most; whole tables only where they have a few dozen rows.
+            // At most ten thousand rows of each of two indexes; a table is scanned only if it has a few dozen rows.
             assert!(one.rows <= 20_100, "{}: {}", ask.path, one.plan);
             let mut scans = one.plan.split("Seq Scan on atomic_phases_").skip(1);
             let is_small =

@@ -1,4 +1,4 @@
-//! A statement that is sent for each request is planned once for a connection, and not each time.
+//! A statement that is sent for each request is planned once for each connection, and not each time.
 
 use crate::one_job::stages_one;
 use crate::recorded::alone;
@@ -8,8 +8,8 @@ use crate::support::*;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink};
 use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
 
-/// What the session of its phase has prepared and the server has planned for one row of values after another, by
-/// whether it made a plan for all values in the end: it tries five times what is cheaper.
+/// The statements that the session of the phase has prepared and that the server plans anew for each set of values,
+/// and whether the server made a generic plan in the end: it compares the costs five times.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Planned {
     once: bool,
@@ -29,8 +29,8 @@ impl Planned {
     }
 }
 
-/// Of a value that it does not know, the server guesses what it will find: where the guess is large, each plan for
-/// the values at hand looks cheaper, and planning such a statement takes longer than running it.
+/// For an unknown value, the server estimates the number of rows. If the estimate is large, each custom plan looks
+/// cheaper, and planning such a statement takes longer than running it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_request_sends_is_planned_once_for_a_connection() {
     let _alone = alone().await;
@@ -68,7 +68,7 @@ impl JobSink for Nobody {
     }
 }
 
-/// However few rows go together: for each of them as for many.
+/// For any number of rows in one statement, even one.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_workers_send_is_planned_once_for_a_connection() {
     let _alone = alone().await;
@@ -88,7 +88,8 @@ async fn what_the_workers_send_is_planned_once_for_a_connection() {
     all_planned_once(one, &kinds).await;
 }
 
-/// Whatever of the engine's the only session of the pool has prepared, these kinds among it.
+/// Asserts this for everything that the pool's only session has prepared for the engine, which must include these
+/// kinds.
 async fn all_planned_once(one: Postgres, kinds: &[&str]) {
     let looks = Engine::builder(one).register::<Planned>().build().unwrap();
     let told = async |once| {

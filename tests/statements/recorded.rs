@@ -1,4 +1,4 @@
-//! Every statement that this process sends. One test at a time: what is recorded is the driver's, for all
+//! Records every statement that this process sends. The tests run one at a time, because the driver records for all
 //! connections of the process.
 
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use tokio::sync::MutexGuard;
 static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Held by a test from before it opens its connections until its end.
+/// A test holds this from before it opens its connections until its end.
 pub async fn alone() -> MutexGuard<'static, ()> {
     let turn = TURN.lock().await;
     diesel::connection::set_default_instrumentation(|| Some(Box::new(record))).unwrap();
@@ -18,7 +18,7 @@ pub async fn alone() -> MutexGuard<'static, ()> {
     turn
 }
 
-/// How often it was asked what is paused: by a clock, beside the requests.
+/// The number of queries of the pauses, which a timer sends besides the requests.
 static ASKED_FOR_PAUSES: AtomicUsize = AtomicUsize::new(0);
 
 fn asks_for_pauses(query: &str) -> bool {
@@ -29,7 +29,7 @@ fn record(event: InstrumentationEvent<'_>) {
     match event {
         InstrumentationEvent::StartQuery { query, .. } => {
             let query = query.to_string();
-            // A connection more, for that: its setting is none of a request's.
+            // One more connection, for that query: its setting is not part of a request.
             let is_of_a_new_connection = query.starts_with("SET client_connection_check_interval");
             if !asks_for_pauses(&query) && !is_of_a_new_connection {
                 SENT.lock().unwrap().push(query);
@@ -42,17 +42,17 @@ fn record(event: InstrumentationEvent<'_>) {
     }
 }
 
-/// How often it was asked so far, and answered.
+/// The number of answered queries so far.
 pub fn asked_for_pauses() -> usize {
     ASKED_FOR_PAUSES.load(Ordering::SeqCst)
 }
 
-/// What was sent since the last call.
+/// The statements since the last call.
 pub fn sent() -> Vec<String> {
     std::mem::take(&mut *SENT.lock().unwrap())
 }
 
-/// How many statements were sent since then that are like this.
+/// The number of statements since then that match.
 pub fn count(is_one: impl Fn(&str) -> bool) -> usize {
     SENT.lock().unwrap().iter().filter(|sql| is_one(sql)).count()
 }

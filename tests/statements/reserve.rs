@@ -1,6 +1,6 @@
-//! `reserve` is one statement: it creates the row, or finds that there is one, which is looked at behind it, in the
-//! round trip that undoes the transaction. Shown by a call that saw no row and meets one when it comes to create its
-//! own.
+//! `reserve` is one statement: it creates the row, or finds that one exists. In that case the engine reads the row
+//! afterwards, in the round trip that rolls the transaction back. Shown by a call that saw no row and meets one
+//! when it comes to create its own.
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use crate::support::*;
 use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::{CallError, Outcome, Postgres, Sqlite};
 
-/// Does something between the look at a key and its reservation: parameters are encoded there.
+/// Runs something between the read of a key and its reservation: parameters are encoded at that time.
 struct Meanwhile(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Codec for Meanwhile {
@@ -26,8 +26,8 @@ impl Codec for Meanwhile {
     }
 }
 
-/// What a call comes to that saw no row, while another made one and left it as `sql` says; and the
-/// statements that it sent from then on.
+/// The outcome of a call that saw no row while another one created it and left it as `sql` says; and the statements
+/// that the call sent from then on.
 async fn met<S: TestDb>(
     db: &S,
     app: &App,
@@ -59,14 +59,14 @@ fn left(status: &str, more: &str) -> &'static str {
     format!("{LEFT}'{status}'{more} WHERE idempotency_key = 'KEY'").leak()
 }
 
-/// Everything that a row can mean.
+/// Everything that a row can mean for a call.
 async fn tells_all<S: TestDb>(db: S) -> Vec<Vec<String>> {
     let app = App::default();
     let alive = match is_postgres::<S>() {
         true => ", locked_until = clock_timestamp() + interval '1 minute'",
         false => ", locked_until = created_at + 60000",
     };
-    // The schema's trigger watches over recovery points, which this test moves back by hand.
+    // The schema's trigger guards the recovery points, which this test moves back by hand.
     match is_postgres::<S>() {
         true => db.sql("ALTER TABLE atomic_phases_keys DISABLE TRIGGER forward_only").await,
         false => db.sql("DROP TRIGGER forward_only").await,
@@ -100,7 +100,7 @@ async fn g9_g10_a_reservation_that_finds_a_row_tells_all_that_it_can_mean() {
     tells_all(Sqlite::fresh().await).await;
     for statements in tells_all(Postgres::fresh().await).await {
         let words = |sql: &String| sql.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-        // Behind a fingerprint that differs, the stored parameters are read by the caller's type.
+        // If the fingerprint differs, the stored parameters are read by the caller's type.
         let words = statements.iter().map(words).filter(|words| words != "SELECT params,");
         let words: Vec<String> = words.collect();
         assert_eq!(
@@ -112,8 +112,8 @@ async fn g9_g10_a_reservation_that_finds_a_row_tells_all_that_it_can_mean() {
     a_row_that_is_free_is_taken_over().await;
 }
 
-/// A row whose holder is gone is told by it too, and then taken over by the guarded statement of every
-/// takeover (H19).
+/// It also finds a row whose holder has died; then the guarded statement of every takeover takes that row over
+/// (H19).
 async fn a_row_that_is_free_is_taken_over() {
     let db = Postgres::fresh().await;
     db.sql("ALTER TABLE atomic_phases_keys DISABLE TRIGGER forward_only").await;

@@ -1,4 +1,5 @@
-//! What PostgreSQL is sent as one statement: when, what it promises then, and when not.
+//! What the engine sends to PostgreSQL as a single statement: when it does so, what holds then, and when it does
+//! not.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ async fn fresh() -> (MutexGuard<'static, ()>, Postgres) {
     (alone().await, Postgres::fresh().await)
 }
 
-/// How many joined statements were sent for the keys that begin with `name`.
+/// The number of joined statements that were sent for the keys that begin with `name`.
 fn joined(name: &str) -> usize {
     let name = format!("\"{name}");
     count(|sql| sql.starts_with("WITH atomic_phases_") && sql.contains(&name))
@@ -55,8 +56,8 @@ fn engine_of(db: &Postgres) -> Engine<Postgres> {
     Engine::builder(db.clone()).register::<Texts>().build().unwrap()
 }
 
-/// A statement that is a transaction by itself commits behind its answer: what only the commit finds
-/// out is heard.
+/// A statement that is a transaction by itself commits after its answer: the engine receives an error that only the
+/// commit finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_constraint_that_is_deferred_to_the_commit_fails_its_phase() {
     for (n, texts) in in_both(&["INSERT INTO late VALUES (1), (1)"]).into_iter().enumerate() {
@@ -71,13 +72,13 @@ async fn g4_a_constraint_that_is_deferred_to_the_commit_fails_its_phase() {
     }
 }
 
-/// The connection ends inside the statement. The same call asks what became of it, and goes on.
+/// The connection ends during the statement. The same call resolves it, and continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_connection_that_the_server_ends_in_the_statement_is_resolved() {
     let blows = "INSERT INTO steps SELECT 'k', blow()::text";
     for (n, texts) in in_both(&[blows]).into_iter().enumerate() {
         let (_alone, db) = fresh().await;
-        // A sequence forgets nothing when it is rolled back: only the first time blows.
+        // A sequence is not rolled back, so only the first run fails.
         db.sql(
             "CREATE SEQUENCE fuse; CREATE FUNCTION blow() RETURNS bigint LANGUAGE plpgsql AS $$ \
              DECLARE n bigint := nextval('fuse'); BEGIN IF n = 1 THEN \
@@ -90,8 +91,8 @@ async fn g7_a_connection_that_the_server_ends_in_the_statement_is_resolved() {
     }
 }
 
-/// A table with a rule cannot be changed by a part of a statement. The writes then go in turn, and
-/// after some times that is not tried any more.
+/// A part of a statement cannot change a table with a rule. The writes are then sent one by one, and after some
+/// refusals the engine no longer tries a single statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_server_refuses_as_one_goes_in_turn() {
     for (n, texts) in in_both(&["INSERT INTO ruled VALUES (1)"]).into_iter().enumerate() {
@@ -108,12 +109,12 @@ async fn what_the_server_refuses_as_one_goes_in_turn() {
         }
         assert_eq!(db.number("SELECT count(*) FROM ruled").await, 6);
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 6);
-        // The phase without a statement goes as one each time.
+        // The phase without a statement is sent as a single statement each time.
         assert_eq!(joined(&format!("ruled-{n}-")), 6 + 3);
     }
 }
 
-/// A bind that the application numbers by itself would be another's in a joined statement.
+/// A bind that the application numbers itself would be another part's in a joined statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bind_with_a_number_of_its_own_keeps_it() {
     #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -136,7 +137,7 @@ async fn a_bind_with_a_number_of_its_own_keeps_it() {
     assert_eq!(joined("numbered"), 0);
 }
 
-/// The bound for the row's lock is not the phase's.
+/// The lock timeout for the key's row does not apply to the phase.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phase_keeps_the_lock_timeout_of_its_session() {
     let told = "INSERT INTO steps VALUES ('k', current_setting('lock_timeout'))";
@@ -154,7 +155,7 @@ async fn a_phase_keeps_the_lock_timeout_of_its_session() {
     }
 }
 
-/// Somebody is about to create the row and takes his time: that is told, within the bound.
+/// Another transaction is slow to create the row: the answer says so, within the time limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_about_to_be_is_in_progress() {
     use diesel_async::SimpleAsyncConnection;
@@ -179,8 +180,8 @@ async fn a_row_that_is_about_to_be_is_in_progress() {
     assert!(joined("busy") >= 2);
 }
 
-/// A session whose transactions are serializable unless told otherwise: a joined statement cannot tell
-/// it otherwise, and is right all the same.
+/// A session whose default level is serializable: a joined statement cannot change that, and is correct all the
+/// same.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_duplicates_in_serializable_sessions() {
     let (_alone, db) = fresh().await;
@@ -199,8 +200,8 @@ async fn g10_duplicates_in_serializable_sessions() {
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 4);
 }
 
-/// G13: a future dropped while the statement is on its way. No setting inside the statement could
-/// make the server look after its client.
+/// G13: a future is dropped while the statement is on its way. No setting inside the statement could make the
+/// server check its client.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_an_aborted_statement_frees_its_locks() {
     let sleeps = "INSERT INTO steps SELECT 'k', pg_sleep(30)::text";
@@ -229,8 +230,8 @@ async fn g13_an_aborted_statement_frees_its_locks() {
     }
 }
 
-/// What independent means: parts of one statement see what was there before it. A foreign key is
-/// looked at in the end.
+/// What *independent* means: parts of one statement see only what existed before it. A foreign key is checked at
+/// the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn independent_statements_do_not_see_each_other_and_may_refer_to_each_other() {
     let (_alone, db) = fresh().await;
@@ -250,7 +251,7 @@ async fn independent_statements_do_not_see_each_other_and_may_refer_to_each_othe
     assert_eq!(joined("family"), 2);
 }
 
-/// Whose last phase waits to be let go.
+/// A request whose last phase waits for the test.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Slow;
 

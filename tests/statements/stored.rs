@@ -21,7 +21,7 @@ const REQUESTS: u32 = 1000;
 /// What one request costs.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// Of its row, once it is finished.
+    /// The bytes of its finished row.
     row: i64,
     log: f64,
     records: f64,
@@ -30,7 +30,7 @@ struct Cost {
     hot: f64,
 }
 
-/// The table anew, without a trace of columns that it has no more.
+/// Creates the table anew, without a trace of dropped columns.
 const MADE_ANEW: &str = "ALTER TABLE atomic_phases_keys RENAME TO before; \
     CREATE TABLE atomic_phases_keys (LIKE before INCLUDING ALL) WITH (fillfactor = 80); DROP TABLE before;";
 
@@ -38,7 +38,7 @@ const TRACE: &str = "CREATE FUNCTION with_trace() RETURNS trigger LANGUAGE plpgs
     NEW.trace := decode(repeat('0a', 26), 'hex'); RETURN NEW; END $$; \
     CREATE TRIGGER with_trace BEFORE INSERT ON atomic_phases_keys FOR EACH ROW EXECUTE FUNCTION with_trace();";
 
-/// Six bytes for each phase that is committed.
+/// Six bytes for each committed phase.
 const MARKS: &str = "ALTER TABLE atomic_phases_keys ADD COLUMN marks bytea; \
     CREATE FUNCTION with_marks() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
     IF NEW.recovery_point IS DISTINCT FROM OLD.recovery_point THEN \
@@ -54,7 +54,7 @@ async fn measured(cluster: &Cluster, change: &str) -> Cost {
     };
     db.sql(&format!("CREATE EXTENSION pg_stat_statements; {change}; {MADE_ANEW} {behind}")).await;
     let engine = engine(&db, &App::default());
-    // What a connection says once.
+    // The statements that a connection sends once.
     for number in 0..20 {
         finished(engine.call(&scope(), &key(&format!("before-{number}")), book(20)).await);
     }
@@ -74,7 +74,7 @@ async fn measured(cluster: &Cluster, change: &str) -> Cost {
         each(db.number(&sql).await)
     };
     let updates = async |column: &str| {
-        // What a session has counted is told within a second, or when it ends.
+        // A session reports its counts within a second, or when it ends.
         let sql = format!(
             "SELECT {column} FROM pg_stat_user_tables WHERE relname = 'atomic_phases_keys'"
         );
@@ -97,7 +97,7 @@ async fn measured(cluster: &Cluster, change: &str) -> Cost {
 async fn what_operators_need_of_a_row_costs_a_request_as_much_as_the_page_says() {
     let _alone = alone().await;
     let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
-    // Whole pages in the log, and what vacuum writes, come by the clock and not by the request.
+    // Full pages in the log, and what vacuum writes, depend on time and not on the request.
     cluster.change("full_page_writes = off\nautovacuum = off\nfsync = off\n");
     let drop_columns = |columns: &str| {
         let each: Vec<String> =
@@ -131,7 +131,7 @@ async fn what_operators_need_of_a_row_costs_a_request_as_much_as_the_page_says()
         let without = measured(&cluster, &drop_columns(columns)).await;
         let index = if columns == "waiting_since" { ", and the index `waiting`" } else { "" };
         line(&format!("without `{}`{index}", columns.replace(' ', "`, `")), without);
-        // NULL on the usual way: a bit, of bytes that are there anyway.
+        // NULL without an interruption: one bit, of bytes that exist anyway.
         assert_eq!(without.row, now.row, "{columns}");
         assert!(
             (without.log - now.log).abs() <= 3.0 * noise + 8.0,

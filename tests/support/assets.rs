@@ -1,12 +1,12 @@
-//! Programs of others that tests run, from their registries into the target folder; and what is said where one
-//! cannot be had.
+//! Third-party programs that tests run, from their registries into the target folder; and the note if one cannot be
+//! installed.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Says so past the test harness, which shows no output of a test that passes.
+/// Prints it around the test harness, which shows no output of a test that passes.
 pub fn skipped(what: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
 }

@@ -11,7 +11,7 @@ fn program() -> String {
     std::env::var("PGBOUNCER").unwrap_or_else(|_| "pgbouncer".to_owned())
 }
 
-/// Whether it hands prepared statements from one session to another, as it does from 1.21 on.
+/// Whether it maps prepared statements to other sessions, as it does from 1.21 on.
 pub fn hands_statements_on() -> bool {
     let told = Command::new(program()).arg("--version").output().unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -33,7 +33,7 @@ impl Bouncer {
         Self::start_with(database, mode, "")
     }
 
-    /// The same; `options` are of its connections to the server.
+    /// The same; `options` apply to its connections to the server.
     pub fn start_with(database: &str, mode: &str, options: &str) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let (server, name) = database.rsplit_once('/').unwrap();
@@ -69,7 +69,7 @@ impl Bouncer {
         Self { child, port, _dir: dir }
     }
 
-    /// Its console is told something.
+    /// Sends a command to its console.
     pub fn tell(&self, command: &str) {
         psql(&format!("postgres://postgres@127.0.0.1:{}/pgbouncer", self.port), command);
     }
@@ -81,7 +81,8 @@ impl Bouncer {
 }
 
 impl Drop for Bouncer {
-    /// Asked to end: `runuser` hands that on, and ends it within two seconds; killed itself, it would leave it behind.
+    /// Asks it to end: `runuser` passes that on, and ends it within two seconds. A killed `runuser` would leave it
+    /// running.
     fn drop(&mut self) {
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let began = Instant::now();

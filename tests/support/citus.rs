@@ -1,5 +1,5 @@
-//! The tests' tables on a Citus cluster (`CITUS_URL`, see [`cluster`](super::cluster)): those of the engine by their
-//! scope, those of an application, which have none, as reference tables.
+//! The tests' tables on a Citus cluster (`CITUS_URL`, see [`cluster`](super::cluster)): the engine's tables are
+//! distributed by scope; an application's tables, which have no scope, are reference tables.
 
 use std::path::PathBuf;
 
@@ -20,12 +20,12 @@ const DISTRIBUTE: &str = "
         ('client_connection_check_interval = ''500ms''')) AS bounds (bound);
 ";
 
-/// Distributes what is there. Rows that are there go along.
+/// Distributes the existing tables, with their rows.
 pub fn distribute(database: &str) {
     psql(database, DISTRIBUTE);
 }
 
-/// The flagship's tables, as its own script has it.
+/// Distributes the flagship's tables by its own script.
 pub fn distribute_rides(database: &str) {
     let script = include_str!("../../examples/rocket_rides/migrations/citus.sql");
     psql_each(
@@ -34,8 +34,7 @@ pub fn distribute_rides(database: &str) {
     );
 }
 
-/// Puts this trigger up, on the shards. There it may read no distributed table, so it has the order of phases
-/// in itself.
+/// Creates this trigger on the shards. It may read no distributed table there, so it contains the order of phases.
 pub fn watch(database: &str, trigger: &str, phase_order: &str) {
     let values = phase_order.strip_prefix("INSERT INTO phase_order ").expect("an insertion");
     let inline = format!("FROM ({values}) AS phase_order (definition, point, place)");
@@ -56,7 +55,7 @@ pub fn workers() -> Vec<PathBuf> {
     places.lines().map(folder).collect()
 }
 
-/// A worker is lost as with its machine, and comes back.
+/// Kills a worker node as with its machine, and restarts it.
 pub fn kill_and_restart(worker: &std::path::Path) {
     Cluster::kill_9_in(worker);
     Cluster::start_in_place(worker);

@@ -34,7 +34,7 @@ pub fn new_database() -> String {
     }
 }
 
-/// The coordinator that the tests run on, if they do.
+/// The coordinator, if the tests run on a Citus cluster.
 pub fn citus() -> Option<String> {
     std::env::var("CITUS_URL").ok()
 }
@@ -49,7 +49,7 @@ impl Cluster {
         Self::start_with(parent, &[])
     }
 
-    /// The same; its server has these variables in its environment.
+    /// The same, with these variables in the server's environment.
     pub fn start_with(parent: &Path, variables: &[(&str, &str)]) -> Self {
         let cluster = Self::below(parent, variables);
         run(as_postgres(&cluster.bin.join("initdb"))
@@ -114,14 +114,14 @@ impl Cluster {
         self.start_server();
     }
 
-    /// Lines for the server's configuration. The last one that names a setting holds.
+    /// Appends lines to the server's configuration. The last line of a setting takes effect.
     fn set(&self, settings: &str) {
         let file = self.data().join("postgresql.conf");
         let mut file = std::fs::OpenOptions::new().append(true).open(file).unwrap();
         file.write_all(settings.as_bytes()).unwrap();
     }
 
-    /// The same for a server that runs.
+    /// The same for a running server.
     pub fn change(&self, settings: &str) {
         self.set(settings);
         self.pg_ctl(&["reload"]);
@@ -140,7 +140,7 @@ impl Cluster {
         self.dir.join("data")
     }
 
-    /// Stops the server as a crash does: no checkpoint, no goodbye.
+    /// Stops the server like a crash: without a checkpoint, and without closing connections.
     pub fn stop_immediately(&self) {
         self.pg_ctl(&["-m", "immediate", "stop"]);
     }
@@ -150,12 +150,12 @@ impl Cluster {
         self.pg_ctl(&["-w", "-l", log.to_str().unwrap(), "start"]);
     }
 
-    /// Kills every process of the server at once, as the loss of its machine does.
+    /// Kills every process of the server, as the loss of its machine does.
     pub fn kill_9(&self) {
         Self::kill_9_in(&self.data());
     }
 
-    /// The same of the server of that folder.
+    /// The same for the server in that folder.
     pub fn kill_9_in(data: &Path) {
         let file = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
         let lines: Vec<&str> = file.lines().collect();
@@ -163,7 +163,7 @@ impl Cluster {
         for process in std::fs::read_dir("/proc").unwrap().flatten() {
             let id = process.file_name().into_string().unwrap();
             let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            // Behind the name, which is in parentheses: the state, and the parent's id.
+            // After the name, which is in parentheses: the state, and the parent's id.
             let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
             if parent == Some(ids[0].as_str()) {
                 ids.push(id);
@@ -171,7 +171,7 @@ impl Cluster {
         }
         // The first one may be fast enough to end the others.
         let _ = Command::new("kill").arg("-9").args(&ids).stderr(Stdio::null()).status();
-        // What it cannot give back any more: its piece of shared memory.
+        // The killed server cannot release its shared memory, so this does.
         if let Some((_, memory)) = lines.get(6).and_then(|line| line.trim().rsplit_once(' ')) {
             let _ = Command::new("ipcrm").args(["-m", memory]).stderr(Stdio::null()).status();
         }
@@ -179,7 +179,7 @@ impl Cluster {
 
     /// Starts the server of that folder, which was killed.
     pub fn start_in_place(data: &Path) {
-        // While the one before is about to end, it refuses to start.
+        // It refuses to start while the previous one is still ending.
         let file = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
         let before = Path::new("/proc").join(file.lines().next().unwrap().trim());
         let began = Instant::now();
@@ -194,12 +194,12 @@ impl Cluster {
             .arg("start"));
     }
 
-    /// Makes a primary of a standby.
+    /// Promotes a standby.
     pub fn promote(&self) {
         self.pg_ctl(&["-w", "promote"]);
     }
 
-    /// What the server itself says: one value.
+    /// One value that the server itself returns.
     pub fn ask(&self, sql: &str) -> String {
         let server = format!("postgres://postgres@127.0.0.1:{}/postgres", self.port);
         let asked = Command::new(self.bin.join("psql")).args([&server, "-qAtc", sql]).output();
@@ -222,8 +222,8 @@ fn create_database(server: &str) -> String {
     on_this_server(server, &name)
 }
 
-/// The same on the coordinator and on each worker, which make one cluster of it. One by one: a node that joins
-/// two at once is told *tuple concurrently updated*.
+/// The same on the coordinator and on each worker, joined to one cluster. One by one: a node that joins two
+/// clusters concurrently fails with *tuple concurrently updated*.
 fn create_database_on_all_nodes(coordinator: &str) -> String {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -260,12 +260,12 @@ fn on_this_server(server: &str, database: &str) -> String {
     format!("{base}/{database}")
 }
 
-/// What that database answers.
+/// The answer of that database.
 pub fn psql(url: &str, sql: &str) -> String {
     psql_each(url, &[sql])
 }
 
-/// The same of several commands, sent one by one in one session.
+/// The same for several commands, sent one by one in one session.
 pub fn psql_each(url: &str, commands: &[&str]) -> String {
     let mut psql = Command::new(binaries().join("psql"));
     psql.args([url, "-qAt", "-v", "ON_ERROR_STOP=1"]);
@@ -291,8 +291,8 @@ fn binaries() -> PathBuf {
 
 static PORTS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the system gives no outgoing connection its port: a server that is killed finds its own free again. Each
-/// server of this process looks from another place on, and each process does.
+/// A port outside of the range of outgoing connections, so that a killed server finds its own port free again. Each
+/// server of this process searches from another place on, and so does each process.
 pub fn free_port() -> u16 {
     const FROM: u32 = 20_000;
     const PORTS_THERE: u32 = 12_000;

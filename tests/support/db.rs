@@ -1,4 +1,4 @@
-//! Both stores behind one trait: a fresh database, a second process' view of it, plain SQL.
+//! The stores behind one trait: a fresh database, a second process's view of it, plain SQL.
 
 use std::future::Future;
 use std::sync::Mutex;
@@ -50,7 +50,7 @@ const SQLITE_TRIGGER: &str = "
     END;
 ";
 
-/// As `TABLES`, where a key has a length.
+/// As `TABLES`, for a server on which a key column needs a length.
 #[cfg(feature = "mysql")]
 const MYSQL_TABLES: &str = "
     CREATE TABLE rides (id VARCHAR(255) NOT NULL, amount BIGINT NOT NULL);
@@ -72,7 +72,7 @@ const MYSQL_TRIGGER: &str = "
     END;
 ";
 
-/// What the tests' SQL says and MySQL does not know, for tests of the others to run on it.
+/// Functions that the tests' SQL uses and MySQL lacks, so that other stores' tests run on it.
 #[cfg(feature = "mysql")]
 const MYSQL_FUNCTIONS: &str = "
     CREATE FUNCTION randomblob(bytes INT) RETURNS BINARY(16) NOT DETERMINISTIC NO SQL
@@ -112,14 +112,14 @@ pub trait TestDb: OperatorStore {
     /// A column of all rows, in hex.
     fn joined(&self, table: &str, column: &str) -> impl Future<Output = String> + Send;
 
-    /// The lease of each running row is over, and each back-off.
+    /// Lets the lease of each running row expire, and each back-off.
     fn let_leases_expire(&self) -> impl Future<Output = ()> + Send {
         async {
             self.sql("UPDATE atomic_phases_keys SET locked_until = created_at WHERE locked_until IS NOT NULL").await;
         }
     }
 
-    /// Each lease and each back-off is over, of requests and of jobs.
+    /// Lets each lease and each back-off expire, of requests and of jobs.
     fn let_time_pass(&self) -> impl Future<Output = ()> + Send {
         async {
             self.let_leases_expire().await;
@@ -148,13 +148,13 @@ pub trait TestDb: OperatorStore {
         name: &str,
     ) -> impl Future<Output = QueryResult<usize>> + Send;
 
-    /// The same three, handed over.
+    /// The same three with a `Batch`.
     fn add_ride(batch: &mut Batch<'_, Self>, id: &str, amount: i64);
     fn add_step(batch: &mut Batch<'_, Self>, request: &str, step: &str);
     fn add_independent_step(batch: &mut Batch<'_, Self>, request: &str, step: &str);
     fn add_unique(batch: &mut Batch<'_, Self>, name: &str);
 
-    /// A statement that cannot be cached, and that says in which order it came.
+    /// A statement that cannot be cached, and that records its order.
     fn add_to_ride(batch: &mut Batch<'_, Self>, id: &str, times: i64, plus: i64);
 
     /// The same in a nested `transaction()`, which fails.
@@ -301,7 +301,7 @@ test_db!(Sqlite, db, conn => db.connection().await.unwrap(),
     another { Sqlite::connect(&db.text("SELECT file FROM pragma_database_list").await).await.unwrap() }
 );
 
-/// Whether the store has no server, and so nothing of one that could be tested.
+/// Whether the store has no server, so that tests of a server do not apply.
 pub fn is_memory<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Memory")
 }
@@ -319,7 +319,7 @@ pub fn is_postgres<S: TestDb>() -> bool {
     std::any::type_name::<S>().contains("Postgres")
 }
 
-/// Whether the engine's tables are distributed there.
+/// Whether the engine's tables are distributed.
 pub fn is_distributed<S: TestDb>() -> bool {
     is_postgres::<S>() && cluster::citus().is_some()
 }
@@ -433,9 +433,9 @@ pub async fn my(url: &str) -> Box<MysqlConn> {
     conn
 }
 
-/// How many sessions of this database wait for a row's lock. From the status of InnoDB, which is made when it
-/// is asked for: `information_schema.innodb_trx` is a copy that is not made anew while it is read more often
-/// than ten times a second, by anybody.
+/// The number of this database's sessions that wait for a row's lock. Read from the status of InnoDB, which is
+/// computed on request: `information_schema.innodb_trx` is a copy that is not refreshed while any session reads it
+/// more often than ten times a second.
 #[cfg(feature = "mysql")]
 pub async fn lock_waits(db: &Mysql) -> i64 {
     #[derive(diesel::QueryableByName)]
@@ -464,7 +464,7 @@ pub async fn open_my(url: &str, max_size: usize) -> Mysql {
     Mysql::connect_with(url, settings).await.unwrap()
 }
 
-/// The same, which sends what it would send to a MySQL: texts, and no blocks.
+/// The same, but the store sends what it would send to a MySQL: texts instead of blocks.
 #[cfg(feature = "mysql")]
 pub async fn open_my_without_blocks(url: &str, max_size: usize) -> Mysql {
     let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };

@@ -1,9 +1,9 @@
-//! A clock that a test sets, for a process of its own: Debian's libfaketime.
+//! A clock that a test sets for a separate process: Debian's libfaketime.
 //!
-//! Only the wall clock is moved, as an administrator, NTP or another machine after a failover moves it;
-//! `CLOCK_MONOTONIC` never jumps in reality. Of the clock that the engine measures leases with,
-//! `CLOCK_BOOTTIME`, the library would see nothing anyway: rustix asks the kernel past libc. Without
-//! `FAKETIME_DONT_FAKE_MONOTONIC` it makes both of libc's the wall clock: seconds since 1970.
+//! Only the wall clock is moved, as by an administrator, NTP or another machine after a failover;
+//! `CLOCK_MONOTONIC` never jumps in reality. libfaketime cannot change `CLOCK_BOOTTIME`, with which the engine
+//! measures leases, because rustix calls the kernel without libc. Without `FAKETIME_DONT_FAKE_MONOTONIC`, it
+//! replaces both of libc's clocks by the wall clock: seconds since 1970.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// One that is right.
+    /// A clock without an offset.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // The database's user reads it too.
+        // The database's user must be able to read it, too.
         let everybody = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), everybody).unwrap();
         let clock = Self { dir };
@@ -24,11 +24,11 @@ impl Clock {
         clock
     }
 
-    /// So many seconds ahead of the machine's, from now on.
+    /// From now on, this many seconds ahead of the machine's clock.
     pub fn set(&self, ahead: f64) {
         let new = self.dir.path().join("new");
         std::fs::write(&new, format!("{ahead:+.3}s\n")).unwrap();
-        // At once: nobody reads half a line.
+        // Atomically, so that no process reads half a line.
         std::fs::rename(new, self.file()).unwrap();
     }
 
@@ -36,7 +36,7 @@ impl Clock {
         self.dir.path().join("clock")
     }
 
-    /// The environment of a process that goes by this clock.
+    /// The environment of a process that uses this clock.
     pub fn variables(&self) -> Vec<(String, String)> {
         let file = self.file().display().to_string();
         let variables = [

@@ -1,5 +1,5 @@
-//! Clients that want their rides, and the judge of what became of them: the provider's ledgers, which the
-//! engine cannot touch, beside the answers.
+//! Clients that book rides, and the judge of the result: the provider's ledgers, which the engine cannot touch,
+//! compared with the answers.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ pub type Answer = (u16, Vec<u8>);
 pub struct Client {
     http: reqwest::Client,
     servers: Arc<RwLock<Vec<String>>>,
-    /// How long it wants its ride before the test fails.
+    /// How long the client retries before the test fails.
     stuck_after: Duration,
     attempts: Arc<AtomicU64>,
     troubles: Arc<Mutex<Vec<String>>>,
@@ -45,8 +45,8 @@ impl Client {
         Self { http, servers, stuck_after, attempts, troubles, longest, under_way }
     }
 
-    /// From now on it asks these, as a load balancer is told in a deploy. Comes back when `without` has
-    /// answered all that it was asked.
+    /// From now on, the client uses these servers, as a load balancer does in a deploy. Returns when `without` has
+    /// answered all its requests.
     pub async fn ask_only(&self, servers: &[&str], without: &str) {
         *self.servers.write().unwrap() = paths(servers);
         let without = &paths(&[without])[0];
@@ -57,12 +57,12 @@ impl Client {
         }
     }
 
-    /// The answers that were not final, so that it had to ask again.
+    /// The answers that were not final, after which the client retried.
     pub fn troubles(&self) -> Vec<String> {
         self.troubles.lock().unwrap().clone()
     }
 
-    /// How long the slowest answer took.
+    /// The time of the slowest answer.
     pub fn longest(&self) -> Duration {
         *self.longest.lock().unwrap()
     }
@@ -99,7 +99,7 @@ impl Client {
         answered
     }
 
-    /// Tries again, at any server, until there is a final answer.
+    /// Retries, at any server, until there is a final answer.
     pub async fn book(&self, key: &str, random: &mut Random) -> Answer {
         self.book_as(USER, key, random).await
     }
@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-/// A ride that a client was given an answer for.
+/// A ride for which a client received an answer.
 pub struct Booked {
     pub user: &'static str,
     pub key: String,
@@ -149,8 +149,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each books one ride after the other; one of ten is declined. They say how many there are by now in
-    /// `booked`.
+    /// Each client books one ride after the other; one of ten is declined. `booked` has the number so far.
     pub fn start(client: Client, clients: u64, seed: u64) -> Self {
         let (stop, booked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let clients = (0..clients)
@@ -173,7 +172,7 @@ impl Load {
         Self { client, stop, booked, clients }
     }
 
-    /// Waits until so many more rides are booked: the load is one.
+    /// Waits until this many more rides are booked, so that there is load.
     pub async fn goes_on(&self, rides: u64) {
         let wanted = self.booked.load(Ordering::Relaxed) + rides;
         let began = Instant::now();
@@ -195,7 +194,7 @@ impl Load {
     }
 }
 
-/// What the provider's ledgers say beside the answers.
+/// The provider's ledgers, compared with the answers.
 #[derive(Debug)]
 pub struct Ledger {
     pub requests: usize,
@@ -206,18 +205,18 @@ pub struct Ledger {
     pub charged_twice: usize,
     /// Notifications beyond one of a ride.
     pub told_twice: usize,
-    /// Rides that a client was promised, without their charge or notification.
+    /// Rides that a client's answer promised, without their charge or notification.
     pub lost: usize,
-    /// Charges or notifications of a ride that no client was promised.
+    /// Charges or notifications of a ride that no answer promised.
     pub phantom: usize,
     /// Requests whose last answer was another than their first.
     pub changed: usize,
-    /// Requests that were promised the ride of another.
+    /// Requests whose answer has another request's ride.
     pub shared: usize,
 }
 
 impl Ledger {
-    /// Asks for every ride once more, and compares.
+    /// Retries every ride once more, and compares the answers.
     pub async fn of(rides: &Rides, client: &Client, booked: &[Booked]) -> Self {
         let mut random = Random(0);
         let (mut changed, mut promised) = (0, Vec::new());
@@ -258,7 +257,7 @@ impl Ledger {
         }
     }
 
-    /// No effect twice, none lost, none of nobody; one answer for ever.
+    /// Asserts that no effect is made twice, lost, or without a request, and that no answer changes.
     #[track_caller]
     pub fn assert_exact(&self) {
         let Self { charged_twice, told_twice, lost, phantom, changed, shared, .. } = *self;
@@ -291,7 +290,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How often each ride was charged, and told to a pilot.
+/// The number of charges and of notifications of each ride.
 pub async fn effects(rides: &Rides) -> HashMap<String, (u32, u32)> {
     let mut effects: HashMap<String, (u32, u32)> = HashMap::new();
     for charge in rides.charges().await {

@@ -1,4 +1,4 @@
-//! A look at the database of real processes, past the engine.
+//! Reads the database of real processes directly, without the engine.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ struct Line {
 /// Loads the rows of a query, whichever the store is.
 macro_rules! load {
     ($look:expr, $row:ty, $sql:expr) => {{
-        // In here only: it has a load() for everything, atomics included.
+        // Imported here only, because its `load()` applies to every type, atomics included.
         use diesel_async::RunQueryDsl;
         let query = diesel::sql_query($sql);
         let rows: Result<Vec<$row>, Box<dyn std::error::Error>> = match $look {
@@ -86,8 +86,8 @@ impl Look {
         }
     }
 
-    /// What the requests have written so far, with the tokens of their leases: two of them are equal where
-    /// nobody has done anything in between.
+    /// What the requests have written so far, with the tokens of their leases: two of these are equal if no process
+    /// did anything in between.
     pub async fn written(&self) -> Vec<String> {
         let mut written = self.lines(KEYS).await;
         written.extend(self.lines(RIDES).await);

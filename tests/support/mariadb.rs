@@ -30,12 +30,12 @@ pub fn new_database() -> String {
 }
 
 impl Server {
-    /// A server with these options besides the usual.
+    /// A server with these additional options.
     pub fn start(options: &[&str]) -> Self {
         let number = NAMES.fetch_add(1, Ordering::Relaxed);
         let name = format!("atomic-phases-my-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
-        // A server that starts deletes the temporary tables of all that share a folder for them.
+        // A starting server deletes the temporary tables of all servers that share its folder for them.
         std::fs::create_dir_all(dir.join("tmp")).unwrap();
         if is_root() {
             run(Command::new("chown").args(["-R", "mysql"]).arg(&dir));
@@ -64,7 +64,7 @@ impl Server {
     pub fn start_server(&self) {
         let dir = self.dir.display();
         let log = std::fs::File::create(self.dir.join("log")).unwrap();
-        // Left to itself: the watchdog ends it.
+        // Detached: the watchdog ends it.
         let mut command = as_mysql("mariadbd");
         command
             .arg("--no-defaults")
@@ -81,7 +81,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        // It is ended by its id, and outlives whoever began it.
+        // It is ended by its id, and outlives the process that started it.
         #[expect(clippy::zombie_processes)]
         let _server = command.spawn().unwrap();
         for _ in 0..600 {
@@ -94,7 +94,7 @@ impl Server {
         panic!("MariaDB did not start: {log}");
     }
 
-    /// Whether it answers, and not another on its port.
+    /// Whether this server answers, and not another one on its port.
     fn is_ours(&self) -> bool {
         self.try_ask("SELECT @@datadir").is_some_and(|dir| Path::new(&dir).starts_with(&self.dir))
     }
@@ -103,7 +103,7 @@ impl Server {
     pub fn cpu(&self) -> f64 {
         let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap();
-        // Past the name, which may hold spaces: state, parent, …, utime, stime.
+        // After the name, which may contain spaces: state, parent, …, utime, stime.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
         let ticks: u64 =
             fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
@@ -114,7 +114,7 @@ impl Server {
     pub fn kill_9(&self) {
         let id = std::fs::read_to_string(self.dir.join("pid")).unwrap();
         run(Command::new("kill").args(["-9", id.trim()]));
-        // Gone, or, where it is this process' own child, a zombie.
+        // Gone or, if it is this process's own child, a zombie.
         let stat = format!("/proc/{}/stat", id.trim());
         while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
             std::thread::sleep(Duration::from_millis(5));
@@ -129,7 +129,7 @@ impl Server {
         self.port
     }
 
-    /// What the server itself says: one value.
+    /// One value that the server itself returns.
     pub fn ask(&self, sql: &str) -> String {
         self.try_ask(sql).expect("an answer")
     }

@@ -1,5 +1,5 @@
-//! The in-memory store under the tests of the others. What a test says in SQL is said to a copy of the
-//! rows in SQLite, and what changed there is brought back.
+//! Adapts the in-memory store to the tests of the other stores. A test's SQL runs on a copy of the rows in SQLite,
+//! and the changes are written back.
 
 use atomic_phases::simulation::{Database, Memory, Write};
 use atomic_phases::{Batch, Sqlite, Store, Tx};
@@ -33,7 +33,7 @@ async fn mirror(dump: &Value) -> Sqlite {
         let values = match row[0].as_str().unwrap() {
             "rides" => format!("{},{}", literal(id), literal(value)),
             "steps" => {
-                // Its id is the number of the row, by which it is found again.
+                // Its id is the number of the row, which identifies it afterwards.
                 let (of, step) = (literal(&value["request"]), literal(&value["step"]));
                 let number = id.as_str().unwrap().parse::<i64>().unwrap();
                 sql.push_str("INSERT INTO steps (rowid, request, step) ");
@@ -61,7 +61,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// What the copy holds by now.
+/// The current content of the copy.
 async fn back(mirror: &Sqlite) -> Value {
     let rides = rows(mirror, "rides", &["id", "amount"]).await;
     let steps = rows(mirror, "steps", &["rowid AS id", "request", "step"]).await;
@@ -148,7 +148,7 @@ impl TestDb for Memory {
             if self.database().restore(&dump, before, back(&mirror).await).unwrap() {
                 return;
             }
-            // A transaction holds a row, or has changed one: as an UPDATE would wait for it.
+            // A transaction has locked or changed a row: waits, as an UPDATE would.
             tokio::task::yield_now().await;
         }
     }

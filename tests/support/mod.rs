@@ -1,5 +1,5 @@
-//! What the integration tests stand on: a throwaway PostgreSQL cluster, both stores behind one
-//! trait, a provider whose ledger is outside of the engine, and a proxy that cuts.
+//! The basis of the integration tests: throwaway servers, the stores behind one trait, a provider whose ledger is
+//! outside of the engine, and a proxy that cuts connections.
 
 #![allow(
     dead_code,

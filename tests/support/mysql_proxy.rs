@@ -1,5 +1,5 @@
 //! A proxy in front of MariaDB that knows the protocol's frames: it cuts a connection right before a chosen
-//! command, right after it, or swallows its answer.
+//! command, right after it, or drops its answer.
 
 use std::collections::HashMap;
 use std::io::Result;
@@ -63,8 +63,8 @@ impl MysqlProxy {
         url.replace(&format!(":{}/", port_of(url)), &format!(":{}/", self.port))
     }
 
-    /// Cuts at the `nth` (from 1) command, from now on, whose text has `part` in it, or begins with what is
-    /// behind a `^`: [`Cut::Before`], [`Cut::After`], [`Cut::Answer`] or [`Cut::Hold`].
+    /// From now on, cuts at the `nth` (from 1) command whose text contains `part`, or begins with what follows a
+    /// `^`: [`Cut::Before`], [`Cut::After`], [`Cut::Answer`] or [`Cut::Hold`].
     pub fn arm(&self, part: &str, nth: usize, cut: Cut) {
         *self.shared.armed.lock().unwrap() = Some((part.to_owned(), nth, cut));
     }
@@ -79,7 +79,7 @@ impl MysqlProxy {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
-    /// Each command takes so much longer to arrive.
+    /// Each command takes this much longer to arrive.
     pub fn delay(&self, millis: usize) {
         self.shared.delay_ms.store(millis, Ordering::SeqCst);
     }
@@ -124,7 +124,7 @@ impl Shared {
 /// What both directions of a connection know.
 #[derive(Default)]
 struct Session {
-    /// The text that is being prepared, and those that are, by their number.
+    /// The text that is being prepared, and the prepared texts by their number.
     preparing: Mutex<Option<String>>,
     prepared: Mutex<HashMap<u32, String>>,
     is_mute: AtomicBool,
@@ -142,7 +142,7 @@ async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// A frame: three bytes of length, a number that begins anew with each command, and the body.
+/// A frame: three bytes of length, a number that restarts with each command, and the body.
 async fn frame(from: &mut OwnedReadHalf) -> Result<(u8, Vec<u8>, Vec<u8>)> {
     let mut frame = vec![0; 4];
     from.read_exact(&mut frame).await?;
@@ -162,7 +162,7 @@ impl Session {
             QUERY => Some(text()),
             PREPARE => {
                 *self.preparing.lock().unwrap() = Some(text());
-                // Not by its text: it is executed next.
+                // Not by its text at preparation, because the execution follows.
                 Some("PREPARE".to_owned())
             }
             EXECUTE => {
@@ -212,7 +212,7 @@ async fn forward(
     }
 }
 
-/// While it is mute, waits for the end of the answer and passes nothing on.
+/// While it is muted, waits for the end of the answer and passes nothing on.
 async fn backward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -237,8 +237,8 @@ async fn backward(
     }
 }
 
-/// Whether the answer to a text without rows ends here: with an error, or with an OK behind which no other
-/// statement of the text is answered.
+/// Whether the answer to a text without rows ends here: with an error, or with an OK after which no other statement
+/// of the text is answered.
 fn ends(body: &[u8]) -> bool {
     const MORE_RESULTS: u8 = 8;
     match body {

@@ -1,5 +1,5 @@
-//! A network of one line: a TCP forwarder that can be turned over to another server, cut, or silenced
-//! the way that a broken network is, whose ends hear nothing at all.
+//! A network of one line: a TCP forwarder that can be switched to another server, cut, or silenced like a broken
+//! network whose ends notice nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::rides::Random;
 
-/// Which way nothing passes.
+/// The direction in which nothing passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     ToServer,
@@ -19,14 +19,14 @@ pub enum Direction {
     Both,
 }
 
-/// What becomes of a connection that was open while the network was silent.
+/// The fate of a connection that was open while the network was silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// What was sent meanwhile arrives, late: TCP had kept it.
+    /// Data that was sent meanwhile arrives late: TCP had kept it.
     Delivered,
-    /// It was lost, and both ends are reset when the network is back: a firewall forgot the connection.
+    /// The data is lost, and both ends are reset when the network is back: a firewall forgot the connection.
     Reset,
-    /// It was lost, and neither end is ever told.
+    /// The data is lost, and neither end ever learns of it.
     HalfOpen,
 }
 
@@ -49,9 +49,9 @@ struct Shared {
     /// Raised to reset every connection that was open before.
     generation: watch::Sender<u64>,
     fates: Mutex<Random>,
-    /// The fate of every connection, where it is not drawn.
+    /// The fate of every connection, if it is not drawn at random.
     always: Option<Fate>,
-    /// How often bytes were taken that arrive nowhere.
+    /// How often bytes were accepted and dropped.
     swallowed: AtomicUsize,
     /// By [`Fate`]: how many connections were open while the network was silent.
     met: [AtomicUsize; 3],
@@ -105,7 +105,7 @@ impl Line {
         format!("{head}:{port}{}", tail.trim_start_matches(|c: char| c.is_ascii_digit()))
     }
 
-    /// New connections go there; those that are open are reset.
+    /// New connections go there; open ones are reset.
     pub fn turn_over(&self, upstream: u16) {
         self.shared.upstream.store(upstream, Ordering::SeqCst);
         self.cut();
@@ -116,7 +116,7 @@ impl Line {
         self.shared.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// From now on nothing passes in that direction, and nobody is told.
+    /// From now on nothing passes in that direction, without any error.
     pub fn silence(&self, direction: Direction) {
         self.shared.weather.send_replace(Weather::Silent(direction));
     }
@@ -148,7 +148,7 @@ impl Shared {
 /// One connection, and its fate if a silence comes.
 async fn connection(mut client: TcpStream, shared: &Shared) {
     let mut generation = shared.generation.subscribe();
-    // In a silent network the server hears of no new client.
+    // In a silent network, no new client reaches the server.
     let _ = shared.weather.subscribe().wait_for(|weather| *weather == Weather::Fair).await;
     let upstream = shared.upstream.load(Ordering::SeqCst);
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", upstream)).await else {
@@ -187,7 +187,7 @@ async fn reset_after_silence(shared: &Shared, fate: Fate, half_open: &AtomicBool
     }
 }
 
-/// One direction. Ends where its sender ends, and tells the other end, if the network lets it.
+/// One direction. Ends when its sender ends, and passes the end on, if the network does.
 async fn pass(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -209,7 +209,7 @@ async fn pass(
         lost |= silent && fate != Fate::Delivered || half_open.load(Ordering::SeqCst);
         if lost {
             shared.swallowed.fetch_add(1, Ordering::SeqCst);
-            // Its sender believes that it was sent. Nor is the end of one end heard of by the other.
+            // Its sender believes that the data was sent. Nor does one end learn that the other one has closed.
             if read == 0 {
                 return std::future::pending().await;
             }

@@ -12,7 +12,7 @@ pub struct Process {
     pub url: String,
 }
 
-/// Where the flagship example was built to.
+/// The path of the built flagship example.
 pub fn program() -> PathBuf {
     let mut dir = std::env::current_exe().unwrap();
     dir.pop();
@@ -45,7 +45,7 @@ impl Process {
             .map(Result::unwrap)
             .find_map(|line| line.split_once(" is ready on ").map(|(_, url)| url.to_owned()))
             .unwrap_or_else(|| panic!("it ended before it was ready: {arguments:?}"));
-        // Whatever else it prints must not fill the pipe.
+        // Reads the rest of its output, so that the pipe does not fill up.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url }
     }
@@ -72,10 +72,10 @@ impl Process {
         assert!(sent.unwrap().success());
     }
 
-    /// Whether it stands still, by a `SIGSTOP`.
+    /// Whether it is stopped by a `SIGSTOP`.
     pub fn is_stopped(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // The state is behind the name, which is in parentheses.
+        // The state comes after the name, which is in parentheses.
         stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
     }
 }

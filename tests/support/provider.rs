@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-/// Charges cards. Each effect is in its ledger, with the key that it came by.
+/// Charges cards. Each effect is in its ledger, with its key.
 #[derive(Clone, Default)]
 pub struct Provider(Arc<Mutex<State>>);
 
@@ -27,14 +27,14 @@ pub struct Effect {
     pub what: String,
 }
 
-/// A call that waits inside of the provider until it is let go (or dropped, which lets it go too).
+/// A call that waits inside the provider until the test releases it (or drops this, which releases it, too).
 pub type Waiting = oneshot::Sender<()>;
 
 /// The calls that wait, one after the other.
 pub struct Calls(mpsc::UnboundedReceiver<Waiting>);
 
 impl Calls {
-    /// The next one. One that never comes fails the test that waits for it, and says where.
+    /// The next call. If none comes, the test fails and says where it waited.
     #[track_caller]
     pub fn recv(&mut self) -> impl Future<Output = Option<Waiting>> {
         let place = std::panic::Location::caller();
@@ -96,12 +96,12 @@ impl Provider {
         id
     }
 
-    /// From now on the provider tells what became of a call.
+    /// From now on the provider can be queried about a call.
     pub fn answer_searches(&self) {
         self.0.lock().unwrap().searchable = true;
     }
 
-    /// What became of the call with this key: `None` where the provider does not tell.
+    /// The outcome of the call with this key: `None` if the provider cannot be queried.
     pub fn search(&self, key: &str) -> Option<Option<String>> {
         let state = self.0.lock().unwrap();
         state.searchable.then(|| state.known.get(key).cloned())

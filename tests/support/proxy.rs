@@ -1,5 +1,5 @@
-//! A proxy in front of PostgreSQL that knows the protocol's frames: it cuts a connection right
-//! before a chosen statement, right after it, or swallows its acknowledgement.
+//! A proxy in front of PostgreSQL that knows the protocol's frames: it cuts a connection right before a chosen
+//! statement, right after it, or drops its acknowledgement.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,17 +14,18 @@ use tokio::sync::Notify;
 pub enum Cut {
     /// It never arrives at the server.
     Before,
-    /// The server gets it, and nobody waits for the answer.
+    /// The server gets it, and no client waits for the answer.
     After,
     /// The server executes it; its answer is lost.
     Answer,
-    /// The server executes it; then, in place of its answer, comes that it ends the connection.
+    /// The server executes it; instead of its answer, the client gets the error that the server ends the
+    /// connection.
     Shutdown,
     /// The server gets it; the connection is cut when the test says so.
     Hold,
-    /// It waits, with all that is behind it, until the test says so, and arrives then: most likely late.
+    /// It waits, with everything after it, until the test says so, and then arrives, most likely late.
     Late,
-    /// The server refuses it: it never heard of that prepared statement. Nothing is cut.
+    /// The server refuses it, because it does not know that prepared statement. Nothing is cut.
     Spoil,
 }
 
@@ -43,7 +44,7 @@ struct Shared {
     refuses_behind: AtomicBool,
     delay_ms: AtomicUsize,
     held: Notify,
-    /// How often a client spoke after its server had.
+    /// How often a client sent something after an answer of its server.
     turns: AtomicUsize,
     answer_ms: AtomicUsize,
 }
@@ -86,7 +87,7 @@ impl Proxy {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
-    /// Each answer takes so much longer to arrive.
+    /// Each answer takes this much longer to arrive.
     pub fn answer_slowly(&self, millis: usize) {
         self.shared.answer_ms.store(millis, Ordering::SeqCst);
     }
@@ -96,7 +97,7 @@ impl Proxy {
         self.shared.turns.load(Ordering::SeqCst)
     }
 
-    /// Lets the statement go that is late.
+    /// Releases the delayed statement.
     pub fn arrive_now(&self) {
         self.shared.held.notify_one();
     }
@@ -106,7 +107,7 @@ impl Proxy {
         self.shared.held.notify_one();
     }
 
-    /// Each statement takes so much longer to arrive.
+    /// Each statement takes this much longer to arrive.
     pub fn delay(&self, millis: usize) {
         self.shared.delay_ms.store(millis, Ordering::SeqCst);
     }
@@ -143,7 +144,8 @@ impl Shared {
     }
 }
 
-/// What the client has heard of all that it asked: what it sends next is another round trip.
+/// The answers that the client has received to its requests: what it sends after the last of them is another round
+/// trip.
 struct Heard {
     all: AtomicBool,
     /// Sent with an end (the start-up, `Sync`, or a simple query) and not answered.
@@ -221,7 +223,7 @@ async fn forward(
                 Cut::Before => return Ok(()),
                 Cut::After | Cut::Hold => {}
                 Cut::Late => shared.held.notified().await,
-                // A joined statement is a transaction by itself: the next answer is that of its end.
+                // A joined statement is a transaction by itself: the next answer is that of its commit.
                 Cut::Answer | Cut::Shutdown
                     if sql.starts_with("WITH atomic_phases_") || sql.starts_with("WITH ended") =>
                 {

@@ -29,7 +29,7 @@ impl Redis {
             .spawn()
             .expect("no redis-server: Debian's package of that name has it; tests/run installs it");
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-        // It takes connections while it still reads what it had.
+        // It accepts connections while it still loads its data.
         let answers = || {
             let mut connection = client.get_connection()?;
             redis::cmd("PING").query::<String>(&mut connection)
@@ -50,7 +50,7 @@ impl Redis {
         self.child.wait().unwrap();
     }
 
-    /// With what it had acknowledged.
+    /// Restarts it with all acknowledged data.
     pub fn restart(&mut self) {
         self.child = tokio::task::block_in_place(|| Self::spawn(&self.dir, self.port));
     }

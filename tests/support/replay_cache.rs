@@ -1,4 +1,4 @@
-//! A cache in front of replays that does as a test says, and tells what it was asked for.
+//! A cache in front of replays that behaves as a test says, and counts its calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub const SECRET: &[u8] = b"32 bytes from your secret store.";
 
-/// What it does with what it is asked.
+/// How it answers a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Manner {
     #[default]
@@ -22,7 +22,7 @@ pub enum Manner {
     Swapped,
     /// Answers with the value, altered at one place.
     Altered,
-    /// Answers with bytes of its own, where it has anything or not.
+    /// Answers with bytes of its own, whether it has a value or not.
     Garbage,
     /// The same, and far too many of them.
     Huge,
@@ -60,7 +60,7 @@ struct State {
     gate: Option<mpsc::UnboundedSender<oneshot::Sender<()>>>,
 }
 
-/// How often it was asked for what, and what it had to say.
+/// The number of calls of each kind, and of answers with a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     pub gets: u32,
@@ -105,7 +105,7 @@ impl FakeCache {
         self.state().tombstones.clear();
     }
 
-    /// From now on each value waits on its way into the cache until it is let go.
+    /// From now on each value waits on its way into the cache until the test releases it.
     pub fn hold_values_back(&self) -> mpsc::UnboundedReceiver<oneshot::Sender<()>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.state().gate = Some(sender);

@@ -19,7 +19,7 @@ use super::{Provider, TestDb};
 #[derive(Clone, Default)]
 pub struct App {
     pub provider: Provider,
-    /// How often each phase body was begun.
+    /// How often each phase body began.
     pub bodies: Arc<[AtomicU32; 3]>,
 }
 
@@ -32,7 +32,7 @@ impl App {
         [0, 1, 2].map(|index| self.bodies[index].load(Ordering::SeqCst))
     }
 
-    /// So that what goes wrong once goes wrong once more.
+    /// Resets the counts, so that a one-time fault occurs once more.
     pub fn forget_bodies(&self) {
         self.bodies.iter().for_each(|body| body.store(0, Ordering::SeqCst));
     }
@@ -42,7 +42,7 @@ impl App {
     }
 }
 
-/// What is to go wrong, and how often.
+/// The fault, and how often it occurs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trouble {
     #[default]
@@ -132,7 +132,7 @@ impl<Db: TestDb> Book {
         ctx: &RequestContext,
     ) -> PhaseResult<Charge, ForeignError> {
         let time = app.begin(1);
-        // Everything that every attempt must see the same goes to the provider (G5).
+        // The provider receives everything that must be the same in every attempt (G5).
         let what = format!("{} {} {} {}", self.amount, ride.id, ride.seen, ctx.uuid(7));
         let id = call
             .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &what).await))
@@ -264,7 +264,7 @@ impl<Db: TestDb> Notify {
     }
 }
 
-/// A request whose local phases hand their statements over.
+/// A request whose local phases use a `Batch`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parcel {
     pub weight: i64,
@@ -273,7 +273,7 @@ pub struct Parcel {
     pub form: Form,
 }
 
-/// How PostgreSQL is sent the statements of a batch.
+/// How the statements of a batch are sent to PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     InTurn,
@@ -401,7 +401,7 @@ pub fn key(name: &str) -> IdempotencyKey {
     IdempotencyKey::new(name).unwrap()
 }
 
-/// The reply of an outcome that has to be one.
+/// The reply of an outcome that must be a finished one.
 #[track_caller]
 pub fn finished(outcome: Result<Outcome, CallError>) -> Finished {
     match outcome {

@@ -122,7 +122,7 @@ impl Rides {
         list["data"].as_array().unwrap().clone()
     }
 
-    /// The rides that a pilot was told, each as often as it was told.
+    /// The rides of which a pilot was notified, each as often as the notification was sent.
     pub async fn notifications(&self) -> Vec<String> {
         let url = format!("{}/v1/notifications", self.provider.url);
         let list: Value = reqwest::get(url).await.unwrap().json().await.unwrap();

@@ -1,10 +1,10 @@
-//! Folders for files that a test needs until its process ends: they go away with it, however it ends.
+//! Folders for files that a test needs until its process ends; they are removed however it ends.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
-/// The folder, and who removes it: it reads from a pipe that the end of this process closes.
+/// The folder, and the process that removes it, which reads from a pipe that the end of this process closes.
 static ALL: LazyLock<(tempfile::TempDir, Child)> = LazyLock::new(|| {
     let dir = tempfile::Builder::new().prefix("atomic-phases-files-").tempdir().unwrap();
     let watchdog = Command::new("sh")

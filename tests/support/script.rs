@@ -10,13 +10,13 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Step {
     /// Writes these bytes, then closes the connection.
     Say(&'static str),
-    /// Writes this head, then a body for as long as somebody reads it.
+    /// Writes this head, and then a body for as long as the client reads it.
     Flood(&'static str),
     /// Answers nothing, for longer than any client waits.
     Hang,
 }
 
-/// Closes the connection without a word.
+/// Closes the connection without an answer.
 pub const DROP: Step = Step::Say("");
 
 /// A server, and the requests it was sent, byte for byte.

@@ -1,5 +1,5 @@
-//! Workers as the tests run them: one look at a time, no grace; a request that dies in its call; an
-//! inbox for jobs.
+//! Workers as the tests run them: one pass at a time, no grace period; a request that dies in its call; an inbox
+//! for jobs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub async fn dies_in_its_call<S: TestDb, R: RequestDefinition<S, App>>(
     drop(waiting);
 }
 
-/// What a sink was handed, outside of the engine's tables.
+/// The jobs that a sink received, outside of the engine's tables.
 #[derive(Clone, Default)]
 pub struct Inbox(pub Arc<Mutex<Vec<Job>>>);
 

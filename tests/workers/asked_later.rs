@@ -1,4 +1,4 @@
-//! Unknown outcomes across builds: one of them has the phase's reconcile function, and the other has not.
+//! Unknown outcomes across builds: one build has the phase's reconcile function, and the other has not.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ async fn g14_what_this_build_cannot_ask_about_is_left_and_reported<S: TestDb>(db
     let because: Vec<_> = report.stranded.iter().map(|found| found.because).collect();
     assert_eq!(because, [StrandedBecause::NotAskedHere]);
     assert!(asked.check().await.unwrap().stranded.is_empty());
-    // Operators of each build are told the same, of one request and of all.
+    // Operators of each build see the same, for one request and for all.
     let actor = || Actor::new("ada", Permissions::READ, Scopes::All).unwrap();
     for (build, stranded) in [(&asked.ops(actor()), 0), (&unasked.ops(actor()), 1)] {
         let listed = build.list(Filter::new().stranded()).await.unwrap().rows;
@@ -96,7 +96,8 @@ async fn g17_a_build_with_the_reconcile_function_asks_about_what_one_before_it_l
     assert!(matches!(told, Ok(Outcome::Unknown { is_asked: false, .. })), "{told:?}");
     db.let_time_pass().await;
     assert_eq!(reconciled(&unasked).await.total(), 0, "it waits for an operator");
-    // It rests once more before it is asked: its call may be under way for as long as it was begun under (G2).
+    // It waits once more before the reconcile function is called: its call may be under way for as long as the
+    // limit under which it began (G2).
     assert_eq!(reconciled(&asked).await.total(), 0);
     let told = asked.call(&scope(), &key("k"), Asked).await;
     assert!(matches!(told, Ok(Outcome::Unknown { is_asked: true, .. })), "{told:?}");

@@ -1,5 +1,5 @@
-//! G18, in bulk: jobs that are claimed and deleted together are delivered as each would be alone, and what of
-//! them hangs, is locked or cannot be read keeps no other from its turn (G16).
+//! G18, in bulk: jobs that are claimed and deleted together are delivered like single ones. Jobs among them that
+//! hang, are locked or cannot be read do not delay the others (G16).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ on_every_store! {
     g18_a_job_that_cannot_be_read_keeps_no_other_from_its_delivery,
 }
 
-/// So many requests of the scope with two jobs of this name each, as a phase would have staged them.
+/// This many requests of the scope with two jobs of this name each, as a phase would have staged them.
 pub async fn stage<S: TestDb>(db: &S, scope: &str, name: &str, requests: u32) {
     let (id, now, waits, [first, second]) = match is_postgres::<S>() {
         true => (
@@ -38,7 +38,7 @@ pub async fn stage<S: TestDb>(db: &S, scope: &str, name: &str, requests: u32) {
             ["x'31'", "x'32'"],
         ),
     };
-    // The second first, which waits for it: workers may be under way.
+    // The second job is inserted first, because it waits for the first one: workers may be running.
     db.sql(&format!(
         "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, \
          idempotency_key, name, args, staged_at, run_after) \
@@ -59,7 +59,7 @@ const LEFT: &str = "SELECT count(*) FROM atomic_phases_staged_jobs";
 const GIVEN_BACK: &str =
     "SELECT count(*) FROM atomic_phases_staged_jobs WHERE forgiven_attempts > 0";
 
-/// What was delivered, in order.
+/// The delivered jobs, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Job>>>);
 
@@ -75,7 +75,7 @@ impl Log {
         self.0.lock().unwrap().len()
     }
 
-    /// Of each request the first job, and then the second.
+    /// Whether the first job of each request was delivered before the second.
     fn is_in_order(&self) -> bool {
         let mut of_request: HashMap<_, Vec<_>> = HashMap::new();
         for job in &*self.0.lock().unwrap() {
@@ -106,7 +106,8 @@ async fn g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their
     assert!(log.is_in_order());
 }
 
-/// How many jobs called `slow` are under way at a time, in all and of one scope. They wait until it is open.
+/// The number of jobs named `slow` that run concurrently, in all and of one scope. They wait until the gate is
+/// open.
 #[derive(Clone, Default)]
 struct Counts {
     quick: Arc<AtomicUsize>,
@@ -141,7 +142,7 @@ impl JobSink for Counts {
 }
 
 async fn g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it<S: TestDb>(db: S) {
-    // More of the slow ones than a worker keeps in mind of a scope.
+    // More slow jobs than a worker remembers of a scope.
     let slow = if is_memory::<S>() { 12 } else { 120 };
     for scope in ["one", "other"] {
         stage(&db, scope, "slow", slow).await;
@@ -160,7 +161,7 @@ async fn g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it<
     drop(workers);
 }
 
-/// Jobs of scope `one` are quick, so that more of them are claimed, and then all of them hang.
+/// Jobs of scope `one` are quick, so that more of them are claimed; then all of them hang.
 #[derive(Clone, Default)]
 struct Turns {
     log: Log,
@@ -168,10 +169,10 @@ struct Turns {
     is_open: Arc<AtomicBool>,
 }
 
-/// After so many.
+/// After this many.
 const QUICK: usize = 30;
 
-/// Of one scope, by default.
+/// The default limit of one scope.
 const SHARE: usize = 4;
 
 /// Counted until it is dropped.
@@ -198,7 +199,7 @@ impl JobSink for Turns {
 }
 
 impl Turns {
-    /// As many as may be, and others were claimed ahead of their turn.
+    /// As many as allowed hang, and others were claimed ahead of their turn.
     async fn hang<S: TestDb>(&self, db: &S) {
         until(async || self.hanging.load(Ordering::SeqCst) == SHARE).await;
         let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts > 0";
@@ -231,7 +232,7 @@ async fn g18_what_waits_too_long_for_its_turn_goes_back_uncounted<S: TestDb>(db:
     stage(&db, "one", "job", 40).await;
     let sink = Turns::default();
     let engine = engine(&db, &App::default());
-    // A sixth of it is how long they wait.
+    // They wait for a sixth of it.
     let config = config().delivery(Duration::from_secs(6)).sink(sink.clone());
     let workers = engine.spawn_workers(config).unwrap();
     sink.hang(&db).await;
@@ -247,7 +248,7 @@ async fn g18_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S
     stage(&db, "one", "job", 60).await;
     let sink = Turns::default();
     let stopping = engine(&db, &App::default());
-    // Else they wait for their turn for ten minutes.
+    // Otherwise they wait for their turn for ten minutes.
     let claims = config().delivery(Duration::from_secs(3600));
     let enqueuer = Enqueuer::new(&stopping, sink.clone(), claims);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -259,7 +260,7 @@ async fn g18_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S
     let workers = engine(&db.another().await, &App::default())
         .spawn_workers(config().sink(log.clone()))
         .unwrap();
-    // What hangs, be it the first job of its request or the second, and what waits behind it.
+    // Jobs that hang, whether the first or the second of their request, and jobs that wait for them.
     let left = "SELECT count(DISTINCT request_id) FROM atomic_phases_staged_jobs";
     until(async || db.number(left).await == SHARE as i64).await;
     sink.is_open.store(true, Ordering::SeqCst);
@@ -292,7 +293,7 @@ async fn g18_what_a_killed_node_had_claimed_is_delivered_by_another<S: TestDb>(d
         .unwrap();
     until(async || db.number(LEFT).await == 0).await;
     drop(workers);
-    // What was delivered, and not deleted yet, is delivered again.
+    // Delivered jobs that are not deleted yet are delivered again.
     assert!((120..=120 + SHARE + 100).contains(&(delivered + log.len())));
     assert!(log.0.lock().unwrap().iter().all(|job| job.attempt <= 2));
     let ids = |log: &Log| log.0.lock().unwrap().iter().map(|job| job.id).collect::<Vec<_>>();
@@ -314,7 +315,7 @@ async fn g18_a_job_that_cannot_be_read_keeps_no_other_from_its_delivery<S: TestD
     assert!(log.is_in_order());
 }
 
-/// The lock of one row is waited for by its own delivery.
+/// Only a row's own delivery waits for the row's lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_job_whose_row_is_locked_keeps_none_that_was_claimed_with_it_from_its_end() {
     #[derive(Clone, Default)]

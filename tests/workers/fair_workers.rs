@@ -1,5 +1,5 @@
-//! G16, G17, G14: what a scope's hung, slow, poisoned or unknown work does to another scope's in the
-//! workers, which is nothing. Over both stores.
+//! G16, G17, G14: a scope's hung, slow, poisoned or unknown work does not affect another scope's in the workers.
+//! Over every store.
 
 // A phase asks for an output by the type that an earlier one returned.
 #![allow(clippy::ptr_arg)]
@@ -27,7 +27,7 @@ on_every_store! {
     g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look,
 }
 
-/// A provider for each kind of visit: the gate of one stops none of the other.
+/// A provider for each kind of visit: the gate of one does not stop the others.
 #[derive(Clone, Default)]
 pub struct Places {
     pub stuck: Provider,
@@ -47,7 +47,8 @@ pub struct Visit {
 
 #[atomic_phases(name = "visit", version = 1, app = Places)]
 impl<Db: TestDb> Visit {
-    // Longer than a test takes on a machine under load: past it a hung visit makes room for the next of its scope.
+    // Longer than a test takes on a loaded machine: past the limit, a hung visit makes room for the next one of its
+    // scope.
     #[phase(foreign(idempotent), timeout = "10m")]
     async fn visited(&self, call: ForeignCall, places: &Places) -> PhaseResult<String> {
         call.make(async |key| {
@@ -113,13 +114,13 @@ pub fn other() -> Scope {
 /// Half of the slots, which is what one scope may hold.
 const SHARE: usize = 4;
 
-/// How many due rows of one scope stand in front: ten thousand, and fewer in the store in memory, which
-/// has no index and reads all of them at each search.
+/// How many due rows of one scope come first: ten thousand, and fewer in the in-memory store, which has no index
+/// and reads all of them at each search.
 fn many<S: TestDb>() -> u32 {
     if std::any::type_name::<S>().contains("Memory") { 300 } else { 10_000 }
 }
 
-/// The row of `name` so many times, in its scope.
+/// Copies the row of `name` this many times, in its scope.
 pub async fn multiply<S: TestDb>(db: &S, name: &str, times: u32) {
     const COLUMNS: &str = "definition, definition_version, phases, fingerprint, status, \
         recovery_point, open_intent, lease_token, locked_until, run_after, attempts, advanced_at, \
@@ -152,7 +153,7 @@ pub async fn is_done<S: TestDb, A: Send + Sync + 'static>(
     status.is_some_and(|status| status.status == Status::Completed)
 }
 
-/// Only what is woken up for is found: nothing here rests on the next poll.
+/// Long polls, so that a worker finds work only by a wake-up.
 fn no_polls() -> WorkerConfig {
     config().poll(Duration::from_secs(3600))
 }
@@ -168,7 +169,7 @@ async fn g16_a_scope_that_hangs_with_ten_thousand_due_requests_delays_no_other<S
     for _ in 0..SHARE {
         waiting.push(gate.recv().await.unwrap());
     }
-    // It filled what it may, and then the other comes.
+    // The scope fills its share, and then the other one arrives.
     for name in ["first", "second"] {
         engine.call(&other(), &key(name), Visit { hangs: false }).accept().await.unwrap();
         until("the other scope waits", async || is_done(&engine, &other(), name).await).await;
@@ -176,7 +177,7 @@ async fn g16_a_scope_that_hangs_with_ten_thousand_due_requests_delays_no_other<S
     assert!(gate.try_recv().is_err(), "no more than its share");
     let untouched = "SELECT count(*) FROM atomic_phases_keys WHERE lease_token = 0";
     assert_eq!(db.number(untouched).await, i64::from(many::<S>()) + 1 - SHARE as i64);
-    // A slot that becomes free is filled again, one by one.
+    // Free slots are filled again, one by one.
     waiting.pop();
     waiting.push(gate.recv().await.unwrap());
     assert!(gate.try_recv().is_err());
@@ -196,7 +197,7 @@ async fn g16_a_scope_whose_reconcile_functions_hang_delays_no_other<S: TestDb>(d
     multiply(&db, "k", 300).await;
     unknown(&other(), "k", false).await;
     db.let_time_pass().await;
-    // Behind all the others.
+    // After all the others.
     db.sql("UPDATE atomic_phases_keys SET run_after = advanced_at WHERE scope = 'other'").await;
     let workers = engine.spawn_workers(no_polls()).unwrap();
     let waiting = [gate.recv().await, gate.recv().await, gate.recv().await, gate.recv().await];
@@ -270,7 +271,7 @@ async fn g17_a_slow_request_does_not_stop_those_that_come_later<S: TestDb>(db: S
     let workers = engine.spawn_workers(no_polls()).unwrap();
     engine.call(&hung(), &key("slow"), Visit { hangs: true }).accept().await.unwrap();
     let slow = gate.recv().await.unwrap();
-    // Of its own scope, and of another.
+    // In its own scope, and in another one.
     for scope in [hung(), other()] {
         for name in ["a", "b", "c"] {
             engine.call(&scope, &key(name), Visit { hangs: false }).accept().await.unwrap();
@@ -320,7 +321,7 @@ async fn g14_a_thousand_unknown_rows_are_passed_over_in_one_look<S: TestDb>(db: 
     assert_eq!(db.number("SELECT max(lease_token) FROM atomic_phases_keys").await, 1, "untouched");
 }
 
-/// By a scheduler's job that starts a completer anew each time: it begins at the front.
+/// With a scheduler that starts a new completer each time: it begins at the front.
 async fn g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);

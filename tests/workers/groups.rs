@@ -1,5 +1,5 @@
-//! G10, G16: requests that are taken over by one statement are each taken over as alone. On PostgreSQL, where they
-//! are.
+//! G10, G16: requests that one statement takes over together are taken over as if alone. PostgreSQL is the store
+//! that groups them.
 
 use std::time::Duration;
 

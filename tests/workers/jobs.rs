@@ -132,8 +132,7 @@ async fn g18_poison_job_does_not_block_others_and_can_be_revived<S: TestDb>(db: 
     assert_eq!(engine.check().await.unwrap().dead_jobs, 0);
 }
 
-/// Panics outside the future that `deliver` returns: before there is one, and in the other calls into
-/// the application.
+/// Panics outside the future that `deliver` returns: before it exists, and in the other calls into the application.
 async fn g18_a_panic_of_the_sink_or_the_codec_fails_that_one_job<S: TestDb>(db: S) {
     struct PanickingCodec;
     impl Codec for PanickingCodec {
@@ -219,7 +218,7 @@ async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S:
         let inbox = inbox.clone();
         Handlers::new().on(name, move |_: String, job| inbox.clone().keep(job))
     };
-    // This node knows the second job of the request only.
+    // This node has a handler for the second job of the request only.
     let mut thanks = Enqueuer::new(&engine, handlers("thanks"), config());
     let mut receipts = Enqueuer::new(&another, handlers("receipt"), config());
     for _ in 0..3 {
@@ -229,7 +228,7 @@ async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S:
     let untouched = "SELECT max(attempts) FROM atomic_phases_staged_jobs";
     assert_eq!(db.number(untouched).await, 0, "no attempt is counted");
     assert!(inbox.0.lock().unwrap().is_empty(), "in order");
-    // It is visible as long as nobody takes it.
+    // The job is visible until a node takes it.
     db.let_time_pass().await;
     let overdue = engine.overdue_jobs(Duration::ZERO, 10).await.unwrap();
     assert_eq!(overdue.iter().filter(|job| job.name == "receipt").count(), 1, "{overdue:?}");
@@ -243,7 +242,7 @@ async fn g18_a_job_without_a_handler_here_waits_for_another_node_in_its_order<S:
     assert!(engine.overdue_jobs(Duration::ZERO, 10).await.unwrap().is_empty());
 }
 
-/// With another secret, say: what it has is good for another node.
+/// For example with another secret: another node can decode its values.
 struct OtherSecret;
 
 impl Codec for OtherSecret {
@@ -273,7 +272,7 @@ async fn g18_a_job_that_the_codec_cannot_open_here_waits_for_another_node<S: Tes
     let counted = "SELECT max(attempts - forgiven_attempts) FROM atomic_phases_staged_jobs";
     let inbox = Inbox::default();
     for look in 0..4 {
-        // Longer than the cap would allow, and each time by a process that knows nothing of the last.
+        // Longer than the cap would allow, and each time by a process that does not know the previous tries.
         let mut cannot = Enqueuer::new(&sealed, inbox.sink(), config().max_deliveries(2));
         let swept = cannot.run_once().await.unwrap();
         assert_eq!((swept.delivered, swept.left), (u32::from(look == 0), 1), "{look}: {swept:?}");
@@ -296,14 +295,14 @@ async fn g18_a_job_that_the_codec_cannot_open_here_waits_for_another_node<S: Tes
     assert_eq!(names, ["receipt", "thanks"]);
 }
 
-/// However many there are: behind those of one scope stand those of another.
+/// However many there are: jobs of another scope come after those of one scope.
 async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     let inbox = Inbox::default();
     let due = if is_postgres::<S>() { "now()" } else { "unixepoch('subsec') * 1000" };
     let due = format!("SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after <= {due}");
-    // Two jobs of one phase; and those of two phases, of which the first was delivered in vain.
+    // Two jobs of one phase; and jobs of two phases, the first of which failed.
     finished(engine.call(&scope(), &key("one-phase"), book(20)).await);
     assert_eq!(db.number(&due).await, 1);
     finished(engine.call(&scope(), &key("two-phases"), Form::InTurn.parcel(Trouble::None)).await);
@@ -334,7 +333,7 @@ async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: Tes
     }
     assert_eq!(inbox.take().len(), 4);
 
-    // Behind a dead letter, too.
+    // After a dead letter, too.
     finished(engine.call(&scope(), &key("dead"), book(20)).await);
     let dead = Handlers::new().on("receipt", async |_: String, _| Err(DeliveryError::dead("no")));
     Enqueuer::new(&engine, dead, config()).run_once().await.unwrap();
@@ -384,7 +383,7 @@ impl<Db: TestDb> Pays {
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
         Db::insert_step(tx, "pays", "answered").await?;
-        // No number where there are no units.
+        // Without units, this is NaN, which JSON cannot represent.
         tx.stage_job("pay", &(Some(0.0 / f64::from(self.units)), None::<f64>))?;
         Ok(Reply::new(204))
     }
@@ -438,7 +437,7 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
     }
     let [receipt, thanks] = [&dead[0], &dead[1]];
 
-    // A retry has a new count of attempts: one more failure is not the end.
+    // A retry starts a new count of attempts: one more failure is not the last.
     let other = Scope::new("tenant-2").unwrap();
     assert!(!engine.retry_job(&other, thanks.id).await.unwrap(), "not another scope's");
     assert!(!engine.discard_job(&other, thanks.id).await.unwrap());
@@ -449,7 +448,7 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
     *cured.lock().unwrap() = true;
     db.let_time_pass().await;
     assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
-    // Two before it died, the word of the operator, and two behind it.
+    // Two before it died, the operator's retry, and two after it.
     assert_eq!(inbox.take()[0].attempt, 5, "its attempts are counted on");
 
     assert!(engine.discard_job(&scope(), receipt.id).await.unwrap());
@@ -504,7 +503,7 @@ async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(d
     assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
     let rests = db.number(&rest).await;
     assert!((3590..=3600).contains(&rests), "an hour at most: {rests}");
-    // Never sooner than the back-off of its attempt: the cap stands for these together.
+    // Never sooner than the back-off of its attempt: the cap corresponds to all of them together.
     *asked.lock().unwrap() = Duration::ZERO;
     for expected in [2, 4, 8, 16, 32] {
         db.let_time_pass().await;
@@ -515,7 +514,7 @@ async fn the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides<S: TestDb>(d
     }
 }
 
-/// Its delivery ends with the process each time, so that no failure of it is ever written down.
+/// Its process dies during each delivery, so that no failure is ever recorded.
 async fn a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
@@ -556,7 +555,7 @@ async fn a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap<S: TestD
     process.abort();
 }
 
-/// G18, in order: a claim counts from before it was sent, whenever its answer is read.
+/// G18, in order: a claim counts from before its statement was sent, whenever its answer is read.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     let db = Postgres::fresh().await;
@@ -568,7 +567,7 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
     let claimed_for = || config().delivery(Duration::from_secs(2));
     let (late, early) = (Inbox::default(), Inbox::default());
-    // Its connection and its statements are ready before answers are slow.
+    // Its connection and its statements are prepared before answers become slow.
     finished(prompt.call(&scope(), &key("first"), book(20)).await);
     let mut slowly = Enqueuer::new(&slow, late.sink(), claimed_for());
     while slowly.run_once().await.unwrap().delivered > 0 {}
@@ -592,7 +591,7 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     assert_eq!(names, ["receipt", "thanks"]);
 }
 
-/// A claim of a later job that began before an earlier one was revived, and a claim of that one.
+/// A claim of a later job began before an operator revived an earlier one; then the earlier one is claimed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_delivery() {
     use diesel_async::SimpleAsyncConnection;
@@ -639,7 +638,7 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     let (reviving, its_engine) = (dead.clone(), engine.clone());
     let mut earlier = Enqueuer::new(&engine, sink.clone(), config());
     let revived = tokio::spawn(async move {
-        // In use, for as long as that claim is not committed.
+        // The row is in use until that claim is committed.
         while !matches!(its_engine.retry_job(&reviving.scope, reviving.id).await, Ok(true)) {
             tokio::task::yield_now().await;
         }
@@ -647,7 +646,7 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
             tokio::task::yield_now().await;
         }
     });
-    // Either it was revived, and is being delivered, or it has to wait.
+    // Either the earlier job was revived and is being delivered, or it must wait.
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
         AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs SET%'";
     let delivered = || sink.names.lock().unwrap().len();
@@ -668,8 +667,8 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     assert_eq!(sink.names.lock().unwrap().len(), 2);
 }
 
-/// The store goes away for a moment behind a delivery, as in a failover: nobody has to wait until the claim is
-/// over, and nothing is delivered twice.
+/// The store is unavailable for a moment after a delivery, as in a failover: no job waits until the claim has
+/// expired, and nothing is delivered twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_what_came_of_a_delivery_is_said_until_the_store_hears_it() {
     use crate::support::proxy::{Cut, Proxy};
@@ -701,8 +700,8 @@ async fn g16_a_sink_that_keeps_its_thread_delays_no_other_scope() {
     keeps_its_thread(<atomic_phases::simulation::Memory as TestDb>::fresh().await).await;
 }
 
-/// One scope's delivery computes, or blocks, and does not give its thread back. (Behind a socket this depends
-/// on tokio: where that thread was the one that waits for sockets and timers, all of them wait.)
+/// One scope's delivery computes, or blocks, and does not return its thread. (If sockets are involved, this depends
+/// on tokio: if that thread was the one that polls sockets and timers, all of them wait.)
 async fn keeps_its_thread<S: TestDb>(db: S) {
     type Gate = std::sync::mpsc::Receiver<()>;
     struct Keeps(Arc<Mutex<Gate>>, Inbox);
@@ -732,14 +731,14 @@ async fn keeps_its_thread<S: TestDb>(db: S) {
     drop(workers);
 }
 
-/// A node that stood still in the middle of a delivery does not go on with it when its claim is over: another one
-/// has delivered that job by then, and the one behind it (G18, in order).
+/// A node that froze in the middle of a delivery does not continue it after its claim has expired: another node has
+/// delivered that job by then, and the next one (G18, in order).
 #[cfg(feature = "simulation")]
 #[test]
 fn g18_a_delivery_ends_with_its_claim() {
     use atomic_phases::simulation::{Database, Memory, Node, simulate};
     type Log = Arc<Mutex<Vec<String>>>;
-    /// Looks something up for a second, and then sends.
+    /// Reads something for a second, and then sends.
     struct Sends(Log, &'static str);
     impl JobSink for Sends {
         async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {

@@ -1,4 +1,4 @@
-//! What runs behind the requests: completer, reconciler, enqueuer, reaper.
+//! The background workers: completer, reconciler, enqueuer, reaper.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! G16: slow phases of some scopes hold all the connections that phases have. What that does to a request of
-//! another scope: it waits, and is not used up.
+//! G16: slow phases of some scopes hold all connections for phases. A request of another scope then waits, and does
+//! not use up its attempts.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use atomic_phases::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A phase that takes as long as the request says.
+/// A phase whose duration the request sets.
 #[derive(Clone, Serialize, Deserialize)]
 struct Slow {
     milliseconds: u64,
@@ -38,7 +38,7 @@ async fn g16_a_request_that_gets_no_connection_does_not_come_to_the_attempt_cap(
     let db = <Postgres as TestDb>::fresh().await;
     let settings = PoolSettings { max_size: 4, wait: Duration::from_millis(200) };
     let narrow = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
-    // Opened before anybody waits for one: that may take longer than a wait for one that there is.
+    // Opened before any request waits for one: opening may take longer than a wait for an existing one.
     until(async || {
         let all = (narrow.connection(), narrow.connection(), narrow.connection());
         let (a, b, c) = tokio::join!(all.0, all.1, all.2);
@@ -60,7 +60,7 @@ async fn g16_a_request_that_gets_no_connection_does_not_come_to_the_attempt_cap(
     until(async || db.number(open).await == 3).await;
     let tried = "SELECT lease_token FROM atomic_phases_keys WHERE scope = 'victim'";
     until(async || {
-        // The worker's own search may get none, either.
+        // The worker's own search may not get a connection either.
         let _ = Completer::new(&engine, config()).run_once().await;
         let standing =
             db.text("SELECT status FROM atomic_phases_keys WHERE scope = 'victim'").await;

@@ -1,5 +1,5 @@
-//! A request that begins to wait for a reconcile function or an operator is told of: by a job that is staged in the
-//! same commit, and that waits for no other. The webhook that takes these jobs.
+//! A request that begins to wait for a reconcile function or an operator sends a notice: a job that is staged in
+//! the same commit, and that waits for no other job. Also the webhook that receives these jobs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ fn telling<S: TestDb>(
     engine_with(db, app, |builder| set(builder.lease(Duration::from_secs(60)).tell_of_waiting()))
 }
 
-/// What was told, with the job that told it.
+/// The notices, with the jobs that delivered them.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<(Waiting, Job)>>>);
 
@@ -81,7 +81,7 @@ async fn a_request_that_begins_to_wait_is_told_of_once_each_time<S: TestDb>(db: 
         assert!(!text.contains(given), "G19: {text}");
     }
 
-    // That its reconcile function does not know is no news; that it is not asked any more is.
+    // A reconcile function that finds no outcome causes no notice; the end of its calls does.
     db.let_time_pass().await;
     reconciled(&engine).await;
     assert_eq!(db.number(&notices()).await, 0);
@@ -91,7 +91,7 @@ async fn a_request_that_begins_to_wait_is_told_of_once_each_time<S: TestDb>(db: 
     assert_eq!((dead.status, dead.is_asked), (Status::DeadLetter, false));
     assert_eq!(dead.request_id, unknown.request_id);
 
-    // It goes on by an operator's word, and waits once more.
+    // It continues by an operator's resolution, and waits once more.
     let attempt = status(&engine, "canary").await.attempt;
     let word = Resolution::not_executed("notified", attempt);
     let _ = engine.resolve(&scope(), &key("canary"), word).await.unwrap();
@@ -102,8 +102,8 @@ async fn a_request_that_begins_to_wait_is_told_of_once_each_time<S: TestDb>(db: 
     assert_eq!(db.number(&notices()).await, 0);
 }
 
-/// The process ends while the reconcile function is asked: the request waits as before, since then, for the same
-/// reason, and nobody is told again.
+/// The process dies while the reconcile function runs: the request waits as before, since the same time and for the
+/// same reason, and no new notice is sent.
 async fn a_reconciler_that_dies_begins_no_wait_anew<S: TestDb>(db: S) {
     let app = App::default();
     let engine = telling(&db, &app, |builder| builder);
@@ -112,7 +112,7 @@ async fn a_reconciler_that_dies_begins_no_wait_anew<S: TestDb>(db: S) {
     let before = status(&engine, "k").await;
     assert!(before.waiting_since.is_some() && before.reason.is_some());
     for _ in 0..2 {
-        // As a reconciler leaves it that took it over and was killed then.
+        // As a reconciler leaves it that took the request over and was then killed.
         db.sql(
             "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
              reconciles = reconciles + 1, locked_until = created_at, run_after = created_at",
@@ -122,11 +122,11 @@ async fn a_reconciler_that_dies_begins_no_wait_anew<S: TestDb>(db: S) {
     }
     let after = status(&engine, "k").await;
     assert_eq!(after.status, Status::Unknown);
-    // The store in memory keeps less than a millisecond only until SQL has changed the row.
+    // The in-memory store keeps fractions of a millisecond only until SQL has changed the row.
     let since = |of: &RequestStatus| of.waiting_since.map(|since| since.timestamp_millis());
     assert_eq!((since(&after), &after.reason), (since(&before), &before.reason));
     assert_eq!(db.number(&notices()).await, 1, "it is told of once");
-    // It is asked on.
+    // The reconcile function is still called.
     app.provider.answer_searches();
     db.let_time_pass().await;
     reconciled(&engine).await;
@@ -147,7 +147,7 @@ async fn a_notice_waits_for_no_job_of_its_request_and_no_job_waits_for_it<S: Tes
     let dead = engine.call(&scope(), &key("k"), parcel()).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
 
-    // The job of the first phase is not to be had; the notice is.
+    // The job of the first phase cannot be delivered; the notice can.
     let told = Told::default();
     let fails = |handlers: Handlers, name: &str| {
         handlers.on(name, async |_: serde_json::Value, _| Err(DeliveryError::retry("asked for")))
@@ -159,7 +159,7 @@ async fn a_notice_waits_for_no_job_of_its_request_and_no_job_waits_for_it<S: Tes
     let (waiting, _) = told.0.lock().unwrap().pop().unwrap();
     assert_eq!((waiting.status, waiting.phase.as_deref()), (Status::DeadLetter, Some("weighed")));
 
-    // The other way round: a receiver that is away keeps no job from being delivered.
+    // The reverse: an unavailable receiver of notices does not delay jobs.
     app.forget_bodies();
     let _ = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
     let again = engine.call(&scope(), &key("k"), parcel()).await;
@@ -185,14 +185,14 @@ async fn a_notice_waits_for_no_job_of_its_request_and_no_job_waits_for_it<S: Tes
     assert_eq!(db.number(&notices()).await, 1);
 }
 
-/// The row and the notice are one commit: without the one there is not the other.
+/// The row and the notice are one commit: neither exists without the other.
 async fn a_request_whose_notice_cannot_be_staged_does_not_wait_unheard<S: TestDb>(db: S) {
     let app = App::default();
     let engine = telling(&db, &app, |builder| builder);
     let call = async |trouble| engine.call(&scope(), &key("k"), notify(trouble)).await;
     assert!(matches!(call(Trouble::UnknownForeign).await, Ok(Outcome::Unknown { .. })));
     let (told, _) = Told::default().next(&engine).await;
-    // Where the notice of the next holder stands already, it cannot be staged.
+    // If the next holder's notice exists already, the notice cannot be staged.
     let word = Resolution::not_executed("notified", told.attempt);
     let _ = engine.resolve(&scope(), &key("k"), word).await.unwrap();
     assert!(matches!(call(Trouble::UnknownForeign).await, Ok(Outcome::Unknown { .. })));
@@ -214,7 +214,7 @@ async fn a_request_whose_notice_cannot_be_staged_does_not_wait_unheard<S: TestDb
     assert_eq!(app.bodies()[1], 3, "G2: no call is made again by itself");
 }
 
-/// What a receiver was sent, and what it answered.
+/// The notices that a receiver got, and its answers.
 #[derive(Clone, Default)]
 struct Receiver(Arc<Mutex<Vec<Sent>>>);
 
@@ -227,7 +227,7 @@ struct Sent {
 }
 
 impl Receiver {
-    /// Fails twice, then accepts; the answer to that is lost on its way, and to the next it is not.
+    /// Fails twice, then accepts; this answer is lost, and the next one is not.
     async fn take(State(Self(sent)): State<Self>, headers: HeaderMap, body: Bytes) -> StatusCode {
         let line = |name: &str| headers[name].to_str().unwrap().to_owned();
         let (id, timestamp) = (line("webhook-id"), line("webhook-timestamp"));
@@ -254,7 +254,7 @@ impl Receiver {
     }
 }
 
-/// By another implementation than that of the library.
+/// The signature, by another implementation than the library's.
 fn signature(secret: &str, sent: &Sent) -> String {
     let script = "import base64, hashlib, hmac, sys\n\
                   secret, text = base64.b64decode(sys.argv[1]), sys.argv[2].encode()\n\
@@ -287,7 +287,7 @@ async fn a_webhook_is_sent_again_until_its_receiver_accepts<S: TestDb>(db: S) {
             (sum.delivered + one.delivered, sum.put_back + one.put_back);
         db.let_time_pass().await;
     }
-    // The receipt and the thanks of the other request went to the other sink.
+    // The other sink got the receipt and the thanks of the other request.
     assert_eq!((sum.delivered, sum.put_back), (3, 3), "{sum:?}");
     assert_eq!(inbox.take().len(), 2);
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);

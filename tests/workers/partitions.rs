@@ -1,4 +1,4 @@
-//! The optional partitions by day: the same engine, and a day that goes at once with nothing lost.
+//! The optional partitions by day: the same engine, and a day that is dropped in one step without losing anything.
 
 use crate::support::*;
 use atomic_phases::Outcome;
@@ -34,7 +34,7 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     let app = App::default();
     let engine = engine(&db, &app);
 
-    // Today, two days ago, and a key that tells no time: each in its place, each like any other.
+    // Today, two days ago, and a key without a time: each in its partition, and each works like any other.
     let today = key_of(&db, 0, 1).await;
     let old = key_of(&db, 2, 1).await;
     let (open, fresh) = (key_of(&db, 2, 2).await, key_of(&db, 2, 3).await);
@@ -52,7 +52,7 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     assert_eq!(partition_of(&db, "bare").await, "atomic_phases_keys_default");
     assert_ne!(partition_of(&db, &today).await, "atomic_phases_keys_default");
 
-    // Ten duplicates at once, across partitions: one effect (G10).
+    // Ten concurrent duplicates, across partitions: one effect (G10).
     let name = key_of(&db, 1, 9).await;
     let calls = (0..10).map(|_| engine.call(&scope(), &key(&name), book(20)).into_future());
     let outcomes = futures_util::future::join_all(calls).await;
@@ -82,7 +82,7 @@ async fn g15_a_day_is_dropped_and_nothing_unfinished_or_unexpired_is_lost() {
     assert!(finished(engine.call(&scope(), &key(&today), book(20)).await).replayed);
 }
 
-/// A client whose clock is ahead has used a key of the day before there is a partition for it.
+/// A client whose clock is ahead has used a key of a day before its partition exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
     let db = <Postgres as TestDb>::fresh().await;

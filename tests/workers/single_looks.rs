@@ -1,4 +1,5 @@
-//! `run_once`, as a scheduler starts it: what is in its way delays no other scope (G16), and it ends what it began.
+//! `run_once`, as a scheduler starts it: a blocked request delays no other scope (G16), and the call completes what
+//! it began.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ on_every_store! {
     g16_a_scope_that_hangs_in_a_single_look_delays_no_other,
 }
 
-/// More of its requests are due than one look begins, and all of them hang.
+/// More of its requests are due than one pass begins, and all of them hang.
 async fn g16_a_scope_that_hangs_in_a_single_look_delays_no_other<S: TestDb>(db: S) {
     let at = Places::default();
     let engine = places(&db, &at);
@@ -31,7 +32,7 @@ async fn g16_a_scope_that_hangs_in_a_single_look_delays_no_other<S: TestDb>(db: 
         waiting.push(gate.recv().await.unwrap());
     }
     until(async || is_done(&engine, &other(), "other").await).await;
-    // What it must not begin is left to the next look: that finds what has come meanwhile.
+    // Requests that it must not begin are left to the next pass, which also finds new ones.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     drop(waiting);
     assert_eq!(look.await.unwrap().finished, 5);
@@ -39,7 +40,7 @@ async fn g16_a_scope_that_hangs_in_a_single_look_delays_no_other<S: TestDb>(db: 
     assert_eq!(db.number(untouched).await, 117);
 }
 
-/// A page of rows that only somebody's hand can have written, in front of the others.
+/// A page of rows that only a manual change can have written, before the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_rows_that_cannot_be_read_end_no_search_on_sqlite() {
     let db = <Sqlite as TestDb>::fresh().await;
@@ -106,7 +107,7 @@ mod simulated {
         }
     }
 
-    /// Of a look whose second search fails, the deliveries that it has begun are not left half-way.
+    /// If the second search of a pass fails, the deliveries that it has begun are completed.
     #[test]
     fn g18_a_look_that_fails_ends_what_it_began() {
         let (has_failed, begun, sent) = simulate(1, || async {

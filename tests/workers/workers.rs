@@ -1,5 +1,5 @@
-//! Nobody has to retry: completer, reconciler, reaper and their supervisor; accepted requests; quotas.
-//! Over both stores.
+//! Requests finish without a client's retry: completer, reconciler, reaper and their supervisor; accepted requests;
+//! quotas. Over every store.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -91,7 +91,7 @@ async fn a_living_holder_and_a_resting_row_are_left_alone<S: TestDb>(db: S) {
     assert_eq!(completed(&engine).await.total(), 0);
     drop(waiting);
     finished(running.await.unwrap());
-    // A client may come before the back-off is over, and before the workers' grace.
+    // A client may retry before the back-off is over, and before the workers' grace period.
     finished(engine.call(&scope(), &key("resting"), troubled(Trouble::None)).await);
 
     app.forget_bodies();
@@ -271,7 +271,7 @@ async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: 
     assert_eq!(status(&engine, "k").await.status, Status::FailedRetryable);
 }
 
-/// Its phase has no reconcile function. No worker touches the row, its reason stays, and clients are told so.
+/// Its phase has no reconcile function. No worker touches the row, its reason stays, and clients get that answer.
 async fn an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator<S: TestDb>(db: S) {
     const REST: Duration = Duration::from_secs(30);
     let app = App::default();
@@ -288,7 +288,7 @@ async fn an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator
         db.let_time_pass().await;
         assert_eq!((reconciled(&engine).await.total(), completed(&engine).await.total()), (0, 0));
     }
-    // Nor does a client that would wait: nothing ends that but an operator.
+    // Nor does a client wait, because only an operator ends this.
     let waits = engine.call(&scope(), &key("k"), unknown);
     let waits = waits.on_duplicate(OnDuplicate::Wait(Duration::from_secs(600)));
     let told = tokio::time::timeout(REST, waits.into_future()).await.unwrap();
@@ -303,7 +303,7 @@ async fn an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator
     assert_eq!(status(&engine, "k").await.status, Status::FailedRetryable);
 }
 
-/// Its reconcile function fails in a way of its own each time.
+/// Its reconcile function fails in a different way each time.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Riddle;
 
@@ -365,7 +365,7 @@ async fn an_operator_sees_why_a_reconcile_function_does_not_find_out<S: TestDb>(
 async fn g2_killed_before_inside_and_after_the_call_a_hundred_times_each<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
-    // Whoever finishes them is another node.
+    // Another node finishes them.
     let another = crate::support::engine(&db.another().await, &app);
     let mut keys = Vec::new();
     for round in 0..100 {
@@ -475,7 +475,7 @@ async fn g15_the_reaper_deletes_finished_and_expired_keys_only<S: TestDb>(db: S)
     assert_eq!(db.number(left).await, 6);
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 6);
 
-    // An operator-closed request is a finished one.
+    // A request that an operator closed is a finished one.
     let word = Resolution::finish(Reply::text(200, "closed"));
     assert_eq!(engine.resolve(&scope(), &key("unknown"), word).await.unwrap(), Resolved::Applied);
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at WHERE idempotency_key <> 'live'")
@@ -497,7 +497,7 @@ async fn ttl_race_an_unfinished_key_does_not_expire_under_a_retrying_client<S: T
     assert_eq!((app.provider.effects(), app.bodies()), (1, [1, 2, 1]));
 }
 
-/// The seeds' zombie: the process died in mid-flight and the key stays locked, and nobody retries.
+/// The process died in the middle, the key stays locked, and no client retries.
 async fn zombie_transaction_a_stuck_key_is_freed_without_a_client<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_millis(300)));
@@ -563,7 +563,7 @@ async fn the_supervisor_runs_them_all_on_two_nodes_and_stops_them<S: TestDb>(db:
     assert_eq!(status(&one, "late").await.status, Status::Pending, "they have stopped");
 }
 
-/// A first phase on an expired key keeps its row locked for as long as it takes.
+/// A first phase on an expired key keeps its row locked while it runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_the_reaper_passes_over_locked_rows() {
     let db = Postgres::fresh().await;

@@ -1,5 +1,5 @@
-//! G17: requests whose holder died in its first seconds, before they enter the index of due rows: found when
-//! their own lease ends, whatever lease other nodes have and whatever becomes of the database's clock.
+//! G17: requests whose holder died in its first seconds, before they enter the index of due rows: a worker finds
+//! them when their own lease ends, whatever lease other nodes have and whatever happens to the database's clock.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ on_every_store! {
     g17_a_young_request_with_another_lease_is_found_when_that_ends,
 }
 
-/// How many rows the index of due rows does not have.
+/// The number of rows that the index of due rows lacks.
 const HIDDEN: &str = "SELECT count(*) FROM atomic_phases_keys WHERE run_after IS NULL";
 
-/// The row is ten seconds older; its lease ends so many milliseconds from now.
+/// Makes the row ten seconds older; its lease ends in this many milliseconds.
 async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
     let sql = match is_postgres::<S>() {
         false => format!(
@@ -49,7 +49,8 @@ async fn g17_a_young_request_is_found_between_two_full_sweeps<S: TestDb>(db: S) 
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// Its holder had another lease than the node that looks for it, and is dead when it is read. It is read once.
+/// Its holder had another lease than the node that searches it, and is dead when the row is read. The row is read
+/// once.
 async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
@@ -64,7 +65,7 @@ async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestD
     assert_eq!(app.provider.effects(), 1);
 }
 
-/// The statements by which a transaction holds a row, and none of the others.
+/// The statements by which a transaction locks a row, and no others.
 trait LocksRows: TestDb {
     fn lock(&self, key: &str) -> impl Future<Output = impl Send> + Send;
 }
@@ -109,7 +110,7 @@ async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_mar
 async fn a_locked_row_is_in_nobodys_way<S: LocksRows>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
-    // Both die young: no index of due rows has them.
+    // Both die young: the index of due rows has neither.
     for name in ["locked", "free"] {
         dies_in_its_call(&engine, name, notify(Trouble::None)).await;
     }
@@ -132,7 +133,8 @@ mod simulated {
         Duration::from_secs(seconds)
     }
 
-    /// How the database's clock is set, and whether before the request is made or when its holder has died.
+    /// How the database's clock is set, and whether this happens before the request is created or when its holder
+    /// has died.
     enum Clock {
         IsSteady,
         IsSetForward(Duration),
@@ -173,7 +175,7 @@ mod simulated {
         })
     }
 
-    /// A lease, the delay with which young rows are read, and a few looks.
+    /// A lease, the delay with which young rows are read, and a few searches.
     #[track_caller]
     fn is_within(waited: Duration, lease: u64) {
         assert!(waited < seconds(lease + 20), "it is settled after {waited:?}");
@@ -200,7 +202,7 @@ mod simulated {
         is_within(settled_after(seconds(30), Clock::IsSetForward(seconds(600))), 30);
     }
 
-    /// The lease ends later by that.
+    /// The lease ends later by that amount.
     #[test]
     fn g17_where_the_clock_is_set_back() {
         is_within(settled_after(seconds(30), Clock::IsSetBack(seconds(600))), 630);

@@ -1,5 +1,6 @@
-//! What is promised of a change of a type: where neither the command nor the test refuses it, each row goes on and each
-//! retry with the same bytes is served; where one refuses it, a row or a retry shows why; and both say the same.
+//! The promises about a change of a type. If neither the command nor the test refuses it, each row continues and
+//! each retry with the same bytes is served. If one of them refuses it, a row or a retry shows why. Both report the
+//! same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +17,7 @@ fn of<T: Held>() -> Definitions<Memory> {
     Definitions::<Memory>::new().with::<Holds<T>>()
 }
 
-/// As they stand in the repository.
+/// The lock files as they are in the repository.
 fn filed<T: Held>() -> Locks {
     of::<T>().locks().iter().map(|lock| Lock::parse(&lock.to_toml()).unwrap()).collect()
 }
@@ -33,24 +34,24 @@ fn lints(findings: &[Finding]) -> Vec<String> {
     findings.iter().map(|f| format!("{:?} {}: {}", f.lint.level(), f.lint, f.change)).collect()
 }
 
-/// What the command says, from files alone.
+/// The report of the command, which has only the files.
 fn diff<B: Held, A: Held>() -> Vec<Finding> {
     compare(&filed::<B>(), &filed::<A>())
 }
 
-/// What the test says, which has the code of the new build.
+/// The report of the test, which has the code of the new build.
 fn locked<B: Held, A: Held>() -> Vec<Finding> {
     compare_with(&filed::<B>(), &of::<A>().locks(), &of::<A>())
 }
 
 #[derive(Debug)]
 struct Seen {
-    /// What the last phase of the new build knows of parameters and output; none: the row fails.
+    /// The parameters and the output as the last phase of the new build sees them; `None`: the row fails.
     row: Option<String>,
     is_retry_served: bool,
 }
 
-/// A row of `B` that stands behind its first phase, met by `A`; and a retry of it by a client.
+/// A row of `B` whose first phase is committed, run by `A`; and a client's retry of it.
 async fn meets<B: Held, A: Held>(first: &str, retry: &str) -> Seen {
     let db = Memory::connect(&Database::default());
     let request: Holds<B> = serde_json::from_str(first).unwrap();
@@ -71,7 +72,7 @@ async fn meets<B: Held, A: Held>(first: &str, retry: &str) -> Seen {
     Seen { row, is_retry_served }
 }
 
-/// Where what is said is not what happens.
+/// Whether the report differs from what happens.
 async fn is_broken<B: Held, A: Held>(what: &str, body: &str) -> Option<String> {
     let (command, test) = (diff::<B, A>(), locked::<B, A>());
     let seen = meets::<B, A>(body, body).await;
@@ -90,7 +91,7 @@ async fn is_broken<B: Held, A: Held>(what: &str, body: &str) -> Option<String> {
     })
 }
 
-/// The new build sees what the old one has stored, or that is told.
+/// The new build sees the values that the old one stored, or the report says that it does not.
 async fn sees_the_same<B: Held, A: Held>(body: &str, same: &str) {
     let seen = meets::<B, A>(body, body).await;
     let is_told = |findings: &[Finding]| {

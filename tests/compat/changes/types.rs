@@ -1,4 +1,4 @@
-//! The changes: a type before and after, and values of rows that were written before.
+//! The changes: a type before and after, and values of rows that the old build wrote.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{By, Change, change};
 
-/// Types of one name in two builds.
+/// Types with the same name in two builds.
 macro_rules! builds {
     ($($module:ident { $($items:item)* })*) => {
         $(mod $module {
@@ -23,7 +23,7 @@ macro_rules! changes {
     (@by sample) => { By::Sample };
     (@by alternative) => { By::Alternative };
     ($($what:literal $(by $by:ident)?: $before:ty => $after:ty, $($value:literal),+;)*) => {
-        /// All of them, carried out.
+        /// Runs all changes.
         pub(super) async fn changes() -> Vec<Change> {
             vec![$({
                 let by = changes!(@by $($by)?);
@@ -247,7 +247,7 @@ builds! {
     at_text { pub struct Pay { pub at: String } }
 }
 
-/// Three lower-case letters: a rule that no probing knows.
+/// Three lower-case letters: a rule that probing cannot find.
 fn lower<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     match text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_lowercase()) {
@@ -257,35 +257,35 @@ fn lower<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> 
 }
 
 changes! {
-    "a member comes: `Option<T>`":
+    "a member is added: `Option<T>`":
         plain::Pay => with_note::Pay, r#"{"cents":1,"tip":2}"#;
-    "a member comes, with `#[serde(default)]`":
+    "a member is added, with `#[serde(default)]`":
         plain::Pay => with_default::Pay, r#"{"cents":1,"tip":2}"#;
-    "a member comes, and has to be there":
+    "a required member is added":
         plain::Pay => with_required::Pay, r#"{"cents":1,"tip":2}"#;
-    "an optional member has another name":
+    "an optional member is renamed":
         plain::Pay => renamed::Pay, r#"{"cents":1,"tip":2}"#;
-    "an optional member has another name, and `#[serde(alias)]`":
+    "an optional member is renamed, with `#[serde(alias)]`":
         plain::Pay => renamed_with_alias::Pay, r#"{"cents":1,"tip":2}"#;
-    "a member goes":
+    "a member is removed":
         plain::Pay => without_tip::Pay, r#"{"cents":1,"tip":2}"#;
     "a member gets `#[serde(skip)]`":
         plain::Pay => skipped::Pay, r#"{"cents":1,"tip":2}"#;
-    "`deny_unknown_fields` comes":
+    "`deny_unknown_fields` is added":
         plain::Pay => closed::Pay, r#"{"cents":1,"tip":2}"#;
-    "a member goes, where unknown ones are refused":
+    "a member is removed from a type with `deny_unknown_fields`":
         plain::Pay => closed_without_tip::Pay, r#"{"cents":1,"tip":2}"#;
-    "`skip_serializing_if` comes":
+    "`skip_serializing_if` is added":
         plain::Pay => not_written::Pay, r#"{"cents":1,"tip":2}"#, r#"{"cents":1,"tip":null}"#;
     "`Option<T>` becomes `T`":
         plain::Pay => required_tip::Pay, r#"{"cents":1,"tip":2}"#, r#"{"cents":1,"tip":null}"#;
     "`T` becomes `Option<T>`":
         required_tip::Pay => plain::Pay, r#"{"cents":1,"tip":2}"#;
-    "`#[serde(default)]` goes":
+    "`#[serde(default)]` is removed":
         tip_with_default::Pay => required_tip::Pay, r#"{"cents":1,"tip":2}"#;
-    "`rename_all` comes":
+    "`rename_all` is added":
         two_words::Pay => camel::Pay, r#"{"user_id":1,"in_cents":2}"#;
-    "`rename_all` comes, with an alias for each":
+    "`rename_all` is added, with an alias for each member":
         two_words::Pay => camel_with_aliases::Pay, r#"{"user_id":1,"in_cents":2}"#;
     "`i64` becomes `i32`": i64 => i32, "1", "2147483648";
     "`u32` becomes `i32`": u32 => i32, "1", "4294967295";
@@ -300,12 +300,12 @@ changes! {
     "`u32` becomes `String`": plain::Pay => text::Pay, r#"{"cents":1,"tip":2}"#;
     "`u32` becomes an untagged enum of `u32` and `String`":
         plain::Pay => either::Pay, r#"{"cents":1,"tip":2}"#;
-    "an untagged enum loses one of its forms":
+    "an alternative of an untagged enum is removed":
         either::Pay => plain::Pay, r#"{"cents":1,"tip":2}"#, r#"{"cents":"x","tip":2}"#;
     "`String` becomes an enum": String => by_two::By, r#""Card""#, r#""Coupon""#;
     "`String` becomes a date": String => chrono::NaiveDate, r#""2000-01-01""#, r#""""#;
     "a date becomes `String`": chrono::NaiveDate => String, r#""2000-01-01""#;
-    "a time becomes one in seconds, by `with`":
+    "a time becomes seconds, by `with`":
         at::Pay => at_seconds::Pay, r#"{"at":"2000-01-01T00:00:00Z"}"#;
     "a time becomes `String`": at::Pay => at_text::Pay, r#"{"at":"2000-01-01T00:00:00Z"}"#;
     "`T` becomes a newtype of `T`": plain::Pay => newtype::Pay, r#"{"cents":1,"tip":2}"#;
@@ -314,7 +314,7 @@ changes! {
     "`Option<T>` becomes `Option<Option<T>>`":
         Option<u8> => Option<Option<u8>>, "1", "null";
     "a struct becomes a tuple": point::Pay => point_tuple::Pay, r#"{"at":{"lat":1,"lon":2},"by":3}"#;
-    "a tuple becomes a struct of as many": point_tuple::Pay => point::Pay, r#"{"at":[1,2],"by":3}"#;
+    "a tuple becomes a struct of as many members": point_tuple::Pay => point::Pay, r#"{"at":[1,2],"by":3}"#;
     "a tuple becomes a `Vec`": (u8, u8) => Vec<u8>, "[1,2]";
     "a `Vec` becomes a tuple": Vec<u8> => (u8, u8), "[1,2]", "[]";
     "keys of a map become numbers":
@@ -323,72 +323,72 @@ changes! {
     "a struct is flattened": point::Pay => flat::Pay, r#"{"at":{"lat":1,"lon":2},"by":3}"#;
     "a member of a flattened struct is widened":
         flat::Pay => flat_twice::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
-    "a member of a flattened struct has another type":
+    "a member of a flattened struct gets another type":
         flat::Pay => flat_narrow::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
-    "an optional member of a flattened struct comes":
+    "an optional member of a flattened struct is added":
         flat::Pay => flat_with_height::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
-    "an optional member of a flattened struct has another name":
+    "an optional member of a flattened struct is renamed":
         flat_with_height::Pay => flat_with_level::Pay, r#"{"lat":1,"lon":2,"height":9,"by":3}"#;
-    "a struct is not flattened any more, but written out":
+    "a flattened struct is replaced by its members":
         flat::Pay => not_flat::Pay, r#"{"lat":1,"lon":2,"by":3}"#;
-    "a variant comes": by_two::Pay => by_three::Pay, r#"{"by":"Card"}"#;
-    "a variant goes": by_three::Pay => by_two::Pay, r#"{"by":"Card"}"#, r#"{"by":"Bank"}"#;
-    "a variant has another name": by_two::Pay => by_renamed::Pay, r#"{"by":"Cash"}"#;
-    "a variant has another name, and `#[serde(alias)]`":
+    "a variant is added": by_two::Pay => by_three::Pay, r#"{"by":"Card"}"#;
+    "a variant is removed": by_three::Pay => by_two::Pay, r#"{"by":"Card"}"#, r#"{"by":"Bank"}"#;
+    "a variant is renamed": by_two::Pay => by_renamed::Pay, r#"{"by":"Cash"}"#;
+    "a variant is renamed, with `#[serde(alias)]`":
         by_cash::Pay => by_coins::Pay, r#"{"by":{"Cash":7}}"#;
-    "a variant goes, and `#[serde(other)]` comes": by_two::Pay => by_other::Pay, r#"{"by":"Cash"}"#;
-    "a variant holds something now": by_two::Pay => by_data::Pay, r#"{"by":"Card"}"#;
-    "a member of a variant comes: `Option<T>`":
+    "a variant is removed, and `#[serde(other)]` is added": by_two::Pay => by_other::Pay, r#"{"by":"Cash"}"#;
+    "a unit variant gets data": by_two::Pay => by_data::Pay, r#"{"by":"Card"}"#;
+    "a member of a variant is added: `Option<T>`":
         by_data::Pay => by_more_data::Pay, r#"{"by":{"Card":{"last":9}}}"#;
     "a member of a variant is narrowed":
         by_data::Pay => by_less_data::Pay, r#"{"by":{"Card":{"last":999}}}"#;
-    "a variant inside of a variant goes":
+    "a variant inside a variant is removed":
         nested::Pay => nested_without::Pay, r#"{"by":{"Bank":"Swift"}}"#;
-    "`tag` comes": by_data::Pay => by_tag::Pay, r#"{"by":{"Card":{"last":9}}}"#, r#"{"by":"Cash"}"#;
-    "`content` comes to a `tag`":
+    "`tag` is added": by_data::Pay => by_tag::Pay, r#"{"by":{"Card":{"last":9}}}"#, r#"{"by":"Cash"}"#;
+    "`content` is added to a `tag`":
         by_tag::Pay => by_content::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
-    "a member of a tagged variant has another type":
+    "a member of a tagged variant gets another type":
         by_tag::Pay => by_tag_narrow::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
-    "a variant with a tag comes": by_tag::Pay => by_tag_more::Pay, r#"{"by":{"kind":"Cash"}}"#;
-    "a variant with a tag goes":
+    "a tagged variant is added": by_tag::Pay => by_tag_more::Pay, r#"{"by":{"kind":"Cash"}}"#;
+    "a tagged variant is removed":
         by_tag_more::Pay => by_tag::Pay, r#"{"by":{"kind":"Cash"}}"#,
         r#"{"by":{"kind":"Bank","iban":"x"}}"#;
-    "a member of a tagged variant comes: `Option<T>`":
+    "a member of a tagged variant is added: `Option<T>`":
         by_tag::Pay => by_tag_with_brand::Pay, r#"{"by":{"kind":"Card","last":9}}"#;
-    "a member of a tagged variant goes":
+    "a member of a tagged variant is removed":
         by_tag_with_brand::Pay => by_tag::Pay,
         r#"{"by":{"kind":"Card","last":9,"brand":"b"}}"#;
-    "a content beside its tag is narrowed":
+    "the `content` of a tagged variant is narrowed":
         by_content::Pay => by_content_narrow::Pay, r#"{"by":{"kind":"Card","of":{"last":999}}}"#;
-    "an untagged enum gets another form":
+    "an alternative is added to an untagged enum":
         either::Pay => either_or_more::Pay, r#"{"cents":1,"tip":2}"#;
-    "an untagged enum gets an alternative in front, which takes what another wrote" by alternative:
+    "an alternative is added in front of others in an untagged enum, and accepts what another one wrote" by alternative:
         whole::Pay => part_or_whole::Pay, r#"{"cents":5}"#;
-    "such an alternative goes" by alternative: part_or_whole::Pay => whole::Pay, r#"{"cents":5}"#;
+    "such an alternative is removed" by alternative: part_or_whole::Pay => whole::Pay, r#"{"cents":5}"#;
     "the alternatives of an untagged enum change places" by alternative:
         day_or_text::Pay => text_or_day::Pay, r#"{"when":"2000-01-01"}"#, r#"{"when":"x"}"#;
-    "an untagged enum gets an alternative in front, which takes none of what others wrote" by alternative:
+    "an alternative is added in front of others in an untagged enum, and accepts nothing that they wrote" by alternative:
         card::Pay => tipped_or_card::Pay, r#"{"by":{"last":1}}"#;
-    "an untagged enum gets an alternative behind" by alternative:
+    "an alternative is added after the others in an untagged enum" by alternative:
         card::Pay => card_or_bank::Pay, r#"{"by":{"last":1}}"#;
-    "an untagged enum gets one behind, which no value comes to" by alternative:
+    "one is added after the others that no value reaches" by alternative:
         whole::Pay => whole_or_part::Pay, r#"{"cents":5}"#;
-    "an untagged enum gets one behind, for other integers" by alternative:
+    "one is added after the others, for other integers" by alternative:
         whole::Pay => signed::Pay, r#"{"cents":5}"#;
-    "such an alternative for other integers goes" by alternative:
+    "such an alternative for other integers is removed" by alternative:
         signed::Pay => whole::Pay, r#"{"cents":5}"#, r#"{"cents":-5}"#;
     "an integer becomes a decimal": plain::Pay => decimal::Pay, r#"{"cents":1,"tip":2}"#;
     "a decimal becomes an integer": decimal::Pay => plain::Pay, r#"{"cents":1.5,"tip":2}"#;
     "a decimal becomes `String`": decimal::Pay => text::Pay, r#"{"cents":"1.5","tip":2}"#;
     "a recursive type gets an optional member":
         tree::Pay => tree_with_note::Pay, r#"{"cents":1,"parts":[{"cents":2,"parts":[]}]}"#;
-    "a recursive type gets a member that has to be there":
+    "a recursive type gets a required member":
         tree::Pay => tree_with_required::Pay, r#"{"cents":1,"parts":[{"cents":2,"parts":[]}]}"#;
     "one instance of a generic type is narrowed":
         range::Pay => range_narrow::Pay,
         r#"{"seats":{"from":1,"to":2},"days":{"from":"a","to":"b"}}"#;
-    "beside a member with a rule of its own, an optional one comes":
+    "an optional member is added beside one with a rule of its own":
         own::Pay => own_with_note::Pay, r#"{"currency":"eur","cents":5}"#;
-    "beside a member with a rule of its own, another is narrowed":
+    "a member beside one with a rule of its own is narrowed":
         own::Pay => own_narrow::Pay, r#"{"currency":"eur","cents":999}"#;
 }

@@ -166,7 +166,7 @@ pub(super) const fn phase(drawn: Drawn) -> Phase {
         _ => PhaseKind::Foreign(EffectClass::AtMostOnce),
     };
     let name = if drawn.name == NONE { "" } else { NAMES[drawn.name] };
-    // So that an open intent can be looked into under each class.
+    // So that each class has a reconcile function for an open intent.
     let reconciles = drawn.kind != 0;
     Phase { name, was: WAS[drawn.was], kind, commit: false, timeout: None, reconciles }
 }

@@ -1,4 +1,4 @@
-//! The request of a drawn definition, and the world that it works on.
+//! The request of a random definition, and its environment.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ impl<'de, const N: usize> Deserialize<'de> for Request<N> {
     }
 }
 
-/// The world around one row.
+/// The environment of one row.
 #[derive(Clone, Default)]
 pub(super) struct World(pub(super) Arc<Mutex<State>>);
 

@@ -51,7 +51,7 @@ macro_rules! types {
             }
         }
 
-        /// As a derived `Deserialize` of the type is asked, and as its `Serialize` writes it again.
+        /// Reads a value as a derived `Deserialize` of the type does, and writes it as its `Serialize` does.
         pub(super) fn read_as<'de, D: Deserializer<'de>>(number: usize, from: D) -> Result<String, D::Error> {
             match number {
                 $($number => {

@@ -1,5 +1,6 @@
-//! The recipes of `docs/changing-a-request.md`, as programs: `before` is deployed first, and its requests are
-//! stopped at each recovery point; then the next version is deployed on the same database, and they go on.
+//! The recipes of `docs/changing-a-request.md`, as programs. `before` is deployed first, and its requests are
+//! stopped at each recovery point. Then the next version is deployed on the same database, and the requests
+//! continue.
 
 mod before;
 mod insert;
@@ -21,7 +22,7 @@ use atomic_phases::{Engine, Outcome, PhaseError};
 
 use crate::support::{Provider, TestDb, failed, finished, key, on_every_store, scope};
 
-/// The application's state: the provider of its payments, and a switch that only a test has.
+/// The application's state: its payment provider, and a switch for the tests.
 #[derive(Clone, Default)]
 struct App {
     provider: Provider,
@@ -29,7 +30,7 @@ struct App {
 }
 
 impl App {
-    /// Where a phase fails that is told to.
+    /// Fails in the phase that the test has chosen.
     fn pass(&self, phase: &'static str) -> Result<(), PhaseError> {
         match *self.stops.lock().unwrap() == Some(phase) {
             true => Err(PhaseError::retryable("asked for")),
@@ -48,8 +49,8 @@ fn deployed<S: TestDb>(db: &S, app: &App, definitions: Definitions<S, App>) -> E
     builder.definitions(definitions).build().unwrap()
 }
 
-/// Where the requests of `before` are stopped: each is named for the phase that fails, and the first of them is
-/// only accepted, so that it stands at `started`.
+/// The phases at which the requests of `before` are stopped: each request is named for the phase that fails. The
+/// first one is only accepted, so that its recovery point is `started`.
 const STOPS: [&str; 4] = ["order_created", "paid", "stock_taken", "answered"];
 
 /// Runs `before`, and leaves a request at each of its recovery points.
@@ -70,8 +71,8 @@ fn stop_in(app: &App, phase: Option<&'static str>) {
     *app.stops.lock().unwrap() = phase;
 }
 
-/// Every request is finished by `new`, asked for by a client that sends `request`; each is charged once, and its
-/// order is there once.
+/// `new` finishes every request when a client sends `request` again; each is charged once, and its order exists
+/// once.
 async fn all_go_on<S: TestDb, R: RequestDefinition<S, App>>(
     db: &S,
     new: &Engine<S, App>,
@@ -99,7 +100,7 @@ async fn charged_once_each<S: TestDb>(db: &S, engine: &Engine<S, App>, requests:
     assert_eq!(db.number("SELECT count(DISTINCT id) FROM rides").await, requests as i64);
 }
 
-/// What the lock files say of the change.
+/// The findings of the lock files for the change.
 fn lints<S: TestDb>(old: &Definitions<S, App>, new: &Definitions<S, App>) -> Vec<Lint> {
     let findings = compare(&old.locks(), &new.locks());
     eprintln!("{findings:#?}");

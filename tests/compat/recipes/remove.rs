@@ -68,7 +68,7 @@ async fn g14_a_removed_phase_is_still_run_by_the_rows_of_its_version<S: TestDb>(
     finished(new.call(&scope(), &key("of-version-2"), CreateOrder { cents: 1 }).await);
     assert_eq!(db.number(taken).await, 4, "a new request does not");
 
-    // Removed in place, it strands those that have passed it.
+    // Removed in the same version, the phase strands the rows that have passed it.
     let mut locks = definitions::<S>().locks();
     let mut removed = locks.remove("orders.create", 2).unwrap();
     removed.version = 1;

@@ -1,5 +1,5 @@
-//! **Rename a phase**: `was` says what it was called. Of a foreign phase that name stays for ever, because the
-//! provider's key is made of it.
+//! **Rename a phase**: `was` has its earlier name. Keep that name of a foreign phase for ever, because the
+//! provider's key is derived from it.
 
 use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};

@@ -75,12 +75,12 @@ async fn g14_rows_in_flight_keep_the_order_that_they_began_in<S: TestDb>(db: S) 
     assert!(none_denies(&lints(&before::definitions::<S>(), &definitions())));
     let new = deployed(&db, &app, definitions());
     all_go_on(&db, &new, || CreateOrder { cents: 2000 }).await;
-    // A new request takes its stock first: where that fails, nothing is charged.
+    // A new request takes its stock first: if that fails, nothing is charged.
     stop_in(&app, Some("stock_taken"));
     failed(new.call(&scope(), &key("of-version-2"), CreateOrder { cents: 1 }).await);
     assert_eq!(app.provider.effects(), 4);
 
-    // Reordered in place, it strands those that have passed the first that moved.
+    // Reordered in the same version, the phases strand the rows that have passed the first one that moved.
     let mut locks = definitions::<S>().locks();
     let mut moved = locks.remove("orders.create", 2).unwrap();
     moved.version = 1;

@@ -1,4 +1,4 @@
-//! **Retire a version**: when no row of it is unfinished, its code goes; what it answered is replayed.
+//! **Retire a version**: once all its rows are finished, remove its code. Its stored answers are still replayed.
 
 use atomic_phases::compat::{InFlight, State};
 

@@ -1,5 +1,5 @@
 //! **Retype a member**, in two deploys: `first` reads both forms and writes the old one, so that a node of the
-//! build before reads what it writes; `second` writes the new one, when all nodes read it.
+//! previous build reads what it writes. When all nodes run `first`, deploy `second`, which writes the new form.
 
 use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::before::{Order, Payment, Stock};
 use super::*;
 
-/// A number, or a text that holds one.
+/// A number, or a text that contains one.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Either {
@@ -177,7 +177,7 @@ async fn g9_a_member_is_retyped_in_two_deploys_and_no_retry_is_a_mismatch<S: Tes
     let one = lints(&before::definitions::<S>(), &first::definitions());
     assert!(none_denies(&one), "{one:?}");
     let between = deployed(&db, &app, first::definitions());
-    // A row of the first deploy, which the build before reads too.
+    // A row of the first deploy, which the previous build can read, too.
     stop_in(&app, Some("answered"));
     let request = || first::CreateOrder { cents: 7 };
     failed(between.call(&scope(), &key("between"), request()).await);

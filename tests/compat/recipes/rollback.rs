@@ -1,5 +1,5 @@
-//! **Roll back**: the old build goes on with what it knows, leaves the rest alone, and loses nothing. Here the
-//! release with renamed phases was deployed, and is taken back while its requests are in flight.
+//! **Roll back**: the old build continues the rows that it knows, leaves the rest alone, and loses nothing. Here
+//! the release with renamed phases was deployed, and is rolled back while its requests are in flight.
 
 use super::rename::CreateOrder;
 use super::*;
@@ -20,7 +20,7 @@ async fn g14_what_a_rollback_leaves_goes_on_when_the_release_is_back<S: TestDb>(
     stop_in(&app, None);
     db.let_time_pass().await;
 
-    // What is told before: compare the other way round.
+    // The report before the rollback: compare in the other direction.
     let findings =
         compare(&rename::definitions::<S>().locks(), &before::definitions::<S>().locks());
     let told = findings.iter().flat_map(|finding| &finding.points).collect::<Vec<_>>();

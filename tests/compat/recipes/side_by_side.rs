@@ -1,6 +1,6 @@
-//! **A new version side by side**: for a phase that is inserted anywhere, and whatever else rows in flight cannot
-//! follow. New requests are of the type that the handler calls; a retry runs its request in the version that it
-//! began in, and so do the workers.
+//! **A new version side by side**: for a phase that is inserted anywhere, and for any other change that rows in
+//! flight cannot follow. New requests have the type that the handler calls. A retry runs its request in the version
+//! in which it began, and so do the workers.
 
 use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ use crate::support::TestDb;
 #[derive(Serialize, Deserialize)]
 pub struct CreateOrder {
     cents: u32,
-    /// Version 1 knew no other.
+    /// All amounts of version 1 are in dollars.
     #[serde(default = "usd")]
     currency: String,
 }
 
 impl CreateOrder {
-    /// What a client of version 1 asks for.
+    /// The request of a client of version 1.
     pub fn of_version_1() -> Self {
         Self { cents: 2000, currency: usd() }
     }
@@ -48,7 +48,7 @@ impl<Db: TestDb> CreateOrder {
         Ok(Order { id })
     }
 
-    /// It has to come before the card is charged, where rows of version 1 have passed already.
+    /// This phase must come before the card is charged, a point that rows of version 1 have already passed.
     #[phase]
     async fn risk_checked(&self, tx: &mut Tx<'_, Db>, order: &Order) -> PhaseResult<Checked> {
         Db::insert_step(tx, &order.id, "risk_checked").await?;

@@ -1,4 +1,4 @@
-//! A client that writes bytes: two header lines, control bytes and cut bodies are its business.
+//! A client that writes raw bytes, so that it can send two header lines, control bytes and cut bodies.
 
 use std::net::SocketAddr;
 
@@ -38,7 +38,7 @@ impl Request {
         self
     }
 
-    /// In place of the lines of that name.
+    /// Replaces the lines of that name.
     pub fn set(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.lines.retain(|(other, _)| other != name);
         self.line(name, value)
@@ -96,7 +96,7 @@ impl Request {
         Seen::parse(&rest(&mut stream).await).expect("an answer")
     }
 
-    /// Sends the first bytes only, ends there, and waits until the server is done with it.
+    /// Sends only the first bytes, closes its side, and waits until the server is done with it.
     pub async fn cut_at(&self, length: usize) -> Option<Seen> {
         let mut stream = self.open().await;
         let _ = stream.write_all(&self.bytes()[..length]).await;
@@ -104,14 +104,14 @@ impl Request {
         Seen::parse(&rest(&mut stream).await)
     }
 
-    /// Sends the first bytes only, and goes on listening.
+    /// Sends only the first bytes, and continues to listen.
     pub async fn stop_at(&self, length: usize) -> Seen {
         let mut stream = self.open().await;
         stream.write_all(&self.bytes()[..length]).await.unwrap();
         Seen::parse(&rest(&mut stream).await).expect("an answer")
     }
 
-    /// Sends everything; whoever drops the stream hangs up.
+    /// Sends everything; dropping the stream disconnects.
     pub async fn send_and_leave(&self) -> TcpStream {
         let mut stream = self.open().await;
         stream.write_all(&self.bytes()).await.unwrap();
@@ -181,7 +181,7 @@ impl Seen {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
 
-    /// What a replay has in common with the first answer.
+    /// The parts of a replay that equal those of the first answer.
     pub fn kept(&self) -> (u16, Vec<(&str, &str)>, &[u8]) {
         const KEPT: [&str; 9] = [
             "location",

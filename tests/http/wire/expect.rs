@@ -1,11 +1,11 @@
-//! What the contract says of each error, written by hand from its table: one line, both profiles.
+//! The contract of each error, written by hand from its table: one line, both profiles.
 
 use atomic_phases::client;
 use atomic_phases::http::Profile;
 
 use super::client::Seen;
 
-/// Code, status (IETF, Stripe), title (IETF), type (Stripe), retryable, whether it says when.
+/// Code, status (IETF, Stripe), title (IETF), type (Stripe), retryable, and whether it has a Retry-After.
 type Error = (&'static str, [u16; 2], &'static str, &'static str, bool, bool);
 
 const IDEMPOTENCY: &str = "idempotency_error";
@@ -100,7 +100,7 @@ const ERRORS: [Error; 22] = [
     ("temporarily_unavailable", [503, 503], "Not available now", API, true, true),
 ];
 
-/// The answer is this error, in every part, in this profile.
+/// Asserts that the answer is this error, in every part, in this profile.
 #[track_caller]
 pub fn is_error(seen: &Seen, profile: Profile, code: &str) {
     let (_, statuses, title, kind, retryable, says_when) =
@@ -149,7 +149,7 @@ fn as_the_client_reads_it(seen: &Seen) -> client::Answer {
     client::Answer::read(seen.status, |name| seen.all(name).first().copied(), &seen.body)
 }
 
-/// The answer is a phase's reply for this key, for the first time or not.
+/// Asserts that the answer is a phase's reply for this key, as the first answer or as a replay.
 #[track_caller]
 pub fn is_reply(seen: &Seen, profile: Profile, key: &str, status: u16, replayed: bool) {
     assert_eq!(seen.status, status, "{} {}", seen.status, String::from_utf8_lossy(&seen.body));
@@ -169,7 +169,7 @@ pub fn is_reply(seen: &Seen, profile: Profile, key: &str, status: u16, replayed:
     assert_eq!(seen.header("stripe-should-retry"), final_error);
 }
 
-/// Nothing of the text came back.
+/// Asserts that the answer contains nothing of the text.
 #[track_caller]
 pub fn does_not_reflect(seen: &Seen, text: &str) {
     let all = format!("{:?} {}", seen.lines, String::from_utf8_lossy(&seen.body));

@@ -85,7 +85,7 @@ pub async fn w07_malformed_is_400_and_nothing_is_reserved<S: TestDb>(db: S, prof
         is_error(&seen, profile, "idempotency_key_malformed");
         does_not_reflect(&seen, "canary");
     }
-    // What HTTP itself does not allow in a line is refused below us.
+    // The HTTP library refuses what HTTP itself does not allow in a header line.
     for value in [&b"a\x00b"[..], b"a\x01b", b"\"a\x7fb\""] {
         let seen = wire.book("").set("idempotency-key", value).send().await;
         assert_eq!(seen.status, 400, "{value:?}");
@@ -137,7 +137,7 @@ pub async fn w11_malformed_on_an_optional_route_is_never_treated_as_absent<S: Te
     let seen = wire.book("a").key("a").send().await;
     is_error(&seen, profile, "idempotency_key_repeated");
     assert_eq!(wire.effects(), 0);
-    // Without one, each request is a first one, and none can be asked for again.
+    // Without a key, each request is a new one, and has no status resource.
     for effects in 1..=2 {
         let seen = wire.book("").without("idempotency-key").send().await;
         assert_eq!(seen.status, 201);

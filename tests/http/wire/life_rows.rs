@@ -84,7 +84,7 @@ pub async fn w24_answers_of_outer_layers_are_not_stored<S: TestDb>(db: S, profil
     }
     assert_eq!(wire.effects(), 0);
     is_reply(&wire.book("k").send().await, profile, "k", 201, false);
-    // Nor does a finished key get past them.
+    // Nor does a finished key bypass them.
     assert_eq!(wire.book("k").line("x-outer", "401").send().await.body, b"from outside");
 }
 
@@ -97,8 +97,7 @@ pub async fn w25_a_retryable_failure_is_503_and_resumes<S: TestDb>(db: S, profil
     assert_eq!(wire.effects(), 1);
 }
 
-/// Of another build's version, or of phases that this build does not have: it may stay so, and is no mere
-/// outage.
+/// A row of another build's version, or of phases that this build lacks: this may last, and is not a mere outage.
 pub async fn g14_a_request_that_this_build_cannot_continue_has_a_503_of_its_own<S: TestDb>(
     db: S,
     profile: Profile,
@@ -154,7 +153,7 @@ pub async fn w28_a_duplicate_while_running_is_409<S: TestDb>(db: S, profile: Pro
     assert_eq!(wire.app.provider.calls().len(), 1);
 }
 
-/// Seconds that a 409 asks to wait for.
+/// The seconds in the `Retry-After` of a 409.
 #[track_caller]
 fn retry_after(seen: &Seen) -> u64 {
     assert_eq!(seen.status, 409, "{seen:?}");
@@ -171,7 +170,7 @@ pub async fn w28_retry_after_is_short_while_the_holder_gives_signs<S: TestDb>(
     let seen = wire.book("k").send().await;
     is_error(&seen, profile, "idempotency_key_in_use");
     assert!(retry_after(&seen) <= 3, "{seen:?}");
-    // Heartbeats are missing: nothing happens before the lease ends.
+    // Without heartbeats, nothing happens before the lease ends.
     let left = match is_postgres::<S>() {
         true => "clock_timestamp() + interval '25 s'",
         false => "CAST(unixepoch('subsec') * 1000 AS INTEGER) + 25000",
@@ -214,7 +213,7 @@ pub async fn w34_the_stripe_profile_waits_for_an_outcome_that_is_soon_known<S: T
     let body = json!({ "who": "pilot", "trouble": Trouble::UnknownForeign }).to_string();
     let notify = wire.request("POST", "/notify").key("k").json(&body);
     app.provider.answer_searches();
-    // It rests for longer than the bound of the wait.
+    // The outcome stays unknown for longer than the duplicate's wait.
     is_error(&notify.send().await, profile, "outcome_unknown");
     wire.db.let_time_pass().await;
     let asked = notify.send_in_background();
@@ -289,7 +288,7 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     assert_eq!((seen.status, &told["status"]), (200, &json!("pending")));
     assert_eq!(told["recovery_point"], "started");
     assert!(seen.header("retry-after").is_some());
-    // G16: another caller's key is no key, and so is one that was never sent.
+    // G16: another caller's key is like one that was never sent.
     is_error(&status().set("x-tenant", "other").send().await, profile, "no_such_request");
     let never = wire.request("GET", "/book/requests/never").send().await;
     is_error(&never, profile, "no_such_request");
@@ -326,8 +325,8 @@ pub async fn w31_a_duplicate_with_another_body_while_running_is_a_mismatch<S: Te
     assert_eq!(wire.effects(), 1);
 }
 
-/// `.` and `..` are removed from a path by clients, percent-encoded or not; a quote is what tells the
-/// form that they have instead.
+/// Clients remove `.` and `..` from a path, percent-encoded or not. A quote marks the form that such keys have
+/// instead.
 pub async fn w30_every_key_has_a_status_uri_that_clients_leave_alone<S: TestDb>(
     db: S,
     profile: Profile,
@@ -344,7 +343,7 @@ pub async fn w30_every_key_has_a_status_uri_that_clients_leave_alone<S: TestDb>(
         let seen = wire.request("POST", "/later").key(&quoted).json(body).send().await;
         assert_eq!(seen.status, 202, "{key}: {seen:?}");
         let uri = seen.header("location").unwrap().to_owned();
-        // As clients resolve it.
+        // As clients resolve the path.
         let base = format!("http://host{uri}").parse::<reqwest::Url>().unwrap();
         assert_eq!(base.path(), uri, "{key}");
         let status = wire.request("GET", &uri).send().await;
@@ -353,8 +352,7 @@ pub async fn w30_every_key_has_a_status_uri_that_clients_leave_alone<S: TestDb>(
     }
 }
 
-/// The holder of `POST /book` under `k` dies before or after its effect: its future is dropped in
-/// the call.
+/// The holder of `POST /book` with key `k` dies before or after its effect: its future is dropped in the call.
 async fn dies_in_the_call<S: TestDb>(wire: &Wire<S>, after_the_effect: bool) {
     let provider = &wire.app.provider;
     let mut gate = match after_the_effect {
@@ -415,7 +413,7 @@ pub async fn w34_an_unknown_outcome_is_409_and_is_not_repeated<S: TestDb>(db: S,
         assert!(!String::from_utf8(seen.body).unwrap().contains("operator"));
     }
     assert_eq!(wire.effects(), 1);
-    // Of a phase that has nobody to be asked.
+    // In a phase without a reconcile function.
     for _ in 0..2 {
         let seen = wire.troubled("l", Trouble::UnknownForeign).send().await;
         is_error(&seen, profile, "outcome_unknown");
@@ -443,7 +441,7 @@ pub async fn w36_a_client_that_hangs_up_at_any_byte_reserves_nothing<S: TestDb>(
 ) {
     let wire = Wire::start(db, profile).await;
     let mut cut = vec![wire.book("k"), wire.book("k").chunked()];
-    // The longest form that could still be taken for a whole one: a body that ends in white space.
+    // The longest cut body that could still look complete: one that ends in white space.
     cut.push(wire.book("k").json("{\"amount\":20}   "));
     for request in cut {
         for length in 0..request.bytes().len() {
@@ -453,7 +451,7 @@ pub async fn w36_a_client_that_hangs_up_at_any_byte_reserves_nothing<S: TestDb>(
         }
     }
     assert_eq!(wire.app.bodies(), [0, 0, 0]);
-    // Not even the key is taken: another request may have it.
+    // The key stays unused: another request may use it.
     let other = wire.book("k").json(r#"{"amount":77}"#).send().await;
     is_reply(&other, profile, "k", 201, false);
 }
@@ -571,7 +569,7 @@ pub async fn a_request_without_a_key_is_told_the_truth_by_a_quota_and_takes_no_k
     }
     is_reply(&few.book("a").send().await, profile, "a", 201, false);
     is_error(&few.book("b").send().await, profile, "too_many_keys");
-    // A key that looks like one of the server's own does not get around it.
+    // A key that looks like one of the server's own does not bypass the rule.
     let stored = "SELECT min(idempotency_key) FROM atomic_phases_keys WHERE idempotency_key <> 'a'";
     let prefix = few.db.text(stored).await.split_once(':').unwrap().0.to_owned();
     let forged = few.book(&format!("{prefix}:b")).send().await;

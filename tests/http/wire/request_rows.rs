@@ -1,4 +1,4 @@
-//! Rows 50 to 79: what is the same request, whose it is, and what is stored of a reply.
+//! Rows 50 to 79: which requests are the same, whose they are, and what is stored of a reply.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::expect::{does_not_reflect, is_error, is_reply};
 use super::server::{BYTES, Wire};
 use crate::support::*;
 
-/// Under one key, `second` is the same request as `first`.
+/// With one key, `second` is the same request as `first`.
 async fn same(first: Request, second: Request, profile: Profile) {
     let (first, second) = (first.send().await, second.send().await);
     assert_eq!((first.status, first.replayed()), (200, false), "{first:?}");
@@ -19,7 +19,7 @@ async fn same(first: Request, second: Request, profile: Profile) {
     assert_eq!(second.kept(), first.kept());
 }
 
-/// Under one key, `second` is another request than `first`.
+/// With one key, `second` is a different request from `first`.
 async fn other(first: Request, second: Request, profile: Profile) {
     let first = first.send().await;
     assert_eq!(first.status, 200, "{first:?}");
@@ -45,7 +45,7 @@ pub async fn w50_another_value_method_path_or_query_is_a_mismatch<S: TestDb>(
         ["POST /echo?a=1", "POST /echo?a=2"],
         ["POST /echo?", "POST /echo"],
         ["POST /in/a", "POST /in/b"],
-        // A nested router takes the prefix off; the client sent it.
+        // A nested router removes the prefix that the client sent.
         ["POST /in/a", "POST /out/a"],
     ];
     for (case, origins) in origins.into_iter().enumerate() {
@@ -76,7 +76,7 @@ pub async fn w51_what_the_handler_does_not_see_is_the_same_request<S: TestDb>(
         [r#"{"not\u0065":"x"}"#, r#"{"note":"x"}"#],
         [r#"{"amount":1.0}"#, r#"{"amount":1}"#],
         [r#"{"amount":100}"#, r#"{"amount":1e2}"#],
-        // What the type does not know.
+        // Members that the type does not have.
         [r#"{"count":1,"unknown":[1]}"#, r#"{"count":1}"#],
     ];
     for (case, bodies) in bodies.into_iter().enumerate() {
@@ -118,7 +118,7 @@ pub async fn w55_a_member_given_twice_is_400_and_not_stored<S: TestDb>(db: S, pr
     for body in [
         r#"{"count":1,"count":1}"#,
         r#"{"count":1,"c\u006funt":2}"#,
-        // Where the type is a serde_json::Value, or does not know the member at all.
+        // With a type of serde_json::Value, or one without the member.
         r#"{"extra":{"canary":1,"canary":2}}"#,
         r#"{"extra":[{"x":{"canary":1,"canary":1}}]}"#,
         r#"{"unknown":1,"unknown":2}"#,
@@ -166,8 +166,8 @@ pub async fn w58_another_key_is_another_request<S: TestDb>(db: S, profile: Profi
     }
 }
 
-/// There is one version so far. A row of a version that this process does not know is a newer one's:
-/// it is neither another request nor run again.
+/// There is one version so far. A row of an unknown version belongs to a newer build: it is neither a different
+/// request nor run again.
 pub async fn w59_a_row_of_a_newer_fingerprint_is_left_alone<S: TestDb>(db: S, profile: Profile) {
     let wire = Wire::start(db, profile).await;
     let first = wire.book("k").send().await;
@@ -207,9 +207,9 @@ pub async fn w73_other_methods_pass_through<S: TestDb>(db: S, profile: Profile) 
     let wire = Wire::start(db, profile).await;
     is_reply(&wire.book("k").send().await, profile, "k", 201, false);
     for method in ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"] {
-        // With a key that is used, a fresh one, a malformed one, and two.
+        // With a used key, a fresh one, a malformed one, and two keys.
         for keys in [&["k"][..], &["fresh"], &["a b"], &["a", "b"]] {
-            // By a handler of its own, and by one that takes every method.
+            // With a separate handler, and with one for every method.
             for path in ["/book", "/maybe"] {
                 let mut request = wire.request(method, path);
                 for key in keys {
@@ -226,7 +226,7 @@ pub async fn w73_other_methods_pass_through<S: TestDb>(db: S, profile: Profile) 
     is_error(&seen, profile, "idempotency_key_malformed");
     assert_eq!(wire.effects(), 1);
     is_reply(&wire.book("fresh").send().await, profile, "fresh", 201, false);
-    // A phase route mounted for another method says so.
+    // A route with phases that is mounted for another method reports it.
     let seen = wire.request("GET", "/wrong").key("k").send().await;
     is_error(&seen, profile, "method_not_allowed");
     assert_eq!(seen.header("allow"), Some("POST, PATCH"));
@@ -261,7 +261,7 @@ pub async fn w74_what_a_phase_says_replaces_and_is_never_doubled<S: TestDb>(
         is_reply(&seen, profile, "k", 200, replayed);
         assert_eq!(seen.header("content-type"), Some("application/vnd.api+json"));
         assert_eq!(seen.header("location"), Some("/echo/2"));
-        // Goes with the bytes that it describes.
+        // It belongs to the bytes that it describes.
         assert_eq!(seen.header("content-encoding"), Some("gzip"));
         assert_eq!(seen.body, BYTES);
     }
@@ -330,16 +330,16 @@ pub async fn w78_a_body_over_the_cap_is_413_and_nothing_is_reserved<S: TestDb>(
     for length in [101, 10_000] {
         let over = wire.book("k").json(of_length(length));
         is_error(&over.send().await, profile, "body_too_large");
-        // Without an announced length, it is counted.
+        // Without an announced length, the server counts the bytes.
         is_error(&over.chunked().send().await, profile, "body_too_large");
     }
-    // With one, it is not even waited for.
+    // With an announced length, the server does not wait for the body.
     let announced = wire.book("k").json(of_length(10_000));
     let head = announced.bytes().len() - 10_000;
     let seen = announced.cut_at(head).await.expect("an answer to the head alone");
     is_error(&seen, profile, "body_too_large");
     assert_eq!(wire.app.bodies(), [0, 0, 0]);
-    // The header comes before the body.
+    // The header is checked before the body.
     let seen = wire.book("a b").json(of_length(101)).send().await;
     is_error(&seen, profile, "idempotency_key_malformed");
     is_reply(&wire.book("k").json(of_length(100)).send().await, profile, "k", 201, false);
@@ -464,7 +464,7 @@ pub async fn types_and_codings_are_compared_as_http_says<S: TestDb>(db: S, profi
         is_error(&seen, profile, "unsupported_media_type");
         assert_eq!(seen.header("accept-encoding"), Some("identity"));
     }
-    // Two readers of two lines may see two types.
+    // Two parsers of two lines may see two types.
     let two = wire.book("l").line("content-type", "application/x-www-form-urlencoded");
     is_error(&two.send().await, profile, "unsupported_media_type");
     let seen = wire.book("l").body("text/plain", "{}").send().await;

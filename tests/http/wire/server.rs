@@ -122,7 +122,7 @@ impl<Db: TestDb> Posted {
     }
 }
 
-/// A running server, with what stands behind it.
+/// A running server, with its store, engine and provider.
 pub struct Wire<S: TestDb> {
     pub db: S,
     pub app: App,
@@ -131,7 +131,7 @@ pub struct Wire<S: TestDb> {
     address: SocketAddr,
 }
 
-/// What a test may change.
+/// The settings that a test may change.
 pub struct Setup<S: TestDb> {
     db: S,
     app: App,
@@ -176,7 +176,7 @@ impl<S: TestDb> Setup<S> {
 
 impl<S: TestDb> Wire<S> {
     pub fn setup(db: S, profile: Profile) -> Setup<S> {
-        // At once in either profile; what each does by default is a test of its own.
+        // Immediately in either profile; a separate test covers the default of each.
         let policy = Policy::default()
             .profile(profile)
             .bodies(Bodies::JsonOrForm)
@@ -278,7 +278,7 @@ async fn echo_in<S: TestDb>(
     keyed.answer(echo).await
 }
 
-/// A layer in front that refuses where the test says so.
+/// An outer layer that refuses at the test's command.
 async fn outer(request: AxumRequest, next: Next) -> Response {
     let status = request.headers().get("x-outer").and_then(|v| v.to_str().ok()?.parse().ok());
     match status.and_then(|status| StatusCode::from_u16(status).ok()) {

@@ -4,19 +4,19 @@ use crate::config::{Config, Horizon, Intent, Kind, Phase, Provider, Resolve};
 use crate::protocol::{is_before_call, next_write, stop};
 use crate::state::{Hold, IDLE, Pc, Stage, State, Status};
 
-/// Whose transaction or call it is: of a process that waits for it, or of nobody any more.
+/// The sender of a transaction or call: a process that waits for the answer, or none any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Of {
     /// Of this process.
     Node(usize),
-    /// The stray one at this place.
+    /// The transaction or call at this index, whose sender is gone.
     Stray(usize),
 }
 
-/// One step of anybody.
+/// One step of any participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A process reads the row and does what it says.
+    /// A process reads the row and decides.
     Look(usize),
     /// It sends its next guarded write.
     Send(usize),
@@ -24,9 +24,9 @@ pub enum Action {
     Call(usize),
     /// It gives up for now and releases the row.
     Stop(usize),
-    /// It finds out what became of its commit.
+    /// It resolves its commit.
     Resolve(usize),
-    /// It asks the reconcile function, and sends what it heard.
+    /// It calls the reconcile function, and sends the result.
     Ask(usize),
     /// The server evaluates a write's guard.
     Execute(Of),
@@ -42,7 +42,7 @@ pub enum Action {
     CutOff(usize),
     /// No answer of the provider comes.
     TimeOut(usize),
-    /// A process dies; it comes back, and knows nothing.
+    /// A process dies and restarts without memory.
     Crash(usize),
     /// A lease ends.
     Expire(u8),
@@ -56,7 +56,7 @@ pub enum Action {
     Reap(u8),
     /// The replica catches up.
     Replicate,
-    /// The primary is lost, and what the replica did not have.
+    /// The primary is lost, and with it everything that the replica lacks.
     FailOver,
 }
 
@@ -96,7 +96,7 @@ impl Config {
                 actions.push(action);
             }
         };
-        // Where the intent is not awaited, it leaves together with the call.
+        // If the process does not wait for the intent, intent and call leave together.
         let next = |hold: &Hold| node.list[hold.done.len()].kind();
         let calls = match pc {
             Pc::Intended(_) => true,
@@ -129,7 +129,7 @@ impl Config {
         let Some(row) = state.row(key) else { return };
         let locked = state.is_locked(key);
         if row.status == Status::InProgress && row.leased && self.rules.leases_end {
-            // A dead holder's lease ends by itself; a living one's only where it stalls.
+            // A dead holder's lease ends by itself; a living one's only if the holder stalls.
             if state.left.zombies > 0 || !state.has_holder(key, row) {
                 actions.push(Action::Expire(key));
             }
@@ -149,8 +149,8 @@ impl Config {
         }
     }
 
-    /// The provider forgets what is older than its window; so what it forgets is a call of a phase
-    /// that is long done, or one after which nothing was committed until the horizon passed.
+    /// The provider forgets calls that are older than its window: calls of a phase that is long committed, or calls
+    /// after which nothing was committed until the horizon passed.
     fn may_forget(&self, state: &State, i: usize) -> bool {
         let effect = &state.effects[i];
         if self.world.provider != Provider::Forgets || !effect.remembered {
@@ -163,14 +163,14 @@ impl Config {
         old && !self.is_call_to_come(state, by.key, by.phase, self.world.stalls_past_margin)
     }
 
-    /// The reconcile function's *not executed* is final where it is asked late enough.
+    /// The reconcile function's *not executed* is final if the function is called late enough.
     fn may_answer(&self, state: &State, n: usize) -> bool {
         let Pc::Asking(hold) = state.nodes[n] else { return false };
         let phase = self.nodes[n].list[hold.done.len()];
         self.world.calls_after_answer || !self.is_call_to_come(state, hold.key, phase, false)
     }
 
-    /// Whether a call that was decided upon may still reach the provider.
+    /// Whether a call that a process has decided to make may still reach the provider.
     fn is_call_to_come(&self, state: &State, key: u8, phase: Phase, stalls: bool) -> bool {
         let under_way = state.stray_calls.iter().any(|call| call.key == key && call.phase == phase);
         let of_node = self.nodes.iter().zip(&state.nodes).any(|(node, pc)| {
@@ -192,8 +192,8 @@ impl Config {
 }
 
 impl State {
-    /// Whether a step is one that nobody may count on. That a dead holder's lease ends, or that a
-    /// server gives up on a client that is gone, one may.
+    /// Whether a step is bad luck, which the protocol must not rely on. It may rely on two things: a dead holder's
+    /// lease ends, and a server gives up a client that has disconnected.
     #[must_use]
     pub fn is_bad_luck(&self, action: Action) -> bool {
         match action {

@@ -1,4 +1,4 @@
-//! [`Case`]: a configuration, and the verdict that it has to have.
+//! [`Case`]: a configuration, and its expected verdict.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,12 @@ pub enum Sort {
     Engine,
     /// Other rules that turn out to be harmless.
     Harmless,
-    /// A mistake: the checker has to find it.
+    /// A mistake, which the checker must find.
     Mistake,
-    /// A world that the engine makes no promise for, or only a part of them.
+    /// A situation for which the engine makes no promise, or only some.
     NotPromised,
-    /// The engine, in a world that it should stand and does not. To be `Engine` once it is closed.
+    /// The engine, in a situation that it should handle and does not. Becomes `Engine` when the model has the rule
+    /// that closes it.
     Hole,
 }
 
@@ -45,12 +46,12 @@ pub struct Case {
     pub config: Config,
     /// Exactly what does not hold.
     pub violated: &'static [&'static str],
-    /// What has to be reached, so that the verdict means something.
+    /// The situations that must be reached, so that the verdict means something.
     pub reached: &'static [&'static str],
 }
 
 impl Case {
-    /// What differs between what was found and what was to be found; empty where nothing does.
+    /// The differences between the expected and the actual verdict; empty if there are none.
     #[must_use]
     pub fn surprises(&self, verdict: &Verdict) -> Vec<String> {
         let expected: BTreeSet<_> = self.violated.iter().copied().collect();

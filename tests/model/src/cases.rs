@@ -1,4 +1,4 @@
-//! Every configuration that is checked, with the verdict that it has to have.
+//! Every checked configuration, with its expected verdict.
 
 mod large;
 
@@ -262,7 +262,8 @@ pub const CASES: &[Case] = &[
         &[ONE_EFFECT],
         &[RECONCILED],
     ),
-    // Holes of the engine as it is. The rule that closes each is above, among the harmless ones.
+    // Holes of the engine as it was modelled. The harmless rules above close them; `README.md` says how the engine
+    // does.
     hole(
         "forgets-stall-past-margin",
         Config { world: STALLED, ..FORGETFUL },

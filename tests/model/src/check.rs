@@ -1,4 +1,4 @@
-//! Checks a configuration: every reachable state, and what was found there.
+//! Checks every reachable state of a configuration.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::state::State;
 pub struct Verdict {
     /// Different states.
     pub states: usize,
-    /// Steps of the longest shortest way.
+    /// The length of the longest of all shortest paths.
     pub depth: usize,
     /// How long it took.
     pub took: Duration,
@@ -46,10 +46,10 @@ pub fn check(config: Config, threads: usize) -> Verdict {
     }
 }
 
-/// Whether some run comes back to where it was, and so may never end. Goes through every state.
+/// Whether some run returns to an earlier state, and so may never end. Visits every state.
 #[must_use]
 pub fn has_circle(config: &Config) -> bool {
-    // A depth-first walk: `true` while the state is on the way that is being walked.
+    // A depth-first walk: `true` while the state is on the current path.
     let mut seen = HashMap::new();
     let mut walk = vec![Walk::To(State::initial(config))];
     let mut actions = Vec::new();
@@ -80,9 +80,9 @@ enum Walk {
     Back(State),
 }
 
-/// A shortest way to where `property` does not hold, or, for a situation, to where it is reached.
-/// stateright keeps the last one that it found in a block of states, so the depth is raised step by
-/// step until there is one.
+/// A shortest path to a state in which `property` does not hold, or, for a situation, to one in which it is
+/// reached. stateright keeps the last one that it found in a block of states, so the depth is raised step by step
+/// until there is one.
 #[must_use]
 pub fn shortest(config: Config, property: &'static str) -> Option<Vec<(State, Option<Action>)>> {
     let deepest = check(config, 1).depth;

@@ -1,6 +1,6 @@
-//! [`Config`]: which request, by whom, in which world, under which faults, and by which rules. The
-//! rules of the engine are the [`Rules::ENGINE`]; each other value is a mistake that the checker has
-//! to find, or a choice that it has to find harmless.
+//! [`Config`]: which request, by which processes, in which environment, under which faults, and by which rules. The
+//! engine's rules are [`Rules::ENGINE`]; each other value is a mistake that the checker must find, or a choice that
+//! it must find harmless.
 
 /// The phases of the modelled requests. A phase's name is its identity, as in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,12 +43,12 @@ impl Phase {
     }
 }
 
-/// A request definition. What a row has done is a prefix of one.
+/// A request definition. The committed phases of a row are a prefix of one.
 pub type List = &'static [Phase];
 
-/// The flagship: the row is created in the first phase's commit, the charge rides in the last one's.
+/// The flagship: the first phase's commit creates the row, and the last phase's commit also stores the charge.
 pub const RIDE: List = &[Phase::Ride, Phase::Charge, Phase::Receipt];
-/// With a commit in the middle, as the flagship has when it grows.
+/// With an additional commit in the middle.
 pub const TOUR: List = &[Phase::Ride, Phase::Charge, Phase::Note, Phase::Receipt];
 /// The flagship after a deploy that added a phase.
 pub const NEWER_RIDE: List = &[Phase::Ride, Phase::Note, Phase::Charge, Phase::Receipt];
@@ -56,21 +56,21 @@ pub const NEWER_RIDE: List = &[Phase::Ride, Phase::Note, Phase::Charge, Phase::R
 pub const LETTER: List = &[Phase::Ride, Phase::Mail, Phase::Receipt];
 /// The first phase is foreign: its reservation is a commit of its own.
 pub const CHARGE_FIRST: List = &[Phase::Charge, Phase::Receipt];
-/// Both classes of foreign phases, one right behind the other, and the last one answers.
+/// Both classes of foreign phases, one right after the other, and the last one answers.
 pub const CHARGE_AND_MAIL: List = &[Phase::Charge, Phase::Mail];
 
-/// Who runs requests.
+/// The kinds of processes that run requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A client's call: may create the row, and is told the reply.
+    /// A client's call: may create the row, and receives the reply.
     Client,
     /// The completer: takes over what exists.
     Completer,
-    /// The reconciler: takes up what is unknown.
+    /// The reconciler: takes over unknown rows.
     Reconciler,
 }
 
-/// A process that works on one key. It may crash and come back.
+/// A process that works on one key. It may crash and restart.
 #[derive(Clone, Copy)]
 pub struct Node {
     /// Who it is.
@@ -86,24 +86,24 @@ pub struct Node {
 pub enum Provider {
     /// At most one effect for each derived key.
     Honours,
-    /// As that, for as long as its window lasts.
+    /// The same, within its window.
     Forgets,
     /// Each call is an effect.
     Ignores,
 }
 
-/// How long things may be delayed, against the bounds that were chosen for them.
+/// Which delays may exceed the time limits that were chosen for them.
 #[derive(Clone, Copy)]
 pub struct World {
     /// The foreign system.
     pub provider: Provider,
-    /// A holder may stop, between its take-over and its call, for longer than the window's margin.
+    /// A holder may stall between its take-over and its call, for longer than the window's margin.
     pub stalls_past_margin: bool,
-    /// A request may take longer than its retention: it waits for the reconciler, or for an operator.
+    /// A request may take longer than its retention, because it waits for the reconciler or an operator.
     pub outlives_retention: bool,
-    /// A call whose creation got no answer may look again after the retention of what it created.
+    /// A call whose creation got no answer may read again after the retention of the created row.
     pub stalls_past_retention: bool,
-    /// A call may begin or arrive after the reconcile function said that there was none.
+    /// A call may begin or arrive after the reconcile function returned *not executed*.
     pub calls_after_answer: bool,
 }
 
@@ -125,20 +125,20 @@ pub struct Fence {
 pub enum Resolve {
     /// By the holder's own guarded take-over, which raises the token. The engine.
     TakeOver,
-    /// By a read that waits for the row's lock, and raises nothing.
+    /// By a read that waits for the row's lock, and does not raise the token.
     LockingRead,
-    /// By a read that waits for nothing.
+    /// By a plain read.
     PlainRead,
-    /// It has failed.
+    /// It is taken for failed.
     AssumeFailed,
 }
 
-/// What the key for the provider is made of.
+/// What the provider's key is derived from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum DerivedKey {
     /// Idempotency key and phase. The engine.
     KeyAndPhase,
-    /// And the row's id, which the engine has as an option.
+    /// Also from the row's id, which is an option of the engine.
     Salted,
     /// Something fresh.
     PerAttempt,
@@ -153,14 +153,14 @@ pub enum Intent {
     Durable,
     /// It is sent before the call.
     NotAwaited,
-    /// It is durable, and whoever takes the row over does not look at it.
+    /// It is durable, and a take-over ignores it.
     Overlooked,
 }
 
-/// When it is checked that the provider still remembers.
+/// When the engine checks that the provider still remembers the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Horizon {
-    /// At the take-over. The engine.
+    /// At the take-over. The engine, when it was modelled.
     AtTakeOver,
     /// And right before the call, with a renewal of the lease.
     BeforeCall,
@@ -168,7 +168,7 @@ pub enum Horizon {
     Unchecked,
 }
 
-/// Under which request id a call creates the row again, when its first creation got no answer.
+/// The request id with which a call creates the row again after an unanswered creation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestId {
     /// Under the same. The engine.
@@ -177,7 +177,7 @@ pub enum RequestId {
     OfCreation,
 }
 
-/// The rules that the engine, or a mistaken one, goes by.
+/// The rules of the engine, or of a mistaken one.
 #[derive(Clone, Copy)]
 pub struct Rules {
     /// What a guarded write compares.
@@ -190,9 +190,9 @@ pub struct Rules {
     pub intent: Intent,
     /// When the window is checked.
     pub horizon: Horizon,
-    /// What a request id stands for.
+    /// Which request id a repeated creation has.
     pub request_id: RequestId,
-    /// The retention counts from the finish. The engine's counts from the creation.
+    /// The retention counts from the finish. The engine's counted from the creation when it was modelled.
     pub retention_from_finish: bool,
     /// A take-over raises the token.
     pub take_over_raises: bool,
@@ -200,13 +200,13 @@ pub struct Rules {
     pub leases_end: bool,
     /// A phase's writes and its recovery point are one commit.
     pub one_commit: bool,
-    /// The reply is told after the commit that stores it.
+    /// The reply is sent after the commit that stores it.
     pub reply_after_commit: bool,
-    /// The reaper leaves alone what is not finished.
+    /// The reaper deletes finished rows only.
     pub reaps_finished_only: bool,
-    /// The reconciler takes the row over and writes guarded.
+    /// The reconciler takes the row over, and its writes are guarded.
     pub reconciler_is_fenced: bool,
-    /// A row's place is found by the names of its phases, and not by their number.
+    /// A row's next phase is found by the names of its phases, and not by their number.
     pub place_by_name: bool,
 }
 
@@ -246,7 +246,7 @@ pub struct Budget {
     pub zombies: u8,
     /// A connection, or a call's answer, is lost.
     pub losses: u8,
-    /// A run stops by itself: a passing failure, a shutdown.
+    /// A run stops by itself: a transient failure, a shutdown.
     pub stops: u8,
     /// A finished row's retention passes.
     pub retentions: u8,

@@ -1,4 +1,4 @@
-//! What a process does in a step, and what becomes of it.
+//! What a process does in a step, and the result.
 
 use crate::config::{Config, Intent, Kind, RequestId, Role};
 use crate::protocol::{Look, Resolved, again, arrive, create, intend, reconciled, stop};
@@ -15,7 +15,7 @@ impl Config {
                 let life = same.unwrap_or(s.lives[key as usize]);
                 s.lives[key as usize] = s.lives[key as usize].max(life + 1);
                 let tx = create(node.list, Hold { key, life, token: 1, done: &[] });
-                // Its insert holds the key from the start; nobody can fence it.
+                // Its insert holds the key from the start, and cannot be fenced.
                 s.nodes[n] = Pc::Waiting(tx, Stage::Locked);
             }
             Look::TakeOver => {
@@ -136,7 +136,7 @@ impl Config {
                 s.stray_txs.push((tx, stage));
                 s.nodes[n] = without_answer(tx);
             }
-            // Its own take-over is done, and it does not know; it will ask under the old token.
+            // Its own take-over is committed, and it does not know; it will resolve with the old token.
             Pc::Unsure(tx) => match self.resolve(&tx, s.row(tx.hold.key)) {
                 Resolved::Applied(token) | Resolved::NotApplied(token) => {
                     self.raise(s, &tx, token);
@@ -162,7 +162,7 @@ impl Config {
         Some(())
     }
 
-    /// What a process had under way goes on without it.
+    /// Transactions and calls that a process had under way continue without it.
     pub(crate) fn leave_behind(&self, s: &mut State, n: usize) {
         match s.nodes[n] {
             Pc::Waiting(tx, stage) => s.stray_txs.push((tx, stage)),
@@ -182,7 +182,7 @@ fn as_read(key: u8, row: &Row) -> Hold {
 
 pub(crate) fn without_answer(tx: Tx) -> Pc {
     match tx.purpose {
-        // Nothing runs yet: it looks again, and knows its row by the request's id.
+        // Nothing runs yet: it reads again, and recognizes its row by the request's id.
         Purpose::Create => Pc::Idle { created: Some(tx.hold.life) },
         _ => Pc::Unsure(tx),
     }

@@ -1,5 +1,5 @@
-//! What has to hold in every state (I1 to I9, L1), and what has to be reached in some state, so that
-//! a model in which nothing happens proves nothing.
+//! What must hold in every state (I1 to I9, L1), and what must be reached in some state, because a model in which
+//! nothing happens proves nothing.
 
 use stateright::{Model, Property};
 
@@ -8,38 +8,38 @@ use crate::config::{Config, DerivedKey, Kind, Phase};
 use crate::protocol::{Resolved, is_free};
 use crate::state::{Pc, Stage, State, Status};
 
-/// SPEC G1, G2.
+/// G1, G2.
 pub const ONE_EFFECT: &str = "I1 at most one effect for each key and foreign phase";
-/// SPEC G3.
+/// G3.
 pub const NO_STALE_COMMIT: &str = "I2 whoever lost the lease commits nothing";
-/// SPEC G4.
+/// G4.
 pub const WRITES_ONCE: &str = "I3 a local phase writes at most once";
-/// SPEC G4, G6.
+/// G4, G6.
 pub const POINT_TELLS: &str = "I4 the recovery point tells exactly what was written";
-/// What a committed foreign phase is about.
+/// A committed foreign phase had its effect.
 pub const EFFECT_IS_REAL: &str = "I5 a committed foreign phase had its effect";
-/// SPEC G8, first half.
+/// G8, first half.
 pub const TOLD_WHEN_DURABLE: &str = "I6 a reply is told when it is durable";
-/// SPEC G8, second half.
+/// G8, second half.
 pub const ONE_REPLY: &str = "I7 one request is told one reply";
-/// SPEC G15.
+/// G15.
 pub const REAPED_WHEN_FINISHED: &str = "I8 only what is finished is reaped";
 /// `EngineBuilder::retention`: how long a finished key replays its answer.
 pub const REPLAYED: &str = "I9 a finished request is replayed before its key is used anew";
-/// SPEC G17. Where nothing but bad luck can happen any more, each key is settled. No run goes in a
-/// circle (a test shows it), so every run comes there once its bad luck is used up. (stateright's own
-/// `eventually` may miss a violation where two paths meet; this cannot.)
+/// G17. When only bad luck can still happen, each key is settled. No run is a cycle (a test shows it), so every run
+/// gets there once its bad luck is used up. (stateright's own `eventually` may miss a violation where two paths
+/// meet; this cannot.)
 pub const SETTLES: &str = "L1 every key ends finished and told, or unknown";
 
 /// A request is finished.
 pub const FINISHED: &str = "finished";
 /// A zombie's write is about to be fenced.
 pub const FENCED: &str = "a zombie is fenced";
-/// A commit without an answer holds.
+/// A commit without an answer took effect.
 pub const FOUND_APPLIED: &str = "an unanswered commit is found applied";
-/// A commit without an answer does not hold.
+/// A commit without an answer did not take effect.
 pub const FOUND_NOT_APPLIED: &str = "an unanswered commit is found not applied";
-/// A creation without an answer holds.
+/// A creation without an answer took effect.
 pub const RECOVERED: &str = "a creation without an answer is recovered";
 /// A transaction arrives after its sender's row was taken over.
 pub const LATE_COMMIT: &str = "a transaction arrives when its row is somebody else's";
@@ -51,11 +51,11 @@ pub const LATE_CALL: &str = "a call arrives when its row has gone on";
 pub const PAST_HORIZON: &str = "the window has passed and the call is not repeated";
 /// The reconciler stored *executed*, or *not executed*.
 pub const RECONCILED: &str = "the reconciler's answer is stored";
-/// A reaped key lives again while an older request of it still runs.
+/// A reaped key is used again while its earlier request still runs.
 pub const REUSED: &str = "a reaped key is used again beside a zombie";
 /// A node leaves a row to another one.
 pub const LEFT_ALONE: &str = "a row is left to a node that knows its phases";
-/// A client was told a reply that the database has lost.
+/// A client received a reply that the database has lost.
 pub const ROLLED_BACK: &str = "a failover lost a reply that was told";
 
 impl Model for Config {
@@ -153,8 +153,8 @@ impl Model for Config {
 fn one_effect(config: &Config, state: &State) -> bool {
     state.effects.iter().all(|effect| {
         let by = effect.by;
-        // Where the key for the provider does not tell two requests under one key apart, both of
-        // them together have one effect.
+        // If the provider's key does not distinguish two requests with one key, both of them together have one
+        // effect.
         let together =
             by.phase.kind() == Kind::Idempotent && config.rules.derived_key != DerivedKey::Salted;
         let times: u8 = state

@@ -1,38 +1,38 @@
-//! What the engine does, as pure functions: what a look at the row comes to, which write is next,
-//! what it is guarded by, and what becomes of it. No function here knows of faults.
+//! What the engine does, as pure functions: the decision after a read of the row, the next write, its guard, and
+//! its result. No function here knows of faults.
 
 use crate::config::{
     Config, DerivedKey, Horizon, Intent, Kind, List, Phase, Provider, Resolve, Role,
 };
 use crate::state::{Call, Hold, Pc, Purpose, Row, State, Status, Tx};
 
-/// What a look at the key's row comes to. The statement that follows it in the engine is guarded by
-/// what was read, so look and statement are one step here.
+/// The decision after a read of the key's row. The statement that follows in the engine is guarded by what was
+/// read, so read and statement are one step here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Insert it, in place of an expired one if there is one.
     Create,
     /// Acquire it.
     TakeOver,
-    /// Tell the stored reply.
+    /// Return the stored reply.
     Replay,
-    /// Acquire it to ask what became of its call.
+    /// Acquire it to reconcile its call.
     Reconcile,
 }
 
-/// What became of a commit without an answer.
+/// The resolution of a commit without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// It holds; the row's token is this by now.
+    /// It took effect; this is the row's token by now.
     Applied(u8),
-    /// It does not, and never will.
+    /// It did not and never will take effect.
     NotApplied(u8),
-    /// The row is somebody else's.
+    /// Another process has the row.
     Lost,
 }
 
 impl Config {
-    /// What an idle process may do about its key.
+    /// What an idle process may do with its key.
     #[must_use]
     pub fn look(&self, state: &State, n: usize) -> Option<Look> {
         let node = &self.nodes[n];
@@ -70,7 +70,7 @@ impl Config {
         has_a_next && (!self.rules.place_by_name || list.starts_with(done))
     }
 
-    /// Where a new holder of `row` goes on.
+    /// The point at which a new holder of `row` continues.
     #[must_use]
     pub fn plan(&self, list: List, row: &Row, hold: Hold) -> Pc {
         let window = self.world.provider == Provider::Forgets
@@ -94,7 +94,7 @@ impl Config {
             && (!fence.status || row.status == Status::InProgress)
     }
 
-    /// What the holder of `tx` finds, and raises, when it got no answer.
+    /// What the holder of `tx` finds when it resolves it, and the token that it raises.
     #[must_use]
     pub fn resolve(&self, tx: &Tx, row: Option<&Row>) -> Resolved {
         if self.rules.resolve == Resolve::AssumeFailed {
@@ -115,7 +115,7 @@ impl Config {
         if applied { Resolved::Applied(token) } else { Resolved::NotApplied(token) }
     }
 
-    /// Whether the provider takes a call for one that it has had already.
+    /// Whether the provider recognizes a call as a repetition.
     #[must_use]
     pub fn is_known_to_provider(&self, state: &State, call: &Call) -> bool {
         let honours =
@@ -133,7 +133,7 @@ impl Config {
     }
 }
 
-/// Whether anybody may acquire it.
+/// Whether it is free to be acquired.
 #[must_use]
 pub fn is_free(row: &Row) -> bool {
     row.status == Status::Released || (row.status == Status::InProgress && !row.leased)
@@ -166,7 +166,7 @@ pub fn next_write(list: List, pc: &Pc) -> Option<Tx> {
         Pc::Answered(hold) => {
             let at = hold.done.len();
             let local_behind = list.get(at + 1).copied().filter(|p| p.kind() == Kind::Local);
-            // A result that may be asked for again rides in the commit of the next local phase.
+            // The result of a repeatable call is stored by the commit of the next local phase.
             let rides = local_behind.filter(|_| list[at].kind() == Kind::Idempotent);
             let done = if rides.is_some() { &list[..=at + 1] } else { &list[..=at] };
             let advance = moved(Purpose::Advance, hold, list, done);
@@ -195,8 +195,8 @@ pub fn intend(hold: Hold) -> Tx {
     }
 }
 
-/// The release of a row, with a result that is not committed yet. A result of an at-most-once call
-/// never waits: it is written at once.
+/// The release of a row, with a result that is not committed yet. A result of an at-most-once call never waits: it
+/// is written immediately.
 #[must_use]
 pub fn stop(list: List, pc: &Pc) -> Option<Tx> {
     let (hold, answered) = match *pc {
@@ -205,7 +205,7 @@ pub fn stop(list: List, pc: &Pc) -> Option<Tx> {
         _ => return None,
     };
     let done = &list[..hold.done.len() + usize::from(answered)];
-    // The last phase's result is the reply: there is nothing to come back for.
+    // The last phase's result is the reply: nothing is left to resume.
     (done.len() < list.len()).then(|| Tx {
         status: Status::Released,
         answered,
@@ -213,7 +213,7 @@ pub fn stop(list: List, pc: &Pc) -> Option<Tx> {
     })
 }
 
-/// What the reconciler heard: the request goes on behind the call, or makes it.
+/// The result of the reconciler: the request continues after the call, or makes it.
 #[must_use]
 pub fn reconciled(list: List, hold: Hold, executed: bool) -> Tx {
     let done = &list[..hold.done.len() + usize::from(executed)];
@@ -230,7 +230,8 @@ fn moved(purpose: Purpose, hold: Hold, list: List, done: List) -> Tx {
     Tx { purpose, hold, status, done, intent: false, writes: None, answered: false }
 }
 
-/// Where the sender of a durable `tx` goes on. Where it finished, it tells and rests.
+/// The point at which the sender of a durable `tx` continues. If the request is finished, the sender answers and
+/// rests.
 #[must_use]
 pub fn arrive(tx: &Tx, token: u8) -> Option<Pc> {
     let hold = Hold { token, done: tx.done, ..tx.hold };
@@ -241,7 +242,7 @@ pub fn arrive(tx: &Tx, token: u8) -> Option<Pc> {
     }
 }
 
-/// Where the sender of a `tx` that was not applied goes on: it writes again.
+/// The point at which the sender of a `tx` that was not applied continues: it writes again.
 #[must_use]
 pub fn again(tx: &Tx, token: u8) -> Pc {
     let hold = Hold { token, ..tx.hold };

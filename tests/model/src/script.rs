@@ -1,4 +1,4 @@
-//! A way through the states as a script that a person can follow.
+//! A path through the states as a readable script.
 
 use std::fmt::Write;
 

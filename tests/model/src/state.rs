@@ -5,10 +5,10 @@ use crate::config::{Budget, Config, List, Phase};
 /// A request's id. Each creation of a row has a new one.
 pub type Life = u8;
 
-/// Where a row stands. `failed_retryable` and `pending` are one here: free to be taken over.
+/// The status of a row. `failed_retryable` and `pending` are one here: free to be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
-    /// Somebody runs it, or died running it.
+    /// A holder runs it, or has died.
     InProgress,
     /// Released.
     Released,
@@ -21,9 +21,9 @@ pub enum Status {
 /// The row of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Whose it is.
+    /// The request that it belongs to.
     pub life: Life,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// The phases that are committed; the last one is the recovery point.
     pub done: List,
@@ -37,7 +37,7 @@ pub struct Row {
     pub aged: bool,
     /// `expires_at` has passed.
     pub expired: bool,
-    /// It had passed when the row was finished, so that the reply was never replayed.
+    /// `expires_at` had passed when the row was finished, so that the reply was never replayed.
     pub never_replayed: bool,
     /// Which run computed the reply.
     pub reply: u8,
@@ -52,7 +52,7 @@ pub struct Key {
     pub writes: [u8; Phase::ALL.len()],
 }
 
-/// The right to run a row, as its holder believes it; and what its writes are guarded by.
+/// The right to run a row, as its holder believes to have it; the guard of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hold {
     /// Of which key.
@@ -70,7 +70,7 @@ pub struct Hold {
 pub enum Purpose {
     /// To create the row; with the first phase in it where that is local.
     Create,
-    /// To say that a call may be made from now on.
+    /// To store the intent of a call.
     Intend,
     /// To commit a phase, or a call's result.
     Advance,
@@ -78,7 +78,7 @@ pub enum Purpose {
     Stop,
     /// To leave the row to the reconciler.
     Leave,
-    /// To store what the reconciler heard.
+    /// To store the reconciler's result.
     Reconcile,
 }
 
@@ -97,7 +97,7 @@ pub struct Tx {
     pub intent: bool,
     /// The local phase whose writes are in it.
     pub writes: Option<Phase>,
-    /// Its holder has a foreign result in hand, which is in it.
+    /// It contains a foreign result that its holder has.
     pub answered: bool,
 }
 
@@ -132,11 +132,11 @@ pub struct Effect {
     pub remembered: bool,
 }
 
-/// What a process is about to do, or waits for.
+/// What a process does next, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pc {
-    /// Nothing: a client may call, a worker may look. `created` is the id under which it sent a
-    /// creation that got no answer.
+    /// Nothing: a client may call, a worker may search. `created` is the id with which it sent a creation that got
+    /// no answer.
     Idle {
         /// See above.
         created: Option<Life>,
@@ -165,13 +165,13 @@ pub const IDLE: Pc = Pc::Idle { created: None };
 /// What went wrong once. Only a property looks at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wrong {
-    /// A commit by somebody whose lease was taken over.
+    /// A commit by a holder whose lease was taken over.
     pub stale_commit: bool,
-    /// A reply was told that was not durable.
+    /// A reply was sent before it was durable.
     pub told_early: bool,
-    /// Two different replies were told for one request.
+    /// Two different replies were sent for one request.
     pub told_twice: bool,
-    /// A key was used anew, or reaped, whose reply was never replayed.
+    /// A key was used again, or reaped, although its reply was never replayed.
     pub forgot_reply: bool,
     /// A row was reaped that was not finished.
     pub reaped_open: bool,
@@ -184,9 +184,9 @@ pub struct State {
     pub keys: Vec<Key>,
     /// A replica that may lag; only where there is a failover to come.
     pub replica: Option<Vec<Key>>,
-    /// What each process is at.
+    /// The state of each process.
     pub nodes: Vec<Pc>,
-    /// Transactions whose sender is gone. Sorted, as all that has no order.
+    /// Transactions whose sender is gone. Sorted, because they have no order.
     pub stray_txs: Vec<(Tx, Stage)>,
     /// Calls whose caller is gone.
     pub stray_calls: Vec<Call>,
@@ -194,9 +194,9 @@ pub struct State {
     pub effects: Vec<Effect>,
     /// How many requests' ids each key has seen.
     pub lives: Vec<Life>,
-    /// The last reply that a client of each key was told, and of which request.
+    /// The last reply that a client of each key received, and its request.
     pub told: Vec<Option<(Life, u8)>>,
-    /// What may still go wrong.
+    /// The rest of the budget of faults.
     pub left: Budget,
     /// What went wrong.
     pub wrong: Wrong,
@@ -239,7 +239,7 @@ impl State {
         waiting.chain(strays).any(|(tx, stage)| tx.hold.key == key && *stage == Stage::Locked)
     }
 
-    /// Whether a living process believes that it holds the row.
+    /// Whether a live process believes that it holds the row.
     #[must_use]
     pub fn has_holder(&self, key: u8, row: &Row) -> bool {
         self.nodes
@@ -250,7 +250,7 @@ impl State {
 }
 
 impl Pc {
-    /// What it believes to hold.
+    /// The row that it believes to hold.
     #[must_use]
     pub fn hold(&self) -> Option<&Hold> {
         match self {

@@ -173,7 +173,7 @@ fn sent(s: &State, of: Of) -> Option<Tx> {
     }
 }
 
-/// What the replica does not have never happened, for the database; all else remembers it.
+/// For the database, everything that the replica lacks never happened; all other participants remember it.
 fn fail_over(s: &mut State) -> Option<()> {
     s.left.failovers -= 1;
     s.keys = s.replica.take()?;

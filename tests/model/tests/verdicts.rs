@@ -1,5 +1,4 @@
-//! Each configuration has the verdict that it has to have: the engine's protocol holds, and every
-//! mistake is found.
+//! Each configuration has its expected verdict: the engine's protocol violates nothing, and every mistake is found.
 
 use atomic_phases_model::case::{Case, Sort};
 use atomic_phases_model::cases::CASES;

@@ -1,4 +1,4 @@
-//! Acts over HTTP: each is about the version that was seen, is done once, and is in the audit.
+//! Acts over HTTP: each names the version that the operator saw, is done once, and is in the audit.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ on_every_store! {
     of_a_look_that_found_no_database_nothing_is_in_the_audit,
 }
 
-/// The path of a request, and its version as it is now.
+/// The path of a request, and its current version.
 async fn at<S: TestDb + OperatorStore>(
     engine: &TestEngine<S>,
     routes: &Router,
@@ -232,11 +232,12 @@ async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + Operator
     let acts = get(&routes, "/audit").await.ok();
     fits("Acts", &acts);
     assert_eq!(acts["rows"][1]["bulk"], started["id"]);
-    // Sent again, by a client that heard no answer.
+    // Sent again, by a client that got no answer.
     assert_eq!(post(&routes, "/bulk/start", None, start.clone()).await.ok(), started);
     assert_eq!(get(&routes, "/bulk").await.ok()["rows"].as_array().unwrap().len(), 1);
     for (change, status, code) in [
-        // Of another plan, whose request was retried since then; and of the one that was started, as another act.
+        // The version of another plan, whose request was retried since then; and that of the started plan, as
+        // another act.
         (json!({}), 412, "moved_on"),
         (json!({ "planned": planned, "act": "erase" }), 412, "moved_on"),
         (json!({ "planned": 3 }), 412, "moved_on"),
@@ -261,7 +262,7 @@ async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + Operator
     get(&routes, "/bulk/x").await.is(404, "no_such_bulk");
 }
 
-/// The future of the answer is dropped as soon as it was polled; the act is done all the same.
+/// The future of the answer is dropped after its first poll; the act is done all the same.
 async fn a_client_that_hangs_up_leaves_no_act_half_done<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     let routes = routes(&engine);

@@ -1,4 +1,4 @@
-//! What is told, held against `openapi.json`: each member is described, and each that is described is there.
+//! The answers, compared with `openapi.json`: each member is described, and each described member occurs.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ fn description() -> Value {
     serde_json::from_str(include_str!("../../../src/console/api/openapi.json")).unwrap()
 }
 
-/// That a value is of the named form.
+/// Asserts that a value has the named schema.
 #[track_caller]
 pub fn fits(name: &str, value: &Value) {
     let description = description();

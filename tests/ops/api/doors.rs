@@ -1,4 +1,4 @@
-//! Who is let in: foreign pages, callers that nobody knows, requests that cannot be read.
+//! Access: foreign pages, unknown callers, unreadable requests.
 
 use atomic_phases::ops::OperatorStore;
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     let nobody = send(&routes, None, request("GET", &path, None), None).await;
     nobody.is(401, "unauthenticated");
     assert_eq!(nobody.headers["www-authenticate"], "Bearer");
-    // Whether a route is there is told to who is let in.
+    // Only an admitted caller learns whether a route exists.
     send(&routes, None, request("GET", "/nothing", None), None).await.is(401, "unauthenticated");
 
     for uri in ["/nothing", "/", "/requests/a/b/c"] {
@@ -49,7 +49,7 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     ] {
         get(&routes, &format!("/requests?{query}")).await.is(status, code);
     }
-    // Made by hand, of the year 253509 before our era: no database has it.
+    // A forged time in the year 253509 BC: no database has it.
     for list in ["jobs", "bulk", "audit"] {
         let told = get(&routes, &format!("/{list}?cursor=kPpKYsTgAAAAAAAAAAAAAAAAAAAAAAAA")).await;
         told.is(422, "invalid");
@@ -108,7 +108,7 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     post(&routes, &format!("{path}/retry"), Some(&version), large).await.is(413, "body_too_large");
     assert_eq!(get(&routes, &path).await.version(), version, "nothing was done");
 
-    // Where the router is nested, the link of a problem leads to its description all the same.
+    // If the router is nested, a problem's link still leads to its description.
     let nested = Router::new().nest("/t/{id}/ops", of(&engine).router());
     let told = get(&nested, "/t/7/ops/requests/x").await;
     told.is(404, "no_such_request");
@@ -116,7 +116,7 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     get(&nested, &format!("/t/7/ops{path}")).await.ok();
 }
 
-/// What a browser says of a page that is none of ours.
+/// The headers that a browser sends for a page of another origin.
 const FOREIGN: [&[(&str, &str)]; 6] = [
     &[("sec-fetch-site", "cross-site")],
     &[("sec-fetch-site", "same-site"), ("origin", "http://ops.test")],
@@ -163,11 +163,11 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
     }
     let after = (dump(&db).await, db.number("SELECT count(*) FROM atomic_phases_audit").await);
     assert_eq!(before, after);
-    // Nothing says that a foreign page may read an answer.
+    // No header allows a foreign page to read an answer.
     let told = get(&routes, "/overview").await;
     assert!(told.headers.keys().all(|name| !name.as_str().starts_with("access-control")));
 
-    // The same from a page of ours, and from that of an origin that is allowed.
+    // The same from a page of the same origin, and from one of an allowed origin.
     let allowing = of(&engine).allow_origin("https://ops.example.com").router();
     let retry = format!("{path}/retry");
     let from = [("host", "inside:80"), ("origin", "https://ops.example.com")];

@@ -26,7 +26,7 @@ const NAMED: [(Permissions, &str); 7] = [
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/// A body with which a route comes as far as the row.
+/// A body with which a route's act is checked against the row.
 fn body(path: &str) -> Value {
     match path.rsplit('/').next().unwrap() {
         "search" => json!({}),
@@ -35,7 +35,7 @@ fn body(path: &str) -> Value {
         "resolve" => json!({ "word": "finish", "reply": { "status": 200 }, "reason": "r" }),
         "begin" | "end" => json!({ "definition": "book", "phase": "charged", "reason": "r" }),
         "plan" => json!({ "act": "retry", "requests": [Uuid::nil().to_string()] }),
-        // Another number than there are.
+        // A number that does not match.
         "start" => {
             json!({ "act": "retry", "requests": [Uuid::nil().to_string()], "planned": 2, "reason": "r" })
         }
@@ -82,7 +82,8 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
         (Scopes::Only(vec![Scope::new("tenant-2").unwrap()]), false),
         (Scopes::Prefix("tenant-11".into()), false),
     ];
-    // Each permission by itself, all but one, none, all: whatever is needed, some have it and some do not.
+    // Each permission by itself, all but one, none, all: so each needed permission is present in some sets and
+    // missing in others.
     let all = Permissions::admin();
     let mut sets = vec![Permissions::NONE, all, Permissions::viewer(), Permissions::responder()];
     sets.extend(NAMED.map(|(one, _)| one));
@@ -106,7 +107,7 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
                     let asked =
                         request(method, &uri, body.as_ref()).header("if-match", "\"stale\"");
                     let told = send(&routes, Some(caller), asked, body.as_ref()).await;
-                    // `none`: whoever is let in.
+                    // `none`: any admitted caller.
                     let known = |name| {
                         NAMED.into_iter().find_map(|(one, other)| (other == name).then_some(one))
                     };
@@ -119,10 +120,10 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
                         None => 405,
                         Some(needed) if !held.contain(needed) => 403,
                         _ if path.starts_with("/bulk/{id}") => 404,
-                        // What holds back everybody's requests is for those who see everybody's.
+                        // Only operators of all scopes may pause a phase, because a pause affects all scopes.
                         _ if path.starts_with("/pauses/") && *scopes != Scopes::All => 403,
                         _ if is_one && !is_inside => 404,
-                        // It came as far as the row, which is not as the stale version says.
+                        // The act was checked against the row, which does not have the stale version.
                         _ if ["resolve", "retry", "erase", "discard", "start"].contains(&last) => {
                             412
                         }

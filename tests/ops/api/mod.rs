@@ -1,4 +1,4 @@
-//! The JSON API: what the layer says, as its description says it.
+//! The JSON API: its answers match the layer and the description.
 
 mod acts;
 mod described;
@@ -16,7 +16,7 @@ use tower::ServiceExt;
 
 use crate::support::*;
 
-/// Who asks: what the application's authentication leaves in a request.
+/// The caller: what the application's authentication stores in a request.
 #[derive(Clone)]
 pub struct Caller(pub Permissions, pub Scopes);
 
@@ -37,7 +37,7 @@ pub fn routes<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Router {
     of(engine).router()
 }
 
-/// What was told: every answer has the headers that every answer has.
+/// The answer, after a check of the headers that every answer must have.
 #[derive(Debug)]
 pub struct Told {
     pub status: StatusCode,
@@ -65,13 +65,13 @@ impl Told {
         described::fits("Problem", &self.json);
     }
 
-    /// The version that was seen.
+    /// The version in the answer.
     pub fn version(&self) -> String {
         self.headers["etag"].to_str().unwrap().to_owned()
     }
 }
 
-/// A request of a program: with a token, and without what a browser says.
+/// A request of a program: with a token, and without a browser's headers.
 pub fn request(method: &str, uri: &str, body: Option<&Value>) -> http::request::Builder {
     let request =
         Request::builder().method(method).uri(uri).header("authorization", "Bearer token");
@@ -109,7 +109,7 @@ pub async fn get(routes: &Router, uri: &str) -> Told {
     send(routes, Some(Caller::admin()), request("GET", uri, None), None).await
 }
 
-/// `version`: what the act is about, as `If-Match`.
+/// `version`: the version that the act names, as `If-Match`.
 pub async fn post(routes: &Router, uri: &str, version: Option<&str>, body: Value) -> Told {
     let mut post = request("POST", uri, Some(&body));
     if let Some(version) = version {

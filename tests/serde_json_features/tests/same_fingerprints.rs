@@ -1,5 +1,4 @@
-//! Fingerprint v1 under `arbitrary_precision` and `preserve_order`: the fixtures of the main
-//! tests, to the letter (G9).
+//! Fingerprint v1 with `arbitrary_precision` and `preserve_order`: exactly the fixtures of the main tests (G9).
 
 use atomic_phases::fingerprint::{FingerprintRule, RequestOrigin, fingerprint};
 use atomic_phases::http::Policy;
@@ -35,7 +34,7 @@ fn g9_v1_does_not_depend_on_the_features_of_serde_json() {
     }
 }
 
-/// Without the feature the parser refuses it; with the feature it gets as far as the fingerprint.
+/// Without the feature the parser refuses the number; with the feature, the fingerprint does.
 #[test]
 fn a_number_that_no_handler_can_hold_is_refused() {
     let body: Value = serde_json::from_str(r#"{"a":[1e400]}"#).unwrap();
@@ -46,13 +45,16 @@ fn a_number_that_no_handler_can_hold_is_refused() {
     );
 }
 
-/// Numbers come as objects with a reserved name then; a body that has such a name is still refused.
+/// With the feature, numbers arrive as objects with a reserved name; a body that contains such a name is still
+/// refused.
 #[test]
 fn a_body_with_numbers_is_read_and_a_reserved_name_is_refused() {
     let read = |body: &str| {
         let mut request = http::Request::builder().header("content-type", "application/json");
         let headers = std::mem::take(request.headers_mut().unwrap());
-        Policy::default().parameters::<Value>(&headers, body.as_bytes()).map(|value| value.to_string())
+        Policy::default()
+            .parameters::<Value>(&headers, body.as_bytes())
+            .map(|value| value.to_string())
     };
     for body in [r#"{"lat":2.5,"of":[1,-1.50e+3,{"n":12345678901234567890123}]}"#, "7"] {
         assert_eq!(read(body).ok().as_deref(), Some(body));

@@ -1,4 +1,4 @@
-//! The nodes' codec, whose key service is away now and then, as the plan says.
+//! The nodes' codec, whose key service is unavailable from time to time, as the plan says.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::judge::Watched;
 use super::plan::{HEALED, Plan};
 use super::trace::Trace;
 
-/// Stores everything as it is, or fails.
+/// Stores everything unchanged, or fails.
 #[derive(Clone)]
 pub struct KeyService {
     pub plan: Arc<Plan>,

@@ -1,8 +1,8 @@
-//! What the runs met, as a table, and what they have to meet.
+//! What occurred in the runs, as a table, and what must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By kind: what a thousand seeds have to meet. What is never met is a defect of the simulator.
+/// By kind: what must occur in a thousand seeds. If something never occurs, the simulator has a defect.
 const MET: &[(&str, &[&str])] = &[
     (
         "decision",
@@ -166,7 +166,7 @@ const MET: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// How often each was met, and which never were.
+/// How often each occurred, and which never did.
 pub fn table(coverage: &BTreeMap<String, u64>) -> (String, Vec<String>) {
     let (mut text, mut unmet) = (String::new(), Vec::new());
     for (kind, names) in MET {

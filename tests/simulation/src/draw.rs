@@ -1,5 +1,5 @@
-//! From a seed to a plan. A seed has some kinds of trouble and not others, or each would hide in the
-//! noise of all; and much of it is aimed at where a request is in the middle of something.
+//! From a seed to a plan. A seed has some kinds of fault and not others, because each would hide in the noise of
+//! all; and many faults are aimed at moments at which a request is in the middle of something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::plan::{
 use super::provider::SHORT_WINDOW;
 use super::requests::REJECTED;
 
-/// How a run is, as a whole.
+/// The general conditions of a run.
 struct Weather {
     nodes: usize,
     /// Milliseconds.
@@ -23,7 +23,7 @@ struct Weather {
     cuts: bool,
     silence: bool,
     slow_commits: bool,
-    /// Whether trouble comes in spells.
+    /// Whether faults come in clusters.
     spells: bool,
     /// How many statements of certain kinds have one.
     aimed: u64,
@@ -36,7 +36,7 @@ struct Weather {
     stops: u64,
     deploys: bool,
     bad_manners: bool,
-    /// Whether clients ask again at once, and often.
+    /// Whether clients retry immediately, and often.
     impatient: bool,
     /// Whether one of the strange requests is among them.
     strays: bool,
@@ -57,7 +57,7 @@ impl Plan {
             ..Self::default()
         };
         match seed % 10 {
-            // What is strange where nothing goes wrong is strange by itself.
+            // In a run without faults, strange requests are excluded.
             0 => Self { calls: calls(&mut chance, &Weather::fair(nodes, lease)), ..fair },
             5 => flooded(&mut chance, fair),
             _ => stormy(&mut chance, fair),
@@ -98,8 +98,9 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     plan
 }
 
-/// Some of the rides are fares, whose provider forgets a key within seconds. It has its effect and does not say
-/// so, its clients ask again within the window, and who takes the request over hears late that it did.
+/// Some of the rides are fares, whose provider forgets a key within seconds. The provider has the effect and loses
+/// the answer, the clients retry within the window, and the process that takes the request over learns late that it
+/// has.
 fn fares(chance: &mut Chance, plan: &mut Plan) {
     if !chance.happens(1, 3) {
         return;
@@ -128,7 +129,7 @@ fn fares(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// Nodes that stand still between the claim of a job and its answer, for longer than the claim lasts.
+/// Nodes that freeze between the claim of a job and its answer, for longer than the claim lasts.
 fn stalled_claims(chance: &mut Chance, plan: &mut Plan) {
     if plan.events.is_empty() || !chance.happens(1, 4) {
         return;
@@ -145,7 +146,7 @@ fn stalled_claims(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// Clients that go by the library's own half.
+/// Clients that use the library's own client half.
 fn deciders(chance: &mut Chance, plan: &mut Plan) {
     for call in &mut plan.calls {
         if call.manner == Manner::Plain && chance.happens(1, 3) {
@@ -154,12 +155,12 @@ fn deciders(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// Providers that tell what they did, often before the call is answered.
+/// Providers that report their effects by a webhook, often before the call is answered.
 fn webhooks(chance: &mut Chance, plan: &mut Plan) {
     if !chance.happens(1, 3) {
         return;
     }
-    // Where a key has several requests, a word about the first comes when it has another.
+    // If a key has several requests, a resolution of the first one may arrive during another one.
     let longest = Duration::from_secs(if plan.has_many_lives() { 60 } else { 20 });
     for number in 0..40 {
         if chance.happens(2, 3) {
@@ -184,7 +185,7 @@ fn alerts(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// What a codec is asked for.
+/// The calls of a codec.
 const CODED: &[&str] = &[
     "encode params",
     "encode outputs",
@@ -200,7 +201,7 @@ const CODED: &[&str] = &[
     "decode args",
 ];
 
-/// A codec whose key service is away now and then, for some calls in a row.
+/// A codec whose key service is unavailable from time to time, for some consecutive calls.
 fn codec(chance: &mut Chance) -> BTreeMap<String, BTreeSet<u64>> {
     let mut fails: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     if !chance.happens(1, 4) {
@@ -213,9 +214,9 @@ fn codec(chance: &mut Chance) -> BTreeMap<String, BTreeSet<u64>> {
     fails
 }
 
-/// Keys that end while their clients still ask: by an operator's hand, or by time.
+/// Keys that end while their clients still retry: an operator erases them, or they expire.
 fn endings(chance: &mut Chance, plan: &mut Plan) {
-    // A lost commit may be that of an erasure, or of a row whose life the provider's key is of.
+    // A lost commit may be an erasure's, or that of a row from whose life the provider's key is derived.
     if plan.loses_commits() {
         return;
     }
@@ -234,8 +235,8 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
             plan.events.push(Event { at: call.at + chance.below(40_000), lasts: 0, what });
         }
     }
-    // What has ended by a clock that is set back has not ended. And what was created a moment ago has ended by
-    // one that is set forward: a call whose creation was not answered cannot know that it had been there.
+    // If the clock is set back, an expired key is no longer expired. If it is set forward, a key that was created a
+    // moment ago has expired, and a call whose creation was not answered cannot know that the row existed.
     let is_set = |event: &Event| matches!(event.what, What::ClockBack(_) | What::ClockJump(_));
     if chance.happens(1, 6) && !plan.events.iter().any(is_set) {
         let longest = *pick(chance, &[2_000, 40_000]);
@@ -247,7 +248,8 @@ fn endings(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// Whoever created a row hears late that it has no answer: when another has finished it, and it has ended.
+/// The creator of a row learns late that its commit has no answer: by then another process has finished the
+/// request, and the row has expired.
 fn late_creators(chance: &mut Chance, plan: &mut Plan) {
     let creations = plan.aimed.entry("create".to_owned()).or_default();
     for number in 0..6 {
@@ -259,7 +261,7 @@ fn late_creators(chance: &mut Chance, plan: &mut Plan) {
     }
 }
 
-/// One scope has accepted more than the workers can do at once, and each piece of it hangs.
+/// One scope has accepted more requests than the workers can run concurrently, and each of them hangs.
 fn flooded(chance: &mut Chance, fair: Plan) -> Plan {
     let mut calls = calls(chance, &Weather::fair(fair.nodes, fair.lease));
     for call in calls.iter_mut().filter(|_| chance.happens(2, 3)) {
@@ -459,7 +461,7 @@ fn statements(chance: &mut Chance, weather: &Weather) -> BTreeMap<u64, Fault> {
     faults
 }
 
-/// Statements after which something is decided; those of requests more often than those of jobs.
+/// Statements on which a decision depends; those of requests more often than those of jobs.
 const AIMS: &[&str] = &[
     "create",
     "commit",
@@ -480,7 +482,7 @@ const AIMS: &[&str] = &[
     "delete delivered jobs",
 ];
 
-/// Faults where a request is in the middle of something.
+/// Faults at moments at which a request is in the middle of something.
 fn aimed(chance: &mut Chance, weather: &Weather) -> BTreeMap<String, BTreeMap<u64, Fault>> {
     let mut aimed: BTreeMap<String, BTreeMap<u64, Fault>> = BTreeMap::new();
     for _ in 0..weather.aimed {
@@ -497,7 +499,7 @@ fn aimed(chance: &mut Chance, weather: &Weather) -> BTreeMap<String, BTreeMap<u6
         match chance.below(4) {
             0 | 1 => {
                 fault.cut = Some(cut(chance));
-                // It takes a while to hear of it.
+                // The loss is noticed after a while.
                 fault.back =
                     if chance.happens(1, 2) { chance.below(6_000_000) } else { fault.back };
             }
@@ -509,7 +511,8 @@ fn aimed(chance: &mut Chance, weather: &Weather) -> BTreeMap<String, BTreeMap<u6
             4 => fault.away = weather.about_a_lease(chance),
             _ => {}
         }
-        // Whoever accepted hears late that this is not known, when a worker has the request already.
+        // The process that accepted a request learns late that the commit's outcome is unknown, when a worker
+        // already has the request.
         if what == "commit the reservation" && chance.happens(2, 3) {
             (fault.cut, fault.stop) = (Some(Where::After), None);
             (fault.back, fault.commit) = (500_000 + chance.below(5_000_000), 0);
@@ -536,7 +539,7 @@ fn provider(chance: &mut Chance, weather: &Weather) -> BTreeMap<u64, Trouble> {
         if !is_in_trouble && !stops && !weather.refuses {
             continue;
         }
-        // What a call does, it does within the phase's time limit, or never: beyond it no promise holds.
+        // A call has its effect within the phase's time limit, or never: beyond the limit no promise holds.
         let before = match chance.happens(1, 2) {
             true => chance.below(4_500),
             false => chance.duration(Duration::from_millis(4_500)).as_millis() as u64,

@@ -1,4 +1,4 @@
-//! What a run is judged by: ledgers outside of the engine, and what clients were told.
+//! The judge of a run: ledgers outside of the engine, and the clients' answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::plan::{Call, HOSTILE, Kind, Manner, Plan};
 use super::provider::{Entry, Honours};
 use super::requests::{Alert, Fare, Flood, Note, Parcel, REJECTED, Ride, Stray, Transfer};
 
-/// What clients asked and were told.
+/// A client's call and its answer.
 #[derive(Default)]
 pub struct History {
     pub ops: Vec<Op>,
@@ -24,15 +24,15 @@ pub struct Op {
     pub invoked: Duration,
     pub returned: Option<Duration>,
     pub told: Told,
-    /// The fingerprint that the key's row had from when it was asked to when it was answered.
+    /// The fingerprints that the key's row had between the call and its answer.
     pub stored: Option<String>,
-    /// Told *in progress*, of a key that had no row and that no transaction was about to create.
+    /// Answered *in progress* for a key that had no row and that no transaction was about to create.
     pub of_nothing: bool,
 }
 
 impl Op {
-    /// Whether a first phase failed that ran before the key was looked at: whoever says that a key is new has
-    /// asked for that.
+    /// Whether a first phase failed that ran before the key was read: a caller that claims that a key is new
+    /// accepts this.
     fn is_of_nothing_begun(&self) -> bool {
         self.call.manner == Manner::ExpectNew && self.told == Told::Failed
     }
@@ -53,7 +53,7 @@ pub enum Told {
     DeadLetter,
     Failed,
     Accepted,
-    /// An error: nothing was started, or it is safe to ask again.
+    /// An error: nothing was started, or a retry is safe.
     Error,
     /// No answer.
     Nothing,
@@ -90,7 +90,7 @@ impl Told {
         }
     }
 
-    /// Whether asking again under the same key changes nothing.
+    /// Whether a retry with the same key cannot change the answer.
     pub fn is_final(&self) -> bool {
         let is_done = matches!(self, Self::Finished { .. } | Self::Erased);
         is_done || matches!(self, Self::Mismatch | Self::DeadLetter)
@@ -126,13 +126,13 @@ pub struct Delivered {
 /// Scope and key.
 pub type Row = (String, String);
 
-/// Who acquired a row's lease: a node, and a task of it.
+/// The holder that acquired a row's lease: a node, and one of its tasks.
 type Holder = (String, Option<tokio::task::Id>);
 
 /// The fingerprint of a row whose data is gone.
 const ERASED: &str = "erased";
 
-/// A request that was finished: what its row said then.
+/// A finished request: the values of its row at that time.
 struct Done {
     at: String,
     definition: String,
@@ -149,12 +149,12 @@ impl Done {
     }
 }
 
-/// What the commits have told so far.
+/// The state according to the commits so far.
 pub struct Watched {
     plan: Arc<Plan>,
     pub violations: Vec<String>,
     pub coverage: BTreeMap<String, u64>,
-    /// Who acquired the lease last.
+    /// The last holder that acquired the lease.
     holders: BTreeMap<Row, Holder>,
     /// Since when there is a row.
     created: BTreeMap<Row, Duration>,
@@ -162,7 +162,7 @@ pub struct Watched {
     pending: BTreeMap<Row, Duration>,
     /// When it was finished.
     completed: BTreeMap<Row, Duration>,
-    /// When a life of the key began, each.
+    /// The times at which each life of the key began.
     lives: BTreeMap<Row, Vec<Duration>>,
     /// The ids of all requests that began.
     begun: BTreeSet<Uuid>,
@@ -170,11 +170,12 @@ pub struct Watched {
     finished: Vec<Done>,
     /// Since when a key is erased, for its caller and for the database.
     erased: BTreeMap<Row, Duration>,
-    /// In which attempt the intent was written that a row has.
+    /// The attempt that wrote the row's intent.
     intents: BTreeMap<Row, i32>,
-    /// How many words about a row are under way, and how many have begun.
+    /// The number of resolutions of a row that are under way, and of those that have begun.
     words: BTreeMap<Row, (u32, u32)>,
-    /// How often a row was taken over for a word, or to be asked about: as no attempt, and without being asked.
+    /// How often a row was taken over for a resolution, or for a reconcile function: without counting as an
+    /// attempt, and without a call of the function.
     settled: BTreeMap<Row, u32>,
     /// How many commits changed a row.
     pub commits: usize,
@@ -287,7 +288,8 @@ impl Watched {
         self.violations.extend(found.into_iter().map(text));
     }
 
-    /// Who is about to call, and who takes the row over because of what is known of a call.
+    /// The process that is about to call, and the process that takes the row over because of what is known about a
+    /// call.
     fn intends(&mut self, row: &Row, before: KeyState<'_>, after: KeyState<'_>) {
         match (before.open_intent(), after.open_intent()) {
             (None, Some(_)) => {
@@ -308,7 +310,7 @@ impl Watched {
         }
     }
 
-    /// In which attempt the intent was written that the row has.
+    /// The attempt that wrote the row's intent.
     pub fn intended_in(&self, row: &Row) -> Option<i32> {
         self.intents.get(row).copied()
     }
@@ -322,18 +324,18 @@ impl Watched {
         self.words.entry(row.clone()).or_default().0 -= 1;
     }
 
-    /// How many words about any row are under way.
+    /// The number of resolutions of any row that are under way.
     pub fn words(&self) -> u32 {
         self.words.values().map(|(open, _)| open).sum()
     }
 
-    /// How often the row was taken over for a word; `None` where several words are about it.
+    /// How often the row was taken over for a resolution; `None` if several resolutions of it are under way.
     pub fn settled(&self, row: &Row) -> Option<u32> {
         let is_alone = self.words.get(row).is_some_and(|(_, begun)| *begun == 1);
         is_alone.then(|| self.settled.get(row).copied().unwrap_or_default())
     }
 
-    /// Where one scope floods the workers, the others wait no longer than without it (G16).
+    /// If one scope floods the workers, the others wait no longer than without it (G16).
     fn was_late(&self, what: &str, scope: &str, waited: Duration) -> Option<String> {
         let bound = Duration::from_millis(2 * self.plan.poll) + Duration::from_secs(4);
         let is_late = self.plan.is_flooded() && scope != scope_name(HOSTILE) && waited > bound;
@@ -356,7 +358,7 @@ impl Watched {
             self.was_late("staged a job", &job.row.0, job.at.saturating_sub(*since))
         };
         let mut found: Vec<String> = jobs.iter().filter_map(late).collect();
-        // Of a database that lost commits, or whose clock was set, no claim can be believed.
+        // After lost commits or a changed clock of the database, claims of jobs are not checked.
         if self.plan.is_beyond_promises() {
             return found;
         }
@@ -373,9 +375,9 @@ impl Watched {
     }
 }
 
-/// The least time that the attempts before the last one take: each is followed by its back-off, or by
-/// the end of its lease. One that a client begins within a back-off counts only if it then loses its
-/// lease, so of two in a row one takes its time.
+/// The least duration of the attempts before the last one. Each is followed by its back-off, or by the end of its
+/// lease. An attempt that a client begins within a back-off counts only if it then loses its lease, so of two
+/// consecutive ones, one takes its time.
 fn back_offs(plan: &Plan) -> Duration {
     let of_attempt = |attempt: u32| (1_000 << attempt.min(4)).min(10_000).min(plan.lease);
     let attempts = (0..plan.max_attempts.saturating_sub(1)).rev().step_by(2);
@@ -407,7 +409,7 @@ fn place(point: &str, definition: &str) -> usize {
     }
 }
 
-/// What the fingerprint of a call is.
+/// The fingerprint of a call.
 fn fingerprint_of(call: &Call) -> String {
     let origin = RequestOrigin::default();
     let amount = call.amount;
@@ -432,7 +434,7 @@ pub fn at_the_end(
     jobs: &[Delivered],
     history: &History,
 ) -> Vec<String> {
-    // Acknowledged commits were lost: what holds is G1, and the database is whole in itself.
+    // Acknowledged commits were lost: G1 holds, and the database is consistent in itself.
     if plan.loses_commits() {
         let mut found = effects_by_key(ledger);
         found.extend(rows(database, &stored(database), None, jobs));
@@ -509,15 +511,15 @@ fn effects_by_key(ledger: &[Entry]) -> Vec<String> {
     found
 }
 
-/// The requests that are finished by what the table says at the end.
+/// The requests that are finished according to the table at the end.
 fn stored(database: &Database) -> Vec<Done> {
     let mut finished = Vec::new();
     database.each_key(|key| finished.push(Done::of(&key)));
     finished
 }
 
-/// The application's rows are those of the requests that came so far, each once (G4, G18).
-/// `ledger`: where what happened outside of the database has to fit it.
+/// The application's rows are those of the requests that reached that point, each once (G4, G18). `ledger`: the
+/// effects outside of the database that must match.
 fn rows(
     database: &Database,
     finished: &[Done],
@@ -596,8 +598,8 @@ fn rows(
 /// Status, headers and body.
 type Said<'a> = (u16, &'a [(String, String)], &'a [u8]);
 
-/// Per life of a key: nothing, then one request, then its one answer, until it is erased or its time is
-/// over. What is told fits an order in which each call takes place between its question and its answer.
+/// In each life of a key: nothing, then one request, then its one answer, until it is erased or its retention is
+/// over. The answers must fit an order in which each call takes place between its question and its answer.
 fn answers(watched: &Watched, history: &History) -> Vec<String> {
     let plan = &watched.plan;
     let mut found = Vec::new();
@@ -619,7 +621,7 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
                     Some((known, amount, since))
                         if plan.has_many_lives() && (known, amount) != (said, op.call.amount) =>
                     {
-                        // Of a life that began since then; or of the one before, and late.
+                        // The answer of a life that began since then; or of the previous one, late.
                         if watched.begins_between(key, since, returned) {
                             answer = Some((said, op.call.amount, returned));
                         } else if op.invoked > since {
@@ -649,11 +651,11 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
                 found.push(format!("told erased, and nobody erased it: {at}"));
             }
             let Some(stored) = &op.stored else { continue };
-            // Of this life, its row may say nothing any more.
+            // The row may no longer have anything about this life.
             if op.told == Told::Erased || watched.begins_between(key, op.invoked, returned) {
                 continue;
             }
-            // What a row says behind the fingerprint is about the form of its parameters.
+            // The part of a row's value after the fingerprint is the form of its parameters.
             let other = !stored.starts_with(&fingerprint_of(&op.call));
             match (&op.told, other) {
                 (Told::Error | Told::Nothing, _) => {}
@@ -681,13 +683,13 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
     found
 }
 
-/// Whoever is told *in progress* is told of something (G10): of a row, of a transaction, or of another call
-/// that came first. Where transactions are left behind, any answer may be of one that is over by now.
+/// The answer *in progress* refers to something (G10): a row, a transaction, or another call that came first. If
+/// transactions were abandoned, it may refer to one that is over by now.
 fn in_progress_of_nothing(history: &History) -> Vec<String> {
     let of_nothing = history.ops.iter().filter(|op| op.of_nothing);
     let without = of_nothing.filter(|op| {
         !history.ops.iter().any(|other| {
-            // One that was not answered may go on behind its client's back.
+            // An unanswered call may continue without its client.
             let goes_on = matches!(other.told, Told::Nothing | Told::Error);
             let overlaps = goes_on || other.returned.is_none_or(|end| end >= op.invoked);
             !std::ptr::eq(other, *op)
@@ -700,7 +702,7 @@ fn in_progress_of_nothing(history: &History) -> Vec<String> {
     without.map(text).collect()
 }
 
-/// Where nothing goes wrong: one call for each request, and no failure.
+/// Without faults: one call for each request, and no failure.
 fn calm(ledger: &[Entry], history: &History) -> Vec<String> {
     let mut calls: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in ledger {

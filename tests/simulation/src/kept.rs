@@ -1,6 +1,6 @@
-//! Plans that were shrunk once and are kept, each in one line.
+//! Shrunk plans that are kept as regression tests, each in one line.
 
-/// What each showed, and the plan.
+/// The defect that each plan showed, and the plan.
 pub const PLANS: &[(&str, &str)] = &[
     (
         "G9: another request that expected a new key, while a takeover of the row hung in its commit, was told \

@@ -1,5 +1,5 @@
-//! Simulation of the real engine: several nodes, a database, providers and clients on one thread, on
-//! virtual time, from one seed. `docs/simulation.md` tells what it simulates and how to run it for long.
+//! Simulation of the real engine: several nodes, a database, providers and clients on one thread, in virtual time,
+//! from one seed. `docs/simulation.md` says what it simulates and how to run it for a night.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod codec;
@@ -31,7 +31,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// On as many threads as there are cores, each of which plays one world after the other.
+/// Runs on as many threads as there are cores; each runs one simulated world after the other.
 fn on_all_cores(numbers: Range<u64>, each: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(numbers.start);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -50,7 +50,7 @@ fn on_all_cores(numbers: Range<u64>, each: impl Fn(u64) + Sync) {
     });
 }
 
-/// Shrinks a plan that fails, and tells what happens in it: a story, and the line by which it is kept.
+/// Shrinks a failing plan, and prints its events as a story, and the plan as one line.
 fn tell(plan: &Plan, mutant: Option<Mutant>) {
     let (least, text) = shrink::shrink(plan, fails_as(plan, mutant));
     let report = run(&least, mutant, Told::Lines);
@@ -64,7 +64,7 @@ fn fails_as(plan: &Plan, mutant: Option<Mutant>) -> impl Fn(&Plan) -> bool {
     move |less| run(less, mutant, Told::Nothing).violations.iter().any(|v| guarantee(v) == broken)
 }
 
-/// What was found once stays found.
+/// Defects found once do not return.
 #[test]
 fn kept_plans_break_no_guarantee_any_more() {
     for (what, text) in kept::PLANS {
@@ -74,7 +74,7 @@ fn kept_plans_break_no_guarantee_any_more() {
     }
 }
 
-/// What all runs came to together.
+/// The totals of all runs.
 #[derive(Default)]
 struct Sum {
     requests: usize,
@@ -127,8 +127,8 @@ fn seeds_break_no_guarantee() {
     assert!(sum.failed.is_empty(), "{} seeds failed", sum.failed.len());
 }
 
-/// A simulation is worth what it finds: each guarantee that is broken on purpose, within so many seeds,
-/// each of which breaks nothing by itself.
+/// The simulation must find each mutant within this many seeds. Without the mutant, each of these seeds breaks
+/// nothing.
 #[test]
 fn every_mutant_is_found() {
     let only = std::env::var("SIMULATION_MUTANT").unwrap_or_default();
@@ -204,7 +204,7 @@ fn the_story_of_one_seed() {
     println!("{}{:#?}", report.trace, report.violations);
 }
 
-/// What is left of a plan that fails is what it needs, and it fails in the same way when it is kept.
+/// The shrunk plan has only what its failure needs, and it fails in the same way when it is kept.
 #[test]
 fn a_plan_that_fails_is_shrunk_to_one_line() {
     let mutant = Some(Mutant::AssumeIntent);
@@ -213,7 +213,7 @@ fn a_plan_that_fails_is_shrunk_to_one_line() {
     let plan = Plan::of_seed(seed);
     let (least, text) = shrink::shrink(&plan, fails_as(&plan, mutant));
     println!("{text}");
-    // A story that can be read: what happens in what is left, and what it breaks.
+    // A readable story: the events of the shrunk plan, and the violated guarantee.
     let story = run(&least, mutant, Told::Lines).trace;
     assert!(story.contains(" asks node ") && story.contains(" VIOLATION "), "{story}");
     let told_in_full = run(&plan, mutant, Told::Lines).trace;
@@ -241,7 +241,7 @@ fn sources(below: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// A clock or a random number that came from elsewhere would not follow from the seed.
+/// A clock or a random number from elsewhere would not depend on the seed.
 #[test]
 fn the_engine_reads_clocks_and_chance_through_one_seam() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");

@@ -1,5 +1,5 @@
-//! [`Plan`]: everything that is to happen in one run, drawn from a seed before it begins (`draw`). What
-//! a regression test keeps is the plan and not the seed, so that it survives changes of the drawing.
+//! [`Plan`]: everything that happens in one run, drawn from a seed before it begins (`draw`). A regression test
+//! keeps the plan and not the seed, so that it stays valid when the drawing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::{key_name, scope_name};
 
-/// From here on everything is well: no fault begins.
+/// No fault begins after this time.
 pub const HEALED: Duration = Duration::from_secs(90);
 
-/// A retention that no run comes to the end of, in milliseconds.
+/// A retention that is longer than any run, in milliseconds.
 pub const DAY: u64 = 24 * 3600 * 1000;
 
-/// The scope of those who flood the workers.
+/// The scope that floods the workers.
 pub const HOSTILE: u8 = 9;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,16 +25,16 @@ pub struct Plan {
     pub nodes: usize,
     /// Milliseconds.
     pub lease: u64,
-    /// How often the workers look, in milliseconds.
+    /// The workers' poll interval, in milliseconds.
     pub poll: u64,
     pub max_attempts: u32,
     /// How long a finished key replays, in milliseconds.
     pub retention: u64,
-    /// Whether the at-most-once provider tells what became of a call.
+    /// Whether the at-most-once provider can be queried about a call.
     pub searchable: bool,
-    /// Whether the providers take seconds for a call, and not a fraction of one.
+    /// Whether the providers take seconds for a call, instead of a fraction of one.
     pub slow_provider: bool,
-    /// What each node runs at first; where there is nothing, the first build.
+    /// The build that each node runs at first; by default, the first build.
     pub builds: Vec<Build>,
     pub calls: Vec<Call>,
     pub events: Vec<Event>,
@@ -44,10 +44,11 @@ pub struct Plan {
     pub aimed: BTreeMap<String, BTreeMap<u64, Fault>>,
     /// By the number of the call at the provider.
     pub provider: BTreeMap<u64, Trouble>,
-    /// By the number of the call at the provider: after how many milliseconds from its effect, or from where it
-    /// came to none, a webhook tells of it, whether the call was answered by then or not.
+    /// By the number of the call at the provider: after how many milliseconds a webhook reports it, counted from
+    /// its effect or from the moment when it had none, whether the call was answered by then or not.
     pub webhooks: BTreeMap<u64, u64>,
-    /// Of those: after how many microseconds its first handler is dropped, because the provider hangs up.
+    /// For some of those: after how many microseconds its first handler is dropped, because the provider
+    /// disconnects.
     pub hung_up: BTreeMap<u64, u64>,
     /// By what the codec does (`encode outputs`): which of these fail.
     pub codec: BTreeMap<String, BTreeSet<u64>>,
@@ -77,17 +78,17 @@ impl Default for Plan {
     }
 }
 
-/// Which definitions a node knows.
+/// The definitions that a node knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Build {
-    /// Rides in version 1, with nothing that tells what became of a charge.
+    /// Rides in version 1, without a reconcile function for the charge.
     #[default]
     First,
-    /// The same with a phase more, and a reconcile function, as all that come after it.
+    /// The same with one more phase, and a reconcile function, like all later builds.
     Longer,
     /// Rides in version 2, and no other.
     Second,
-    /// `Longer` and version 2: what everybody runs in the end.
+    /// `Longer` and version 2: the build that all nodes run in the end.
     Both,
 }
 
@@ -103,7 +104,7 @@ pub struct Call {
     pub kind: Kind,
     /// Another amount is another request.
     pub amount: i64,
-    /// How long the client waits before it hangs up, in milliseconds.
+    /// How long the client waits before it disconnects, in milliseconds.
     pub patience: u64,
     pub tries: u8,
     pub pause: u64,
@@ -136,11 +137,11 @@ pub enum Kind {
     Fare,
     /// Transaction, at-most-once call, transaction.
     Note,
-    /// The same as a ride, with statements that are handed over.
+    /// The same as a ride, with `Batch` phases.
     Parcel,
     /// Two serializable transactions.
     Transfer,
-    /// As a note that ends with its call: what the provider says is the reply.
+    /// As a note that ends with its call: the provider's answer is the reply.
     Alert,
     /// As a note; at its first attempt it leaves its call behind in a task.
     Stray,
@@ -154,11 +155,11 @@ pub enum Manner {
     Plain,
     /// Leaves it to the workers.
     Accept,
-    /// Waits for whoever runs it.
+    /// Waits for the holder.
     Wait,
-    /// Wrongly or rightly says that the key is new.
+    /// Claims that the key is new, rightly or wrongly.
     ExpectNew,
-    /// Goes by the library's own client half: from the HTTP answer to the decision.
+    /// Uses the library's own client half, from the HTTP answer to the decision.
     Decide,
 }
 
@@ -180,7 +181,7 @@ pub enum What {
     /// Drained, and started with another build.
     Deploy(usize, Build),
     DatabaseAway,
-    /// To a standby that lacks the last commits: beyond what is promised, but for G1.
+    /// To a standby that lacks the last commits: only G1 is promised.
     FailOver {
         losing: usize,
     },
@@ -212,7 +213,7 @@ impl What {
     }
 }
 
-/// What becomes of a statement; delays in microseconds.
+/// The fate of a statement; delays in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fault {
@@ -220,13 +221,13 @@ pub struct Fault {
     pub commit: u64,
     pub back: u64,
     pub cut: Option<Where>,
-    /// What becomes of the node that sent it.
+    /// The fate of the node that sent it.
     pub stop: Option<Stop>,
-    /// For so many milliseconds the database is away, from when it was sent.
+    /// How many milliseconds the database is unavailable after the statement was sent.
     pub away: u64,
 }
 
-/// A node stands still, or dies; in milliseconds.
+/// A node freezes, or dies; in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stop {
@@ -289,14 +290,14 @@ impl Fault {
     }
 }
 
-/// What becomes of a call at the provider; delays in milliseconds.
+/// The fate of a call at the provider; delays in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Trouble {
     pub before: u64,
     pub after: u64,
     pub end: End,
-    /// What becomes of the node that called.
+    /// The fate of the node that called.
     pub stop: Option<Stop>,
 }
 
@@ -304,13 +305,13 @@ pub struct Trouble {
 pub enum End {
     #[default]
     Answered,
-    /// The provider says that it did nothing.
+    /// The provider answers that it did nothing.
     Refused,
-    /// The business answer no: stored and replayed.
+    /// The provider declines: the refusal is stored and replayed.
     Declined,
-    /// It is done, and the connection is reset.
+    /// The effect is made, and the connection is reset.
     Reset,
-    /// It is done, and no answer comes.
+    /// The effect is made, and no answer comes.
     Hangs,
     /// The request is lost on its way, and no answer comes.
     Lost,
@@ -338,7 +339,7 @@ impl Plan {
         nothing && self.aimed.is_empty() && !self.has_many_lives()
     }
 
-    /// Whether something happens that no promise holds under, but for that of idempotent calls (G1).
+    /// Whether something happens under which no promise holds, except for that of idempotent calls (G1).
     pub fn is_beyond_promises(&self) -> bool {
         let is_beyond = |event: &Event| {
             matches!(event.what, What::FailOver { .. } | What::ClockJump(_) | What::ClockBack(_))
@@ -359,12 +360,12 @@ impl Plan {
         self.events.iter().map(by).sum()
     }
 
-    /// Whether finished keys end within the run, and begin another life.
+    /// Whether finished keys expire within the run, and are used again.
     pub fn has_many_lives(&self) -> bool {
         self.retention < DAY
     }
 
-    /// Whether another call of its key asks for something else.
+    /// Whether another call with its key has a different body.
     pub fn has_another_body(&self, call: &Call) -> bool {
         let is_other = |other: &Call| {
             (other.scope, other.key) == (call.scope, call.key) && other.amount != call.amount
@@ -384,7 +385,7 @@ impl Plan {
         self.events.iter().any(is_it)
     }
 
-    /// Whether one scope floods the workers, and nothing else is wrong.
+    /// Whether one scope floods the workers, and there is no other fault.
     pub fn is_flooded(&self) -> bool {
         self.is_calm() && self.calls.iter().any(|call| call.scope == HOSTILE)
     }
@@ -399,7 +400,7 @@ impl Plan {
         self.builds.get(node).copied().unwrap_or_default()
     }
 
-    /// The same with every node one that there is.
+    /// The same plan with every node number replaced by an existing one.
     pub fn on_its_nodes(mut self) -> Self {
         self.nodes = self.nodes.max(1);
         let nodes = self.nodes;

@@ -1,4 +1,4 @@
-//! The providers, outside of every node: what they do, they do although their caller is gone.
+//! The providers, outside of every node: they complete a call even if its caller is gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::trace::Trace;
 /// How long the provider of rides remembers a key.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
-/// How long that of fares does: not a moment longer than it says.
+/// The same for the provider of fares: exactly as long as it promises.
 pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
 
 /// What the provider answers.
@@ -36,9 +36,9 @@ pub enum Entry {
     Called { key: String, life: String, honours: Honours },
     /// The effect.
     Effect { key: String, life: String, at: Duration, honours: Honours },
-    /// A call as the engine promises that it makes none.
+    /// A call that the engine promises not to make.
     Wrong(String),
-    /// It told that it did nothing.
+    /// The provider reported that it did nothing.
     Denied { key: String },
 }
 
@@ -50,27 +50,27 @@ pub enum Honours {
     Never,
 }
 
-/// Who calls.
+/// The caller.
 pub struct Caller {
     pub scope: String,
     pub key: String,
     /// The phase that calls.
     pub phase: &'static str,
-    /// Of which life of the key it is: by what the request calls itself, and by its id.
+    /// The life of the key: by the request's own name for itself, and by its id.
     pub life: String,
     pub request: Uuid,
     pub created_at: String,
     pub store: Memory,
-    /// How many times as long as others it waits for an answer.
+    /// By what factor it waits longer for an answer than others.
     pub patience: u32,
     /// Which attempt of the request it is.
     pub attempt: u32,
 }
 
-/// A node that is to stand still, or to die.
+/// A node that must freeze or die.
 pub type Stops = mpsc::UnboundedSender<(String, Stop)>;
 
-/// What the provider tells by a webhook of a call of this phase. It is true.
+/// What the provider reports by a webhook about a call of this phase. It is true.
 #[derive(Clone, Debug)]
 pub struct Hook {
     /// The number of the call.
@@ -87,14 +87,14 @@ pub struct Hook {
 pub enum Word {
     /// It had this effect.
     Executed(String),
-    /// That of this attempt had no effect, and will have none.
+    /// The call of this attempt had no effect, and will have none.
     NotExecuted(u32),
 }
 
 /// Where webhooks go.
 pub type Hooks = mpsc::UnboundedSender<Hook>;
 
-/// Enough of an id to tell it from others.
+/// Enough of an id to distinguish it.
 fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
 }
@@ -183,7 +183,7 @@ impl Provider {
             };
             Trouble { before, after: 10, end: End::Answered, stop: None }
         });
-        // The margin of a window is for the way there.
+        // The margin of a window covers the way to the provider.
         let margin = match honours {
             Honours::For(window) => window.as_millis() as u64 / 10,
             Honours::ForEver | Honours::Never => u64::MAX,
@@ -198,14 +198,14 @@ impl Provider {
         let (provider, key) = (self.clone(), key.to_owned());
         // On no node.
         tokio::spawn(async move {
-            // Who waits longer for an answer may get it later.
+            // A caller that waits longer may get its answer later.
             tokio::time::sleep(Duration::from_millis(trouble.before) * patience).await;
             let told = provider.act(&key, &life, honours, trouble.end);
             let known = provider.0.state.lock().unwrap().known.get(&key).map(|(id, _)| id.clone());
             let came_to_nothing = matches!(trouble.end, End::Lost | End::Refused);
             let word = match known {
                 Some(id) => Some(Word::Executed(id)),
-                // Where a key is honored, the same call is made again in any case.
+                // At a provider that honors keys, the same call is made again in any case.
                 None => (honours == Honours::Never && came_to_nothing)
                     .then_some(Word::NotExecuted(attempt)),
             };
@@ -236,7 +236,7 @@ impl Provider {
         answered.await.unwrap_or(Answer::Reset)
     }
 
-    /// From here on it may be known that the call did nothing.
+    /// From now on the provider may report that the call did nothing.
     fn tell(&self, key: &str, hook: Hook) {
         let mut state = self.0.state.lock().unwrap();
         let is_last = state.last.get(key) == Some(&hook.call);
@@ -246,7 +246,7 @@ impl Provider {
         let _ = self.0.hooks.send(hook);
     }
 
-    /// What the engine promises of each call that it makes, at the moment at which it makes it.
+    /// Checks the engine's promises about a call at the moment when it makes it.
     fn wrong_with(&self, caller: &Caller, honours: Honours) -> Vec<&'static str> {
         let mut wrong = Vec::new();
         let mut state = self.0.state.lock().unwrap();
@@ -258,7 +258,7 @@ impl Provider {
         if caller.store.connections_of_this_task() > 0 {
             wrong.push("G20: a connection is held over a call");
         }
-        // Of a database that lost commits, or whose clock was set, no lease can be believed.
+        // After lost commits or a changed clock of the database, leases are not checked.
         if self.0.plan.is_beyond_promises() {
             return wrong;
         }
@@ -270,7 +270,7 @@ impl Provider {
                 is_intended = key.open_intent().is_some();
             }
         });
-        // What the engine believes of its lease must end before the lease does.
+        // The lease as the engine measures it must end before the lease in the database.
         if !is_leased {
             wrong.push("G2/G10: a call under a lease that has ended");
         }
@@ -291,7 +291,7 @@ impl Provider {
         let known = known.map(|(id, _)| id.clone());
         match end {
             End::Lost => return None,
-            // What it has done, it does not take back.
+            // The provider does not undo its effect.
             End::Refused if known.is_none() => {
                 state.ledger.push(denied);
                 return Some(Answer::Refused);
@@ -319,7 +319,7 @@ impl Provider {
         }
     }
 
-    /// What became of the call with this key: `None` where the provider does not tell.
+    /// The outcome of the call with this key: `None` if the provider cannot be queried.
     pub fn search(&self, key: &str) -> Option<Option<String>> {
         let mut state = self.0.state.lock().unwrap();
         if !self.0.plan.searchable {

@@ -62,7 +62,7 @@ fn charged(answer: Answer) -> PhaseResult<Charged, ForeignError> {
     }
 }
 
-/// What a request ends with that came to its effect.
+/// The reply of a request that reached its effect.
 pub fn reply(life: &str, amount: i64, charge: &str) -> PhaseResult<Reply> {
     let body = json!({ "life": life, "amount": amount, "charge": charge });
     Ok(Reply::json(201, &body)?.header("location", format!("/requests/{life}")))
@@ -111,7 +111,7 @@ async fn answer(
     reply(&booked.id, amount, &charged.id)
 }
 
-/// A ride as one build of the application has it.
+/// A ride as one build of the application declares it.
 macro_rules! ride {
     ($name:ident, version $version:literal $(, $checked:ident)? $(; asked by $find:ident)?) => {
         #[derive(Clone, Serialize, Deserialize)]
@@ -215,8 +215,8 @@ impl Fare {
     }
 }
 
-/// A note as one node has it, half-way through a roll-out: it may wait longer for an answer than another
-/// does, `patience` times as long.
+/// A note as one node declares it, half-way through a rollout: this node may wait longer for an answer than another
+/// one does, `patience` times as long.
 macro_rules! note {
     ($name:ident, $limit:literal, patience $patience:literal) => {
         #[derive(Clone, Serialize, Deserialize)]
@@ -268,7 +268,7 @@ macro_rules! note {
 note!(Note, "5s", patience 1);
 note!(PatientNote, "30s", patience 6);
 
-/// What became of a call, as far as its provider tells.
+/// The outcome of a call, as far as its provider can be queried.
 fn found(key: &DerivedKey, app: &App) -> Reconciled<Charged> {
     match app.provider.search(key.as_str()) {
         None => Reconciled::StillUnknown,
@@ -338,7 +338,7 @@ impl Parcel {
         let id = ctx.uuid(0).to_string();
         batch.add(Write::insert("rides", &id, self.amount));
         if self.amount == REJECTED && ctx.attempt() == 1 {
-            // Is there already.
+            // The row exists already.
             batch.add(Write::insert("totals", "parcels", 0));
         }
         Ok(Booked { id, at: ctx.created_at().to_rfc3339() })
@@ -434,7 +434,7 @@ impl Stray {
         if ctx.attempt() > 1 {
             return call.make(make).await;
         }
-        // A mistake of its author: the phase ends, and its call is still to be made.
+        // A mistake of the author: the phase ends before its call is made.
         let node = Node::current().expect("a phase runs on a node");
         node.spawn(async move {
             tokio::time::sleep(Duration::from_secs(3)).await;
@@ -460,12 +460,12 @@ impl Stray {
     }
 }
 
-/// How long the provider of a flood keeps its callers waiting.
+/// How long the provider of a flood delays its answers.
 const HANGS: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Flood {
-    /// Odd: its job takes long, too.
+    /// An odd amount: its job takes long, too.
     pub amount: i64,
 }
 

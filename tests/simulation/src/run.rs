@@ -1,4 +1,4 @@
-//! One run of a plan: nodes with engines and workers, clients, faults; then a healthy time.
+//! One run of a plan: nodes with engines and workers, clients, faults; then a time without faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -31,19 +31,19 @@ use super::requests::{
 };
 use super::trace::{self, Trace};
 
-/// How long after the last fault every key has to be settled (G17): the longest delay of a statement that
-/// was sent before (60 s), the server's patience with a client that fell silent (60 s), then lease,
-/// sweep, back-off and the phases' own time. By how much its clock was set back comes on top.
+/// How long after the last fault every key must be settled (G17): the longest delay of a statement that was sent
+/// before (60 s), the server's limit for a silent client (60 s), then lease, sweep, back-off and the phases' own
+/// time. If the clock was set back, that time is added.
 const SETTLED_BY: Duration = Duration::from_secs(90 + 60 + 60 + 120);
 
 /// How many statements a node sends within one second at most (G17): no loop runs without a pause. A
 /// statement takes a millisecond; a flood of twenty requests at one instant needs three hundred.
 const STATEMENTS: u64 = 800;
 
-/// What is stopped where it is no node.
+/// The target of a stop that is not a node.
 const DATABASE: &str = "database";
 
-/// What a run came to.
+/// The result of a run.
 pub struct Report {
     pub violations: Vec<String>,
     pub trace: String,
@@ -66,7 +66,7 @@ struct Sent {
     busiest: u64,
 }
 
-/// How a node's statements travel.
+/// The path of a node's statements.
 struct Wire {
     node: String,
     plan: Arc<Plan>,
@@ -77,7 +77,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// The statement's number, that among those of its kind, and how many this second has seen.
+    /// The statement's number, its number among those of its kind, and the count within this second.
     fn count(&self, what: &'static str) -> (u64, u64, u64) {
         let mut sent = self.sent.lock().unwrap();
         let second = self.trace.elapsed().as_secs();
@@ -146,7 +146,7 @@ struct Host {
     build: Build,
 }
 
-/// Everything of one run.
+/// The state of one run.
 #[derive(Clone)]
 struct Scene {
     plan: Arc<Plan>,
@@ -172,7 +172,7 @@ pub fn run(plan: &Plan, mutant: Option<Mutant>, told: trace::Told) -> Report {
 impl Scene {
     async fn play(plan: Arc<Plan>, told: trace::Told) -> Report {
         let trace = Trace::new(told);
-        // With digits that no store keeps, and some that not each keeps.
+        // With digits that no store keeps, and some that only some stores keep.
         let began = chrono::DateTime::from_timestamp(1_800_000_000, 123_456_789).unwrap();
         let database = Database::starting_at(began);
         let (stops, stopped) = mpsc::unbounded_channel();
@@ -220,7 +220,7 @@ impl Scene {
             client.await.expect("a client");
         }
         scene.settle(SETTLED_BY + scene.plan.set_back()).await;
-        // Some of these keys never came to be, and do now.
+        // Some of these keys were never created, and are now.
         scene.replay_all().await;
         scene.settle(scene.trace.elapsed() + Duration::from_secs(60)).await;
         scene.judged()
@@ -244,7 +244,7 @@ impl Scene {
         }
     }
 
-    /// Each commit that changes a key's row is judged where it happens.
+    /// Each commit that changes a key's row is checked when it happens.
     fn watch(&self) {
         let (watched, trace) = (self.watched.clone(), self.trace.clone());
         self.database.on_commit(move |change: &KeyChange<'_>| {
@@ -276,7 +276,7 @@ impl Scene {
         });
     }
 
-    /// Starts, or starts again, what runs on a node.
+    /// Starts or restarts the engine and workers of a node.
     fn start(&self, index: usize) {
         let name = format!("node {index}");
         let wire = Wire {
@@ -379,7 +379,7 @@ impl Scene {
             }
             What::DatabaseAway => self.take_database_away(lasts).await,
             What::FailOver { losing } => {
-                // The tables were there before.
+                // The tables existed before.
                 let mut watched = self.watched.lock().unwrap();
                 let lost = losing.min(watched.commits);
                 watched.commits -= lost;
@@ -392,7 +392,7 @@ impl Scene {
         }
     }
 
-    /// Until it is erased, or must not be: what is not settled yet is asked for again.
+    /// Retries until the key is erased, or must not be erased because it is not settled.
     async fn erase(&self, index: usize, scope: u8, key: u8) {
         for _ in 0..20 {
             let erasing = {
@@ -432,7 +432,7 @@ impl Scene {
         lasts.min(HEALED.saturating_sub(self.trace.elapsed()))
     }
 
-    /// What faults of statements and of calls do to nodes.
+    /// Applies the faults of statements and of calls to nodes.
     async fn stop_nodes(self, mut stopped: mpsc::UnboundedReceiver<(String, Stop)>) {
         while let Some((name, stop)) = stopped.recv().await {
             let scene = self.clone();
@@ -489,7 +489,7 @@ impl Scene {
         self.start(index);
     }
 
-    /// A roll-out that was half done is ended.
+    /// Completes an unfinished rollout.
     async fn deploy_everywhere(self) {
         sleep(HEALED).await;
         self.builds.lock().unwrap().fill(Build::Both);
@@ -498,7 +498,7 @@ impl Scene {
         }
     }
 
-    /// A webhook goes to any node that runs, again and again until it is taken, as providers do it.
+    /// Sends a webhook to any running node, again and again until it is accepted, as providers do.
     async fn receive_webhooks(self, mut hooked: mpsc::UnboundedReceiver<Hook>) {
         let mut number = 0;
         while let Some(hook) = hooked.recv().await {
@@ -507,7 +507,7 @@ impl Scene {
         }
     }
 
-    /// No word is refused that is true of the last call, and none that is refused changes anything (G17).
+    /// No true resolution of the last call is refused, and a refused one changes nothing (G17).
     async fn webhook(self, number: usize, hook: Hook) {
         let row = (hook.scope.clone(), hook.key.clone());
         self.watched.lock().unwrap().word_begins(&row);
@@ -525,7 +525,8 @@ impl Scene {
                     waits == still_waits && waits == Some(attempt.cast_signed())
                 }
             };
-            // Of a request that has ended, and whose key is another's by now or nobody's.
+            // A resolution of a request that has ended, and whose key belongs to another request by now, or to
+            // none.
             let is_gone = self.request_of(&row) != Some(hook.request);
             let (what, is_final) = match &told {
                 Some(Ok(Resolved::Applied)) => ("applied", true),
@@ -553,7 +554,7 @@ impl Scene {
             if what == "finished" && self.plan.erases_row(&row) {
                 self.covers("word: behind an erasure".to_owned());
             }
-            // One that took longer than a lease may have acquired the row, lost it, and looked at it anew.
+            // A resolution that took longer than a lease may have acquired the row, lost it, and read it again.
             let is_quick = self.trace.elapsed() - began < Duration::from_millis(self.plan.lease);
             let is_its = is_quick && !self.plan.erases_row(&row) && !self.plan.has_other_builds();
             let after = self.watched.lock().unwrap().settled(&row);
@@ -573,7 +574,7 @@ impl Scene {
         self.watched.lock().unwrap().word_ends(&row);
     }
 
-    /// The id of the request that the key's row is of.
+    /// The id of the request of the key's row.
     fn request_of(&self, (scope, key): &judge::Row) -> Option<Uuid> {
         let mut found = None;
         self.database.each_key(|row| {
@@ -584,7 +585,7 @@ impl Scene {
         found
     }
 
-    /// One delivery: what the node said, if it did. The provider may hang up at the first.
+    /// One delivery: the node's answer, if there is one. The provider may disconnect during the first delivery.
     async fn tell(
         &self,
         hook: &Hook,
@@ -616,7 +617,7 @@ impl Scene {
         }
     }
 
-    /// What a webhook's handler makes of it.
+    /// The resolution that a webhook's handler derives from it.
     fn word_of(&self, hook: &Hook) -> (&'static str, Resolution) {
         match &hook.word {
             Word::NotExecuted(attempt) => {
@@ -659,7 +660,7 @@ impl Scene {
         }
     }
 
-    /// A client that goes by the library's own half: it hears an HTTP answer, or none, and decides.
+    /// A client that uses the library's own half: it gets an HTTP answer, or none, and decides.
     async fn deciding_client(self, call: Call) {
         let policy = RetryPolicy::new(Duration::from_secs(120)).attempts(100);
         let mut chance = Chance::from_seed(self.plan.seed ^ call.at);
@@ -685,7 +686,9 @@ impl Scene {
             };
             self.covers(format!("decide: {what}"));
             if !fits {
-                self.complain(format!("WIRE: told {told:?}, and the client decides {decision:?}"));
+                self.complain(format!(
+                    "HTTP client: told {told:?}, and the client decides {decision:?}"
+                ));
             }
             match decision {
                 Decision::RetryAfter(wait) => sleep(wait).await,
@@ -694,7 +697,7 @@ impl Scene {
         }
     }
 
-    /// One request, through a node, until its answer or until the client hangs up.
+    /// One request, through a node, until its answer or until the client disconnects.
     async fn ask(
         &self,
         call: &Call,
@@ -741,7 +744,7 @@ impl Scene {
             self.covers("client: another body".to_owned());
         }
         let returned = Some(self.trace.elapsed());
-        // What there was all the time.
+        // What was true during the whole call.
         let still = self.fingerprint_of(call);
         let mut history = self.history.lock().unwrap();
         let op = &mut history.ops[number];
@@ -750,8 +753,8 @@ impl Scene {
         (told, answer)
     }
 
-    /// Whether the node waits longer than the others do for the call of a note: a roll-out that changes a
-    /// time limit is half done all the time.
+    /// Whether the node waits longer than the others for the call of a note: a rollout that changes a time limit is
+    /// always half done.
     fn is_patient(&self, index: usize) -> bool {
         index % 2 == 1 && !self.plan.is_calm()
     }
@@ -779,7 +782,7 @@ impl Scene {
                 (Kind::Flood, _) => execute(&engine, &call, Flood { amount }).await,
             };
             let told = Told::of(&outcome);
-            // In the same breath: what is told is durable (G8).
+            // At the same moment: the answer is durable (G8).
             scene.is_durable(&call, &told);
             let of_nothing = told == Told::InProgress && scene.is_nothing(&call);
             (told, of_nothing, Some(read_by_a_client(&call, outcome)))
@@ -787,7 +790,7 @@ impl Scene {
     }
 
     fn is_durable(&self, call: &Call, told: &Told) {
-        // One that came late may be of a key that was erased or has ended since then.
+        // A late answer may be of a key that was erased or has expired since then.
         let may_have_ended = self.plan.has_many_lives() || self.plan.erases(call.scope, call.key);
         let has_row = match told {
             Told::Finished { status, headers, body, .. } => {
@@ -816,7 +819,7 @@ impl Scene {
         self.fingerprint_of(call).is_none() && !self.database.is_locked(&scope, &key)
     }
 
-    /// The fingerprint that the key's row has, if it has one that is not over.
+    /// The fingerprint of the key's row, if the row has not expired.
     fn fingerprint_of(&self, call: &Call) -> Option<String> {
         let mut found = None;
         let now = self.database.now();
@@ -832,7 +835,7 @@ impl Scene {
     fn unsettled(&self) -> Vec<String> {
         let mut open = Vec::new();
         self.database.each_key(|key| {
-            // Where its provider tells, what became of a call is asked.
+            // If its provider can be queried, a worker asks for the call's outcome.
             let can_ask = key.definition() != "ride" || self.plan.has_other_builds();
             let is_asked = self.plan.searchable && can_ask && key.open_intent().is_some();
             let waits = key.status() == "unknown" && !is_asked;
@@ -846,7 +849,7 @@ impl Scene {
         open
     }
 
-    /// Once the healthy time has begun and everything is up: whether nothing is left to be done.
+    /// After the last fault, and once everything runs: whether nothing is left to do.
     fn is_settled(&self) -> bool {
         let last = self.plan.events.iter().map(|event| event.at + event.lasts).max().unwrap_or(0);
         let calm = match self.plan.is_calm() {
@@ -857,7 +860,7 @@ impl Scene {
         self.trace.elapsed() > calm && is_up && self.unsettled().is_empty()
     }
 
-    /// Each key once more, in a healthy world: what was told once is told again.
+    /// Retries each key once more without faults: the answer is the same as before.
     async fn replay_all(&self) {
         let mut asked = BTreeSet::new();
         for call in self.plan.calls.iter().filter(|call| call.scope != HOSTILE) {
@@ -871,7 +874,7 @@ impl Scene {
     }
 
     fn judged(&self) -> Report {
-        // Each holds the engine, whose store holds what is ours.
+        // Each holds the engine, whose store holds the run's state.
         self.hosts.lock().unwrap().clear();
         let jobs = self.jobs.lock().unwrap().clone();
         let history = self.history.lock().unwrap();
@@ -905,7 +908,7 @@ fn is_of(key: &KeyState<'_>, call: &Call) -> bool {
     key.scope() == judge::scope_name(call.scope) && key.key() == judge::key_name(call.key)
 }
 
-/// What a client is told, whether that is *in progress* of nothing, and the answer over HTTP.
+/// A client's answer, whether it is *in progress* without a request, and the answer over HTTP.
 type Heard = (Told, bool, Option<client::Answer>);
 
 /// The HTTP answer to it, as the client half takes it.

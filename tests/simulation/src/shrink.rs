@@ -1,14 +1,14 @@
-//! From a plan that fails to the least that fails. It works on the plan as JSON: whatever is left out of
-//! that has its usual value, so a part is taken out by taking out its text.
+//! From a failing plan to the smallest one that fails. It works on the plan as JSON: a missing part has its
+//! default, so a part is removed by removing its text.
 
 use serde_json::Value;
 
 use super::plan::Plan;
 
-/// How many runs a shrinking may take.
+/// The most runs that one shrinking may take.
 const RUNS: usize = 3000;
 
-/// The plan without what its failure does not need, and its text.
+/// The plan with only what its failure needs, and its text.
 pub fn shrink(plan: &Plan, fails: impl Fn(&Plan) -> bool) -> (Plan, String) {
     let text = serde_json::to_value(plan).expect("a plan");
     let mut shrinking = Shrinking { text, plan: plan.clone(), runs: 0, fails };
@@ -25,7 +25,7 @@ struct Shrinking<F> {
 }
 
 impl<F: Fn(&Plan) -> bool> Shrinking<F> {
-    /// Whether it became less.
+    /// Whether the plan became smaller.
     fn round(&mut self) -> bool {
         let mut less = false;
         for nodes in 1..self.plan.nodes {
@@ -68,7 +68,7 @@ impl<F: Fn(&Plan) -> bool> Shrinking<F> {
     }
 }
 
-/// Where everything in it is, from the outside in.
+/// The paths of all its parts, from the outside in.
 fn paths(text: &Value) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut at = 0;
@@ -103,8 +103,8 @@ fn remove(text: Option<&mut Value>, from: usize, count: usize) {
         }
         Some(Value::Object(map)) => {
             let keys: Vec<String> = map.keys().skip(from).take(count).cloned().collect();
-            // Which request a key is for stays: two of them under one key are another plan. And on the
-            // seed depends what is drawn while the plan is played.
+            // The kind of request of a key stays: two kinds with one key are another plan. And the seed stays,
+            // because values are drawn from it during the run.
             let stay = ["seed", "scope", "key", "kind"];
             for key in keys.iter().filter(|key| !stay.contains(&key.as_str())) {
                 map.remove(key);
@@ -114,7 +114,7 @@ fn remove(text: Option<&mut Value>, from: usize, count: usize) {
     }
 }
 
-/// A number with one digit that is not zero.
+/// A number with a single non-zero digit.
 fn round(text: Option<&mut Value>) {
     if let Some(text) = text
         && let Some(number) = text.as_u64()

@@ -1,4 +1,4 @@
-//! [`Trace`]: what happened, line by line, with its time. Equal for equal seeds; a story for a reader.
+//! [`Trace`]: the events, line by line, with their times. Equal for equal seeds; a readable story.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};

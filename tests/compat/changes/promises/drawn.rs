@@ -1,6 +1,6 @@
-//! Pairs of types that nobody chose: members that are optional, nested, named twice, limited and written otherwise than
-//! they are read, each under each other one. Where a change is not refused, each body that a client has sent is served
-//! again, and its row goes on.
+//! Pairs of random types: members that are optional, nested, aliased, limited, or written in another form than they
+//! are read, each compared with each other one. If a change is not refused, each body that a client has sent is
+//! served again, and its row continues.
 //!
 //! `DRAWN_MEMBERS=1 cargo test --release --all-features --test compat drawn_members` takes every pair.
 
@@ -18,10 +18,10 @@ struct Kind {
     files: fn() -> Locks,
     definitions: fn() -> Definitions<Memory>,
     reads: fn(&str) -> bool,
-    /// A row with this body that stands behind its first phase; `false`: none comes to be, for a retry could not be
-    /// compared with it.
+    /// Writes a row with this body whose first phase is committed; `false`: the engine refuses the body, because it
+    /// could not compare a retry with it.
     begins: fn(Memory, String) -> Done<bool>,
-    /// Whether that row goes on, and whether the same bytes are served.
+    /// Whether that row continues, and whether the same bytes are served.
     meets: fn(Memory, String) -> Done<(bool, bool)>,
 }
 
@@ -110,7 +110,7 @@ fn families() -> Vec<(Vec<Kind>, Vec<&'static str>)> {
     }
 }
 
-/// Whether `member_added` has told what becomes of this body: it has the member, which the old type has passed over.
+/// Whether `member_added` covers this body: it has the member, which the old type ignored.
 fn was_sent_before(findings: &[Finding], body: &str) -> bool {
     findings.iter().filter(|finding| finding.lint == Lint::MemberAdded).any(|finding| {
         let place = finding.change.split_once(" of its parameters").map_or("", |(place, _)| place);
@@ -204,7 +204,7 @@ fn five() -> u64 {
     5_000_000_000
 }
 
-/// What comes is kept as it comes, or as something that it is read as.
+/// An input is stored as it is, or in the form in which it is read.
 mod forms {
     use super::*;
     builds! {

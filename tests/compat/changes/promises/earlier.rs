@@ -1,4 +1,4 @@
-//! Rows of the build before the last one: what that one could still read.
+//! Rows of the build before the last one, which the last one could still read.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn number_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     }
 }
 
-/// A row that the build before the last has written; the last two are compared, as at a deploy.
+/// The build before the last has written a row; the last two builds are compared, as in a deploy.
 async fn is_told<X: Held, B: Held, A: Held>(first: &str) {
     for step in [diff::<X, B>(), locked::<X, B>()] {
         assert!(level(&step) < Level::Deny, "the first step: {:#?}", lints(&step));

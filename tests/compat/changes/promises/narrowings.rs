@@ -1,4 +1,4 @@
-//! Types that take less than they did.
+//! Types that accept less than before.
 
 use super::*;
 

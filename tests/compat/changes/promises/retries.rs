@@ -1,4 +1,4 @@
-//! What a client's bytes are read as, when it sends them again.
+//! How the new type reads a client's bytes when the client sends them again.
 
 use super::*;
 
@@ -121,7 +121,7 @@ promises! {
     "a default changes that does not count any more": default_seven::P => uncounted_two::P, "{}";
 }
 
-/// The row has its own value, and its retry is served: what was left out is another one now.
+/// The row has its own value, and its retry is served: the omitted member has another value now.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_what_was_left_out_and_is_another_value_is_told() {
     for (row, told) in [
@@ -245,7 +245,7 @@ builds! {
     nested_retyped { pub struct Al { #[serde(alias = "amt")] pub amount: String, pub c: u8 } pub struct P { pub p: Al } }
 }
 
-/// Wherever it is, a struct with another name of a member is seen whole, and nothing of it is left out unsaid.
+/// Wherever a struct with an alias is, probing sees all of it, and reports each part that it does not see.
 #[test]
 fn an_alias_is_seen_wherever_its_struct_is() {
     type Al = nested_alias::Al;
@@ -262,7 +262,7 @@ fn an_alias_is_seen_wherever_its_struct_is() {
         assert!(seen.contains(here) || here == "Result", "{seen} for {here}");
         assert!(seen.contains(al), "{seen}");
     }
-    // Of what no value is known the names are.
+    // Where no value is known, the names are.
     let seen = shape_with_types::<(hidden_alias::Al, u8)>();
     assert!(seen.contains("Al = {amount|amt"), "{seen}");
 }
@@ -285,7 +285,7 @@ builds! {
     fingerprinted { pub struct P { pub cents: u8, pub sent_at: String } }
 }
 
-/// What a client may send otherwise each time counts from now on.
+/// A member that a client may send differently each time is now part of the fingerprint.
 #[tokio::test(flavor = "multi_thread")]
 async fn g9_a_member_that_was_left_out_of_the_fingerprint_and_counts_is_told() {
     let body = |at| format!(r#"{{"cents":1,"sent_at":"{at}"}}"#);
@@ -302,7 +302,7 @@ async fn g9_a_member_that_was_left_out_of_the_fingerprint_and_counts_is_told() {
     assert!(level(&diff::<Now, Before>()) < Level::Deny, "it is one more that is recognized");
 }
 
-/// They are refused at the boundary, with their answers, and that is told.
+/// The HTTP boundary refuses them, and so their stored answers, and the report says so.
 #[test]
 fn g9_what_a_client_may_not_send_any_more_is_told() {
     for (findings, lint) in [
