@@ -71,7 +71,8 @@ impl<S: Store> Run<S> {
             Some(Writing::Open(_) | Writing::Statements(..)) | None => RowIs::Committed,
         };
         let sent = Moment::now();
-        let answer = self.send(writing, within, transition, jobs).await;
+        // Boxed, because a store's future is large, and a request would have room for it throughout its foreign calls.
+        let answer = Box::pin(self.send(writing, within, transition, jobs)).await;
         let fate = match (answer, row) {
             (Commit::Done(times), _) => {
                 if let Some(RowTimes { now, expires_at }) = times {
@@ -88,7 +89,7 @@ impl<S: Store> Run<S> {
             (Commit::Failed(error), _) => CommitFate::Failed(error),
             (Commit::Unknown(error), RowIs::Committed) => {
                 observe::commit_unanswered(self.definition.name, self.subject());
-                match self.ask_until_answered(transition).await? {
+                match Box::pin(self.ask_until_answered(transition)).await? {
                     Arrival::Arrived => CommitFate::Applied(sent),
                     Arrival::NeverArrived => CommitFate::NeverArrived(error),
                     Arrival::Lost => CommitFate::Lost,
