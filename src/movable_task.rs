@@ -4,6 +4,9 @@
 //! waits for each answer, wakes two threads for each statement. So the task itself is moved there instead, with
 //! everything that it has under way, and is moved back when it has to wait for something else. One thread at a time
 //! polls a task. Spawned tasks, timers and sockets remain those of its runtime.
+//!
+//! The other thread may be kept busy, by one task, for longer than the others have patience: these are taken back, and
+//! continue where they came from.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -11,13 +14,15 @@ use std::future::{Future, poll_fn};
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep, sleep};
 use tracing::Dispatch;
 use tracing::dispatcher::{get_default, set_default};
 
@@ -25,6 +30,9 @@ use tracing::dispatcher::{get_default, set_default};
 pub(crate) trait PollingThread: Send + Sync {
     /// Polls the task until it is ready: it moves back by itself. A thread that has ended drops it.
     fn poll_until_ready(&self, task: MovedTask);
+
+    /// How long a task is left to a thread that does not poll it.
+    fn patience(&self) -> Duration;
 }
 
 /// A task on another thread. When it is ready, it has moved back, or its owner has dropped it.
@@ -50,17 +58,18 @@ enum Next {
     Runtime,
 }
 
-/// Moves this task to `thread`. A task that cannot be moved, or is there already, continues where it is. It moves
-/// back when the guard is dropped, and then only if it has to wait.
+/// Moves this task to `thread`. A task that cannot be moved, is there already, or was taken back because the thread is
+/// busy, continues where it is. It moves back when the guard is dropped, and then only if it has to wait.
 pub(crate) async fn move_to(thread: &Arc<dyn PollingThread>) -> MovedGuard {
-    let guard = MovedGuard(());
+    let (guard, mut is_asked) = (MovedGuard(()), false);
     poll_fn(|_| {
-        with_place(|place| match place.is_moved {
+        with_place(|place| match place.is_moved || is_asked {
             true => {
                 place.next = None;
                 Poll::Ready(())
             }
             false => {
+                is_asked = true;
                 place.next = Some(Next::Thread(thread.clone()));
                 Poll::Pending
             }
@@ -126,14 +135,24 @@ impl Drop for Restore {
 /// it has polled it.
 pub(crate) struct MovableTask<T>(Polled<T>);
 
+type Task<T> = BoxFuture<'static, T>;
+
 enum Polled<T> {
-    Here(BoxFuture<'static, T>),
-    Elsewhere(oneshot::Receiver<Returned<T>>),
+    Here(Task<T>),
+    Elsewhere(Lent<T>),
+}
+
+/// A task on another thread, as its owner knows it.
+struct Lent<T> {
+    task: Shared<T>,
+    returned: oneshot::Receiver<Returned<T>>,
+    /// When to look whether the thread polls it. Without a runtime there is no timer.
+    patience: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
 /// How a task is moved back.
 enum Returned<T> {
-    Unfinished(BoxFuture<'static, T>),
+    Unfinished,
     Ended(T),
     Panicked(Box<dyn Any + Send>),
 }
@@ -156,31 +175,66 @@ impl<T: Send + 'static> Future for MovableTask<T> {
                         (Poll::Pending, Some(Next::Thread(thread))) => thread,
                         (Poll::Pending, _) => return Poll::Pending,
                     };
-                    let (owner, returned) = oneshot::channel();
-                    if let Polled::Here(task) = replace(&mut self.0, Polled::Elsewhere(returned)) {
-                        let runtime = Handle::try_current().ok();
-                        thread.poll_until_ready(Box::pin(Moved {
-                            task: Some(task),
-                            owner: Some(owner),
-                            runtime,
-                            log: get_default(Dispatch::clone),
-                        }));
+                    let (shared, (owner, returned)) = (Shared::default(), oneshot::channel());
+                    let runtime = Handle::try_current().ok();
+                    let patience = runtime.as_ref().map(|_| {
+                        let patience = thread.patience();
+                        (patience, Box::pin(sleep(patience)))
+                    });
+                    let lent = Lent { task: shared.clone(), returned, patience };
+                    if let Polled::Here(task) = replace(&mut self.0, Polled::Elsewhere(lent)) {
+                        *lock(&shared) = Some(task);
                     }
+                    thread.poll_until_ready(Box::pin(Moved {
+                        task: shared,
+                        owner: Some(owner),
+                        runtime,
+                        log: get_default(Dispatch::clone),
+                    }));
                 }
-                Polled::Elsewhere(returned) => match ready!(returned.poll_unpin(context)) {
-                    Ok(Returned::Unfinished(task)) => self.0 = Polled::Here(task),
-                    Ok(Returned::Ended(ended)) => return Poll::Ready(Ok(ended)),
-                    Ok(Returned::Panicked(panic)) => resume_unwind(panic),
-                    Err(_) => return Poll::Ready(Err(Lost)),
+                Polled::Elsewhere(lent) => match lent.returned.poll_unpin(context) {
+                    Poll::Ready(Ok(Returned::Ended(ended))) => return Poll::Ready(Ok(ended)),
+                    Poll::Ready(Ok(Returned::Panicked(panic))) => resume_unwind(panic),
+                    Poll::Ready(Ok(Returned::Unfinished)) => match taken(&lent.task) {
+                        Some(task) => self.0 = Polled::Here(task),
+                        None => return Poll::Ready(Err(Lost)),
+                    },
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Lost)),
+                    Poll::Pending => {
+                        if let Some(task) = ready!(lent.taken_back(context)) {
+                            self.0 = Polled::Here(task);
+                        }
+                    }
                 },
             }
         }
     }
 }
 
-/// A task on another thread.
+impl<T> Lent<T> {
+    /// The task, once its thread has not polled it for too long. `None`: it polls it just now.
+    fn taken_back(&mut self, context: &mut Context<'_>) -> Poll<Option<Task<T>>> {
+        let Some((patience, timer)) = &mut self.patience else { return Poll::Pending };
+        ready!(timer.poll_unpin(context));
+        timer.as_mut().reset(Instant::now() + *patience);
+        Poll::Ready(self.task.try_lock().ok().and_then(|mut task| task.take()))
+    }
+}
+
+/// A task that its thread polls, and its owner may take back in between. Whoever has the lock polls it.
+type Shared<T> = Arc<Mutex<Option<Task<T>>>>;
+
+fn lock<T>(task: &Shared<T>) -> MutexGuard<'_, Option<Task<T>>> {
+    task.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn taken<T>(task: &Shared<T>) -> Option<Task<T>> {
+    lock(task).take()
+}
+
+/// A task on another thread, as that one knows it.
 struct Moved<T> {
-    task: Option<BoxFuture<'static, T>>,
+    task: Shared<T>,
     owner: Option<oneshot::Sender<Returned<T>>>,
     /// Whose timers, sockets and tasks it uses.
     runtime: Option<Handle>,
@@ -195,28 +249,29 @@ impl<T> Future for Moved<T> {
         let runtime = self.runtime.clone();
         let _entered = runtime.as_ref().map(Handle::enter);
         let _logged = set_default(&self.log);
-        let Self { task, owner, .. } = &mut *self;
-        let (Some(moved), Some(owner)) = (task.as_mut(), owner.as_mut()) else {
-            return Poll::Ready(());
-        };
+        let Some(owner) = self.owner.as_mut() else { return Poll::Ready(()) };
+        // Or it has taken the task back.
         if owner.poll_closed(context).is_ready() {
             self.end();
             return Poll::Ready(());
         }
+        let mut task = lock(&self.task);
+        let Some(moved) = task.as_mut() else { return Poll::Ready(()) };
         let polled = catch_unwind(AssertUnwindSafe(|| polled(moved, true, context)));
         let back = match polled {
-            Ok((Poll::Pending, Some(Next::Runtime))) => match task.take() {
-                Some(task) => Returned::Unfinished(task),
-                None => return Poll::Ready(()),
-            },
+            Ok((Poll::Pending, Some(Next::Runtime))) => Returned::Unfinished,
             Ok((Poll::Pending, _)) => return Poll::Pending,
             Ok((Poll::Ready(ended), _)) => Returned::Ended(ended),
             Err(panic) => Returned::Panicked(panic),
         };
         // Before its owner hears of it: what it held is free then.
-        self.end();
+        if !matches!(back, Returned::Unfinished) {
+            dropped(task.take());
+        }
+        drop(task);
         if let Some(Err(unwanted)) = self.owner.take().map(|owner| owner.send(back)) {
             dropped(unwanted);
+            self.end();
         }
         Poll::Ready(())
     }
@@ -227,19 +282,22 @@ impl<T> Moved<T> {
     fn end(&mut self) {
         let _runtime = self.runtime.as_ref().map(Handle::enter);
         let _logged = set_default(&self.log);
-        dropped(self.task.take());
+        dropped(taken(&self.task));
     }
 }
 
 impl<T> Drop for Moved<T> {
     fn drop(&mut self) {
-        self.end();
+        // Moved back, it is its owner's.
+        if self.owner.is_some() {
+            self.end();
+        }
     }
 }
 
-/// What panics while it is dropped must not end the thread.
+/// What panics while it is dropped must not end the thread; nor must what it panics with, when that is dropped.
 fn dropped(value: impl Sized) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(std::mem::forget);
 }
 
 #[cfg(test)]
@@ -247,6 +305,9 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
+
+    /// In which nothing of these tests is taken back.
+    const LONG: Duration = Duration::from_secs(60);
 
     /// Each task on a thread of its own.
     struct Threads;
@@ -257,6 +318,10 @@ mod tests {
                 tokio::runtime::Builder::new_current_thread().build().map(|own| own.block_on(task))
             });
         }
+
+        fn patience(&self) -> Duration {
+            LONG
+        }
     }
 
     /// One that has ended.
@@ -264,6 +329,41 @@ mod tests {
 
     impl PollingThread for Ended {
         fn poll_until_ready(&self, _: MovedTask) {}
+
+        fn patience(&self) -> Duration {
+            LONG
+        }
+    }
+
+    /// One that is busy: it keeps what it is sent, and polls each once, if at all.
+    struct Busy {
+        polls: bool,
+        kept: Mutex<Vec<MovedTask>>,
+    }
+
+    impl Busy {
+        fn new(polls: bool) -> Arc<Self> {
+            Arc::new(Self { polls, kept: Mutex::default() })
+        }
+
+        fn poll_all(&self) -> Vec<Poll<()>> {
+            let mut context = Context::from_waker(std::task::Waker::noop());
+            let mut kept = self.kept.lock().unwrap();
+            kept.iter_mut().map(|task| task.poll_unpin(&mut context)).collect()
+        }
+    }
+
+    impl PollingThread for Busy {
+        fn poll_until_ready(&self, task: MovedTask) {
+            self.kept.lock().unwrap().push(task);
+            if self.polls {
+                self.poll_all();
+            }
+        }
+
+        fn patience(&self) -> Duration {
+            Duration::from_millis(1)
+        }
     }
 
     fn thread_of(thread: impl PollingThread + 'static) -> Arc<dyn PollingThread> {
@@ -346,5 +446,25 @@ mod tests {
         let other = thread_of(Ended);
         let lost = MovableTask::new(async move { drop(move_to(&other).await) });
         assert!(matches!(lost.await, Err(Lost)));
+    }
+
+    #[tokio::test]
+    async fn g17_a_task_that_its_thread_does_not_poll_is_taken_back() {
+        for polls in [false, true] {
+            let busy = Busy::new(polls);
+            let other: Arc<dyn PollingThread> = busy.clone();
+            let (tell, told) = oneshot::channel();
+            let task = MovableTask::new(async move {
+                let _moved = move_to(&other).await;
+                told.await
+            });
+            let task = tokio::spawn(task);
+            while busy.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            tell.send("no longer busy").unwrap();
+            assert_eq!(task.await.unwrap().unwrap(), Ok("no longer busy"), "polled once: {polls}");
+            assert_eq!(busy.poll_all(), [Poll::Ready(())], "the thread forgets it");
+        }
     }
 }

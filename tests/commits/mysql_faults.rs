@@ -413,3 +413,111 @@ async fn g13_an_idle_transaction_is_bounded_at_the_server() {
     let idle: i64 = idle.get_result(&mut *db.connection().await.unwrap()).await.unwrap();
     assert_eq!(idle, 60);
 }
+
+/// `KILL QUERY` ends whatever runs, at any place of a block, and leaves the session alive. The handler of a block does
+/// not hear of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_g4_g7_statements_are_killed_wherever_they_are() {
+    const KEYS: usize = 12;
+    const KILLS: u32 = 40;
+    let db = Mysql::fresh().await;
+    let app = App::default();
+    let store = open_my(db.__url(), 8).await;
+    let mut killer = my(db.__url()).await;
+    let kills = Arc::new(AtomicU32::new(0));
+    let noted = kills.clone();
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let killing = tokio::spawn(async move {
+        #[derive(diesel::QueryableByName)]
+        struct Runs {
+            #[diesel(sql_type = diesel::sql_types::BigInt)]
+            id: i64,
+        }
+        while stopped.try_recv().is_err() && noted.load(Ordering::Relaxed) < KILLS {
+            let running = diesel::sql_query(
+                "SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
+                 AND id <> CONNECTION_ID() AND command IN ('Query', 'Execute')",
+            );
+            let running: Vec<Runs> =
+                diesel_async::RunQueryDsl::load(running, &mut *killer).await.unwrap();
+            for Runs { id } in running {
+                let killed = killer.batch_execute(&format!("KILL QUERY {id}")).await;
+                noted.fetch_add(u32::from(killed.is_ok()), Ordering::Relaxed);
+            }
+        }
+    });
+    let calls: Vec<_> = (0..4)
+        .map(|caller| {
+            let engine = engine(&store, &app);
+            tokio::spawn(async move {
+                for number in (caller..KEYS).step_by(4) {
+                    let name = key(&format!("k{number}"));
+                    for _ in 0..500 {
+                        let told = match number % 2 {
+                            0 => engine.call(&scope(), &name, book(20)).await,
+                            _ => {
+                                let parcel = Form::AsOne.parcel(Trouble::None);
+                                engine.call(&scope(), &name, parcel).await
+                            }
+                        };
+                        match told {
+                            Ok(Outcome::Finished(_)) => break,
+                            Ok(Outcome::InProgress { .. } | Outcome::Failed { .. })
+                            | Err(CallError::Unavailable(_)) => {}
+                            other => panic!("{other:?}"),
+                        }
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    let _ = stop.send(());
+    killing.await.unwrap();
+    // Whoever was told that it is in progress, because its lease is, gets its answer now.
+    db.let_leases_expire().await;
+    let engine = engine(&db, &app);
+    for number in 0..KEYS {
+        let name = key(&format!("k{number}"));
+        match number % 2 {
+            0 => finished(engine.call(&scope(), &name, book(20)).await),
+            _ => finished(engine.call(&scope(), &name, Form::AsOne.parcel(Trouble::None)).await),
+        };
+    }
+    let killed = kills.load(Ordering::Relaxed);
+    println!("{killed} statements were killed");
+    assert!(killed > 0, "nothing was killed");
+    let keys = i64::try_from(KEYS).unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, keys);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, keys + keys / 2);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, keys * 2);
+    assert_eq!(app.provider.effects(), KEYS);
+}
+
+/// What is prepared counts for all connections of the server together: those that keep most give it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
+    let (server, db) = on_own_server(&[]).await;
+    let app = App::default();
+    let store = open_my(db.__url(), 2).await;
+    let engine = engine(&store, &app);
+    // What others have prepared, and less than a request of the store needs.
+    server.ask(
+        "SET GLOBAL max_prepared_stmt_count = (SELECT CAST(variable_value + 5 AS UNSIGNED) \
+         FROM information_schema.global_status WHERE variable_name = 'Prepared_stmt_count')",
+    );
+    for number in 0..6 {
+        let name = key(&format!("k{number}"));
+        match number % 2 {
+            0 => finished(engine.call(&scope(), &name, book(20)).await),
+            _ => finished(engine.call(&scope(), &name, Form::AsOne.parcel(Trouble::None)).await),
+        };
+    }
+    server.ask("SET GLOBAL max_prepared_stmt_count = 1000");
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 6);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 9);
+    assert_eq!(app.provider.effects(), 6);
+}

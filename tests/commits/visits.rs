@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::phase::ForeignError;
 use atomic_phases::{
-    CallError, Engine, Outcome, PhaseResult, Reply, RequestContext, Sqlite, Tx, atomic_phases,
+    Batch, CallError, Engine, ForeignCall, Outcome, PhaseResult, Reply, RequestContext, Sqlite, Tx,
+    atomic_phases,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -163,14 +165,16 @@ async fn g13_a_request_can_be_dropped_at_each_of_its_waits<S: TestDb>(db: S) {
             // A server may commit what it received after the lease was checked.
             bench.db.let_leases_expire().await;
             let call = bench.engine.call(&scope(), &key(&format!("k{times}")), Visit::Spawns);
-            match call.await {
+            let told = call.await;
+            match told {
                 // A server that is busy with a dropped statement may have no time for the request (503).
                 Ok(Outcome::InProgress { .. }) | Err(CallError::Unavailable(_)) => {
                     tokio::task::yield_now().await;
                 }
                 told => break drop(finished(told)),
             }
-            assert!(began.elapsed() < Duration::from_secs(10), "it is locked");
+            let waited = began.elapsed();
+            assert!(waited < Duration::from_secs(10), "dropped at wait {times}: {told:?}");
         }
         steps += 3;
         assert_eq!(bench.steps().await, steps, "dropped at wait {times}");
@@ -300,4 +304,145 @@ fn g10_a_halted_runtime_whose_phase_waits_for_its_turn_keeps_the_connection_from
     // And the other request lost nothing.
     assert_eq!(alive.block_on(bench.steps()), 6);
     assert!(finished(alive.block_on(bench.call("halted", Visit::Passes))).replayed);
+}
+
+/// What an application panics with on the connection's thread, and panics again where that is dropped.
+#[tokio::test]
+async fn g17_whatever_panics_on_the_thread_of_sqlite_does_not_end_it() {
+    struct PanicsTwice;
+    impl Drop for PanicsTwice {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+    let bench = Bench::on(Sqlite::fresh().await);
+    let mut conn = bench.db.connection().await.unwrap();
+    let panics = conn.spawn_blocking(|_| -> diesel::QueryResult<()> {
+        std::panic::panic_any(std::panic::AssertUnwindSafe(PanicsTwice))
+    });
+    assert!(panics.await.is_err());
+    drop(conn);
+    finished(bench.call("k", Visit::Passes).await);
+}
+
+/// A call that is deeper than the stack of a thread by default, which has 2 MiB.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Deep;
+
+#[atomic_phases(name = "deep", version = 1)]
+impl Deep {
+    #[phase]
+    async fn dived(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Sqlite::insert_step(tx, "deep", &dive(None).to_string()).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// How often it called itself until it was three MiB deep.
+#[inline(never)]
+fn dive(from: Option<usize>) -> usize {
+    let kilobyte = std::hint::black_box([0_u8; 1 << 10]);
+    let here = kilobyte.as_ptr() as usize;
+    let from = from.unwrap_or(here);
+    if from - here > 3 << 20 { 0 } else { 1 + dive(Some(from)) }
+}
+
+#[test]
+fn a_phase_on_the_thread_of_sqlite_has_the_stack_of_a_main_thread() {
+    let runtime = Builder::new_multi_thread().thread_stack_size(8 << 20).enable_all().build();
+    runtime.unwrap().block_on(async {
+        let db = Sqlite::fresh().await;
+        let engine = Engine::builder(db).register::<Deep>().build().unwrap();
+        finished(engine.call(&scope(), &key("k"), Deep).await);
+    });
+}
+
+/// Whether each phase ran on the connection's thread.
+type There = Arc<std::sync::Mutex<Vec<bool>>>;
+
+fn note_thread(there: &There) {
+    let is_there = std::thread::current().name() == Some("atomic-phases-sqlite");
+    there.lock().unwrap().push(is_there);
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct ThereAndBack;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Called;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Wrote;
+
+#[atomic_phases(name = "there_and_back", version = 1, app = There)]
+impl ThereAndBack {
+    #[phase(commit)]
+    async fn went(&self, tx: &mut Tx<'_, Sqlite>, there: &There) -> PhaseResult<Left> {
+        note_thread(there);
+        Sqlite::insert_step(tx, "went", "there").await?;
+        Ok(Left(String::new()))
+    }
+
+    #[phase(foreign(idempotent), commit)]
+    async fn called(&self, call: ForeignCall, there: &There) -> PhaseResult<Called, ForeignError> {
+        note_thread(there);
+        call.make(async |_| Ok::<_, ForeignError>(Called)).await
+    }
+
+    #[phase(commit)]
+    async fn wrote(&self, tx: &mut Tx<'_, Sqlite>, there: &There) -> PhaseResult<Wrote> {
+        note_thread(there);
+        Sqlite::insert_step(tx, "wrote", "there").await?;
+        Ok(Wrote)
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Sqlite>, there: &There) -> PhaseResult<Reply> {
+        note_thread(there);
+        Sqlite::add_step(batch, "answered", "here");
+        Ok(Reply::new(204))
+    }
+}
+
+/// A phase that needs no transaction keeps the one writer's thread busy with nothing.
+#[tokio::test]
+async fn g16_only_a_phase_with_a_transaction_runs_on_the_thread_of_sqlite() {
+    let there = There::default();
+    let builder = Engine::builder(Sqlite::fresh().await).app(there.clone());
+    let engine = builder.register::<ThereAndBack>().build().unwrap();
+    finished(engine.call(&scope(), &key("k"), ThereAndBack).await);
+    assert_eq!(*there.lock().unwrap(), [true, false, true, false]);
+}
+
+/// A phase that keeps its thread until another request of the same database has an answer.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Bridges;
+
+#[atomic_phases(name = "bridges", version = 1, app = Engine<Sqlite, Inside>)]
+impl Bridges {
+    #[phase]
+    async fn bridged(
+        &self,
+        tx: &mut Tx<'_, Sqlite>,
+        inner: &Engine<Sqlite, Inside>,
+    ) -> PhaseResult<Reply> {
+        Sqlite::insert_step(tx, "bridges", "bridged").await?;
+        let called = tokio::task::block_in_place(|| {
+            let call = inner.call(&scope(), &key("inner"), Visit::Passes);
+            tokio::runtime::Handle::current().block_on(call.into_future())
+        });
+        assert!(matches!(called, Err(CallError::Unavailable(_))), "{called:?}");
+        Ok(Reply::new(204))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a writer waits for ten seconds"]
+async fn g17_a_phase_that_blocks_on_another_request_of_its_database_goes_on() {
+    let bench = Bench::on(Sqlite::fresh().await);
+    let builder = Engine::builder(bench.db.clone()).app(bench.engine.clone());
+    let engine = builder.register::<Bridges>().build().unwrap();
+    let call = engine.call(&scope(), &key("k"), Bridges).into_future();
+    let told = tokio::time::timeout(Duration::from_secs(120), call).await;
+    finished(told.expect("nothing ends it"));
 }

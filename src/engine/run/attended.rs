@@ -12,6 +12,7 @@ use std::panic::AssertUnwindSafe;
 
 use diesel::result::{DatabaseErrorKind, Error};
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
 use super::Run;
 use super::body::{Body, BodyError};
@@ -33,9 +34,12 @@ impl<S: Store> Run<S> {
         body: impl Future<Output = Result<Step, E>> + Unpin,
     ) -> Option<Body<PhaseFailure>> {
         let body = span.around(AssertUnwindSafe(body).catch_unwind());
+        let began = Instant::now();
+        // One that did not wait was not interrupted: by a statement of an embedded database, say.
+        let is_late = || phase.time_limit().is_some_and(|limit| began.elapsed() > limit);
         tokio::select! {
             biased;
-            ended = body => Some(Body::of(ended)),
+            ended = body => Some(if is_late() { Body::TimedOut } else { Body::of(ended) }),
             () = limit(phase) => Some(Body::TimedOut),
             () = self.lease.lost() => None,
             () = self.end_of(transaction) => {

@@ -26,8 +26,11 @@ const UNDONE: [u16; 4] = [1213, 1020, 1180, 3101];
 /// `max_execution_time`, or at once (`NOWAIT`).
 const LOCKED: [u16; 4] = [1205, 1969, 3024, 3572];
 
-/// The server ends the connection, or cannot follow the client's packets.
-const LOST: [u16; 12] = [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 4031, 1835];
+/// The server ends the connection, or cannot follow the client's packets. Or it does not have a statement that was
+/// prepared there (1243), or prepares no more of them (`max_prepared_stmt_count`, 1461): closed, the connection gives
+/// back those that it has.
+const LOST: [u16; 14] =
+    [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1243, 1461, 1927, 2006, 2013, 4031, 1835];
 
 const UNIQUE: [u16; 3] = [1062, 1586, 1859];
 const FOREIGN_KEY: [u16; 6] = [1216, 1217, 1451, 1452, 1830, 1834];

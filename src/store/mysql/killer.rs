@@ -11,6 +11,10 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts};
 use tokio::time::timeout;
 
+/// How long a session has to end by itself, which is when its statement does. A MariaDB that is told to kill one in the
+/// middle of reading a table's triggers takes these for broken from then on, for all sessions, until `FLUSH TABLES`.
+const ENDS_WITHIN: Duration = Duration::from_millis(250);
+
 /// How long the server is given to kill a session.
 const KILL_WITHIN: Duration = Duration::from_secs(1);
 
@@ -56,7 +60,10 @@ impl Killer {
     pub(super) fn end_soon(&self, id: u32) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let killer = self.clone();
-            runtime.spawn(async move { timeout(KILL_WITHIN, killer.end(id)).await });
+            runtime.spawn(async move {
+                tokio::time::sleep(ENDS_WITHIN).await;
+                timeout(KILL_WITHIN, killer.end(id)).await
+            });
         }
     }
 

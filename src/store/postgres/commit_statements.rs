@@ -357,7 +357,8 @@ impl QueryFragment<Pg> for NextState<'_> {
         match &self.due {
             None => out.push_sql(", run_after = NULL"),
             // While it runs, the workers hear of it only once it is slow. A time that is not half used up stays, so
-            // that the update is HOT; the heartbeat moves it on long before. No CASE, in which Citus takes no clock.
+            // that the update is HOT; the heartbeat moves it on long before. One behind the lease's end does not: it is
+            // of a clock that was set back. No CASE, in which Citus takes no clock.
             due if self.lease.is_some() => {
                 push_next(
                     &mut out,
@@ -367,10 +368,11 @@ impl QueryFragment<Pg> for NextState<'_> {
                 push_next(
                     &mut out,
                     "])[1 + (run_after IS NOT NULL OR created_at < statement_timestamp() - interval '5 seconds')::int \
-                     * (1 + (run_after + (run_after - statement_timestamp()) < statement_timestamp() + ",
+                     * (1 + ((run_after + (run_after - statement_timestamp()) < statement_timestamp() + ",
                     due.as_ref(),
                 )?;
-                out.push_sql(" IS NOT FALSE)::int)]");
+                push_next(&mut out, " OR run_after > statement_timestamp() + ", due.as_ref())?;
+                out.push_sql(") IS NOT FALSE)::int)]");
             }
             due => push_next(&mut out, ", run_after = statement_timestamp() + ", due.as_ref())?,
         }

@@ -9,7 +9,6 @@
 //! succeeds or fails by itself: what one does is undone by its savepoint, and where the sharing itself
 //! goes wrong, everything is undone and each runs alone.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +17,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::{QueryResult, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
+use super::thread::caught;
 use super::turns::ConnectionLock;
 use super::{RELEASE, WatchedConnection, commit, end, not_written};
 use crate::store::{Commit, StoreError};
@@ -66,8 +66,8 @@ where
 
     fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool> {
         // A value that panics as it is bound must not take the others along.
-        let came_to = catch_unwind(AssertUnwindSafe(|| (self.work)(conn)));
-        self.came_to = came_to.unwrap_or_else(|_| Err(unknown("a statement panicked")))?;
+        let came_to = caught(|| (self.work)(conn));
+        self.came_to = came_to.unwrap_or_else(|()| Err(unknown("a statement panicked")))?;
         Ok(self.came_to.is_some())
     }
 

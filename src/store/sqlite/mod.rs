@@ -35,6 +35,7 @@ use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::{FutureExt, future};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use self::group::{Queued, Start, Waiting, Work, work_off};
@@ -92,7 +93,8 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// A [`Tx`](crate::Tx) phase runs on the thread of the connection, so that no statement of it has to be handed
 /// there; foreign phases and those with a [`Batch`](crate::Batch) run on a thread of the runtime. Timers, sockets
 /// and tasks of such a phase are those of its runtime, as in every phase, and so is its `tracing` subscriber. Anything
-/// else that is set for a thread of the runtime (a test's local recorder of metrics, say) is not seen in it.
+/// else that is set for a thread of the runtime (a test's local recorder of metrics, say) is not seen in it. The
+/// thread's stack has 8 MiB.
 ///
 /// One connection writes for all scopes. A [`Tx`](crate::Tx) phase holds it until its
 /// commit: meanwhile the writes of other requests wait for at most ten seconds, and then fail with
@@ -162,7 +164,7 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError::NoConnection`] if other writers hold it for ten seconds.
     pub async fn connection(&self) -> Result<ConnectionGuard, StoreError> {
-        let mut conn = self.writer().await?;
+        let mut conn = self.writer(Instant::now() + WRITER_WAIT).await?;
         let ended = conn.spawn_blocking(|conn| {
             conn.end_what_was_left();
             Ok(())
@@ -180,9 +182,13 @@ impl Sqlite {
     }
 
     /// The connection, as the writer before left it.
-    async fn writer(&self) -> Result<ConnectionGuard, StoreError> {
-        let waiting = tokio::time::timeout(WRITER_WAIT, self.lock.clone().acquire());
-        waiting.await.map_err(|_| too_many_before())
+    async fn writer(&self, until: Instant) -> Result<ConnectionGuard, StoreError> {
+        let waiting = timeout_at(until, self.lock.clone().acquire());
+        // It may have become free only behind what kept this task from being polled until now.
+        match waiting.await {
+            Ok(conn) if Instant::now() < until => Ok(conn),
+            _ => Err(too_many_before()),
+        }
     }
 
     /// Runs `work` on the connection's thread. Once it has begun it runs to its end, whatever becomes of
@@ -230,8 +236,9 @@ impl Sqlite {
         doing: &'static str,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<(SqliteTransaction, R), StoreError> {
+        let until = Instant::now() + WRITER_WAIT;
         let moved = movable_task::move_to(&self.task_queue).await;
-        let mut tx = SqliteTransaction { conn: Some(self.writer().await?), _moved: moved };
+        let mut tx = SqliteTransaction { conn: Some(self.writer(until).await?), _moved: moved };
         let answer = tx.connection()?.spawn_blocking(move |conn| {
             let value = conn.outside(|conn| {
                 begin(conn)?;
@@ -777,3 +784,17 @@ impl std::fmt::Debug for Sqlite {
 
 #[cfg(test)]
 mod plans;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So those that wait behind a statement which kept the thread for long do not do the same one after the other.
+    #[tokio::test]
+    async fn g12_a_turn_that_comes_too_late_is_refused() {
+        let store = Sqlite::connect(":memory:").await.unwrap();
+        let late = store.writer(Instant::now()).await;
+        assert!(matches!(late, Err(StoreError::NoConnection(_))));
+        assert!(store.writer(Instant::now() + WRITER_WAIT).await.is_ok(), "it is free");
+    }
+}

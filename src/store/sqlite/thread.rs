@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread, ThreadId};
+use std::time::Duration;
 
 use diesel_async::sync_connection_wrapper::SpawnBlocking;
 use futures_util::StreamExt;
@@ -24,6 +25,7 @@ use futures_util::future::{self, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
+use super::WRITER_WAIT;
 use super::turns::Turns;
 use crate::movable_task::{MovedTask, PollingThread};
 
@@ -39,6 +41,9 @@ struct Running {
 }
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// As large as that of a process's main thread: whatever a phase needs on a runtime's thread, it finds here.
+const STACK: usize = 8 << 20;
 
 /// How often something was handed to the thread: a statement, or a task.
 #[derive(Clone, Debug, Default)]
@@ -67,8 +72,10 @@ impl Worker {
         handed_over: HandedOver,
     ) -> io::Result<Self> {
         let (jobs, queue) = mpsc::unbounded_channel::<Job>();
-        let thread =
-            thread::Builder::new().name("atomic-phases-sqlite".to_owned()).spawn(move || {
+        let thread = thread::Builder::new()
+            .name("atomic-phases-sqlite".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
                 QUEUE.set(Some(queue));
                 block_on(future::join(serve(), beside), &turns);
             })?;
@@ -88,7 +95,7 @@ impl Worker {
             while let Some(job) = next_job() {
                 run(job);
             }
-            let answer = catch_unwind(AssertUnwindSafe(task)).map_err(|_| GONE.into());
+            let answer = caught(task).map_err(|()| GONE.into());
             return Box::pin(future::ready(answer));
         }
         let (answer, answered) = oneshot::channel();
@@ -126,7 +133,12 @@ fn next_job() -> Option<Job> {
 
 /// A job that panics drops its answer's sender, which its caller sees as an error.
 fn run(job: Job) {
-    let _ = catch_unwind(AssertUnwindSafe(job));
+    let _ = caught(job);
+}
+
+/// What a job panics with is not dropped: that may panic, too, and would end the thread.
+pub(super) fn caught<R>(job: impl FnOnce() -> R) -> Result<R, ()> {
+    catch_unwind(AssertUnwindSafe(job)).map_err(std::mem::forget)
 }
 
 /// Through which tasks are moved to the thread.
@@ -148,6 +160,10 @@ impl PollingThread for TaskQueue {
         self.handed_over.note();
         // If the thread has ended, the task is dropped.
         let _ = self.arrivals.send(task);
+    }
+
+    fn patience(&self) -> Duration {
+        WRITER_WAIT
     }
 }
 
