@@ -121,6 +121,10 @@ async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() 
     let review = page.form("/plan").with("act", "retry");
     let act = desk.submit(&review).await.is(200).form("/act").with("reason", "r");
     let bulk = desk.get("requests?state=dead_letter").await.form("/bulk/plan").with("act", "retry");
+    // With a filter by a reason, which is another than that of the act.
+    let list = desk.get("requests?state=dead_letter&reason=asked").await;
+    let start = desk.submit(&list.form("/bulk/plan").with("act", "retry")).await;
+    let start = start.form("/bulk/act").with("because", "the line is up");
     let mut lock = pg(&url_of(&db)).await;
     lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE")
         .await
@@ -129,5 +133,41 @@ async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() 
         desk.submit(&look).await.is(503).has("Nothing was changed").has_not("Whether it was done");
     }
     desk.submit(&act).await.is(503).has("Whether it was done is not known");
+    let told = desk.submit(&start).await.is(503);
     lock.batch_execute("ROLLBACK").await.unwrap();
+    told.has("name=\"because\" required").has("value=\"the line is up\"");
+    told.has("type=\"hidden\" name=\"reason\" value=\"asked\"");
+    assert_eq!(told.text.matches("<label").count(), 1, "{}", told.text);
+    let started = desk.submit(&told.form("/bulk/act")).await;
+    desk.follow(&started).await.is(200).has("the line is up");
+}
+
+/// How a phase stands is not known then, nor whether another operator has paused it since it was reviewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_what_cannot_be_looked_at_is_not_paused() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    let choice = desk.get("pauses").await.form("/pauses/plan").with("definition", "book");
+    let choice = choice.with("phase", "charged").with("act", "pause");
+    let pause = desk.submit(&choice).await.is(200).form("/pauses/act").with("reason", "by Ada");
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_pauses IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let is_cancelled = async || {
+        db.number(
+            "SELECT count(*) FROM (SELECT pg_cancel_backend(pid) AS is FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock') AS waiting WHERE is",
+        )
+        .await
+            == 1
+    };
+    let (told, ()) = tokio::join!(desk.submit(&pause), async {
+        until(is_cancelled).await;
+        lock.batch_execute("ROLLBACK").await.unwrap();
+    });
+    told.is(503).has("Nothing was changed").form("/pauses/act");
+    assert!(admin(&engine).pauses().await.unwrap().is_empty());
+    assert!(admin(&engine).audit(None, None, 1).await.unwrap().rows.is_empty());
 }
