@@ -108,6 +108,36 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
     until(async || desk.get("audit").await.status == 200).await;
 }
 
+/// Each look has its turn on the operators' own connections, of which there are two: of whatever table it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_waits_for_looks_at_a_table_that_is_locked() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    finish(&engine, "before").await;
+    for (table, page) in [("atomic_phases_pauses", "pauses"), ("atomic_phases_bulk", "bulk")] {
+        let mut lock = pg(&url_of(&db)).await;
+        let locked = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        lock.batch_execute(&locked).await.unwrap();
+        let looks = (0..60).map(|_| desk.send(desk.ask(Method::GET, desk.url(page))));
+        let requests = async {
+            // The looks have come as far as the table.
+            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                           AND datname = current_database()";
+            until(async || db.number(waiting).await >= 2).await;
+            for number in 0..10 {
+                finish(&engine, &format!("meanwhile-{page}-{number}")).await;
+            }
+        };
+        tokio::select! {
+            looks = futures_util::future::join_all(looks) => panic!("behind {} looks", looks.len()),
+            () = requests => {}
+        }
+        lock.batch_execute("ROLLBACK").await.unwrap();
+        until(async || desk.get(page).await.status == 200).await;
+    }
+}
+
 /// A search and a review are sent as forms, and change nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() {
