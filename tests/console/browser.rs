@@ -296,6 +296,23 @@ async fn every_act_is_done_without_javascript() {
         .await;
 }
 
+/// To a host that is not the browser's own, over plain HTTP, it says no `Sec-Fetch-Site`: its `Origin` tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_is_taken_over_plain_http_from_another_machine() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    let mut pauses = desk.url("pauses");
+    pauses.set_host(Some("console.example")).unwrap();
+    browser.open(&pauses).await;
+    browser.click("button[value=pause]").await;
+    soon("the review", async || browser.has("Review: ").await).await;
+    browser.fill("#reason", "ticket 88").await;
+    browser.click("form.act button").await;
+    soon("done", async || browser.has("Done. Within five seconds").await).await;
+    assert_eq!(admin(&engine).pauses().await.unwrap().len(), 1);
+}
+
 /// The live pages follow the database, unless somebody is at work in them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_follows_what_happens_and_disturbs_nobody() {
