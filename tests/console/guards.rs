@@ -342,7 +342,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         }
         assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
         assert_eq!(header("x-content-type-options"), "nosniff");
-        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert_eq!(header("referrer-policy"), "same-origin");
         assert_eq!(header("cross-origin-opener-policy"), "same-origin");
         assert_eq!(header("cache-control"), "no-store", "{}", page.url);
         super::hostile::has_nothing_inline(page);
