@@ -187,8 +187,8 @@ async fn g3_what_cannot_be_looked_at_is_not_paused() {
         .unwrap();
     let is_cancelled = async || {
         db.number(
-            "SELECT count(*) FROM (SELECT pg_cancel_backend(pid) AS is FROM pg_stat_activity \
-             WHERE datname = current_database() AND wait_event_type = 'Lock') AS waiting WHERE is",
+            "SELECT count(*) FROM (SELECT pg_cancel_backend(pid) AS done FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock') AS waiting WHERE done",
         )
         .await
             == 1

@@ -1,13 +1,12 @@
 //! One request: where it stands, what ends that, what happened, and what may be done.
 
-use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, id_of};
 use super::frame::{Frame, Section};
-use super::guard::Asked;
+use super::guard::{Asked, Named};
 use super::look::{chip, exact, facts, relative, said, sentence, table};
 use super::timeline::happened;
 use super::{settle, trouble};
@@ -16,7 +15,7 @@ use crate::ops::{
     PhaseViewKind, What,
 };
 
-pub(super) async fn page<S: OperatorStore>(Path(id): Path<String>, asked: Asked<S>) -> Response {
+pub(super) async fn page<S: OperatorStore>(Named(id): Named, asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
     let details = match id_of(&id) {
         Ok(id) => ops.show(id).await,
