@@ -5,8 +5,8 @@ use axum::response::Response;
 use http::StatusCode;
 
 use super::act::Act;
-use super::fields::{Fields, id_of};
-use super::guard::{Asked, Named, see_other};
+use super::fields::{Fields, Named, id_of};
+use super::guard::{Asked, see_other};
 use super::{plan, trouble};
 use crate::ops::{OperatorStore, OpsError, RowVersion};
 

@@ -9,7 +9,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{StatusCode, Uri};
 use sha2::{Digest, Sha256};
 
-use super::guard::Named;
+use super::fields::Named;
 use crate::key::hex;
 
 const FILES: [(&str, &str, &str); 3] = [

@@ -4,9 +4,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::fields::Fields;
+use super::fields::{Fields, Named};
 use super::frame::{Frame, Section};
-use super::guard::{Asked, Named};
+use super::guard::Asked;
 use super::look::{facts, relative, said, short, table};
 use super::{list, trouble};
 use crate::ops::{BulkDetails, BulkView, OperatorStore, OpsError, Permissions};

@@ -7,9 +7,9 @@ use maud::html;
 use uuid::Uuid;
 
 use super::bulk::{Refused, carried, shown};
-use super::fields::Fields;
+use super::fields::{Fields, Named};
 use super::frame::Section;
-use super::guard::{Asked, Named, see_other};
+use super::guard::{Asked, see_other};
 use super::look::{facts, visible};
 use super::{list, requests, trouble};
 use crate::engine::Resolved;

@@ -1,9 +1,7 @@
 //! What every request passes: who asks, from where, for how long; and what every answer forbids.
 
-use std::convert::Infallible;
-
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, OriginalUri, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, OriginalUri, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{
@@ -45,20 +43,6 @@ impl<S: OperatorStore> FromRequestParts<Console<S>> for Asked<S> {
             ops: console.shared.engine.ops(actor.clone()),
             query: Fields::read(parts.uri.query().unwrap_or_default().as_bytes()),
         })
-    }
-}
-
-/// The last part of an address, which is an id or a name. A console that is mounted under a path with parameters gets
-/// those, too: they come before its own. What is no text names nothing.
-pub(super) struct Named(pub(super) String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Named {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
-        let params = RawPathParams::from_request_parts(parts, state).await;
-        let last = params.iter().flatten().last().map(|(_, value)| value.to_owned());
-        Ok(Self(last.unwrap_or_default()))
     }
 }
 

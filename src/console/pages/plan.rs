@@ -8,9 +8,9 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::act::Act;
-use super::fields::{Fields, carried, id_of};
+use super::fields::{Fields, Named, carried, id_of};
 use super::frame::{Frame, Section};
-use super::guard::{Asked, Named};
+use super::guard::Asked;
 use super::look::{chip, facts, relative, said, sentence, visible};
 use super::settle::Offered;
 use super::timeline::happened;

@@ -4,9 +4,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::fields::{Fields, id_of};
+use super::fields::{Fields, Named, id_of};
 use super::frame::{Frame, Section};
-use super::guard::{Asked, Named};
+use super::guard::Asked;
 use super::look::{chip, exact, facts, relative, said, sentence, table};
 use super::timeline::happened;
 use super::{settle, trouble};

@@ -4,9 +4,9 @@ use axum::body::Bytes;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::fields::{Fields, id_of};
+use super::fields::{Fields, Named, id_of};
 use super::frame::{Frame, Section};
-use super::guard::{Asked, Named};
+use super::guard::Asked;
 use super::look::{facts, said, visible};
 use super::plan::text_of;
 use super::request::{name_of, reveal_form};
