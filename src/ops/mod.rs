@@ -415,7 +415,7 @@ impl<S: OperatorStore> Ops<S> {
         let known = known.iter().find(|known| known.is_called(&next.name));
         let is_next =
             |name: &str| name == next.name || known.is_some_and(|phase| phase.is_called(name));
-        let pauses = self.core.store.pauses().await?;
+        let pauses = self.core.store.list_pauses().await?;
         let mut ours = pauses.into_iter().filter(|pause| pause.definition == row.definition);
         Ok(ours.find(|pause| is_next(&pause.phase)))
     }

@@ -123,7 +123,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn pauses(&self) -> Result<Vec<PauseView>, OpsError> {
         self.needs(Permissions::READ)?;
-        let pauses = self.core.store.pauses().await?;
+        let pauses = self.core.store.list_pauses().await?;
         Ok(pauses.into_iter().map(PauseView::from).collect())
     }
 
@@ -180,7 +180,7 @@ impl<S: OperatorStore> Ops<S> {
         match what {
             PauseWhat::Begin(_) => names.truncate(1),
             PauseWhat::End => {
-                let mut paused = self.core.store.pauses().await?;
+                let mut paused = self.core.store.list_pauses().await?;
                 paused.retain(|pause| pause.definition == definition);
                 names.retain(|name| paused.iter().any(|pause| pause.phase == *name));
             }

@@ -14,7 +14,7 @@ use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
 pub(crate) use super::limits::Limits;
 use super::nodes::{NodeEntry, NodeRow};
-use super::pauses::PauseAct;
+use super::pauses::{PauseAct, PausedPhase};
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 
@@ -437,6 +437,10 @@ pub trait OperatorStore: Store {
     /// The processes, a thousand at most, those that were seen last first.
     #[doc(hidden)]
     fn nodes(&self) -> impl Future<Output = Result<Vec<NodeRow>, StoreError>> + Send;
+
+    /// The phases that are paused, a thousand at most: as [`Store::pauses`], and on no connection of requests.
+    #[doc(hidden)]
+    fn list_pauses(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
 
     /// Pauses a phase, or ends its pause, and writes the audit row, in one transaction. `false`: there was no
     /// pause to be ended, and nothing was written.

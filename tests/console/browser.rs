@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
 use atomic_phases::engine::{Resolution, Resolved};
-use atomic_phases::ops::{Actor, BulkAct, Filter, Permissions, Scopes, Selection, State};
+use atomic_phases::ops::{Actor, BulkAct, Permissions, Scopes, Selection, State};
 use atomic_phases::worker::BulkRunner;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -296,6 +296,23 @@ async fn every_act_is_done_without_javascript() {
         .await;
 }
 
+/// Over plain HTTP, a browser sends no `Sec-Fetch-Site` to another machine. Its `Origin` decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_is_taken_over_plain_http_from_another_machine() {
+    let _alone = alone().await;
+    let (engine, desk) = desk().await;
+    let browser = Browser::start().await;
+    let mut pauses = desk.url("pauses");
+    pauses.set_host(Some("console.example")).unwrap();
+    browser.open(&pauses).await;
+    browser.click("button[value=pause]").await;
+    soon("the review", async || browser.has("Review: ").await).await;
+    browser.fill("#reason", "ticket 88").await;
+    browser.click("form.act button").await;
+    soon("done", async || browser.has("Done. Within five seconds").await).await;
+    assert_eq!(admin(&engine).pauses().await.unwrap().len(), 1);
+}
+
 /// The live pages follow the database, except while an operator works in them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_follows_what_happens_and_disturbs_nobody() {
@@ -373,14 +390,15 @@ async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
     let _alone = alone().await;
     let (engine, desk) = desk().await;
     let browser = Browser::start().await;
-    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
-    let id = admin(&engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
+    let other = id_of(&engine, "finished").await;
+    let both = Selection::Requests(vec![id_of(&engine, "dead-letter").await, other]);
+    let id = admin(&engine).start_bulk(BulkAct::Retry, &both, 2, "reason").await.unwrap();
     browser.open(desk.url(&format!("bulk/{id}"))).await;
     browser.fill("#because", " ").await;
     browser.click("form.act button").await;
     soon("refused", async || browser.has("Not stopped").await).await;
     reached(&browser, "/stop").await;
-    assert!(browser.has("0 of 1 requests").await);
+    assert!(browser.has("0 of 2 requests").await);
     // The filled-in form is not disturbed: it is as it was, and no operator is active.
     browser
         .eval(
@@ -389,7 +407,10 @@ async fn a_page_goes_on_to_follow_what_happens_behind_a_refused_act() {
         )
         .await;
     BulkRunner::new(&engine, config()).run_once().await.unwrap();
-    soon("1 of 1", async || browser.has("1 of 1 requests").await).await;
+    soon("1 of 2", async || browser.has("1 of 2 requests").await).await;
+    // A link of the page that was read leads to where it leads there.
+    let link = browser.eval("return document.querySelector('#progress a.request').href").await;
+    assert_eq!(link, desk.url(&format!("requests/{other}")).to_string());
     let live = browser.eval("return document.getElementById('live').textContent").await;
     assert!(live.as_str().unwrap().contains("Refreshed every"), "{live}");
     // A request to its address returns the page above.

@@ -112,8 +112,17 @@ impl Desk {
     }
 
     pub async fn with<S: TestDb + OperatorStore>(console: Console<S>) -> Self {
-        let address = serve(Router::new().nest_service(PREFIX, console.router())).await;
-        let root = format!("http://{address}{PREFIX}/").parse().unwrap();
+        Self::under(console, PREFIX, PREFIX).await
+    }
+
+    /// `route`: as the router has it, of which `path` is one.
+    pub async fn under<S: TestDb + OperatorStore>(
+        console: Console<S>,
+        route: &str,
+        path: &str,
+    ) -> Self {
+        let address = serve(Router::new().nest_service(route, console.router())).await;
+        let root = format!("http://{address}{path}/").parse().unwrap();
         let http = Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         Self { root, http }
     }

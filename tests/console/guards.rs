@@ -1,11 +1,16 @@
 //! Who may use the console, from which origin, and which routes: matrices over every route.
 
+use std::time::Duration;
+
+use atomic_phases::Sqlite;
+use atomic_phases::console::Console;
 use atomic_phases::ops::OperatorStore;
 use reqwest::{Method, RequestBuilder};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use uuid::Uuid;
 
 use super::cast::*;
-use super::desk::{Desk, permissions};
+use super::desk::{Desk, operator, permissions};
 use crate::support::*;
 
 on_every_store! {
@@ -13,6 +18,7 @@ on_every_store! {
     g16_what_is_outside_of_the_scopes_is_on_no_page,
     a_form_of_another_site_is_refused_on_every_route,
     every_answer_forbids_what_is_not_of_the_console,
+    a_console_for_each_tenant_has_every_page,
 }
 
 /// A route, and the permission that it needs.
@@ -23,6 +29,14 @@ struct Route {
     needs: &'static str,
     /// The status for an admin.
     answer: u16,
+}
+
+impl Route {
+    /// Whether the route acts or reveals. Then the audit has a row, also of a refusal.
+    fn acts(&self) -> bool {
+        let ends = ["/act", "/reveal", "/stop"];
+        self.method == Method::POST && ends.iter().any(|end| self.path.ends_with(end))
+    }
 }
 
 /// Every route, each with a form that is checked against the row, and names another version than the row has.
@@ -172,7 +186,9 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
         "read,reveal,act,erase",
     ];
     let mut checked = 0;
+    let rows = "SELECT count(*) FROM atomic_phases_audit";
     for route in &routes {
+        let audited = db.number(rows).await;
         for may in sets {
             let request = asked(&desk, route).header("sec-fetch-site", "same-origin");
             let page = desk.send(request.header("x-may", may)).await;
@@ -199,6 +215,10 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             }
             checked += 1;
         }
+        // Of each act by whoever is let in, done or refused, there is one.
+        let acts = if route.acts() { sets.len() as i64 - 1 } else { 0 };
+        let written = db.number(rows).await - audited;
+        assert_eq!(written, acts, "{} {} {:?}", route.method, route.path, route.form);
     }
     assert_eq!(checked, 31 * 18);
     assert_eq!(dump(&db).await, before, "nothing was changed");
@@ -322,7 +342,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         }
         assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
         assert_eq!(header("x-content-type-options"), "nosniff");
-        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert_eq!(header("referrer-policy"), "same-origin");
         assert_eq!(header("cross-origin-opener-policy"), "same-origin");
         assert_eq!(header("cache-control"), "no-store", "{}", page.url);
         super::hostile::has_nothing_inline(page);
@@ -337,4 +357,45 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
     let other = desk.get("assets/0011223344556677/console.css").await.is(200);
     assert_eq!(other.headers["cache-control"], "no-cache");
     desk.get("assets/0011223344556677/mod.rs").await.is(404);
+}
+
+/// The parameters of the path that it is mounted under are none of the console's.
+async fn a_console_for_each_tenant_has_every_page<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = scene(&engine).await;
+    let console = Console::new(engine.clone(), operator);
+    let desk = Desk::under(console, "/{tenant}/{id}/ops", "/eu/7/ops").await;
+    for route in &routes {
+        let page = desk.send(asked(&desk, route).header("sec-fetch-site", "same-origin")).await;
+        assert_eq!(page.status, route.answer, "{} {}: {}", route.method, route.path, page.text);
+    }
+    let overview = desk.get("overview").await.is(200);
+    for file in super::html::links(&overview.url, &overview.text) {
+        desk.send(desk.ask(Method::GET, file)).await.is(200);
+    }
+    desk.get("requests/%ff").await.is(404).has("No such request");
+}
+
+/// It was sent by a browser that stopped, or on a line that is too slow: the database has nothing to do with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_that_does_not_arrive_is_no_act_and_is_told_so() {
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    dead_letter(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let desk = Desk::with(console).await;
+    let (url, host) = (desk.url(&format!("requests/{id}/act")), desk.root.authority());
+    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: {host}\r\nsec-fetch-site: same-origin\r\ncontent-length: 900\r\n\r\n",
+        url.path()
+    );
+    stream.write_all(format!("{head}act=retry").as_bytes()).await.unwrap();
+    let mut told = [0; 4096];
+    let read = stream.read(&mut told).await.unwrap();
+    let told = String::from_utf8_lossy(&told[..read]).into_owned();
+    assert!(told.starts_with("HTTP/1.1 408"), "{told}");
+    assert!(told.contains("Nothing was done"), "{told}");
+    assert!(admin(&engine).audit(None, None, 1).await.unwrap().rows.is_empty());
 }

@@ -2,7 +2,7 @@
 //! in every field that a page shows.
 
 use atomic_phases::engine::Resolution;
-use atomic_phases::ops::OperatorStore;
+use atomic_phases::ops::{Actor, BulkAct, OperatorStore, Permissions, Scopes, Selection};
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{Reply, Scope};
 use serde_json::value::RawValue;
@@ -14,6 +14,7 @@ use crate::support::*;
 
 on_every_store! {
     what_is_meant_to_break_a_page_is_text,
+    what_operators_say_is_text,
     a_mebibyte_and_deep_json_are_shown,
 }
 
@@ -155,6 +156,66 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
 
 fn serde_urlencoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// Their names, reasons and outputs, on every page that has them: of a pause, of a bulk act, of a review.
+async fn what_operators_say_is_text<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    unknown(&engine, "k").await;
+    finish(&engine, "with-jobs").await;
+    let text = HOSTILE.replace('\'', "''");
+    let dead = format!("UPDATE atomic_phases_staged_jobs SET run_after = NULL, reason = '{text}'");
+    db.sql(&dead).await;
+    let id = id_of(&engine, "k").await;
+    let name = &HOSTILE[HOSTILE.len() - 60..];
+    let ops = engine.ops(Actor::new(name, Permissions::admin(), Scopes::All).unwrap());
+    let _ = ops.pause("book", "charged", None, HOSTILE).await.unwrap();
+    let one = Selection::Requests(vec![id]);
+    let under_way = ops.start_bulk(BulkAct::Retry, &one, 1, HOSTILE).await.unwrap();
+    let stopped = ops.start_bulk(BulkAct::Erase, &one, 1, HOSTILE).await.unwrap();
+    let _ = ops.stop_bulk(stopped, HOSTILE).await.unwrap();
+    let _ = ops.reveal(id, atomic_phases::ops::What::Key, HOSTILE).await.unwrap();
+
+    let json = serde_json::to_string(HOSTILE).unwrap();
+    let output = desk.request(id).await.form("/plan").with("act", "executed").with("output", &json);
+    let unpause = desk.get("pauses").await.form("/pauses/plan").with("definition", "book");
+    let unpause = unpause.with("phase", "charged").with("act", "unpause");
+    let job = desk.get("jobs").await.form("/jobs/plan").with("act", "retry");
+    let stop = desk.get(&format!("bulk/{under_way}")).await.form("/stop");
+    let long = HOSTILE.repeat(9);
+    for form in [
+        output,
+        unpause,
+        job,
+        stop.with("because", &long),
+        desk.get("requests?state=unknown").await.form("/bulk/plan").with("act", "erase"),
+    ] {
+        let page = desk.submit(&form).await;
+        assert!([200, 422].contains(&page.status), "{page:?}");
+        shows_it(&page);
+        // A refusal shows it again, beside what was typed.
+        let Some(act) = super::html::forms(&page.url, &page.text).pop() else { continue };
+        let names = ["reason", "because"]
+            .into_iter()
+            .filter(|name| act.names.contains(&(*name).to_owned()));
+        let act = names.fold(act.clone(), |act, name| act.with(name, &long));
+        let again = desk.submit(&act).await;
+        assert_eq!(again.status, 422, "{again:?}");
+        shows_it(&again);
+    }
+    let bulk = [under_way, stopped].map(|id| format!("bulk/{id}"));
+    for path in ["pauses", "bulk", "audit", &bulk[0], &bulk[1], &format!("requests/{id}")] {
+        let page = desk.get(path).await.is(200);
+        page.has("&lt;img src=x onerror=alert(1)&gt;");
+        shows_it(&page);
+    }
+}
+
+#[track_caller]
+fn shows_it(page: &Page) {
+    has_nothing_inline(page);
+    page.has_not("<img").has_not("<script>");
 }
 
 async fn a_mebibyte_and_deep_json_are_shown<S: TestDb + OperatorStore>(db: S) {

@@ -53,6 +53,7 @@ fn tag(mut rest: &str) -> Tag {
             value = unescaped(&quoted[..end]);
             rest = &quoted[end + 1..];
         }
+        assert!(!rest.starts_with('='), "a value without quotes: {}", clip(rest));
         attributes.push((attribute, value));
     }
 }

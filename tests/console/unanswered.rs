@@ -108,6 +108,36 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
     until(async || desk.get("audit").await.status == 200).await;
 }
 
+/// Each look has its turn on the operators' own connections, of which there are two: of whatever table it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_waits_for_looks_at_a_table_that_is_locked() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    finish(&engine, "before").await;
+    for (table, page) in [("atomic_phases_pauses", "pauses"), ("atomic_phases_bulk", "bulk")] {
+        let mut lock = pg(&url_of(&db)).await;
+        let locked = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        lock.batch_execute(&locked).await.unwrap();
+        let looks = (0..60).map(|_| desk.send(desk.ask(Method::GET, desk.url(page))));
+        let requests = async {
+            // The looks have come as far as the table.
+            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                           AND datname = current_database()";
+            until(async || db.number(waiting).await >= 2).await;
+            for number in 0..10 {
+                finish(&engine, &format!("meanwhile-{page}-{number}")).await;
+            }
+        };
+        tokio::select! {
+            looks = futures_util::future::join_all(looks) => panic!("behind {} looks", looks.len()),
+            () = requests => {}
+        }
+        lock.batch_execute("ROLLBACK").await.unwrap();
+        until(async || desk.get(page).await.status == 200).await;
+    }
+}
+
 /// A search and a review are sent as forms, and change nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() {
@@ -121,6 +151,10 @@ async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() 
     let review = page.form("/plan").with("act", "retry");
     let act = desk.submit(&review).await.is(200).form("/act").with("reason", "r");
     let bulk = desk.get("requests?state=dead_letter").await.form("/bulk/plan").with("act", "retry");
+    // With a filter by a reason, which is another than that of the act.
+    let list = desk.get("requests?state=dead_letter&reason=asked").await;
+    let start = desk.submit(&list.form("/bulk/plan").with("act", "retry")).await;
+    let start = start.form("/bulk/act").with("because", "the line is up");
     let mut lock = pg(&url_of(&db)).await;
     lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE")
         .await
@@ -129,5 +163,41 @@ async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() 
         desk.submit(&look).await.is(503).has("Nothing was changed").has_not("Whether it was done");
     }
     desk.submit(&act).await.is(503).has("Whether it was done is not known");
+    let told = desk.submit(&start).await.is(503);
     lock.batch_execute("ROLLBACK").await.unwrap();
+    told.has("name=\"because\" required").has("value=\"the line is up\"");
+    told.has("type=\"hidden\" name=\"reason\" value=\"asked\"");
+    assert_eq!(told.text.matches("<label").count(), 1, "{}", told.text);
+    let started = desk.submit(&told.form("/bulk/act")).await;
+    desk.follow(&started).await.is(200).has("the line is up");
+}
+
+/// How a phase stands is not known then, nor whether another operator has paused it since it was reviewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_what_cannot_be_looked_at_is_not_paused() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    let choice = desk.get("pauses").await.form("/pauses/plan").with("definition", "book");
+    let choice = choice.with("phase", "charged").with("act", "pause");
+    let pause = desk.submit(&choice).await.is(200).form("/pauses/act").with("reason", "by Ada");
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_pauses IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let is_cancelled = async || {
+        db.number(
+            "SELECT count(*) FROM (SELECT pg_cancel_backend(pid) AS done FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock') AS waiting WHERE done",
+        )
+        .await
+            == 1
+    };
+    let (told, ()) = tokio::join!(desk.submit(&pause), async {
+        until(is_cancelled).await;
+        lock.batch_execute("ROLLBACK").await.unwrap();
+    });
+    told.is(503).has("Nothing was changed").form("/pauses/act");
+    assert!(admin(&engine).pauses().await.unwrap().is_empty());
+    assert!(admin(&engine).audit(None, None, 1).await.unwrap().rows.is_empty());
 }

@@ -55,6 +55,8 @@ impl Browser {
             "--disable-sync",
             "--force-device-scale-factor=1",
             "--hide-scrollbars",
+            // A host that is not this machine, as far as the browser knows.
+            "--host-resolver-rules=MAP console.example 127.0.0.1",
             &data,
         ];
         let http = Client::builder().timeout(Duration::from_secs(120)).build().unwrap();

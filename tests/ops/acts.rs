@@ -1,7 +1,11 @@
 //! Acts: each does what it says once, and is in the audit exactly if it was done.
 
+use std::time::Duration;
+
 use atomic_phases::engine::{EraseError, Resolution, ResolveError, Resolved};
-use atomic_phases::ops::{AuditRecord, OperatorStore, Ops, OpsError, State, Summary};
+use atomic_phases::ops::{
+    AuditRecord, BulkAct, OperatorStore, Ops, OpsError, Selection, State, Summary, What,
+};
 use atomic_phases::worker::Enqueuer;
 use atomic_phases::{Outcome, Reply};
 
@@ -239,7 +243,25 @@ async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + Oper
     let asked = seen(&ops, "asked").await;
     let (row, done) = (seen(&ops, "k").await, seen(&ops, "done").await);
     let job = ops.dead_jobs(None, 1).await.unwrap().rows.remove(0);
+    let _ = ops.pause("book", "charged", None, "r").await.unwrap();
+    let one = Selection::Requests(vec![done.request_id]);
+    let under_way = ops.start_bulk(BulkAct::Retry, &one, 1, "r").await.unwrap();
+    let before = (ops.pauses().await.unwrap(), ops.bulks(None, 10).await.unwrap().rows);
+    let audited = audit(&ops).await;
     db.sql("ALTER TABLE atomic_phases_audit RENAME TO put_away").await;
+    // Nothing is shown before the audit says so, and nothing is begun or ended for everybody.
+    let undone = [
+        ops.reveal(done.request_id, What::Key, "r").await.map(drop),
+        ops.reveal(done.request_id, What::Outputs, "r").await.map(drop),
+        ops.pause("notify", "notified", None, "r").await.map(drop),
+        ops.pause("book", "charged", Some(Duration::from_secs(1)), "r").await.map(drop),
+        ops.unpause("book", "charged", "r").await.map(drop),
+        ops.start_bulk(BulkAct::Erase, &one, 1, "r").await.map(drop),
+        ops.stop_bulk(under_way, "r").await.map(drop),
+    ];
+    for undone in &undone {
+        assert!(matches!(undone, Err(OpsError::Unavailable(_))), "{undone:?}");
+    }
     let refused = ops.retry(row.request_id, &row.version, "r").await;
     assert!(matches!(refused, Err(OpsError::Unavailable(_))), "{refused:?}");
     for word in [
@@ -261,7 +283,8 @@ async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + Oper
         assert_eq!(seen(&ops, name).await, before);
     }
     assert_eq!(ops.dead_jobs(None, 10).await.unwrap().rows.len(), 2);
-    assert!(audit(&ops).await.is_empty());
+    assert_eq!((ops.pauses().await.unwrap(), ops.bulks(None, 10).await.unwrap().rows), before);
+    assert_eq!(audit(&ops).await, audited);
 }
 
 async fn the_audit_is_append_only<S: TestDb + OperatorStore>(db: S) {

@@ -17,13 +17,15 @@ on_every_store! {
 }
 
 /// Each entry of the layer, and the permission that it needs.
-const DOORS: [(&str, Permissions); 24] = [
+const DOORS: [(&str, Permissions); 26] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
     ("find", Permissions::READ),
     ("show", Permissions::READ),
     ("why", Permissions::READ),
     ("dead_jobs", Permissions::READ),
+    ("dead_job", Permissions::READ),
+    ("foreign_phases", Permissions::READ),
     ("audit", Permissions::AUDIT),
     ("pauses", Permissions::READ),
     ("nodes", Permissions::READ),
@@ -44,7 +46,7 @@ const DOORS: [(&str, Permissions); 24] = [
     ("reveal_key", Permissions::REVEAL),
 ];
 
-const READS: usize = 13;
+const READS: usize = 15;
 
 const A_BULK_RETRY: Permissions = BulkAct::Retry.needs();
 
@@ -61,6 +63,8 @@ async fn open<S: TestDb + OperatorStore>(
         "show" => ops.show(request).await.map(drop),
         "why" => ops.why(request).await.map(drop),
         "dead_jobs" => ops.dead_jobs(None, 10).await.map(drop),
+        "dead_job" => ops.dead_job(job).await.map(drop),
+        "foreign_phases" => ops.foreign_phases().map(drop),
         "audit" => ops.audit(None, None, 10).await.map(drop),
         "pauses" => ops.pauses().await.map(drop),
         "nodes" => ops.nodes().await.map(drop),
@@ -136,7 +140,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
             checked += 1;
         }
     }
-    assert_eq!(checked, 24 * 12);
+    assert_eq!(checked, 26 * 12);
     let refused = db
         .number(
             "SELECT count(*) FROM atomic_phases_audit WHERE refused_because LIKE '%permission%'",
@@ -163,6 +167,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
                 "list",
                 "counts",
                 "dead_jobs",
+                "foreign_phases",
                 "audit",
                 "pauses",
                 "nodes",

@@ -1,19 +1,18 @@
 //! The `POST` of an act on a request.
 
 use axum::body::Bytes;
-use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
 
 use super::act::Act;
-use super::fields::{Fields, id_of};
+use super::fields::{Fields, Named, id_of};
 use super::guard::{Asked, see_other};
 use super::{plan, trouble};
 use crate::ops::{OperatorStore, OpsError, RowVersion};
 
 /// `POST`: does it, once: the row's version and the engine's fence see to that, whoever clicks twice.
 pub(super) async fn act<S: OperatorStore>(
-    Path(id): Path<String>,
+    Named(id): Named,
     asked: Asked<S>,
     form: Bytes,
 ) -> Response {

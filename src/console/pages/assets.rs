@@ -4,12 +4,12 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{StatusCode, Uri};
 use sha2::{Digest, Sha256};
 
+use super::fields::Named;
 use crate::key::hex;
 
 const FILES: [(&str, &str, &str); 3] = [
@@ -28,12 +28,12 @@ pub(super) fn version() -> &'static str {
     &VERSION
 }
 
-pub(super) async fn file(Path((version, name)): Path<(String, String)>) -> Response {
+pub(super) async fn file(Named(name): Named, uri: Uri) -> Response {
     let Some((_, media_type, content)) = FILES.into_iter().find(|(file, _, _)| *file == name)
     else {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
     };
-    let keep = match version == *VERSION {
+    let keep = match uri.path().rsplit('/').nth(1) == Some(version()) {
         true => "public, max-age=31536000, immutable",
         false => "no-cache",
     };

@@ -1,11 +1,10 @@
 //! Bulk acts: how far each came, and what it left as it was.
 
-use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::fields::Fields;
+use super::fields::{Fields, Named};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, relative, said, short, table};
@@ -77,7 +76,7 @@ fn state(bulk: &BulkView) -> Markup {
     }
 }
 
-pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Path(id): Path<String>) -> Response {
+pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Named(id): Named) -> Response {
     let Asked { ops, frame, query } = &asked;
     let Ok(id) = Uuid::parse_str(&id) else {
         return trouble::page(frame, &OpsError::NoSuchBulk);

@@ -1,20 +1,19 @@
 //! A bulk act from its plan to its start, and its stop.
 
 use axum::body::Bytes;
-use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
 use maud::html;
 use uuid::Uuid;
 
 use super::bulk::{Refused, carried, shown};
-use super::fields::Fields;
+use super::fields::{Fields, Named};
 use super::frame::Section;
 use super::guard::{Asked, see_other};
 use super::look::{facts, visible};
 use super::{list, requests, trouble};
 use crate::engine::Resolved;
-use crate::ops::{BulkAct, OperatorStore, OpsError, Permissions, RowVersion, Selection};
+use crate::ops::{BulkAct, OperatorStore, OpsError, RowVersion, Selection};
 
 /// What a form asks for.
 fn read(form: &Fields) -> Result<(BulkAct, Selection), OpsError> {
@@ -118,16 +117,13 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
 /// `POST`: no further request is acted on.
 pub(super) async fn stop<S: OperatorStore>(
     asked: Asked<S>,
-    Path(id): Path<String>,
+    Named(id): Named,
     form: Bytes,
 ) -> Response {
     let frame = &asked.frame;
     let Ok(id) = Uuid::parse_str(&id) else {
         return trouble::page(frame, &OpsError::NoSuchBulk);
     };
-    if !frame.may(Permissions::BULK) {
-        return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::BULK });
-    }
     let form = Fields::read(&form);
     let (ops, because) = (asked.ops.clone(), form.text("because").to_owned());
     let stopping = tokio::spawn(async move { ops.stop_bulk(id, &because).await });

@@ -1,7 +1,10 @@
 //! [`Fields`]: what stands in a query or in a form; and the id in an address.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::extract::{FromRequestParts, RawPathParams};
+use http::request::Parts;
 use maud::{Markup, html};
 use uuid::Uuid;
 
@@ -10,6 +13,20 @@ use crate::ops::OpsError;
 /// The id in a page's address.
 pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
     Uuid::parse_str(text).map_err(|_| OpsError::NoSuchRequest)
+}
+
+/// The last part of an address, which is an id or a name. A console that is mounted under a path with parameters gets
+/// those, too: they come before its own. What is no text names nothing.
+pub(super) struct Named(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let params = RawPathParams::from_request_parts(parts, state).await;
+        let last = params.iter().flatten().last().map(|(_, value)| value.to_owned());
+        Ok(Self(last.unwrap_or_default()))
+    }
 }
 
 /// Names and values, in their order; a name may come several times.

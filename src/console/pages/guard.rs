@@ -15,7 +15,7 @@ use maud::html;
 use super::super::access::NotLetIn;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
-use super::trouble::NoAnswer;
+use super::trouble::{NoAnswer, Sent};
 use super::{Console, LARGEST_FORM, trouble};
 use crate::ops::{Actor, OperatorStore, Ops};
 
@@ -63,35 +63,34 @@ pub(super) async fn guard<S: OperatorStore>(
     };
     let frame = Frame::new(parts.uri.path(), &actor);
     parts.extensions.insert(actor);
-    let (was_a_look, sent_to) = (is_look(&parts), last_of(&parts).to_owned());
+    let (is_look, to) = (is_look(&parts), last_of(&parts).to_owned());
     let is_form = parts.method == Method::POST;
-    let mut sent = Bytes::new();
-    let page = async {
-        let body = match is_form {
-            true => match axum::body::to_bytes(body, LARGEST_FORM).await {
-                Ok(form) => {
-                    sent = form.clone();
-                    Body::from(form)
-                }
-                Err(_) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
-            },
-            false => body,
-        };
-        next.run(Request::from_parts(parts, body)).await
+    let limit = console.shared.time_limit;
+    let form = match is_form {
+        true => {
+            let arriving = axum::body::to_bytes(body, LARGEST_FORM);
+            match tokio::time::timeout(limit, arriving).await {
+                Ok(Ok(form)) => form,
+                Ok(Err(_)) => return with_headers(trouble::too_large(&frame)),
+                Err(_) => return with_headers(trouble::not_arrived(&frame)),
+            }
+        }
+        false => Bytes::new(),
     };
-    let answer = tokio::time::timeout(console.shared.time_limit, page).await;
+    let page = next.run(Request::from_parts(parts, Body::from(form.clone())));
+    let answer = tokio::time::timeout(limit, page).await;
     let is_no_answer = match &answer {
         Ok(answer) => answer.extensions().get().copied(),
-        Err(_) => Some(NoAnswer { was_a_look }),
+        Err(_) => Some(NoAnswer { was_a_look: is_look }),
     };
     with_headers(match (answer, is_no_answer) {
         (Ok(answer), None) => answer,
         (_, Some(NoAnswer { was_a_look })) => {
-            let form = Fields::read(&sent);
-            let sent = is_form.then_some((&*sent_to, &form));
-            trouble::unanswered_to(&frame, was_a_look, sent)
+            let form = Fields::read(&form);
+            let sent = Sent { to: &to, form: &form, is_look };
+            trouble::unanswered_to(&frame, was_a_look, is_form.then_some(&sent))
         }
-        (Err(_), None) => trouble::unanswered(&frame, was_a_look),
+        (Err(_), None) => trouble::unanswered(&frame, is_look),
     })
 }
 
@@ -111,7 +110,8 @@ fn with_headers(mut answer: Response) -> Response {
     };
     set(CONTENT_SECURITY_POLICY, POLICY);
     set(X_CONTENT_TYPE_OPTIONS, "nosniff");
-    set(REFERRER_POLICY, "no-referrer");
+    // With none at all a browser says `Origin: null` with our own forms, which over plain HTTP is all that it says.
+    set(REFERRER_POLICY, "same-origin");
     set(X_FRAME_OPTIONS, "DENY");
     set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");

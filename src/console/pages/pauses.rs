@@ -243,6 +243,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
                          is kept.";
             return sheet(&asked, &form, StatusCode::PRECONDITION_FAILED, Some(wrong)).await;
         }
+        // How it stands, and so whether it is as it was reviewed, is not known.
+        Err(error @ OpsError::Unavailable(_)) => return trouble::page(&asked.frame, &error),
         // What is wrong with it is told, and audited, by the act.
         _ => {}
     }

@@ -1,7 +1,6 @@
 //! What an act will change, before it is done.
 
 use axum::body::Bytes;
-use axum::extract::Path;
 use axum::response::Response;
 use chrono::DateTime;
 use http::StatusCode;
@@ -9,7 +8,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::act::Act;
-use super::fields::{Fields, carried, id_of};
+use super::fields::{Fields, Named, carried, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, facts, relative, said, sentence, visible};
@@ -21,7 +20,7 @@ use crate::phase::Reply;
 
 /// `POST`, and changes nothing: what is said about a request does not belong in a URL.
 pub(super) async fn page<S: OperatorStore>(
-    Path(id): Path<String>,
+    Named(id): Named,
     asked: Asked<S>,
     form: Bytes,
 ) -> Response {

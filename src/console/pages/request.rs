@@ -1,11 +1,10 @@
 //! One request: where it stands, what ends that, what happened, and what may be done.
 
-use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::fields::{Fields, id_of};
+use super::fields::{Fields, Named, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, exact, facts, relative, said, sentence, table};
@@ -16,7 +15,7 @@ use crate::ops::{
     PhaseViewKind, What,
 };
 
-pub(super) async fn page<S: OperatorStore>(Path(id): Path<String>, asked: Asked<S>) -> Response {
+pub(super) async fn page<S: OperatorStore>(Named(id): Named, asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
     let details = match id_of(&id) {
         Ok(id) => ops.show(id).await,

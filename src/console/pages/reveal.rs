@@ -1,11 +1,10 @@
 //! A key, a scope, a value: shown once somebody has said why, and after the audit has it.
 
 use axum::body::Bytes;
-use axum::extract::Path;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::fields::{Fields, id_of};
+use super::fields::{Fields, Named, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, said, visible};
@@ -19,7 +18,7 @@ const LAID_OUT: usize = 256 << 10;
 
 /// `POST`: nothing that users gave is in a URL, and a look is an act.
 pub(super) async fn page<S: OperatorStore>(
-    Path(id): Path<String>,
+    Named(id): Named,
     asked: Asked<S>,
     form: Bytes,
 ) -> Response {

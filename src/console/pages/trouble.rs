@@ -99,12 +99,17 @@ pub(super) fn unanswered(frame: &Frame, was_a_look: bool) -> Response {
     unanswered_to(frame, was_a_look, None)
 }
 
-/// The same with the form that was sent, and the last part of its address: what was typed is not lost.
-pub(super) fn unanswered_to(
-    frame: &Frame,
-    was_a_look: bool,
-    sent: Option<(&str, &Fields)>,
-) -> Response {
+/// A form that was sent: what was typed is not lost.
+pub(super) struct Sent<'a> {
+    /// The last part of its address.
+    pub(super) to: &'a str,
+    pub(super) form: &'a Fields,
+    /// Whether it was to change nothing.
+    pub(super) is_look: bool,
+}
+
+/// The same with the form that was sent.
+pub(super) fn unanswered_to(frame: &Frame, was_a_look: bool, sent: Option<&Sent<'_>>) -> Response {
     let title = "The database does not answer";
     let text = html! {
         @if was_a_look {
@@ -118,7 +123,7 @@ pub(super) fn unanswered_to(
     };
     let page = html! {
         (titled(title, &text))
-        @if let Some((to, form)) = sent { (again(to, was_a_look, form)) }
+        @if let Some(sent) = sent { (again(sent)) }
     };
     let mut page = frame.page(StatusCode::SERVICE_UNAVAILABLE, Section::None, title, page);
     page.extensions_mut().insert(NoAnswer { was_a_look });
@@ -132,8 +137,10 @@ pub(super) struct NoAnswer {
 }
 
 /// What was sent, to be sent once more: under the same version, so that it is done once.
-fn again(to: &str, was_a_look: bool, form: &Fields) -> Markup {
-    let is_reason = |name: &str| matches!(name, "reason" | "because") && !was_a_look;
+fn again(Sent { to, form, is_look }: &Sent<'_>) -> Markup {
+    // Of an act on all that a filter finds, which may be by a reason of theirs, the operator's has another name.
+    let reason = form.pairs().map(|(name, _)| name).find(|name| *name == "because");
+    let is_reason = |name: &str| name == reason.unwrap_or("reason") && !is_look;
     html! {
         form.act method="post" action=(to) {
             @for (name, value) in form.pairs() {
@@ -146,9 +153,23 @@ fn again(to: &str, was_a_look: bool, form: &Fields) -> Markup {
                     (carried(name, value))
                 }
             }
-            p { button { @if was_a_look { "Ask again" } @else { "Send it again" } } }
+            p { button { @if *is_look { "Ask again" } @else { "Send it again" } } }
         }
     }
+}
+
+/// A form that did not arrive in time: the network has it, or a browser that was closed.
+pub(super) fn not_arrived(frame: &Frame) -> Response {
+    let text = html! { p { "It did not arrive in time. Nothing was done: send it again." } };
+    let title = "The form did not arrive";
+    frame.page(StatusCode::REQUEST_TIMEOUT, Section::None, title, titled(title, &text))
+}
+
+/// A form of more than the largest.
+pub(super) fn too_large(frame: &Frame) -> Response {
+    let text = html! { p { "A form has 4 MiB at most. Nothing was done." } };
+    let title = "The form is too large";
+    frame.page(StatusCode::PAYLOAD_TOO_LARGE, Section::None, title, titled(title, &text))
 }
 
 fn with_retry(mut page: Response) -> Response {

@@ -404,6 +404,10 @@ impl OperatorStore for Memory {
         Ok(nodes.into_iter().map(|node| NodeRow { now, ..node }).collect())
     }
 
+    async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        self.paused_phases().await
+    }
+
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let place = Place::Pause(act.definition.to_owned(), act.phase.to_owned());
         let pause = match act.what {

@@ -34,7 +34,7 @@ use crate::store::operators::{
     MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
     operated_job,
 };
-use crate::store::pauses::{PauseAct, PauseWhat};
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, millis};
 
 /// How long one search may take.
@@ -299,6 +299,13 @@ impl OperatorStore for Mysql {
             node_sql::Nodes {}.load::<StoredNode>(conn)
         })?;
         Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
+    }
+
+    async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = search!(self, "list the pauses", |conn| {
+            ops::Pauses {}.load::<ops::StoredPause>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(ops::pause).map(paused_phase).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

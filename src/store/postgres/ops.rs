@@ -36,7 +36,7 @@ use crate::store::operators::{
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
     listed_request, operated_job,
 };
-use crate::store::pauses::{PauseAct, PauseWhat};
+use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{Row, key_row, millis};
 
 /// How many searches of operators run at a time, each on a connection.
@@ -367,6 +367,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             node_sql::Nodes {}.load::<NodeColumns>(&mut conn)
         })?;
         Ok(rows.into_iter().map(node).collect())
+    }
+
+    async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = search!(self, "list the pauses", |conn| {
+            ops::Pauses {}.load::<PauseRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(paused_phase).collect())
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

@@ -324,6 +324,10 @@ impl OperatorStore for Sqlite {
         Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
     }
 
+    async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        self.paused_phases().await
+    }
+
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
         let (reason, paused_by) = (act.audit.reason.clone(), act.audit.actor.clone());

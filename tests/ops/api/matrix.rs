@@ -43,6 +43,10 @@ fn body(path: &str) -> Value {
     }
 }
 
+/// The last parts of the paths at which something is done or revealed: the audit has a row of each, also of a refusal.
+const ACTS: [&str; 9] =
+    ["values", "resolve", "retry", "erase", "discard", "begin", "end", "start", "stop"];
+
 /// Path → method → the permission that the description says it needs.
 fn described() -> BTreeMap<String, BTreeMap<String, String>> {
     let text = include_str!("../../../src/console/api/openapi.json");
@@ -92,7 +96,7 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
         others.fold(Permissions::NONE, |sum, (other, _)| sum | other)
     }));
 
-    let mut checked = 0;
+    let (mut checked, mut acts) = (0, 0);
     for (path, described) in described() {
         let id = if path.starts_with("/jobs") { job } else { request_id };
         let uri = path.replace("{id}", &id.to_string());
@@ -133,6 +137,7 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
                         told.status, expected,
                         "{method} {path} by {held} of {scopes:?}: {told:?}"
                     );
+                    acts += i64::from(ACTS.contains(&last) && needed.is_some());
                     let lists = told.json["rows"].as_array();
                     if let (Some(rows), false) = (lists.filter(|_| path != "/pauses"), is_inside) {
                         assert!(rows.is_empty(), "{method} {path} of {scopes:?}: {told:?}");
@@ -143,6 +148,7 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
         }
     }
     assert_eq!(checked, 26 * 6 * 18 * 6);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, acts);
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
     assert_eq!(app.provider.effects(), 2, "nobody made a call");
 }

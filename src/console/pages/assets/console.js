@@ -58,6 +58,15 @@
     return field.value !== field.defaultValue;
   }
 
+  // A link of a page that was read at another address leads to where it leads there.
+  function leadAsAt(address, root) {
+    for (const name of ["href", "action"]) {
+      for (const one of root.querySelectorAll("[" + name + "]")) {
+        one.setAttribute(name, new URL(one.getAttribute(name), address).href);
+      }
+    }
+  }
+
   // A form that was refused is shown at the address it was sent to, which leads, read by itself, to the page above.
   async function refresh() {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
@@ -69,6 +78,7 @@
     for (const section of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(section.id);
       if (fresh === null) continue;
+      if (answer.redirected) leadAsAt(answer.url, fresh);
       localTimes(fresh);
       copyButtons(fresh);
       section.replaceChildren(...fresh.childNodes);
