@@ -56,8 +56,7 @@ pub(crate) enum Decision {
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
 pub(crate) fn decide(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
     let decision = decided(row, asked);
-    #[cfg(feature = "simulation")]
-    crate::simulation::pass_variant("decision", &decision);
+    simulated! { crate::simulation::pass_variant("decision", &decision); }
     decision
 }
 
@@ -115,8 +114,7 @@ pub(crate) fn plan(
     window_margin: Duration,
 ) -> Plan {
     let plan = planned(row, definition, done, max_attempts, window_margin);
-    #[cfg(feature = "simulation")]
-    crate::simulation::pass_variant("plan", &plan);
+    simulated! { crate::simulation::pass_variant("plan", &plan); }
     plan
 }
 

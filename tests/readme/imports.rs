@@ -213,7 +213,7 @@ fn module(path: &Path) -> Module {
 }
 
 /// A file's code without its comments and literals, its unit tests, and the links of its documentation.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_test = |line: &str| line.trim() == "#[cfg(test)]";
     // A file of tests is read as no part of the crate; the tests at a file's end are no part of the file.
@@ -256,7 +256,7 @@ fn without_literals(text: &str) -> String {
 }
 
 /// Each path of a `use`, and the name that it brings.
-fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
+pub(super) fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     if let Some((before, within)) = tree.split_once('{') {
         let within = within.trim_end().trim_end_matches('}');
