@@ -276,7 +276,7 @@ impl Store for Memory {
         committed(lent, answer)
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         self.ask_again("tell the time", |session| {
             async {
                 session.hello()?;

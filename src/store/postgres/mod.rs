@@ -284,8 +284,8 @@ impl<P: Pool> Store for Postgres<P> {
         Statement::of(query)
     }
 
-    fn keeps(&self, query: &impl QueryFragment<Pg>) -> bool {
-        statement::keeps(query, &self.texts)
+    fn keeps_prepared(&self, query: &impl QueryFragment<Pg>) -> bool {
+        statement::keeps_prepared(query, &self.texts)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -425,7 +425,7 @@ impl<P: Pool> Store for Postgres<P> {
             .unwrap_or_else(Commit::Failed)
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows =
             ask_again!(self, "tell the time", |conn| sql::Now {}.load::<DateTime<Utc>>(&mut conn))?;
         rows.into_iter()

@@ -354,9 +354,11 @@ impl Store for Sqlite {
             Ok(Some(times))
         });
         match times.await {
-            (Commit::Done(()), Some((now, expires_at))) => {
-                match (sql::time(now, "advanced_at"), sql::time(expires_at, "expires_at")) {
-                    (Ok(now), Ok(expires_at)) => Commit::Done(RowTimes { now, expires_at }),
+            (Commit::Done(()), Some((written_at, expires_at))) => {
+                match (sql::time(written_at, "advanced_at"), sql::time(expires_at, "expires_at")) {
+                    (Ok(written_at), Ok(expires_at)) => {
+                        Commit::Done(RowTimes { written_at, expires_at })
+                    }
                     (Err(error), _) | (_, Err(error)) => Commit::Unknown(error),
                 }
             }
@@ -388,7 +390,7 @@ impl Store for Sqlite {
         advanced.await.0
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows = self.run("tell the time", |conn| sql::Now {}.load::<i64>(conn)).await?;
         sql::time(rows.into_iter().next().unwrap_or(-1), "now")
     }
