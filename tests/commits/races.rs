@@ -490,7 +490,7 @@ const POOL_WAIT: Duration = Duration::from_secs(20);
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_slow_phases_of_a_scope_leave_the_engines_pool_to_others() {
     let db = Postgres::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: POOL_WAIT };
+    let settings = PoolSettings::default().max_size(4).wait(POOL_WAIT);
     let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     slow_phases_leave_connections_to_others(store, &db).await;
 }
@@ -519,7 +519,7 @@ async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
     let db = Postgres::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: Duration::from_secs(2) };
+    let settings = PoolSettings::default().max_size(4).wait(Duration::from_secs(2));
     let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     let refused = store.clone().connections_per_scope(0).err().unwrap().to_string();
     assert!(refused.contains("connections_per_scope") && refused.contains("1 to"), "{refused}");

@@ -122,7 +122,7 @@ const MOST_CONNECTIONS: u64 = 100_000;
 ///
 /// let store = Postgres::connect("postgres://rides@db.internal/rides").await?;
 /// // Or, for a busier process:
-/// let pool = PoolSettings { max_size: 32, ..PoolSettings::default() };
+/// let pool = PoolSettings::default().max_size(32);
 /// let store = Postgres::connect_with("postgres://rides@db.internal/rides", pool).await?;
 /// store.migrate().await?;
 /// # Ok(()) }
@@ -157,7 +157,7 @@ impl Postgres {
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         // Opened when an operator looks for the first time.
-        let of_operators = PoolSettings { max_size: ops::CONNECTIONS, ..settings };
+        let of_operators = settings.max_size(ops::CONNECTIONS);
         let operators = Operators::on(Some(pool::open(url, of_operators)?));
         let pool = pool::open(url, settings)?;
         let store = Self { is_ours: true, operators, ..Self::with_pool(pool) };
