@@ -304,7 +304,7 @@ impl Store for Sqlite {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<SqliteTransaction>, StoreError> {
-        let insert = sql::Insert::new(row);
+        let insert = sql::InsertNew { insert: sql::Insert::new(row) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let look = sql::Look::at(row.scope, row.key);
         let (tx, (times, row)) = self
@@ -342,7 +342,7 @@ impl Store for Sqlite {
         if let Some(refusal) = refusal(&writes) {
             return Commit::Refused(refusal);
         }
-        let create = sql::Create::new(row, created_at, change);
+        let create = sql::CreateNew { create: sql::Create::new(row, created_at, change) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let write = writing(&row.guard(), writes);
         let times = self.whole(move |conn| {
