@@ -76,6 +76,23 @@ macro_rules! simulated {
     ($($statements:tt)*) => {};
 }
 
+/// `passed!("decision", value)`: the value, of which a simulation counts the variant.
+#[cfg(feature = "simulation")]
+macro_rules! passed {
+    ($what:literal, $value:expr) => {{
+        let value = $value;
+        $crate::simulation::pass_variant($what, &value);
+        value
+    }};
+}
+
+#[cfg(not(feature = "simulation"))]
+macro_rules! passed {
+    ($what:literal, $value:expr) => {
+        $value
+    };
+}
+
 /// `carried!(future)`: a task that is spawned takes the plan of its caller along.
 #[cfg(feature = "fault-injection")]
 macro_rules! carried {

@@ -3,6 +3,9 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and reports the outcome of a commit exactly (G7).
 
+#[macro_use]
+mod opaque;
+
 mod admin;
 pub(crate) mod audit;
 pub(crate) mod bulk;

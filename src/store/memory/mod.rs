@@ -15,6 +15,10 @@ mod backend;
 mod census;
 mod connection;
 mod database;
+opaque! {
+    [] Statement;
+}
+
 #[cfg(test)]
 mod differential;
 mod dump;

@@ -252,6 +252,10 @@ impl fmt::Debug for StatementRegistry {
     }
 }
 
+opaque! {
+    [] Statement;
+}
+
 #[cfg(test)]
 mod tests {
     use diesel::sql_query;

@@ -777,5 +777,10 @@ impl std::fmt::Debug for Sqlite {
     }
 }
 
+opaque! {
+    [] Statement;
+    [] SqliteTransaction;
+}
+
 #[cfg(test)]
 mod plans;

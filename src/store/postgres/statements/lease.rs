@@ -94,7 +94,7 @@ impl<'a> Free<'a> {
 
 /// A [line](crate::store::events::line) behind those that the row has, with its time, which is none before that of
 /// what it came after; nothing, where there is none.
-pub(in crate::store::postgres) struct NewEvent<'a>(pub(in crate::store::postgres) Option<&'a str>);
+pub(in crate::store) struct NewEvent<'a>(pub(in crate::store::postgres) Option<&'a str>);
 
 impl QueryFragment<Pg> for NewEvent<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
@@ -111,7 +111,7 @@ impl QueryFragment<Pg> for NewEvent<'_> {
 }
 
 /// The trace that the row has from now on; nothing, where it stays.
-pub(in crate::store::postgres) struct NewTrace<'a>(Option<&'a [u8]>);
+pub(in crate::store) struct NewTrace<'a>(Option<&'a [u8]>);
 
 impl QueryFragment<Pg> for NewTrace<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
