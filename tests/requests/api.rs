@@ -1,6 +1,17 @@
 //! What an application relies on without a word: what threads may share, what may move to another one, and what is an
 //! error like any other. The compiler checks each line; a field that takes it away breaks this file first.
 
+// The types of every feature.
+#![cfg(all(
+    feature = "mysql",
+    feature = "redis",
+    feature = "reqwest",
+    feature = "console",
+    feature = "ops-api",
+    feature = "encryption",
+    feature = "simulation"
+))]
+
 use std::error::Error;
 use std::fmt::Debug;
 
