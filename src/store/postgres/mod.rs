@@ -127,7 +127,7 @@ const MOST_CONNECTIONS: u64 = 100_000;
 /// store.migrate().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
     pool: P,
     texts: Arc<StatementRegistry>,
@@ -137,6 +137,11 @@ pub struct Postgres<P: Pool = DeadpoolPool> {
     is_ours: bool,
     operators: Operators<P>,
     groups: Groups,
+}
+
+// Whatever the pool is: a connection of the driver's has no `Debug`.
+opaque! {
+    [P: Pool] Postgres<P>;
 }
 
 impl Postgres {
