@@ -32,7 +32,7 @@ pub async fn open(port: u16, connections: usize) -> PgEngine {
 }
 
 pub async fn store(port: u16, connections: usize) -> Postgres {
-    let settings = PoolSettings { max_size: connections, wait: Duration::from_secs(60) };
+    let settings = PoolSettings::default().max_size(connections).wait(Duration::from_secs(60));
     let store = Postgres::connect_with(&url(port), settings).await.unwrap();
     store.migrate().await.unwrap();
     store

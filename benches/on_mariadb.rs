@@ -85,7 +85,7 @@ fn replay_scope() -> Scope {
 }
 
 async fn open(url: &str, connections: usize) -> MyEngine {
-    let settings = PoolSettings { max_size: connections, wait: Duration::from_secs(60) };
+    let settings = PoolSettings::default().max_size(connections).wait(Duration::from_secs(60));
     let store = Mysql::connect_with(url, settings).await.unwrap();
     store.migrate().await.unwrap();
     Engine::builder(store)

@@ -15,6 +15,7 @@ use crate::roundtrip;
 
 /// The type of an output, for what records it. It is asked for where it may be none: then
 /// [`NotAnOutput`] answers, so that the compiler tells the mistake once, at the phase's step.
+#[derive(Debug)]
 pub struct OutputType<T>(std::marker::PhantomData<T>);
 
 impl<T: Output> OutputType<T> {

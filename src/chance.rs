@@ -6,9 +6,10 @@ use uuid::Uuid;
 
 /// A random UUID.
 pub(crate) fn uuid() -> Uuid {
-    #[cfg(feature = "simulation")]
-    if let Some(bits) = crate::simulation::random_bits() {
-        return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
+    simulated! {
+        if let Some(bits) = crate::simulation::random_bits() {
+            return uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
+        }
     }
     Uuid::new_v4()
 }

@@ -17,7 +17,7 @@ use crate::key::{IdempotencyKey, Scope};
 
 /// Where a stored value belongs. Authenticate it together with the value (as the associated data of
 /// an AEAD cipher), so that a value moved to another row or column does not decode.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place<'a> {
     /// The row's scope.

@@ -63,19 +63,21 @@ pub(crate) struct Settings {
 }
 
 /// Caps on the sizes of stored values, in bytes.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
+///
+/// ```
+/// use atomic_phases::config::Limits;
+///
+/// let limits = Limits::default().params(64 << 10).reply_body(4 << 20);
+/// # let _ = limits;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Limits {
-    /// Serialized parameters; 256 KiB.
-    pub params: usize,
-    /// Serialized context; 16 KiB.
-    pub context: usize,
-    /// Serialized outputs of all phases of one request; 1 MiB.
-    pub outputs: usize,
-    /// Header lines of a reply; 16 KiB.
-    pub reply_headers: usize,
-    /// Body of a reply; 1 MiB. A larger one reaches the first caller and is not retained.
-    pub reply_body: usize,
+    pub(crate) params: usize,
+    pub(crate) context: usize,
+    pub(crate) outputs: usize,
+    pub(crate) reply_headers: usize,
+    pub(crate) reply_body: usize,
 }
 
 /// Headers that describe the result, not the exchange (`w74_*` in `tests/http`).
@@ -132,6 +134,31 @@ impl OnDuplicate {
 }
 
 impl Limits {
+    /// Serialized parameters; default 256 KiB.
+    pub fn params(self, bytes: usize) -> Self {
+        Self { params: bytes, ..self }
+    }
+
+    /// Serialized context; default 16 KiB.
+    pub fn context(self, bytes: usize) -> Self {
+        Self { context: bytes, ..self }
+    }
+
+    /// Serialized outputs of all phases of one request; default 1 MiB.
+    pub fn outputs(self, bytes: usize) -> Self {
+        Self { outputs: bytes, ..self }
+    }
+
+    /// Header lines of a reply; default 16 KiB.
+    pub fn reply_headers(self, bytes: usize) -> Self {
+        Self { reply_headers: bytes, ..self }
+    }
+
+    /// Body of a reply; default 1 MiB. A larger one reaches the first caller and is not retained.
+    pub fn reply_body(self, bytes: usize) -> Self {
+        Self { reply_body: bytes, ..self }
+    }
+
     fn check(&self) -> Result<(), SettingError> {
         // PostgreSQL holds less than 1 GB in a value, and a hex digit for each half byte of it in a message.
         const MOST: u64 = 256 << 20;

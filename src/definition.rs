@@ -20,7 +20,7 @@ const FOREIGN_TIME_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const BATCH_TIME_LIMIT: Duration = Duration::from_secs(15);
 
 /// A named, versioned list of phases.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// Name, stored in each row; `rides.create`, say.
     pub name: &'static str,
@@ -31,7 +31,7 @@ pub struct Definition {
 }
 
 /// One atomic step of a [`Definition`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
     /// Its name, which is also the recovery point that its commit reaches.
     pub name: &'static str,
@@ -51,7 +51,7 @@ pub struct Phase {
 }
 
 /// Where a phase works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PhaseKind {
     /// In the database, in one transaction of this isolation level, which the phase is given
@@ -64,7 +64,7 @@ pub enum PhaseKind {
 }
 
 /// What a provider promises about a repeated call. Mandatory on a foreign phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EffectClass {
     /// The provider honors the derived key: any number of calls, one effect.
@@ -78,7 +78,7 @@ pub enum EffectClass {
 }
 
 /// Isolation level of a local phase's transaction. SQLite's is always serializable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Isolation {
     /// The default, and the level of the engine's own guarded updates.

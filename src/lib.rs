@@ -186,7 +186,7 @@
 //! [`Reconciler`]: worker::Reconciler
 
 // A request must not panic. (Tests may, so this is not a workspace lint.)
-#![warn(unreachable_pub)]
+#![warn(missing_debug_implementations, unreachable_pub)]
 // Only where documentation is built with an unstable compiler, as docs.rs does.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

@@ -15,9 +15,10 @@ use chrono::{DateTime, Utc};
 
 /// This machine's wall clock, for what is only reported: no decision rests on it. Simulated time where that runs.
 pub(crate) fn wall_clock() -> DateTime<Utc> {
-    #[cfg(feature = "simulation")]
-    if let Some(elapsed) = crate::simulation::elapsed() {
-        return DateTime::UNIX_EPOCH + elapsed;
+    simulated! {
+        if let Some(elapsed) = crate::simulation::elapsed() {
+            return DateTime::UNIX_EPOCH + elapsed;
+        }
     }
     Utc::now()
 }
@@ -29,8 +30,7 @@ pub(crate) struct Moment(Duration);
 impl Moment {
     pub(crate) fn now() -> Self {
         let now = reading();
-        #[cfg(feature = "simulation")]
-        let now = crate::simulation::elapsed().unwrap_or(now);
+        simulated! { let now = crate::simulation::elapsed().unwrap_or(now); }
         // A task that an explorer held for longer than its lease reads a clock that has gone on.
         faults! { let now = now + crate::fault::stood_still_for(); }
         Self(now)

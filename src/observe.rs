@@ -460,10 +460,11 @@ fn recorded(record: impl FnOnce()) {
     }
 }
 
-/// The engine is at a crash point. Its target tells it from what a request says.
-#[cfg(feature = "fault-injection")]
-pub(crate) fn crash_point(phase: &str, place: &str) {
-    unharmed::told(|| tracing::trace!(target: "atomic_phases::fault", phase, place, "crash point"));
+faults! {
+    /// The engine is at a crash point. Its target tells it from what a request says.
+    pub(crate) fn crash_point(phase: &str, place: &str) {
+        unharmed::told(|| tracing::trace!(target: "atomic_phases::fault", phase, place, "crash point"));
+    }
 }
 
 /// A reply of a phase cannot be sent as it is.

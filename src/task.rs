@@ -11,9 +11,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    #[cfg(feature = "simulation")]
-    if let Some(node) = crate::simulation::Node::current() {
-        return node.spawn(future);
+    simulated! {
+        if let Some(node) = crate::simulation::Node::current() {
+            return node.spawn(future);
+        }
     }
     tokio::spawn(future)
 }

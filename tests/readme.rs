@@ -11,8 +11,14 @@ mod page;
 #[path = "readme/commands.rs"]
 mod commands;
 
+#[path = "readme/hooks.rs"]
+mod hooks;
+
 #[path = "readme/imports.rs"]
 mod imports;
+
+#[path = "readme/root.rs"]
+mod root;
 
 const README: &str = include_str!("../README.md");
 

@@ -5,6 +5,7 @@
 //! to be reachable. [`Operate`] is a part of a command line that is made with clap; [`operate`] takes plain arguments.
 //! Depend on it with `default-features = false`: the feature `programs` is for the two programs of this package.
 
+#![warn(missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[macro_use]

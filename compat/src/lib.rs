@@ -9,7 +9,7 @@
 //! Use it through `atomic-phases` (`locked!` in a test) or `cargo atomic-phases`. Everything here is
 //! pure but [`Locks::read`] and [`Locks::write`]: no database, no build of the user's code.
 
-#![warn(unreachable_pub)]
+#![warn(missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod alternatives;

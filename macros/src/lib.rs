@@ -5,7 +5,7 @@
 //! each rejected input and its error message.
 //! Nothing here depends on a database.
 
-#![warn(unreachable_pub)]
+#![warn(missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod block;

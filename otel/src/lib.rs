@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations, unreachable_pub)]
 
 use atomic_phases::traces::{Link, LinkKind, TraceContext, Traceparent};
 use opentelemetry::KeyValue;

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// assert_eq!(policy.backoff_after(3, 0), Duration::from_millis(200));
 /// assert_eq!(policy.backoff_after(3, u32::MAX), Duration::from_millis(400));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     pub(super) deadline: Duration,
     pub(super) attempts: u32,

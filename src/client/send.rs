@@ -101,7 +101,7 @@ pub enum Last {
 }
 
 /// An attempt that ended, for a progress line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tried {
     /// Which one, from 1.

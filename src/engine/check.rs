@@ -23,7 +23,7 @@ const SAMPLES: usize = 3;
 const MOST_SAMPLES: usize = 300;
 
 /// The result of [`Engine::check`]. Run it at start-up, before traffic, and in the deploy pipeline.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
     /// Rows that this process cannot continue. [`StrandedBecause`] says what to do about them.

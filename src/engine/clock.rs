@@ -40,7 +40,7 @@ impl<S: Store> Core<S> {
         if let Some(now) = self.clock.reads() {
             return Ok(now);
         }
-        let now = self.store.now().await?;
+        let now = self.store.database_time().await?;
         self.clock.heard(now);
         Ok(now)
     }

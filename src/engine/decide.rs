@@ -55,10 +55,7 @@ pub(crate) enum Decision {
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
 pub(crate) fn decide(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
-    let decision = decided(row, asked);
-    #[cfg(feature = "simulation")]
-    crate::simulation::pass_variant("decision", &decision);
-    decision
+    passed!("decision", decided(row, asked))
 }
 
 fn decided(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
@@ -114,10 +111,7 @@ pub(crate) fn plan(
     max_attempts: u32,
     window_margin: Duration,
 ) -> Plan {
-    let plan = planned(row, definition, done, max_attempts, window_margin);
-    #[cfg(feature = "simulation")]
-    crate::simulation::pass_variant("plan", &plan);
-    plan
+    passed!("plan", planned(row, definition, done, max_attempts, window_margin))
 }
 
 fn planned(

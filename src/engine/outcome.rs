@@ -74,7 +74,7 @@ pub enum Outcome {
 }
 
 /// The end of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finished {
     /// Its answer.

@@ -12,7 +12,7 @@ use crate::phase::Reply;
 use crate::store::{ERASED, Status, Store};
 
 /// The state of a request, judged by the database's clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestStatus {
     /// Its id; the next request under the same key has another.

@@ -1,5 +1,6 @@
 //! What the engine says when it passes a crash point. Without the feature `fault-injection` each of
-//! these expands to nothing: no string, no branch, no await.
+//! these expands to nothing: no string, no branch, no await. So no `#[cfg]` stands around one
+//! (`tests/readme/hooks.rs`).
 
 /// `reach!(phase, BeforeCall)`: the engine is at this point of this phase.
 #[cfg(feature = "fault-injection")]
@@ -52,7 +53,8 @@ macro_rules! asked {
     }};
 }
 
-/// `faults! { statements }`: what the engine does for an explorer alone. A `let` in it is seen behind it.
+/// `faults! { statements }`: what the engine does for an explorer alone, or an item that it has for one. A `let` in it
+/// is seen behind it.
 #[cfg(feature = "fault-injection")]
 macro_rules! faults {
     ($($statements:tt)*) => { $($statements)* };
@@ -61,6 +63,34 @@ macro_rules! faults {
 #[cfg(not(feature = "fault-injection"))]
 macro_rules! faults {
     ($($statements:tt)*) => {};
+}
+
+/// `simulated! { statements }`: the same for a simulation, with the feature of that name.
+#[cfg(feature = "simulation")]
+macro_rules! simulated {
+    ($($statements:tt)*) => { $($statements)* };
+}
+
+#[cfg(not(feature = "simulation"))]
+macro_rules! simulated {
+    ($($statements:tt)*) => {};
+}
+
+/// `passed!("decision", value)`: the value, of which a simulation counts the variant.
+#[cfg(feature = "simulation")]
+macro_rules! passed {
+    ($what:literal, $value:expr) => {{
+        let value = $value;
+        $crate::simulation::pass_variant($what, &value);
+        value
+    }};
+}
+
+#[cfg(not(feature = "simulation"))]
+macro_rules! passed {
+    ($what:literal, $value:expr) => {
+        $value
+    };
 }
 
 /// `carried!(future)`: a task that is spawned takes the plan of its caller along.

@@ -174,7 +174,7 @@ impl<S: Store> AsyncConnectionCore for Tx<'_, S> {
     where
         T: QueryFragment<Self::Backend> + QueryId + 'query,
     {
-        match self.store.keeps(&source) {
+        match self.store.keeps_prepared(&source) {
             true => self.conn.execute_returning_count(ByText { query: source, kept: true }),
             false => self.conn.execute_returning_count(source),
         }

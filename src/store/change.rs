@@ -108,7 +108,7 @@ impl Change<'_> {
 }
 
 /// What becomes of a job that was not delivered.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Undelivered {
     /// It is due again after so long.
     Again(Duration),

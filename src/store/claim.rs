@@ -43,7 +43,7 @@ impl<'a> Claim<'a> {
 
 /// For how long: the lease, and, whatever becomes of the request, the key at least. A request that is
 /// resumed on its third day replays its answer for as long as any other.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Hold {
     pub(crate) lease: Duration,
     pub(crate) retention: Duration,

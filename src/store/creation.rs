@@ -25,6 +25,7 @@ pub struct NewRow<'a> {
     pub(crate) trace: Option<&'a [u8]>,
     pub(crate) birth: Birth,
     pub(crate) retention: Duration,
+    /// How long to wait for another transaction that is about to create the row.
     pub(crate) lock_wait: Duration,
     /// Who asked for it. Nothing waits for the row's lock any more once they are gone.
     pub(crate) caller: &'a Caller,
@@ -90,9 +91,9 @@ pub enum Reserved<T> {
     Busy,
 }
 
-/// Since when a row that was just created is there, and until when it is kept, by the database's clock.
+/// When a row that was just created was written, and until when it is kept, by the database's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct RowTimes {
-    pub(crate) now: DateTime<Utc>,
+    pub(crate) written_at: DateTime<Utc>,
     pub(crate) expires_at: DateTime<Utc>,
 }

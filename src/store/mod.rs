@@ -3,6 +3,9 @@
 //! All SQL lives in the stores, and only here. A store decides nothing about a request: it reads
 //! and writes rows, guards every write (G3), and reports the outcome of a commit exactly (G7).
 
+#[macro_use]
+mod opaque;
+
 mod admin;
 pub(crate) mod audit;
 pub(crate) mod bulk;
@@ -127,10 +130,10 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
             + Send
             + 'static;
 
-    /// Whether to keep a statement of a [`Tx`](crate::Tx) prepared that diesel would prepare anew each
-    /// time.
+    /// Whether a connection is to keep a statement of a [`Tx`](crate::Tx) prepared that diesel would prepare anew
+    /// each time. `false` where that gains nothing.
     #[doc(hidden)]
-    fn keeps(
+    fn keeps_prepared(
         &self,
         query: &impl QueryFragment<<Self::Connection as AsyncConnectionCore>::Backend>,
     ) -> bool {
@@ -186,7 +189,8 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// A whole transaction in one round trip: creates the row as `change` leaves it, unless the key
     /// has one ([`Commit::Fenced`]), runs the statements, stages the jobs and commits. Waits at most the
     /// bound of `row.lock_wait` for another transaction that is about to create it
-    /// ([`StoreError::Locked`]).
+    /// ([`StoreError::Locked`]). The row gets the `created_at` that its phases have seen (G5): it was estimated
+    /// before they ran, from what the database's clock said earlier.
     #[doc(hidden)]
     fn create(
         &self,
@@ -207,9 +211,9 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
         writes: Writes<'_, Self>,
     ) -> impl Future<Output = Commit> + Send;
 
-    /// The database's clock.
+    /// What the database's clock says, at the execution of the statement.
     #[doc(hidden)]
-    fn now(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
+    fn database_time(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
     /// Closes the idle connections of the pool, if there is one: one of them was found to be broken, and the others are
     /// as old.

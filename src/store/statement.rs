@@ -94,7 +94,7 @@ macro_rules! statement {
         $($part:tt),* $(,)?
     ) => {
         $(#[$doc])*
-        pub(super) struct $name $(<$life>)? { $(pub(super) $field: $type),* }
+        pub(in crate::store) struct $name $(<$life>)? { $(pub(in crate::store) $field: $type),* }
 
         impl $(<$life>)? diesel::query_builder::QueryId for $name $(<$life>)? {
             type QueryId = statement!(@static $name $($life)?);

@@ -143,7 +143,7 @@ impl<S: Store> Enroller<S> {
 
     async fn young_walk(&self) -> Result<Walk, StoreError> {
         let asked = Moment::now();
-        let now = self.engine.store().now().await?;
+        let now = self.engine.store().database_time().await?;
         let settings = self.engine.settings();
         let born = |ago: Duration| now + settings.retention - ago;
         let (from, reads) = match self.read {

@@ -436,7 +436,7 @@ async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(d
 async fn pool_of_one<S: TestDb>(db: S) -> S {
     #[cfg(feature = "mysql")]
     if let Some(mysql) = (&db as &dyn std::any::Any).downcast_ref::<atomic_phases::Mysql>() {
-        let settings = PoolSettings { max_size: 1, wait: WAIT };
+        let settings = PoolSettings::default().max_size(1).wait(WAIT);
         let one = atomic_phases::Mysql::connect_with(mysql.__url(), settings).await.unwrap();
         return *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap();
     }
@@ -454,7 +454,7 @@ const WAIT: Duration = Duration::from_millis(1500);
 
 /// A store with few connections.
 async fn small(url: &str, max_size: usize) -> Postgres {
-    let settings = PoolSettings { max_size, wait: WAIT };
+    let settings = PoolSettings::default().max_size(max_size).wait(WAIT);
     Postgres::connect_with(url, settings).await.unwrap()
 }
 

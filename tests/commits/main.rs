@@ -3,14 +3,18 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attempt_cap;
 mod batch;
 mod batch_parts;
 mod batch_statements;
+mod changed_sessions;
 mod commits;
 mod distributed_tables;
 mod hostile;
 mod infrastructure_faults;
+mod late_answers;
 mod lease;
+mod lost_answers;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]
@@ -23,9 +27,14 @@ mod mysql_large;
 mod mysql_sessions;
 #[cfg(feature = "mysql")]
 mod mysql_waits;
+mod pool_shares;
 mod poolers;
 mod races;
 mod sessions;
 mod shared_commit;
+mod shutdown;
+mod slow_batches;
+mod time_limits;
 mod visits;
+mod waits;
 mod windows;

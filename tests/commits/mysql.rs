@@ -440,7 +440,7 @@ async fn migrations_survive_a_crash_in_the_middle_and_each_other() {
         let up = std::fs::read_to_string(folder.join("up.sql")).unwrap();
         my(&url).await.batch_execute(&up).await.unwrap();
     }
-    let settings = PoolSettings { max_size: 2, ..PoolSettings::default() };
+    let settings = PoolSettings::default().max_size(2);
     let mut migrating = Vec::new();
     for _ in 0..6 {
         let store = Mysql::connect_with(&url, settings).await.unwrap();

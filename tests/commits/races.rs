@@ -4,19 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::support::db::{open_pg, url_of};
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::db::url_of;
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::engine::FailureCause;
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::store::{DeadpoolPool, Pool, PoolSettings, StoreError};
-use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    RequestContext, Scope, Tx, atomic_phases,
-};
-use diesel_async::pooled_connection::AsyncDieselConnectionManager;
-use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use atomic_phases::{CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use diesel_async::SimpleAsyncConnection;
 use tokio::sync::Semaphore;
 
 on_every_store! {
@@ -25,7 +18,6 @@ on_every_store! {
     g3_a_holder_that_lives_keeps_its_lease,
     g10_a_duplicate_is_told_at_once_or_waits,
     g13_a_caller_that_goes_away_cancels_nothing,
-    g16_a_wait_ends_with_its_caller,
     g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays,
     g3_a_phase_that_keeps_its_snapshot_may_be_longer_than_its_lease,
 }
@@ -220,10 +212,10 @@ async fn g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stay
 
 /// The place where a phase waits for the test.
 #[derive(Clone)]
-struct Gate {
-    entered: Arc<Semaphore>,
-    leave: Arc<Semaphore>,
-    bodies: Arc<AtomicU32>,
+pub(super) struct Gate {
+    pub(super) entered: Arc<Semaphore>,
+    pub(super) leave: Arc<Semaphore>,
+    pub(super) bodies: Arc<AtomicU32>,
 }
 
 impl Default for Gate {
@@ -234,7 +226,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    async fn pass(&self) {
+    pub(super) async fn pass(&self) {
         self.bodies.fetch_add(1, Ordering::SeqCst);
         self.entered.add_permits(1);
         self.leave.acquire().await.unwrap().forget();
@@ -242,7 +234,7 @@ impl Gate {
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Begun;
+pub(super) struct Begun;
 
 macro_rules! pinned {
     ($module:ident, $isolation:literal) => {
@@ -270,10 +262,11 @@ macro_rules! pinned {
         }
     };
 }
+
 pinned!(repeatable_read, "repeatable_read");
 pinned!(serializable, "serializable");
 
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+pub(super) const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
     AND wait_event_type = 'Lock'";
 
 /// G3, G17: the heartbeat does not write after a phase's snapshot. No other process takes over a row that its
@@ -306,243 +299,6 @@ async fn keeps<S: TestDb, R: RequestDefinition<S, Gate> + Clone>(db: &S, name: &
     assert!(!finished(holder.await.unwrap()).replayed);
     assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{name}");
     assert!(finished(engine(&another).call(&scope(), &key(name), request).await).replayed);
-}
-
-/// G16: the first requests with these keys are not committed, and may never be. A pool of four connections still
-/// has room for all other requests. The test counts and does not measure time: none of the others has ended yet.
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
-    let db = Postgres::fresh().await;
-    let app = App::default();
-    let engine =
-        engine_with(&crate::support::db::open_pg(&url_of(&db), 4).await, &app, |builder| {
-            builder.lock_wait(Duration::from_secs(600))
-        });
-    finished(engine.call(&scope(), &key("other"), book(20)).await);
-    finished(engine.call(&scope(), &key("parcel"), Form::AsOne.parcel(Trouble::None)).await);
-    // Another process is about to create all of them.
-    let mut aside = crate::support::db::pg(&url_of(&db)).await;
-    aside
-        .batch_execute(
-            "BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM atomic_phases_keys LIMIT 1; \
-             DO $$ BEGIN FOR n IN 0..30 LOOP UPDATE copy SET idempotency_key = 'busy-' || n; \
-             INSERT INTO atomic_phases_keys SELECT * FROM copy; END LOOP; END $$",
-        )
-        .await
-        .unwrap();
-    let mut waiting = Vec::new();
-    for number in 0..90 {
-        // Sixty of one key, and thirty keys.
-        let name = key(&format!("busy-{}", if number < 60 { 0 } else { number - 59 }));
-        let form = if number % 4 < 2 { Form::AsOne } else { Form::InTurn };
-        let call = engine.call(&scope(), &name, book(20));
-        let batch = engine.call(&scope(), &name, form.parcel(Trouble::None));
-        waiting.push(match number % 2 == 0 || number < 60 {
-            true => tokio::spawn(call.into_future()),
-            false => tokio::spawn(batch.into_future()),
-        });
-    }
-    let mut most = 0;
-    for number in 0..40 {
-        let other = Scope::new(format!("tenant-{}", number + 2)).unwrap();
-        finished(engine.call(&other, &key("k"), book(20)).await);
-        most = most.max(db.number(WAITING).await);
-    }
-    assert_eq!(waiting.iter().filter(|call| call.is_finished()).count(), 0);
-    assert!((1..=2).contains(&most), "{most} connections wait for a lock");
-    aside.batch_execute("ROLLBACK").await.unwrap();
-    let mut first = 0;
-    for call in waiting {
-        match call.await.unwrap().unwrap() {
-            Outcome::Finished(finished) => first += u32::from(!finished.replayed),
-            Outcome::InProgress { .. } => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!(first, 31, "each key once");
-}
-
-/// The place where a request waits for the test.
-#[derive(Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-enum At {
-    Nowhere,
-    First,
-    Call,
-    Last,
-}
-
-const WAIT: &str = "SELECT pg_advisory_xact_lock_shared(7)";
-
-#[derive(serde::Serialize, serde::Deserialize)]
-struct WaitsInTx(At);
-
-#[atomic_phases(name = "waits_in_tx", version = 1, app = Gate)]
-impl<P: Pool> WaitsInTx {
-    #[phase]
-    async fn begun(&self, tx: &mut Tx<'_, Postgres<P>>) -> PhaseResult<Begun> {
-        if self.0 == At::First {
-            diesel_async::RunQueryDsl::execute(diesel::sql_query(WAIT), tx).await?;
-        }
-        Ok(Begun)
-    }
-
-    #[phase(foreign(idempotent))]
-    async fn called(&self, call: ForeignCall, gate: &Gate) -> PhaseResult<u8> {
-        if self.0 == At::Call {
-            gate.pass().await;
-        }
-        call.make(async |_key| Ok::<_, PhaseError>(0)).await
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Postgres<P>>) -> PhaseResult<Reply> {
-        if self.0 == At::Last {
-            diesel_async::RunQueryDsl::execute(diesel::sql_query(WAIT), tx).await?;
-        }
-        Ok(Reply::new(204))
-    }
-}
-
-#[derive(serde::Serialize, serde::Deserialize)]
-struct WaitsInBatch(At);
-
-#[atomic_phases(name = "waits_in_batch", version = 1, app = Gate)]
-impl<P: Pool> WaitsInBatch {
-    #[phase(commit)]
-    async fn begun(&self, batch: &mut Batch<'_, Postgres<P>>) -> PhaseResult<Begun> {
-        if self.0 == At::First {
-            batch.add(diesel::sql_query(WAIT));
-        }
-        Ok(Begun)
-    }
-
-    #[phase]
-    async fn answered(&self, batch: &mut Batch<'_, Postgres<P>>) -> PhaseResult<Reply> {
-        if self.0 == At::Last {
-            batch.add(diesel::sql_query(WAIT));
-        }
-        Ok(Reply::new(204))
-    }
-}
-
-/// G16, G17: the local phases of a scope take as long as they like. Of a pool of four, they have two connections.
-/// With the others, replays, heartbeats and whole requests of other scopes continue. The test counts and does not
-/// measure time: none of the slow ones has ended yet.
-async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db: &Postgres) {
-    let gate = Gate::default();
-    let engine = Engine::builder(store).app(gate.clone());
-    let engine = engine.register::<WaitsInTx>().register::<WaitsInBatch>();
-    let engine = engine.lease(Duration::from_secs(3)).build().unwrap();
-    finished(engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await);
-    let holder =
-        tokio::spawn(engine.call(&scope(), &key("held"), WaitsInTx(At::Call)).into_future());
-    gate.entered.acquire().await.unwrap().forget();
-    let mut aside = crate::support::db::pg(&url_of(db)).await;
-    let bad = Scope::new("tenant-bad").unwrap();
-    for (name, at, in_tx) in [
-        ("tx-first", At::First, true),
-        ("tx-last", At::Last, true),
-        ("batch-first", At::First, false),
-        ("batch-last", At::Last, false),
-    ] {
-        aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-        let slow = (0..8).map(|number| {
-            let name = key(&format!("{name}-{number}"));
-            match in_tx {
-                true => tokio::spawn(engine.call(&bad, &name, WaitsInTx(at)).into_future()),
-                false => tokio::spawn(engine.call(&bad, &name, WaitsInBatch(at)).into_future()),
-            }
-        });
-        let slow: Vec<_> = slow.collect();
-        until(async || db.number(WAITING).await == 2).await;
-        for number in 0..8 {
-            let replay = engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await;
-            assert!(finished(replay).replayed, "{name}");
-            let other = Scope::new(format!("tenant-{number}")).unwrap();
-            finished(engine.call(&other, &key(name), WaitsInTx(At::Nowhere)).await);
-            finished(
-                engine.call(&other, &key(&format!("{name}-b")), WaitsInBatch(At::Nowhere)).await,
-            );
-            assert_eq!(db.number(WAITING).await, 2, "{name}");
-        }
-        let lease = "SELECT (extract(epoch FROM locked_until) * 1000)::bigint \
-                     FROM atomic_phases_keys WHERE idempotency_key = 'held'";
-        let before = db.number(lease).await;
-        until(async || db.number(lease).await > before).await;
-        assert_eq!(slow.iter().filter(|call| call.is_finished()).count(), 0, "{name}");
-        aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
-        for call in slow {
-            finished(call.await.unwrap());
-        }
-    }
-    gate.leave.add_permits(1);
-    assert!(!finished(holder.await.unwrap()).replayed);
-    let taken_over = "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'held' \
-                      AND (lease_token, attempts) <> (1, 1)";
-    assert_eq!(db.number(taken_over).await, 0, "the holder lived all the time");
-}
-
-type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
-
-/// How long the requests of these tests wait for a connection. They fail if they wait for one that another request
-/// holds.
-const POOL_WAIT: Duration = Duration::from_secs(20);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_slow_phases_of_a_scope_leave_the_engines_pool_to_others() {
-    let db = Postgres::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: POOL_WAIT };
-    let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
-    slow_phases_leave_connections_to_others(store, &db).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_slow_phases_of_a_scope_leave_an_applications_pool_to_others() {
-    let db = Postgres::fresh().await;
-    let pool =
-        DeadpoolPool::builder(Manager::new(url_of(&db))).max_size(4).wait_timeout(Some(POOL_WAIT));
-    let pool = pool.runtime(deadpool::Runtime::Tokio1).build().unwrap();
-    slow_phases_leave_connections_to_others(Postgres::with_pool(pool), &db).await;
-}
-
-/// bb8 reports neither its size nor its wait.
-#[cfg(feature = "bb8")]
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
-    let db = Postgres::fresh().await;
-    let pool = bb8::Pool::builder().max_size(8).build(Manager::new(url_of(&db))).await.unwrap();
-    let store = Postgres::with_pool(pool).pool_size(8).unwrap().connections_per_scope(2).unwrap();
-    slow_phases_leave_connections_to_others(store, &db).await;
-}
-
-/// G12, G16: a request that waits for the share of its own scope gets an error after the pool's wait, and nothing
-/// of it ran. A share that cannot work is refused.
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
-    let db = Postgres::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: Duration::from_secs(2) };
-    let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
-    let refused = store.clone().connections_per_scope(0).err().unwrap().to_string();
-    assert!(refused.contains("connections_per_scope") && refused.contains("1 to"), "{refused}");
-    let refused = store.clone().pool_size(0).err().unwrap().to_string();
-    assert!(refused.contains("pool_size") && refused.contains("1 to"), "{refused}");
-    let store = store.connections_per_scope(1).unwrap();
-    let engine = Engine::builder(store).app(Gate::default()).register::<WaitsInTx>();
-    let engine = engine.build().unwrap();
-    let mut aside = crate::support::db::pg(&url_of(&db)).await;
-    aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-    let slow =
-        tokio::spawn(engine.call(&scope(), &key("slow"), WaitsInTx(At::First)).into_future());
-    until(async || db.number(WAITING).await == 1).await;
-    let told = engine.call(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await;
-    let Err(CallError::Unavailable(StoreError::NoConnection(why))) = &told else {
-        panic!("{told:?}")
-    };
-    assert!(why.contains("this scope hold 1 of the pool's 4 connections"), "{why}");
-    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
-    aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
-    finished(slow.await.unwrap());
-    assert!(!finished(engine.call(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await).replayed);
 }
 
 /// G10: *in progress* is the answer for a key that another transaction is about to create, and for no other error,
@@ -589,361 +345,4 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
         let told = engine.call(&scope(), &key(name), form.parcel(Trouble::None)).await;
         assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     }
-}
-
-/// Two first phases that lock the same rows in different orders: the one that the server aborts runs again.
-#[tokio::test(flavor = "multi_thread")]
-async fn g17_a_deadlock_in_a_first_batch_is_run_again() {
-    let db = Postgres::fresh().await;
-    db.sql("CREATE TABLE pair (id int PRIMARY KEY, n int); INSERT INTO pair VALUES (1, 0), (2, 0)")
-        .await;
-    let engine = Engine::builder(db.clone()).register::<Crossing>().build().unwrap();
-    let one = tokio::spawn(engine.call(&scope(), &key("one"), Crossing([1, 2])).into_future());
-    let two = tokio::spawn(engine.call(&scope(), &key("two"), Crossing([2, 1])).into_future());
-    finished(one.await.unwrap());
-    finished(two.await.unwrap());
-    assert_eq!(db.number("SELECT sum(n) FROM pair").await, 4);
-}
-
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Crossing([i32; 2]);
-
-#[atomic_phases(name = "crossing", version = 1)]
-impl Crossing {
-    #[phase]
-    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
-        for id in self.0 {
-            let sql = format!("UPDATE pair SET n = n + 1 WHERE id = {id}");
-            batch.add(diesel::sql_query(sql));
-            batch.add(diesel::sql_query("SELECT pg_sleep(0.5)"));
-        }
-        Ok(Reply::new(204))
-    }
-}
-
-macro_rules! slow {
-    ($module:ident, $timeout:literal) => {
-        mod $module {
-            use super::*;
-
-            /// Sleeps in its first or its last batch.
-            #[derive(Clone, serde::Serialize, serde::Deserialize)]
-            pub struct Slow {
-                pub first: f64,
-                pub last: f64,
-                pub in_order: bool,
-            }
-
-            #[atomic_phases(name = "slow", version = 1, app = Gate)]
-            impl Slow {
-                #[phase(timeout = $timeout)]
-                async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
-                    self.sleep(batch, self.first);
-                    Ok(Begun)
-                }
-
-                #[phase(commit, timeout = $timeout)]
-                async fn answered(
-                    &self,
-                    batch: &mut Batch<'_, Postgres>,
-                    gate: &Gate,
-                ) -> PhaseResult<Reply> {
-                    gate.bodies.fetch_add(1, Ordering::SeqCst);
-                    self.sleep(batch, self.last);
-                    Ok(Reply::new(204))
-                }
-
-                fn sleep(&self, batch: &mut Batch<'_, Postgres>, seconds: f64) {
-                    let sql = format!("INSERT INTO steps SELECT 'k', pg_sleep({seconds})::text");
-                    batch.add(diesel::sql_query(sql));
-                    if self.in_order {
-                        batch.add(diesel::sql_query("SELECT nextval('times')"));
-                    }
-                }
-            }
-        }
-    };
-}
-slow!(impatient, "3s");
-slow!(patient, "30s");
-
-/// G17: a batch past its time limit is not committed and not run again by itself, and the error names phase and
-/// limit.
-#[tokio::test(flavor = "multi_thread")]
-async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
-    use impatient::Slow;
-    let db = Postgres::fresh().await;
-    db.sql("CREATE SEQUENCE times").await;
-    for in_order in [true, false] {
-        for (name, phase, first, last) in [("f", "begun", 8.0, 0.0), ("l", "answered", 0.0, 8.0)] {
-            db.sql("TRUNCATE steps").await;
-            let gate = Gate::default();
-            let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
-            let engine = engine.build().unwrap();
-            let request = Slow { first, last, in_order };
-            let name = key(&format!("{name}-{in_order}"));
-            let cause = failed(engine.call(&scope(), &name, request).await);
-            let limit = Duration::from_secs(3);
-            assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{name:?} {in_order}");
-            let begun = i64::from(phase == "answered");
-            assert_eq!(gate.bodies.load(Ordering::SeqCst), u32::try_from(begun).unwrap());
-            assert_eq!(db.number("SELECT count(*) FROM steps").await, begun);
-        }
-    }
-}
-
-/// G3: a batch within its time limit may take longer than the lease, because it holds the row's lock meanwhile.
-#[tokio::test(flavor = "multi_thread")]
-async fn g3_a_batch_may_be_longer_than_its_lease() {
-    use patient::Slow;
-    let db = Postgres::fresh().await;
-    db.sql("CREATE SEQUENCE times").await;
-    for in_order in [true, false] {
-        let gate = Gate::default();
-        let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
-        let engine = engine.lease(Duration::from_millis(400)).build().unwrap();
-        let name = key(&format!("k-{in_order}"));
-        let request = Slow { first: 0.0, last: 6.0, in_order };
-        let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).into_future());
-        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                      AND wait_event = 'PgSleep'";
-        until(async || db.number(asleep).await > 0).await;
-        let expired =
-            "SELECT count(*) FROM atomic_phases_keys WHERE locked_until < clock_timestamp()";
-        while db.number(expired).await == 0 {
-            assert_eq!(db.number(WAITING).await, 0, "a connection waits for the row");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let told = engine.call(&scope(), &name, request).await;
-        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
-        finished(call.await.unwrap());
-        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
-        db.sql("TRUNCATE steps; DELETE FROM atomic_phases_keys").await;
-    }
-}
-
-/// A request whose first batch waits for the test, longer than its time limit.
-#[derive(Clone, serde::Serialize, serde::Deserialize)]
-struct Landing {
-    waits: bool,
-    in_order: bool,
-}
-
-#[atomic_phases(name = "landing", version = 1, app = Gate)]
-impl Landing {
-    #[phase(timeout = "5s")]
-    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
-        let lock = if self.waits { "pg_advisory_xact_lock(7)::text" } else { "''" };
-        let sql = format!("INSERT INTO steps SELECT 'begun', {lock}");
-        batch.add(diesel::sql_query(sql));
-        if self.in_order {
-            batch.add(diesel::sql_query("INSERT INTO rides VALUES ('ride', 1)"));
-        }
-        Ok(Begun)
-    }
-
-    #[phase(foreign(idempotent))]
-    async fn charged(&self, call: ForeignCall, gate: &Gate) -> PhaseResult<u8> {
-        call.make(async |_| Ok::<_, PhaseError>(gate.bodies.fetch_add(1, Ordering::SeqCst)))
-            .await?;
-        Ok(0)
-    }
-
-    #[phase]
-    async fn answered(
-        &self,
-        batch: &mut Batch<'_, Postgres>,
-        ctx: &RequestContext,
-    ) -> PhaseResult<Reply> {
-        Postgres::add_step(batch, "answered", "");
-        Ok(Reply::text(200, ctx.uuid(0).to_string()))
-    }
-}
-
-/// The beginning and the end of a batch of [`Landing`], as sent to the server.
-const LANDS: [(bool, &str, &str); 2] =
-    [(false, "WITH atomic_phases_begun", "WITH atomic_phases_begun"), (true, "BEGIN", "COMMIT")];
-
-/// An engine behind a proxy, whose single connection has prepared all statements; and that proxy.
-async fn behind_a_proxy(
-    db: &Postgres,
-    gate: &Gate,
-    in_order: bool,
-) -> (Engine<Postgres, Gate>, Proxy) {
-    let url = url_of(db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
-    let proxy = Proxy::start(port).await;
-    let store = open_pg(&proxy.url(&url), 1).await;
-    let engine = Engine::builder(store).app(gate.clone()).register::<Landing>().build().unwrap();
-    for name in ["warm", "warmer"] {
-        let warm = Landing { waits: true, in_order };
-        finished(engine.call(&scope(), &key(name), warm).await);
-    }
-    db.sql("DELETE FROM steps; DELETE FROM rides; DELETE FROM atomic_phases_keys").await;
-    gate.bodies.store(0, Ordering::SeqCst);
-    (engine, proxy)
-}
-
-/// The first batch took longer than its time limit, and its caller got that error. Then the batch commits after
-/// all.
-#[tokio::test(flavor = "multi_thread")]
-async fn g4_a_first_batch_that_lands_after_its_time_limit_is_the_first_phase_of_the_retry() {
-    let db = Postgres::fresh().await;
-    for (in_order, _, ends) in LANDS {
-        let gate = Gate::default();
-        let (engine, proxy) = behind_a_proxy(&db, &gate, in_order).await;
-        let mut aside = crate::support::db::pg(&url_of(&db)).await;
-        aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
-        // The server does not learn that the client has disconnected.
-        proxy.arm(ends, 1, Cut::Hold);
-        let request = Landing { waits: true, in_order };
-        let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
-        let limit = Duration::from_secs(5);
-        assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
-        let told = call().await;
-        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "G10, {in_order}: {told:?}");
-        aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
-        let steps = "SELECT count(*) FROM steps";
-        until(async || db.number(steps).await == 1).await;
-        let told = call().await;
-        assert!(matches!(told, Ok(Outcome::InProgress { .. })), "a lease: {told:?}");
-        db.let_leases_expire().await;
-        let done = finished(call().await);
-        assert!(finished(call().await).replayed);
-        assert_eq!(finished(call().await).reply, done.reply, "G8");
-        assert_eq!(db.number(steps).await, 2, "G4: each phase once");
-        assert_eq!(db.number("SELECT count(*) FROM rides").await, i64::from(in_order));
-        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "G1");
-        proxy.cut_now();
-    }
-}
-
-/// The first batch arrives at the server after a retry has finished the request.
-#[tokio::test(flavor = "multi_thread")]
-async fn g4_a_first_batch_that_arrives_after_its_retry_comes_to_nothing() {
-    let db = Postgres::fresh().await;
-    for (in_order, begins, _) in LANDS {
-        let gate = Gate::default();
-        let (engine, proxy) = behind_a_proxy(&db, &gate, in_order).await;
-        proxy.arm(begins, 1, Cut::Late);
-        let request = Landing { waits: false, in_order };
-        let call = async || engine.call(&scope(), &key("k"), request.clone()).await;
-        let limit = Duration::from_secs(5);
-        assert_eq!(failed(call().await), FailureCause::TimeLimit { phase: "begun", limit });
-        assert_eq!(proxy.fired(), 1);
-        let done = finished(call().await);
-        assert!(!done.replayed, "{in_order}");
-        let clients = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-            AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
-        let before = db.number(clients).await;
-        proxy.arrive_now();
-        until(async || db.number(clients).await == before - 1).await;
-        assert_eq!(db.number("SELECT count(*) FROM steps").await, 2, "{in_order}");
-        assert_eq!(db.number("SELECT count(*) FROM rides").await, i64::from(in_order));
-        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
-        assert_eq!(finished(call().await).reply, done.reply);
-    }
-}
-
-/// The same, whether another transaction is about to create the key or not: one of the callers tries, on a
-/// connection, and the others wait for their turn.
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_a_wait_for_a_key_that_is_being_created_ends_with_its_caller() {
-    let db = Postgres::fresh().await;
-    let app = App::default();
-    let engine = engine_with(&db, &app, |builder| builder.lock_wait(Duration::from_secs(600)));
-    finished(engine.call(&scope(), &key("other"), book(20)).await);
-    let mut aside = crate::support::db::pg(&url_of(&db)).await;
-    aside
-        .batch_execute(
-            "BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM atomic_phases_keys LIMIT 1; \
-             DO $$ BEGIN FOR n IN 0..3 LOOP UPDATE copy SET idempotency_key = 'busy-' || n; \
-             INSERT INTO atomic_phases_keys SELECT * FROM copy; END LOOP; END $$",
-        )
-        .await
-        .unwrap();
-    let calls: Vec<_> = (0..40)
-        .map(|number| {
-            let name = key(&format!("busy-{}", number % 4));
-            match number % 2 {
-                0 => tokio::spawn(engine.call(&scope(), &name, book(20)).into_future()),
-                _ => {
-                    let parcel = Form::InTurn.parcel(Trouble::None);
-                    tokio::spawn(engine.call(&scope(), &name, parcel).into_future())
-                }
-            }
-        })
-        .collect();
-    until(async || engine.__requests() == 40).await;
-    // For each key, one has tried, and pauses.
-    until(async || db.number(WAITING).await > 0).await;
-    calls.iter().for_each(tokio::task::JoinHandle::abort);
-    until(async || engine.__requests() == 0).await;
-    aside.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 1);
-}
-
-/// Counted: after a hundred clients have disconnected, their calls send nothing.
-#[cfg(feature = "simulation")]
-#[test]
-fn g16_a_call_that_only_waited_asks_the_database_no_more_when_its_caller_is_gone() {
-    use std::sync::atomic::AtomicU64;
-
-    use atomic_phases::simulation::{Database, Memory, Network, Passage, simulate};
-
-    #[derive(Clone, Default)]
-    struct Counted(Arc<AtomicU64>);
-
-    impl Network for Counted {
-        fn passage(&self, _: &'static str) -> Passage {
-            self.0.fetch_add(1, Ordering::SeqCst);
-            Passage::default()
-        }
-    }
-
-    let asked = simulate(1, || async {
-        let counted = Counted::default();
-        let db = Memory::connect_through(&Database::default(), counted.clone(), 16);
-        let app = App::default();
-        let engine =
-            engine_with(&db, &app, |builder| builder.pauses_every(Duration::from_secs(60)));
-        let mut gate = app.provider.stop_after_the_effect();
-        let holder = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).into_future());
-        let _waiting = gate.recv().await.unwrap();
-        for _ in 0..100 {
-            let call = engine.call(&scope(), &key("k"), book(20));
-            let call = call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(60)));
-            let hung_up = tokio::time::timeout(Duration::from_millis(100), call.into_future());
-            assert!(hung_up.await.is_err());
-        }
-        let before = counted.0.load(Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_secs(15)).await;
-        drop(holder);
-        counted.0.load(Ordering::SeqCst) - before
-    });
-    // In fifteen seconds the holder's lease of a minute is renewed at most once.
-    assert!(asked <= 2, "{asked} statements for clients that are gone");
-}
-
-/// A hundred duplicates disconnect: each waited only for its own caller.
-async fn g16_a_wait_ends_with_its_caller<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine = engine(&db, &app);
-    let mut gate = app.provider.stop_after_the_effect();
-    let call = engine.call(&scope(), &key("k"), book(20)).into_future();
-    let holder = tokio::spawn(call);
-    let waiting = gate.recv().await.unwrap();
-    let waits = || {
-        let call = engine.call(&scope(), &key("k"), book(20));
-        tokio::spawn(call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(600))).into_future())
-    };
-    let (gone, stays): (Vec<_>, _) = ((0..100).map(|_| waits()).collect(), waits());
-    until(async || engine.__waiting() == 101).await;
-    gone.iter().for_each(tokio::task::JoinHandle::abort);
-    until(async || engine.__waiting() == 1).await;
-    until(async || engine.__requests() == 2).await;
-    app.provider.stop_no_more();
-    drop(waiting);
-    finished(holder.await.unwrap());
-    stays.await.unwrap().unwrap();
 }

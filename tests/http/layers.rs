@@ -125,10 +125,7 @@ async fn the_policy_page_lists_every_configured_value() {
             .documentation("/about/keys")
     };
     let wire = Wire::setup(Sqlite::fresh().await, Profile::Stripe).policy(set).builder(|engine| {
-        let mut limits = Limits::default();
-        limits.params = 23_456;
-        limits.reply_body = 34_567;
-        limits.reply_headers = 4_567;
+        let limits = Limits::default().params(23_456).reply_body(34_567).reply_headers(4_567);
         engine
             .lease(Duration::from_secs(17))
             .retention(Duration::from_secs(36 * 3600))

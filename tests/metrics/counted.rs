@@ -282,8 +282,7 @@ async fn each_answer_is_counted_once() {
     let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();
     let _recorded = metrics::set_default_local_recorder(&recorder);
     let (db, app) = (<Postgres as TestDb>::fresh().await, App::default());
-    let mut limits = Limits::default();
-    limits.context = 8;
+    let limits = Limits::default().context(8);
     let engine = engine_with(&db, &app, |builder| builder.limits(limits).scopes_in_metrics(2));
     let call = |name: &str| engine.call(&scope(), &key(name), book(20));
     finished(call("a").await);

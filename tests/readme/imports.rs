@@ -214,7 +214,7 @@ fn module(path: &Path) -> Module {
 }
 
 /// A file's code without its comments and literals, its unit tests, and the links of its documentation.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_test = |line: &str| line.trim() == "#[cfg(test)]";
     // A file of tests is not part of the crate; the tests at a file's end are not part of the file.
@@ -257,7 +257,7 @@ fn without_literals(text: &str) -> String {
 }
 
 /// Each path of a `use`, and the name that it imports.
-fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
+pub(super) fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     if let Some((before, within)) = tree.split_once('{') {
         let within = within.trim_end().trim_end_matches('}');

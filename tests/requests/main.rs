@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod api;
 mod begun_under;
 mod builds_in_turn;
 mod deploys;

@@ -14,11 +14,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
     let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
     type Builder = EngineBuilder<Sqlite, (), Unregistered>;
     type Set = Box<dyn Fn(Builder) -> Builder>;
-    let limits = |set: fn(&mut Limits)| -> Set {
-        let mut limits = Limits::default();
-        set(&mut limits);
-        Box::new(move |builder| builder.limits(limits))
-    };
+    let limits = |limits: Limits| -> Set { Box::new(move |builder| builder.limits(limits)) };
     let quota = |quota: Quota| -> Set { Box::new(move |builder| builder.quota(quota)) };
     let cases: Vec<(&str, Set)> = vec![
         ("lease", Box::new(move |b| b.lease(zero))),
@@ -35,9 +31,11 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("reconcile_after", Box::new(move |b| b.reconcile_after(ever))),
         ("max_reconciles", Box::new(|b| b.max_reconciles(0))),
         ("window_margin", Box::new(move |b| b.window_margin(ever))),
-        ("Limits::params", limits(|limits| limits.params = 0)),
-        ("Limits::outputs", limits(|limits| limits.outputs = usize::MAX)),
-        ("Limits::reply_body", limits(|limits| limits.reply_body = 1 << 30)),
+        ("Limits::params", limits(Limits::default().params(0))),
+        ("Limits::outputs", limits(Limits::default().outputs(usize::MAX))),
+        ("Limits::context", limits(Limits::default().context(1 << 30))),
+        ("Limits::reply_headers", limits(Limits::default().reply_headers(1))),
+        ("Limits::reply_body", limits(Limits::default().reply_body(1 << 30))),
         ("Quota::keys", quota(Quota::default().keys(0))),
         ("Quota::rate", quota(Quota::default().rate(0, second))),
         ("Quota::rate", quota(Quota::default().rate(1, zero))),
@@ -70,10 +68,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         let told = Completer::new(&engine, config).run_once().await;
         assert!(matches!(told, Err(StoreError::Configuration(_))), "{setting}");
     }
-    for pool in [
-        PoolSettings { max_size: 0, ..PoolSettings::default() },
-        PoolSettings { wait: zero, ..PoolSettings::default() },
-    ] {
+    for pool in [PoolSettings::default().max_size(0), PoolSettings::default().wait(zero)] {
         let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
         assert!(matches!(refused, Err(StoreError::Configuration(_))));
     }

@@ -387,7 +387,7 @@ pub fn url_of(db: &Postgres) -> String {
 }
 
 pub async fn open_pg(url: &str, max_size: usize) -> Postgres {
-    let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
+    let settings = atomic_phases::store::PoolSettings::default().max_size(max_size);
     let db = Postgres::connect_with(url, settings).await.unwrap();
     URLS.lock().unwrap().push((db.pool().clone(), url.to_owned()));
     db
@@ -460,14 +460,14 @@ pub async fn lock_waits(db: &Mysql) -> i64 {
 
 #[cfg(feature = "mysql")]
 pub async fn open_my(url: &str, max_size: usize) -> Mysql {
-    let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
+    let settings = atomic_phases::store::PoolSettings::default().max_size(max_size);
     Mysql::connect_with(url, settings).await.unwrap()
 }
 
 /// The same, but the store sends what it would send to a MySQL: texts instead of blocks.
 #[cfg(feature = "mysql")]
 pub async fn open_my_without_blocks(url: &str, max_size: usize) -> Mysql {
-    let settings = atomic_phases::store::PoolSettings { max_size, ..Default::default() };
+    let settings = atomic_phases::store::PoolSettings::default().max_size(max_size);
     Mysql::__connect_without_blocks(url, settings).await.unwrap()
 }
 

@@ -36,7 +36,7 @@ impl Slow {
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_request_that_gets_no_connection_does_not_come_to_the_attempt_cap() {
     let db = <Postgres as TestDb>::fresh().await;
-    let settings = PoolSettings { max_size: 4, wait: Duration::from_millis(200) };
+    let settings = PoolSettings::default().max_size(4).wait(Duration::from_millis(200));
     let narrow = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     // Opened before any request waits for one: opening may take longer than a wait for an existing one.
     until(async || {

@@ -70,6 +70,18 @@ impl Fields {
     }
 }
 
+/// The end of each form that does something: the reason, which every act has, and the button; or back.
+pub(super) fn reason_and_confirmation(form: &Fields, example: Option<&str>, back: &str) -> Markup {
+    html! {
+        div.field.wide {
+            label for="reason" { "Reason" }
+            input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
+                placeholder=[example] value=(form.raw("reason"));
+        }
+        p { button.primary { "Do it" } " " a.button href=(back) { "Back, change nothing" } }
+    }
+}
+
 /// A value on its way to an act. A text area keeps the ends of its lines, which an input does not.
 pub(super) fn carried(name: &str, value: &str) -> Markup {
     html! {

@@ -6,7 +6,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::fields::Fields;
+use super::fields::{Fields, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::look::{facts, relative, said, short, table};
@@ -163,12 +163,7 @@ async fn sheet<S: OperatorStore>(
             input type="hidden" name="act" value=(form.text("act"));
             input type="hidden" name="id" value=(job.id);
             input type="hidden" name="attempts" value=(job.attempts);
-            div.field.wide {
-                label for="reason" { "Reason" }
-                input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
-                    value=(form.raw("reason"));
-            }
-            p { button.primary { "Do it" } " " a.button href=(frame.to("jobs")) { "Back, change nothing" } }
+            (reason_and_confirmation(form, None, &frame.to("jobs")))
         }
     };
     frame.page(status, Section::Jobs, "Review", page)

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::fields::{Fields, carried, duration};
+use super::fields::{Fields, carried, duration, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::look::{facts, relative, said, table, visible};
@@ -217,12 +217,7 @@ async fn sheet<S: OperatorStore>(
                     input #for name="for" placeholder="15m, 2h, 3d" autocomplete="off" value=(form.text("for"));
                 }
             }
-            div.field.wide {
-                label for="reason" { "Reason" }
-                input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
-                    value=(form.raw("reason"));
-            }
-            p { button.primary { "Do it" } " " a.button href=(frame.to("pauses")) { "Back, change nothing" } }
+            (reason_and_confirmation(form, None, &frame.to("pauses")))
         }
     };
     frame.page(status, Section::Pauses, "Review", page)

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::act::Act;
-use super::fields::{Fields, Named, carried, id_of};
+use super::fields::{Fields, Named, carried, id_of, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{chip, facts, relative, said, sentence, visible};
@@ -158,12 +158,7 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
             @for name in ["act", "phase", "attempt", "output", "status", "media", "body"] {
                 @if !form.raw(name).is_empty() { (carried(name, form.raw(name))) }
             }
-            div.field.wide {
-                label for="reason" { "Reason" }
-                input #reason name="reason" required maxlength="500" autocomplete="off" autofocus
-                    placeholder="the pilot's log of 14:05, ticket 88" value=(form.raw("reason"));
-            }
-            p { button.primary { "Do it" } " " a.button href=(back) { "Back, change nothing" } }
+            (reason_and_confirmation(form, Some("the pilot's log of 14:05, ticket 88"), &back))
         }
     }
 }

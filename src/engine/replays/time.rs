@@ -42,7 +42,7 @@ impl DatabaseTime {
     /// behind their time limits: whoever comes later has its answer.
     pub(super) async fn now<S: Store>(self: &Arc<Self>, store: &S, limit: Duration) -> Option<Now> {
         let store = store.clone();
-        self.now_by(async move { store.now().await.ok() }, limit).await
+        self.now_by(async move { store.database_time().await.ok() }, limit).await
     }
 
     async fn now_by(

@@ -75,8 +75,8 @@ impl<S: Store> Run<S> {
         let answer = Box::pin(self.send(writing, within, transition, jobs)).await;
         let fate = match (answer, row) {
             (Commit::Done(times), _) => {
-                if let Some(RowTimes { now, expires_at }) = times {
-                    self.core.clock.heard(now);
+                if let Some(RowTimes { written_at, expires_at }) = times {
+                    self.core.clock.heard(written_at);
                     self.expires_at = expires_at;
                 }
                 CommitFate::Applied(sent)

@@ -9,7 +9,6 @@ mod body;
 mod commit;
 mod foreign;
 mod local;
-#[cfg(feature = "fault-injection")]
 mod mutants;
 mod reconcile;
 mod release;

@@ -1,6 +1,8 @@
 //! The engine with one guarantee broken on purpose: what the kit for crash tests has to find, or it
 //! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
 
+#![cfg(feature = "fault-injection")]
+
 use super::Run;
 use super::transition::Transition;
 use super::writing::Writing;
@@ -63,12 +65,13 @@ impl<S: Store> Run<S> {
     }
 
     async fn is_overtaken(&self) -> bool {
-        #[cfg(feature = "simulation")]
-        if crate::simulation::is_simulated() {
-            let row = self.core.store.read(&self.holder.scope, &self.holder.key).await;
-            let token = self.lease.token();
-            // No other process has a row that is not committed yet.
-            return row.is_ok_and(|row| row.is_some_and(|row| row.lease_token != token));
+        simulated! {
+            if crate::simulation::is_simulated() {
+                let row = self.core.store.read(&self.holder.scope, &self.holder.key).await;
+                let token = self.lease.token();
+                // No other process has a row that is not committed yet.
+                return row.is_ok_and(|row| row.is_some_and(|row| row.lease_token != token));
+            }
         }
         crate::fault::is_overtaken()
     }

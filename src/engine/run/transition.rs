@@ -9,8 +9,6 @@ use serde_json::value::RawValue;
 use super::Run;
 use crate::definition::{FINISHED, Phase, STARTED};
 use crate::engine::encoding::Rule;
-#[cfg(feature = "fault-injection")]
-use crate::fault::Place;
 use crate::job::StagedJob;
 use crate::observe;
 use crate::phase::Reply;
@@ -113,13 +111,16 @@ pub(super) enum CommitKind {
     Release,
 }
 
-#[cfg(feature = "fault-injection")]
-impl CommitKind {
-    pub(super) fn points(self) -> (Place, Place) {
-        match self {
-            Self::Intent => (Place::BeforeIntent, Place::AfterIntent),
-            Self::Phase => (Place::BeforeCommit, Place::AfterCommit),
-            Self::Release => (Place::BeforeRelease, Place::AfterRelease),
+faults! {
+    use crate::fault::Place;
+
+    impl CommitKind {
+        pub(super) fn points(self) -> (Place, Place) {
+            match self {
+                Self::Intent => (Place::BeforeIntent, Place::AfterIntent),
+                Self::Phase => (Place::BeforeCommit, Place::AfterCommit),
+                Self::Release => (Place::BeforeRelease, Place::AfterRelease),
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! by that of one column it would read all rows of one moment again for each page (`store::sqlite::plans`).
 
 pub(super) mod audit;
+pub(super) mod births;
 pub(super) mod bulk;
 pub(super) mod census;
 pub(super) mod deliveries;
@@ -41,6 +42,9 @@ pub(super) trait InMillis: Backend {
 
     /// Whether a text is in a list: what stands before the text, between both, and behind the list.
     const AMONG: [&'static str; 3];
+
+    /// The values of a row that is inserted: what stands before them, the time of all of them, and what stands behind.
+    const VALUES: [&'static str; 3];
 
     /// Behind the table's name in an UPDATE that names the whole key of a request's row: goes by the primary key, and weighs
     /// no other index.

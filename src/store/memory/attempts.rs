@@ -92,7 +92,10 @@ impl Memory {
         Ok(match answer {
             Ok(row) => {
                 lent.give_back();
-                Commit::Done(RowTimes { now: row.advanced_at.0, expires_at: row.expires_at.0 })
+                Commit::Done(RowTimes {
+                    written_at: row.advanced_at.0,
+                    expires_at: row.expires_at.0,
+                })
             }
             Err(error) if is_lost(&error) => Commit::Unknown(failed(error)),
             Err(error) => {

@@ -15,6 +15,10 @@ mod backend;
 mod census;
 mod connection;
 mod database;
+opaque! {
+    [] Statement;
+}
+
 #[cfg(test)]
 mod differential;
 mod dump;
@@ -276,7 +280,7 @@ impl Store for Memory {
         committed(lent, answer)
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         self.ask_again("tell the time", |session| {
             async {
                 session.hello()?;

@@ -75,3 +75,7 @@ pub(super) fn committed(lent: Lent, answer: QueryResult<()>) -> Commit {
         Commit::Failed(StoreError::database("write the recovery point", error))
     }
 }
+
+opaque! {
+    [] MemoryTransaction;
+}

@@ -272,14 +272,14 @@ impl Mysql {
         insert: impl Fn() -> QueryResult<Bound>,
         writes: Writes<'_, Self>,
     ) -> Commit<RowTimes> {
-        let (tx, now, expires_at) = match self.create_when_free(row, until, insert).await {
+        let (tx, written_at, expires_at) = match self.create_when_free(row, until, insert).await {
             Ok(Created::Yes { tx, advanced_at, expires_at, .. }) => (tx, advanced_at, expires_at),
             Ok(Created::Exists) => return Commit::Fenced,
             Ok(Created::Busy) => return Commit::Failed(StoreError::Locked),
             Err(error) => return Commit::Failed(error),
         };
         let committed = Self::execute_and_commit(tx, &row.guard(), None, writes).await;
-        match row_times(now, expires_at) {
+        match row_times(written_at, expires_at) {
             Ok(times) => committed.map(|()| times),
             Err(error) => Commit::Unknown(error),
         }
@@ -288,7 +288,7 @@ impl Mysql {
 
 fn row_times(advanced_at: i64, expires_at: i64) -> Result<RowTimes, StoreError> {
     Ok(RowTimes {
-        now: sql::time(advanced_at, "advanced_at")?,
+        written_at: sql::time(advanced_at, "advanced_at")?,
         expires_at: sql::time(expires_at, "expires_at")?,
     })
 }

@@ -8,6 +8,7 @@
 //! more, and when it is dropped the server is told to kill its session: it would go on waiting for a lock,
 //! with those that it has (G3, G7, G13, G16).
 
+use std::fmt;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -49,7 +50,6 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Once a statement of a phase has failed, the connection refuses the others until the phase rolls back to
 /// a savepoint, as PostgreSQL does. Once the future of a statement was dropped before its answer came, it
 /// refuses everything: return an error.
-#[allow(missing_debug_implementations)] // As diesel-async's.
 pub struct MysqlConn {
     conn: Option<Conn>,
     session: Session,
@@ -63,6 +63,16 @@ pub struct MysqlConn {
     has_strayed: bool,
     transactions: AnsiTransactionManager,
     instrumentation: DynInstrumentation,
+}
+
+// The session and its server are not printed: their settings name the database and the user.
+impl fmt::Debug for MysqlConn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlConn")
+            .field("watch", &self.watch)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What the statements of one text came to: the rows of those that were answered, and the first failure.

@@ -134,7 +134,7 @@ impl Mysql {
     }
 
     async fn by(killer: Killer, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let of_operators = PoolSettings { max_size: OPERATORS_CONNECTIONS, ..settings };
+        let of_operators = settings.max_size(OPERATORS_CONNECTIONS);
         let operators = pool::open(killer.clone(), of_operators)?;
         let pool = pool::open(killer.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));

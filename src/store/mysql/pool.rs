@@ -1,15 +1,15 @@
 //! The pool, and [`Lent`]: a connection that goes back to it only as it came.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult, Timeouts};
+use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::killer::Killer;
 use crate::observe;
-use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::{PoolSettings, StoreError};
 
 pub(super) type MysqlPool = managed::Pool<Manager>;
@@ -42,18 +42,7 @@ impl managed::Manager for Manager {
 }
 
 pub(super) fn open(killer: Killer, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
-    number("PoolSettings::max_size", settings.max_size, 1, 100_000)?;
-    duration("PoolSettings::wait", settings.wait, MILLISECOND, HOUR)?;
-    managed::Pool::builder(Manager { killer })
-        .max_size(settings.max_size)
-        .timeouts(Timeouts {
-            wait: Some(settings.wait),
-            create: Some(settings.wait),
-            recycle: Some(settings.wait),
-        })
-        .runtime(deadpool::Runtime::Tokio1)
-        .build()
-        .map_err(|error| StoreError::Configuration(error.to_string()))
+    settings.pool_of(Manager { killer })
 }
 
 /// A connection of the pool. Dropped in the middle of a statement or a transaction it is closed, and its
@@ -144,8 +133,13 @@ impl Drop for Lent {
 }
 
 /// A connection for the application's own statements, see [`Mysql::connection`](super::Mysql::connection).
-#[allow(missing_debug_implementations)] // As the connection.
 pub struct MysqlHandle(pub(super) Lent);
+
+impl fmt::Debug for MysqlHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MysqlHandle").field(&**self).finish()
+    }
+}
 
 impl Deref for MysqlHandle {
     type Target = MysqlConn;

@@ -40,3 +40,7 @@ impl Statement {
         self.bound.as_ref().is_ok_and(|bound| !only_touches_rows(&bound.sql))
     }
 }
+
+opaque! {
+    [] Statement;
+}

@@ -373,7 +373,7 @@ impl Store for Mysql {
         }
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows = ask_again!(self, "tell the time", |conn| sql::Now {}.load::<i64>(conn))?;
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
     }

@@ -352,3 +352,7 @@ impl From<Failure> for crate::error::DbError {
         Self::from(Error::from(failure))
     }
 }
+
+opaque! {
+    [] MysqlTransaction;
+}

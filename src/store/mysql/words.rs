@@ -13,6 +13,7 @@ impl InMillis for Db {
     const LEAST: &'static str = "LEAST";
     const LAST_4000: [&'static str; 3] = ["RIGHT(CONCAT(", ", ", "), 4000)"];
     const AMONG: [&'static str; 3] = ["FIND_IN_SET(HEX(", "), ", ") > 0"];
+    const VALUES: [&'static str; 3] = ["VALUES (", Self::CLOCK, ")"];
     /// Else, with a condition on `request_id` beside the key, the server weighs that index too, at each execution.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
 

@@ -31,7 +31,7 @@ use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse, Writes}
 
 /// The row as its first phase leaves it, or finds it, from the time `t`. It names what there is, and nothing else:
 /// each bind and each column costs, here and on the server. So its text depends on what it holds.
-pub(super) struct BornRow<'a> {
+pub(in crate::store) struct BornRow<'a> {
     known: BornKnown<'a>,
     birth: Birth,
     status: Status,
@@ -314,7 +314,7 @@ pub(super) type Made = (Option<DateTime<Utc>>, Option<DateTime<Utc>>, i32);
 /// Its clock is that of the statement's begin, which is asked nothing in a query of its own: Citus would send the answer
 /// to the row's node in front of the update, and then, where the phase has written to another node before, take the
 /// update for one that needs no commit in two phases (G4). A time that is too early makes a lease shorter, and no longer.
-pub(super) struct NextState<'a> {
+pub(in crate::store) struct NextState<'a> {
     status: Status,
     to: &'a str,
     outputs: Option<&'a [u8]>,

@@ -122,12 +122,12 @@ const MOST_CONNECTIONS: u64 = 100_000;
 ///
 /// let store = Postgres::connect("postgres://rides@db.internal/rides").await?;
 /// // Or, for a busier process:
-/// let pool = PoolSettings { max_size: 32, ..PoolSettings::default() };
+/// let pool = PoolSettings::default().max_size(32);
 /// let store = Postgres::connect_with("postgres://rides@db.internal/rides", pool).await?;
 /// store.migrate().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
     pool: P,
     texts: Arc<StatementRegistry>,
@@ -137,6 +137,11 @@ pub struct Postgres<P: Pool = DeadpoolPool> {
     is_ours: bool,
     operators: Operators<P>,
     groups: Groups,
+}
+
+// Whatever the pool is: a connection of the driver's has no `Debug`.
+opaque! {
+    [P: Pool] Postgres<P>;
 }
 
 impl Postgres {
@@ -157,7 +162,7 @@ impl Postgres {
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         // Opened when an operator looks for the first time.
-        let of_operators = PoolSettings { max_size: ops::CONNECTIONS, ..settings };
+        let of_operators = settings.max_size(ops::CONNECTIONS);
         let operators = Operators::on(Some(pool::open(url, of_operators)?));
         let pool = pool::open(url, settings)?;
         let store = Self { is_ours: true, operators, ..Self::with_pool(pool) };
@@ -284,8 +289,8 @@ impl<P: Pool> Store for Postgres<P> {
         Statement::of(query)
     }
 
-    fn keeps(&self, query: &impl QueryFragment<Pg>) -> bool {
-        statement::keeps(query, &self.texts)
+    fn keeps_prepared(&self, query: &impl QueryFragment<Pg>) -> bool {
+        statement::keeps_prepared(query, &self.texts)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -425,7 +430,7 @@ impl<P: Pool> Store for Postgres<P> {
             .unwrap_or_else(Commit::Failed)
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows =
             ask_again!(self, "tell the time", |conn| sql::Now {}.load::<DateTime<Utc>>(&mut conn))?;
         rows.into_iter()

@@ -59,7 +59,7 @@ impl<'a> Allowed<'a> {
 }
 
 /// The rows that a search looks at: a bounded part of one index, in its order, from one place on.
-pub(super) struct Walked {
+pub(in crate::store) struct Walked {
     walk: Walk,
     after: ListPlace,
 }
@@ -96,7 +96,7 @@ impl QueryFragment<Pg> for Walked {
 }
 
 /// The order of the rows that were found: that of the walk.
-pub(super) struct InOrder(Walk);
+pub(in crate::store) struct InOrder(Walk);
 
 impl QueryFragment<Pg> for InOrder {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
@@ -166,7 +166,7 @@ impl<'a> List<'a> {
 }
 
 /// The last place that a search looked at, where it looked at as many rows as it may.
-pub(super) struct LastLookedAt(Walked);
+pub(in crate::store) struct LastLookedAt(Walked);
 
 impl QueryFragment<Pg> for LastLookedAt {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {

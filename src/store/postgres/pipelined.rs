@@ -271,8 +271,8 @@ impl<P: Pool> PgTransaction<P> {
         let failed = |error| StoreError::database("create the key", error);
         match answer {
             Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), made) {
-                (Commit::Done(()), (Some(now), Some(expires_at), _)) => {
-                    Commit::Done(RowTimes { now, expires_at })
+                (Commit::Done(()), (Some(written_at), Some(expires_at), _)) => {
+                    Commit::Done(RowTimes { written_at, expires_at })
                 }
                 (Commit::Failed(error), _) => Commit::Failed(error),
                 (Commit::Unknown(error), _) => Commit::Unknown(error),

@@ -4,7 +4,7 @@ use std::ops::DerefMut;
 use std::pin::pin;
 use std::time::Duration;
 
-use deadpool::managed::{Object, Timeouts};
+use deadpool::managed::Object;
 use diesel::{ConnectionError, ConnectionResult};
 use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::{
@@ -20,7 +20,6 @@ use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 use super::session::SAY;
 use crate::error::POOLER;
 use crate::repeats::Repeats;
-use crate::setting::{HOUR, MILLISECOND, duration, number};
 use crate::store::{PoolSettings, StoreError};
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -59,23 +58,12 @@ pub trait Pool: Clone + Send + Sync + 'static {
 pub type DeadpoolPool = deadpool::managed::Pool<Manager>;
 
 pub(super) fn open(url: &str, settings: PoolSettings) -> Result<DeadpoolPool, StoreError> {
-    number("PoolSettings::max_size", settings.max_size, 1, 100_000)?;
-    duration("PoolSettings::wait", settings.wait, MILLISECOND, HOUR)?;
     let mut config = ManagerConfig::default();
     // The default asks `SELECT 1` at each use, a round trip for every request. The store finds a
     // dead connection by using it.
     config.recycling_method = RecyclingMethod::Fast;
     config.custom_setup = Box::new(|url| establish(url).boxed());
-    deadpool::managed::Pool::builder(Manager::new_with_config(url, config))
-        .max_size(settings.max_size)
-        .timeouts(Timeouts {
-            wait: Some(settings.wait),
-            create: Some(settings.wait),
-            recycle: Some(settings.wait),
-        })
-        .runtime(deadpool::Runtime::Tokio1)
-        .build()
-        .map_err(|error| StoreError::Configuration(error.to_string()))
+    settings.pool_of(Manager::new_with_config(url, config))
 }
 
 /// Names what could not be connected to, without the password, and the cause, which diesel does not pass

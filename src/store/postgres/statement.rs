@@ -172,7 +172,7 @@ fn lasts(text: &str) -> bool {
 }
 
 /// Whether a connection may keep a statement prepared that diesel would prepare anew.
-pub(super) fn keeps(query: &impl QueryFragment<Pg>, texts: &StatementRegistry) -> bool {
+pub(super) fn keeps_prepared(query: &impl QueryFragment<Pg>, texts: &StatementRegistry) -> bool {
     if query.is_safe_to_cache_prepared(&Pg).unwrap_or(true) {
         return false;
     }
@@ -250,6 +250,10 @@ impl fmt::Debug for StatementRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StatementRegistry").finish_non_exhaustive()
     }
+}
+
+opaque! {
+    [] Statement;
 }
 
 #[cfg(test)]

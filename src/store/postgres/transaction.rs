@@ -259,3 +259,7 @@ pub(super) async fn both<A: Future, B: Future>(
 ) -> Result<(A::Output, B::Output), Error> {
     Ok(join(a, b).await)
 }
+
+opaque! {
+    [P: Pool] PgTransaction<P>;
+}

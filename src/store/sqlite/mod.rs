@@ -311,7 +311,7 @@ impl Store for Sqlite {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<SqliteTransaction>, StoreError> {
-        let insert = sql::Insert::new(row);
+        let insert = sql::InsertNew { insert: sql::Insert::new(row) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let look = sql::Look::at(row.scope, row.key);
         let (tx, (times, row)) = self
@@ -349,7 +349,7 @@ impl Store for Sqlite {
         if let Some(refusal) = refusal(&writes) {
             return Commit::Refused(refusal);
         }
-        let create = sql::Create::new(row, created_at, change);
+        let create = sql::CreateNew { create: sql::Create::new(row, created_at, change) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let write = writing(&row.guard(), writes);
         let times = self.whole(move |conn| {
@@ -361,9 +361,11 @@ impl Store for Sqlite {
             Ok(Some(times))
         });
         match times.await {
-            (Commit::Done(()), Some((now, expires_at))) => {
-                match (sql::time(now, "advanced_at"), sql::time(expires_at, "expires_at")) {
-                    (Ok(now), Ok(expires_at)) => Commit::Done(RowTimes { now, expires_at }),
+            (Commit::Done(()), Some((written_at, expires_at))) => {
+                match (sql::time(written_at, "advanced_at"), sql::time(expires_at, "expires_at")) {
+                    (Ok(written_at), Ok(expires_at)) => {
+                        Commit::Done(RowTimes { written_at, expires_at })
+                    }
                     (Err(error), _) | (_, Err(error)) => Commit::Unknown(error),
                 }
             }
@@ -395,7 +397,7 @@ impl Store for Sqlite {
         advanced.await.0
     }
 
-    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows = self.run("tell the time", |conn| sql::Now {}.load::<i64>(conn)).await?;
         sql::time(rows.into_iter().next().unwrap_or(-1), "now")
     }
@@ -780,6 +782,11 @@ impl std::fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sqlite").finish_non_exhaustive()
     }
+}
+
+opaque! {
+    [] Statement;
+    [] SqliteTransaction;
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite as Db;
 
 use crate::store::in_millis::InMillis;
+pub(super) use crate::store::in_millis::births::*;
 pub(super) use crate::store::in_millis::deliveries::*;
 pub(super) use crate::store::in_millis::erasure::*;
 pub(super) use crate::store::in_millis::searches::*;
@@ -18,15 +18,23 @@ pub(super) use crate::store::in_millis::*;
 use crate::store::operators::Walk;
 use crate::store::row::millis;
 use crate::store::statement::statement;
-use crate::store::{Change, JobAt, JobRow, NewRow, StoreError, due};
+use crate::store::{JobAt, JobRow, StoreError, due};
+
+macro_rules! now {
+    () => {
+        "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)"
+    };
+}
 
 impl InMillis for Db {
-    const NOW: &'static str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+    const NOW: &'static str = now!();
     const CLOCK: &'static str = Self::NOW;
     const GREATEST: &'static str = "max";
     const LEAST: &'static str = "min";
     const LAST_4000: [&'static str; 3] = ["substr(", " || ", ", -4000)"];
     const AMONG: [&'static str; 3] = ["", " IN (SELECT value FROM json_each(", "))"];
+    const VALUES: [&'static str; 3] =
+        ["SELECT ", "t", concat!(" FROM (SELECT ", now!(), " AS t) WHERE true")];
     const BY_KEY: &'static str = "";
 
     fn by_index(_: Walk) -> &'static str {
@@ -51,93 +59,14 @@ statement! {
 
 statement! {
     /// Reserves the key: creates the row, or returns no row where there is one (G10).
-    Insert for Db, rows (BigInt, BigInt),
-    {
-        scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
-        phases: String, fingerprint: String, status: String, first: i32,
-        lease_ms: Option<i64>, due_ms: Option<i64>, retention_ms: i64, params: Vec<u8>,
-        context: Option<Vec<u8>>, trace: Option<Vec<u8>>,
-    },
-    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace) \
-     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases, ", ", fingerprint, ", ", status, ", 'started', ", first, ", ", first,
-    ", t + ", lease_ms, ", t + ", due_ms, ", t, t, t + ", retention_ms, ", ", params, ", ", context, ", ", trace,
-    " FROM (SELECT ", [NOW], " AS t) WHERE true \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
-}
-
-impl Insert {
-    pub(super) fn new(row: &NewRow<'_>) -> Self {
-        Self {
-            scope: row.scope.as_str().to_owned(),
-            key: row.key.as_str().to_owned(),
-            request_id: row.request_id.as_bytes().to_vec(),
-            definition: row.definition.to_owned(),
-            version: row.version.cast_signed(),
-            phases: row.phases.to_owned(),
-            fingerprint: row.fingerprint.to_owned(),
-            status: row.birth.status().as_str().to_owned(),
-            first: row.birth.attempts(),
-            lease_ms: row.birth.lease().map(millis),
-            due_ms: row.birth.due().map(millis),
-            retention_ms: millis(row.retention),
-            params: row.params.to_vec(),
-            context: row.context.map(<[u8]>::to_vec),
-            trace: row.trace.map(<[u8]>::to_vec),
-        }
-    }
+    InsertNew for Db, rows (BigInt, BigInt), { insert: Insert },
+    insert, " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at"
 }
 
 statement! {
     /// Creates the row as its first phase leaves it, or returns no row where there is one.
-    Create for Db, rows (BigInt, BigInt),
-    {
-        scope: String, key: String, request_id: Vec<u8>, definition: String, version: i32,
-        phases: String, fingerprint: String, status: String, to: String, first: i32,
-        lease_ms: Option<i64>, due_ms: Option<i64>, created_at: i64, retention_ms: i64, params: Vec<u8>,
-        context: Option<Vec<u8>>, trace: Option<Vec<u8>>, outputs: Option<Vec<u8>>, response_status: Option<i16>,
-        response_headers: Option<Vec<u8>>, response_body: Option<Vec<u8>>,
-    },
-    "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
-     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
-     locked_until, run_after, advanced_at, created_at, expires_at, params, context, trace, outputs, \
-     response_status, response_headers, response_body) \
-     SELECT ", scope, ", ", key, ", ", request_id, ", ", definition, ", ", version, ", ",
-    phases, ", ", fingerprint, ", ", status, ", ", to, ", ", first, ", ", first, ", t + ", lease_ms,
-    ", t + ", due_ms, ", t, ", created_at, ", t + ", retention_ms, ", ", params, ", ", context, ", ", trace, ", ", outputs, ", ",
-    response_status, ", ", response_headers, ", ", response_body,
-    " FROM (SELECT ", [NOW], " AS t) WHERE true \
-     ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at"
-}
-
-impl Create {
-    pub(super) fn new(row: &NewRow<'_>, created_at: DateTime<Utc>, change: &Change<'_>) -> Self {
-        Self {
-            scope: row.scope.as_str().to_owned(),
-            key: row.key.as_str().to_owned(),
-            request_id: row.request_id.as_bytes().to_vec(),
-            definition: row.definition.to_owned(),
-            version: row.version.cast_signed(),
-            phases: row.phases.to_owned(),
-            fingerprint: row.fingerprint.to_owned(),
-            status: change.status.as_str().to_owned(),
-            to: change.recovery_point.to_owned(),
-            first: row.birth.attempts(),
-            lease_ms: change.lease().map(millis),
-            due_ms: row.birth.due().map(millis),
-            created_at: created_at.timestamp_millis(),
-            retention_ms: millis(row.retention),
-            params: row.params.to_vec(),
-            context: row.context.map(<[u8]>::to_vec),
-            trace: row.trace.map(<[u8]>::to_vec),
-            outputs: change.outputs.map(<[u8]>::to_vec),
-            response_status: change.response.map(|response| response.status.cast_signed()),
-            response_headers: change.response.map(|response| response.headers.clone()),
-            response_body: change.response.and_then(|response| response.body.clone()),
-        }
-    }
+    CreateNew for Db, rows (BigInt, BigInt), { create: Create },
+    create, " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at"
 }
 
 statement! {

@@ -6,6 +6,7 @@
 //! is offered to the next, by the store's own thread.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -147,11 +148,16 @@ impl ConnectionLock {
 }
 
 /// The connection of a [`Sqlite`](crate::Sqlite) store, lent until it is dropped.
-#[allow(missing_debug_implementations)] // As diesel-async's.
 pub struct ConnectionGuard {
     // In this order: the connection is free before it is the next one's turn.
     conn: OwnedMutexGuard<SqliteConn>,
     _turn: Turn,
+}
+
+impl fmt::Debug for ConnectionGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionGuard").finish_non_exhaustive()
+    }
 }
 
 impl Deref for ConnectionGuard {

@@ -6,6 +6,8 @@
 //! does in a phase what PostgreSQL does. It looks at the statements that pass through it and at nothing
 //! that an application can replace.
 
+use std::fmt;
+
 use diesel::connection::{
     AnsiTransactionManager, CacheSize, Connection, ConnectionSealed, Instrumentation,
     LoadConnection, SimpleConnection, WithMetadataLookup,
@@ -26,14 +28,19 @@ use crate::store::tokenizer::{Dialect, Token, Tokens};
 ///
 /// Once a statement of a phase has failed, the connection refuses the others until the phase rolls back
 /// to a savepoint, as PostgreSQL does. Outside of phases it is diesel's connection and nothing more.
-#[allow(missing_debug_implementations)] // As diesel's.
 pub struct WatchedConnection {
     inner: SqliteConnection,
     state: State,
     texts: Texts,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+impl fmt::Debug for WatchedConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedConnection").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// No phase has the connection, and no transaction is open on it.
     Idle,
@@ -264,10 +271,15 @@ impl LoadConnection for WatchedConnection {
 }
 
 /// The rows of a query, which may fail at any of them.
-#[allow(missing_debug_implementations)] // As diesel's.
 pub struct WatchedRows<'conn, 'query> {
     rows: <SqliteConnection as LoadConnection>::Cursor<'conn, 'query>,
     state: &'conn mut State,
+}
+
+impl fmt::Debug for WatchedRows<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedRows").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl<'conn, 'query> Iterator for WatchedRows<'conn, 'query> {

@@ -1,0 +1,236 @@
+//! Lists of many rows, and acts on the version that was seen.
+
+use super::*;
+
+/// A reader of only the first line (`| head -1`), and a full disk.
+#[tokio::test]
+async fn a_reader_who_goes_ends_no_act_half_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let _engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let dead = run.id("dead_letter");
+    let to = |out: Stdio, is_read: bool, arguments: &[&str]| {
+        let mut command = Command::new(&run.program);
+        command.env("USER", "ada").env("XDG_CONFIG_HOME", "/nonexistent").args(&run.way);
+        let spawned =
+            command.args(arguments).stdin(Stdio::piped()).stdout(out).stderr(Stdio::piped());
+        let mut child = spawned.spawn().unwrap();
+        if !is_read {
+            drop(child.stdout.take());
+        }
+        let ids = format!("{dead}\n{dead}\n");
+        let _ = child.stdin.take().unwrap().write_all(ids.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let retry = ["retry", "-", "--reason", "the line is up"];
+    assert_eq!(to(Stdio::piped(), false, &retry), (Some(0), String::new()));
+    let outcomes = |told: &str| told.matches(r#""act":"retry""#).count();
+    assert_eq!(outcomes(&run.told(&["audit", "-o", "jsonl"]).1), 2, "each of both was done");
+    for arguments in
+        [&["list"][..], &["show", &dead, "-o", "json"], &["man"], &["completions", "bash"]]
+    {
+        assert_eq!(to(Stdio::piped(), false, arguments), (Some(0), String::new()), "{arguments:?}");
+    }
+    if cfg!(target_os = "linux") {
+        let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        let (code, said) = to(full(), true, &["list", "-o", "ids"]);
+        assert_eq!((code, said.contains("could not be written")), (Some(1), true), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_over_several_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let ada = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
+    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
+    // A page of bulk acts has a hundred.
+    for _ in 0..205 {
+        let _ = engine.ops(ada.clone()).start_bulk(BulkAct::Retry, &dead, 1, "r").await.unwrap();
+    }
+    for (limit, lines, is_all) in [("100", 100, false), ("203", 203, false), ("900", 205, true)] {
+        let (code, told, said) = run.with("", &["bulk", "list", "--limit", limit, "-o", "ids"]);
+        let ids: BTreeSet<&str> = told.lines().collect();
+        assert_eq!((code, told.lines().count(), ids.len()), (0, lines, lines), "{limit}");
+        assert_eq!(said.is_empty(), is_all, "{limit}: {said}");
+    }
+    let (mut ids, mut after, mut lines) = (BTreeSet::new(), None::<String>, Vec::new());
+    loop {
+        let on = after.take();
+        let on: Vec<&str> = on.iter().flat_map(|cursor| ["--after", cursor.as_str()]).collect();
+        let list = [&["bulk", "list", "--limit", "100", "-o", "ids"][..], &on].concat();
+        let (code, told, said) = run.with("", &list);
+        assert_eq!(code, 0, "{said}");
+        lines.push(told.lines().count());
+        ids.extend(told.lines().map(ToOwned::to_owned));
+        if said.is_empty() {
+            break;
+        }
+        after = Some(cursor(&said).to_owned());
+    }
+    assert_eq!((lines, ids.len()), (vec![100, 100, 5], 205), "each once");
+}
+
+/// As an operator with some scopes sees it, whose rows come after ten thousand rows of other scopes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_behind_ten_thousand_rows_of_others_is_reached() {
+    use axum::routing::{get, post};
+    fn page(cursor: Option<&str>) -> &'static str {
+        match cursor {
+            None => r#"{"rows":[],"next":"-b_9","looked_to":"2026-11-22T12:00:00.000000Z"}"#,
+            Some("-b_9") => r#"{"rows":[{"id":"a"}],"next":null,"looked_to":null}"#,
+            Some(_) => "none of ours",
+        }
+    }
+    let search = async |body: String| {
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        page(body["cursor"].as_str())
+    };
+    let list = async |uri: axum::http::Uri| {
+        let mut parts = uri.query().unwrap_or_default().split('&');
+        page(parts.find_map(|part| part.strip_prefix("cursor=")))
+    };
+    let mut routes = axum::Router::new().route("/requests/search", post(search));
+    for path in ["/jobs", "/bulk", "/audit"] {
+        routes = routes.route(path, get(list));
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let checked = tokio::task::spawn_blocking(move || {
+        let run = Run::on(&["--url", &url]);
+        let lists: [&[&str]; 5] = [
+            &["list"],
+            &["jobs", "list"],
+            &["bulk", "list"],
+            &["audit"],
+            &["audit", "--request", "7"],
+        ];
+        for list in lists {
+            let list = [list, &["-o", "ids"]].concat();
+            let (code, told, said) = run.with("", &list);
+            assert_eq!((code, told.as_str()), (0, ""), "{list:?}: {said}");
+            assert!(said.contains("ten thousand") && said.contains("2026-11-22T12"), "{said}");
+            let on = [&list[..], &["--after", cursor(&said)]].concat();
+            assert_eq!(run.with("", &on), (0, "a\n".to_owned(), String::new()), "{list:?}");
+        }
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+/// The command that should have listed the ids may have failed.
+#[tokio::test]
+async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let _engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let acts: [&[&str]; 6] = [
+        &["retry", "-", "--reason", "r"],
+        &["erase", "-", "--yes", "--reason", "r"],
+        &["jobs", "retry", "-", "--reason", "r"],
+        &["jobs", "discard", "-", "--reason", "r"],
+        &["bulk", "retry", "-", "--because", "r"],
+        &["bulk", "erase", "-", "--because", "r", "--yes"],
+    ];
+    for act in acts {
+        for input in ["", "\n  \n"] {
+            let (code, out, said) = run.with(input, act);
+            assert_eq!((code, out.as_str()), (4, ""), "{act:?}: {said}");
+            assert!(said.contains("no id on the standard input"), "{act:?}: {said}");
+        }
+    }
+    // A resolution is about one request, and the standard input may contain its output.
+    let dead = run.id("dead_letter");
+    let words: [&[&str]; 4] = [
+        &["executed", "--phase", "called", "--output", "-"],
+        &["not-executed", "--phase", "called", "--attempt", "1"],
+        &["finish", "--status", "200", "--body", "-"],
+        &["finish", "--status", "200"],
+    ];
+    for word in words {
+        let word = [&["resolve", "-"], word, &["--reason", "r"]].concat();
+        let (code, out, said) = run.with(&dead, &word);
+        assert_eq!((code, out.as_str()), (2, ""), "{word:?}: {said}");
+        assert!(said.contains("about one request"), "{word:?}: {said}");
+    }
+    assert_eq!(run.told(&["audit", "-o", "ids"]), (0, String::new()), "nobody did anything");
+}
+
+/// Only on the version that was seen; and once.
+#[tokio::test]
+async fn each_act_is_done_on_the_version_that_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("app.db").display());
+    let engine = scene(Sqlite::connect(&url).await.unwrap()).await;
+    let run = Run::inside(&url);
+    let executed = ["executed", "--phase", "called", "--output", r#"{"id":7}"#];
+    let not_executed = ["not-executed", "--phase", "called", "--attempt", "1"];
+    let words: [(&str, &str, &[&str]); 4] = [
+        ("dead_letter", "retry", &[]),
+        ("finished", "erase", &["--yes"]),
+        ("unknown", "resolve", &executed),
+        ("unknown", "resolve", &not_executed),
+    ];
+    for (number, (state, act, more)) in words.into_iter().enumerate() {
+        if number == 3 {
+            assert!(matches!(call(&engine, "other", End::Unknown).await, Outcome::Unknown { .. }));
+        }
+        let id = run.id(state);
+        let seen = version(&run, &id);
+        let by = |version: &str| {
+            let words = [&[act, &*id][..], more, &["--version", version, "--reason", "r"]];
+            run.told(&words.concat())
+        };
+        let (code, told) = by("0a1b");
+        assert!(code == 5 && told.contains("moved on"), "{act} {more:?}: {code} {told}");
+        assert_eq!(by(&seen), (0, format!("{id} applied\n")), "{act} {more:?}");
+        // The row has changed by now, but the resolution is already true. A second erasure finds what did not exist
+        // the first time, and its version is the one from before.
+        let again = if act == "erase" { "applied" } else { "already" };
+        assert_eq!(version(&run, &id) == seen, act == "erase", "{act} {more:?}");
+        assert_eq!(by(&seen), (0, format!("{id} {again}\n")), "{act} {more:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store).register::<Thank>().build().unwrap();
+    for key in ["a", "b"] {
+        let (scope, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new(key).unwrap());
+        assert!(matches!(engine.call(&scope, &key, Thank).await, Ok(Outcome::Finished(_))));
+    }
+    let gives_up = Handlers::new()
+        .on("mail", async |_: i64, _| Err(DeliveryError::dead("the mail server is away")));
+    Enqueuer::new(&engine, gives_up, WorkerConfig::default()).run_once().await.unwrap();
+    let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
+    let (_, told) = run.told(&["jobs", "list", "-o", "jsonl"]);
+    let jobs: Vec<serde_json::Value> =
+        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let id = |job: usize| jobs[job]["id"].as_str().unwrap();
+    assert_eq!(jobs.len(), 2, "{told}");
+    let both = ["jobs", "retry", id(0), id(1), "--version", "1", "--reason", "r"];
+    assert_eq!(run.told(&both).0, 2, "a version is of one");
+    for (job, act) in ["retry", "discard"].into_iter().enumerate() {
+        let (id, tries) = (id(job), jobs[job]["attempts"].to_string());
+        assert_eq!(jobs[job]["version"].as_str(), Some(&*tries));
+        let by = |version: &str| {
+            run.told(&["jobs", act, id, "--version", version, "--reason", "the server is back"])
+        };
+        for other in ["99", "none"] {
+            let (code, told) = by(other);
+            assert!(code == 5 && told.contains("moved on"), "{act} {other}: {code} {told}");
+        }
+        assert_eq!(by(&tries), (0, format!("{id} applied\n")), "{act}");
+        assert_eq!(by(&tries).0, 4, "{act}: it is no dead job any more");
+    }
+}

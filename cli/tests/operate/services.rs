@@ -1,0 +1,282 @@
+//! A service that is asked over HTTP, and what answers in its place.
+
+use super::every_way::does_what_needs_code;
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_asked_with_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("app.db");
+    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let before = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    let before = Engine::builder(before).register::<Leave>().build().unwrap();
+    let (of, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new("leave").unwrap());
+    before.call(&of, &key, Leave).accept().await.unwrap();
+    let node = WorkerConfig::default().node("api-1", "9f2c1d");
+    Announcer::new(&engine, node).run_once().await.unwrap();
+    let api = Api::new(engine, |head| {
+        let token = head.headers.get("authorization")?.to_str().ok()?;
+        let may = match token {
+            "Bearer secret" => Permissions::admin(),
+            "Bearer weak" => Permissions::viewer(),
+            _ => return None,
+        };
+        Some(Actor::new("ada", may, Scopes::All).unwrap())
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/ops/", listener.local_addr().unwrap());
+    let routes = axum::Router::new().nest("/ops", api.router());
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+
+    let checked = tokio::task::spawn_blocking(move || {
+        let as_whom = |token: &str| Run::on(&["--url", &url, "--token", token]);
+        let (code, told) = as_whom("wrong").told(&["status"]);
+        assert_eq!((code, told.contains("--token")), (3, true), "{told}");
+        let weak = as_whom("weak");
+        let id = weak.id("dead_letter");
+        let (code, told) = weak.told(&["retry", &id, "--reason", "r"]);
+        assert_eq!(code, 3, "{told}");
+        assert!(
+            told.contains("this needs the permission to act") || told.contains("permission to act"),
+            "{told}"
+        );
+
+        let run = as_whom("secret");
+        does_what_needs_code(&run);
+        let (code, told) = run.told(&["nodes"]);
+        assert_eq!((code, told.lines().count()), (0, 2), "{told}");
+        assert!(
+            told.contains("api-1") && told.contains("9f2c1d") && !told.contains("gone"),
+            "{told}"
+        );
+        let (code, told) = run.told(&["definitions", "-o", "jsonl"]);
+        assert_eq!((code, told.lines().count()), (6, 2), "a request is stranded: {told}");
+        assert!(told.contains(r#""nodes":1"#) && told.contains(r#""stranded":1"#), "{told}");
+        let (_, told) = run.told(&["definitions"]);
+        assert!(
+            told.contains("pilots.leave v2  left ") && told.contains("noted called answered"),
+            "{told}"
+        );
+        let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "the line is mended"];
+        let (code, out, said) = run.with("", &bulk);
+        assert_eq!((code, out.lines().count()), (0, 1), "{said}");
+        assert!(said.contains("retry: 1 requests, of which 1 stand") && said.contains("--plan"));
+        assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 1, "a plan starts nothing");
+        // Exactly the reviewed plan is started, once.
+        let planned = [&bulk[..], &["--plan", out.trim()]].concat();
+        let other = [&planned[..], &["--older-than", "0s", "--definition", "pilots.call"]].concat();
+        let other: Vec<&str> =
+            other.iter().map(|word| if *word == "retry" { "erase" } else { word }).collect();
+        assert_eq!(run.told(&other).0, 5, "another act");
+        let (code, started, said) = run.with("", &planned);
+        assert_eq!((code, said.as_str()), (0, ""), "{started}");
+        assert_eq!(run.told(&planned), (0, started.clone()), "sent again");
+        let none = [&bulk[..], &["--plan", "none"]].concat();
+        assert_eq!(run.told(&none).0, 5);
+        assert_eq!(run.told(&[&planned[..], &["--yes"]].concat()).0, 2, "one of both");
+        let started = started.trim();
+        assert_eq!(run.told(&["bulk", "list"]).1.lines().count(), 2, "one bulk act");
+        let (code, anew, said) = run.with("", &[&bulk[..], &["--yes"]].concat());
+        assert!(
+            code == 0 && anew.trim() != started && said.contains("which was made now"),
+            "{said}"
+        );
+        assert_eq!(run.told(&["bulk", "stop", anew.trim(), "--reason", "r"]).0, 0);
+        let (_, told) = run.told(&["bulk", "list"]);
+        assert!(told.contains(started) && told.contains("under way, 0 of 1"), "{told}");
+        let stop = ["bulk", "stop", started, "--reason", "a slip"];
+        assert_eq!(run.told(&stop), (0, "applied\n".to_owned()));
+        let (code, told) = run.told(&["bulk", "show", started]);
+        assert!(code == 0 && told.contains("stopped by ada"), "{told}");
+        assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
+        assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
+        let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
+        let (code, told) = elsewhere.told(&["status"]);
+        assert_eq!((code, told.contains("https")), (2, true), "{told}");
+        let nobody = Run::on(&["--url", "http://127.0.0.1:9", "--timeout", "2"]);
+        let (code, told) = nobody.told(&["status"]);
+        assert_eq!((code, told.contains("audit")), (1, false), "nothing was to be done: {told}");
+        let pause = ["pause", "pilots.call", "called", "--reason", "r"];
+        let (code, told) = nobody.told(&pause);
+        assert_eq!((code, told.contains("audit")), (1, true), "{told}");
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+/// A sign-in page, or another program's JSON: neither is taken for the answer that nothing is stuck.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_of_ours_is_no_good_news() {
+    const PAGES: [(&str, &str); 4] = [
+        ("html", "<html>Sign in</html>"),
+        ("none", ""),
+        ("other", r#"{"ok":true}"#),
+        ("list", "[]"),
+    ];
+    let mut routes = axum::Router::new();
+    for (path, page) in PAGES {
+        routes = routes.nest(&format!("/{path}"), axum::Router::new().fallback(async move || page));
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let checked = tokio::task::spawn_blocking(move || {
+        let (id, because) = ("00000000-0000-4000-8000-000000000000", ["--reason", "r"]);
+        let acts: [&[&str]; 7] = [
+            &["retry", id],
+            &["erase", id, "--yes"],
+            &["jobs", "discard", id],
+            &["pause", "a", "b"],
+            &["unpause", "a", "b"],
+            &["bulk", "stop", id],
+            &["reveal", id, "--what", "key"],
+        ];
+        let acts = acts.map(|act| [act, &because].concat());
+        let reads: [&[&str]; 11] = [
+            &["status"],
+            &["list"],
+            &["find", "--scope", "a"],
+            &["show", id],
+            &["why", id],
+            &["definitions"],
+            &["nodes"],
+            &["pauses"],
+            &["jobs", "list"],
+            &["bulk", "list"],
+            &["audit"],
+        ];
+        for (path, _) in PAGES {
+            let run = Run::on(&["--url", &format!("http://{place}/{path}")]);
+            for words in reads.iter().copied().chain(acts.iter().map(|act| &act[..])) {
+                let (code, out, said) = run.with("k", words);
+                assert_eq!((code, out.as_str()), (1, ""), "{path} {words:?}: {said}");
+                assert!(said.contains("none of atomic-phases' API"), "{path} {words:?}: {said}");
+            }
+        }
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+/// The page of a gateway, or of another intermediary, does not tell the result of the act behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateways_page_says_where_to_look_for_the_act() {
+    use axum::http::StatusCode;
+    const PAGES: [(&str, u16, &str); 6] = [
+        ("bad", 502, "<html>502 Bad Gateway</html>"),
+        ("late", 504, ""),
+        ("json", 504, r#"{"code":504,"message":"upstream request timeout"}"#),
+        ("problem", 500, r#"{"code":"gateway_timeout","title":"Timeout","detail":"It is late."}"#),
+        ("page", 200, "<html>Sign in</html>"),
+        (
+            "ours",
+            503,
+            r#"{"code":"unavailable","title":"Not available now",
+                "detail":"Whether an act was done is in the audit. Look again."}"#,
+        ),
+    ];
+    let mut routes = axum::Router::new();
+    for (path, status, page) in PAGES {
+        let seen = async || ([("etag", "\"v\"")], r#"{"id":"a"}"#);
+        let told = async move || (StatusCode::from_u16(status).unwrap(), page);
+        let service = axum::Router::new().route("/{*any}", axum::routing::get(seen).post(told));
+        routes = routes.nest(&format!("/{path}"), service);
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let checked = tokio::task::spawn_blocking(move || {
+        let id = "00000000-0000-4000-8000-000000000000";
+        let acts: [&[&str]; 8] = [
+            &["retry", id, "--reason", "r"],
+            &["erase", id, "--yes", "--reason", "r"],
+            &["resolve", id, "finish", "--status", "200", "--reason", "r"],
+            &["jobs", "discard", id, "--reason", "r"],
+            &["pause", "a", "b", "--reason", "r"],
+            &["bulk", "retry", id, "--because", "r", "--plan", "v"],
+            &["bulk", "stop", id, "--reason", "r"],
+            &["reveal", id, "--what", "key", "--reason", "r"],
+        ];
+        let looks: [&[&str]; 3] =
+            [&["list"], &["find", "--scope", "a"], &["bulk", "retry", id, "--because", "r"]];
+        for (path, ..) in PAGES {
+            let run = Run::on(&["--url", &format!("http://{place}/{path}")]);
+            for act in acts {
+                let (code, out, said) = run.with("", act);
+                assert_eq!((code, out.as_str()), (1, ""), "{path} {act:?}: {said}");
+                assert_eq!(said.matches("is in the audit").count(), 1, "{path} {act:?}: {said}");
+                assert!(!said.contains(".."), "{said}");
+            }
+            for look in looks.iter().filter(|_| path != "ours") {
+                let (code, out, said) = run.with("k", look);
+                assert_eq!((code, out.as_str()), (1, ""), "{path} {look:?}: {said}");
+                assert!(!said.contains("audit"), "nothing was to be done: {path} {said}");
+            }
+        }
+    });
+    checked.await.unwrap();
+    server.abort();
+}
+
+/// A service that answers with these texts, by the beginning of the request. It closes each connection after its
+/// answer.
+fn service(answers: &'static [(&str, &str)]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut request, mut part) = (Vec::new(), [0; 4096]);
+            // The bodies here arrive together with their heads, or before the answer is read.
+            while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+                match stream.read(&mut part).unwrap() {
+                    0 => break,
+                    read => request.extend(&part[..read]),
+                }
+            }
+            let request = String::from_utf8(request).unwrap();
+            let (_, answer) = answers.iter().find(|(start, _)| request.starts_with(start)).unwrap();
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    url
+}
+
+/// An operator with some scopes, whose requests come after ten thousand rows of other scopes.
+#[test]
+fn none_or_more_is_not_fine() {
+    let run = Run::on(&[
+        "--url",
+        &service(&[(
+            "GET /overview ",
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"unknown\":{\"number\":0,\"or_more\":true},\"dead_letters\":{\"number\":0,\"or_more\":true},\
+         \"due\":{\"number\":0,\"or_more\":false},\"stranded\":{\"number\":0,\"or_more\":false},\
+         \"dead_jobs\":{\"number\":0,\"or_more\":false},\"oldest_waiting\":null}",
+        )]),
+    ]);
+    let (code, told) = run.told(&["status"]);
+    assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
+}
+
+/// The answer to an act breaks off: the outcome of the act is unknown.
+#[test]
+fn an_answer_that_breaks_off_says_where_to_look() {
+    let run = Run::on(&[
+        "--url",
+        &service(&[
+            (
+                "GET ",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: \"v\"\r\nconnection: close\r\n\r\n\
+             {\"id\":\"a\"}",
+            ),
+            (
+                "POST ",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"outc",
+            ),
+        ]),
+    ]);
+    let (code, told) =
+        run.told(&["retry", "00000000-0000-4000-8000-000000000000", "--reason", "r"]);
+    assert_eq!((code, told.contains("is in the audit")), (1, true), "{told}");
+}

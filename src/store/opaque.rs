@@ -1,0 +1,45 @@
+//! `Debug` of what passes between the engine and a store: the name of the type, and nothing of what is in it, which
+//! users gave (G19).
+
+/// `opaque! { [S: Store] Writes<'_, S>; }`
+macro_rules! opaque {
+    ($([$($parameters:tt)*] $name:ident $(<$($argument:tt),*>)?;)*) => {
+        $(impl<$($parameters)*> std::fmt::Debug for $name $(<$($argument),*>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        })*
+    };
+}
+
+use super::bulk::{NewBulk, SettledItem};
+use super::operators::{Found, FoundRequest, JobAct};
+use super::pauses::PauseAct;
+use super::{
+    Change, Claim, DueJob, DueKey, Erase, Guard, HeldKey, JobRow, NewRow, Page, Reserved,
+    StagedJobRow, Store, SurveyedJob, SurveyedRow, Writes,
+};
+
+opaque! {
+    [] NewRow<'_>;
+    [T] Reserved<T>;
+    [S: Store] Writes<'_, S>;
+    [] Guard<'_>;
+    [] Change<'_>;
+    [] Claim<'_>;
+    [] Erase<'_>;
+    [T, P] Page<T, P>;
+    [] DueKey;
+    [] HeldKey;
+    [] DueJob;
+    [] JobRow;
+    [] StagedJobRow;
+    [T, P] Found<T, P>;
+    [] FoundRequest;
+    [] JobAct<'_>;
+    [] PauseAct<'_>;
+    [] SurveyedRow;
+    [] SurveyedJob;
+    [] NewBulk<'_>;
+    [] SettledItem<'_>;
+}

@@ -1,0 +1,155 @@
+//! What workers look for among the rows, and write to them; and what `check` reads of them.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel::pg::Pg;
+use diesel::sql_types;
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use uuid::Uuid;
+
+use super::lease::{Held, NotLocked};
+use crate::store::HeldKey;
+use crate::store::row::millis;
+use crate::store::statement::statement;
+
+/// Where a row stands, and what a process must know to go on with it.
+const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
+    recovery_point, open_intent, reason";
+
+type SurveySql =
+    (Integer, (Text, Text), (Text, Integer, Text), (Text, Text, Nullable<Text>, Nullable<Text>));
+
+statement! {
+    /// Unfinished rows, bounded: those that the partial indexes have, and, of the rows that were created
+    /// last, those that are not finished and that no partial index has: that are in progress, or in a status that only
+    /// a later build knows.
+    ///
+    /// The last part is there where the youngest rows are more than were looked at: the oldest of those was
+    /// created a moment ago.
+    Survey for Pg, rows SurveySql,
+    { limit: i64, again: i64, once_more: i64, behind: i64, youth_ms: i64 },
+    "SELECT * FROM (SELECT 0, ", [PLACE], " FROM atomic_phases_keys WHERE run_after IS NOT NULL \
+     ORDER BY run_after LIMIT ", limit, ") AS due \
+     UNION ALL SELECT * FROM (SELECT 1, ", [PLACE], " FROM atomic_phases_keys \
+     WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
+     UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
+     ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
+     WHERE status <> 'completed' AND run_after IS NULL AND waiting_since IS NULL \
+     UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
+     ORDER BY expires_at DESC OFFSET ", behind, " LIMIT 1) AS oldest \
+     WHERE created_at > statement_timestamp() - ", youth_ms, " * interval '1 millisecond'"
+}
+
+impl Survey {
+    pub(in crate::store::postgres) fn of(limit: u32, youth: Duration) -> Self {
+        let (limit, youth_ms) = (i64::from(limit), millis(youth));
+        Self { limit, again: limit, once_more: limit, behind: limit - 1, youth_ms }
+    }
+}
+
+// The workers' looks compare with `statement_timestamp()`: an index can be searched for it, and not for
+// the volatile `clock_timestamp()`. They take no lock, and no guarantee rests on them.
+
+statement! {
+    /// A bounded part of the index of due rows, from one place on: rows of every status that a worker
+    /// looks for, so that none of them can stand in another's way.
+    DueKeys<'a> for Pg, rows (Timestamptz, Text, Text, Text, BigInt, Text, Integer, Bool, SqlUuid),
+    { grace_ms: i64, run_after: DateTime<Utc>, scope: &'a str, key: &'a str, limit: i64 },
+    "SELECT run_after, scope, idempotency_key, status::text, lease_token, definition, \
+     definition_version, run_after <= statement_timestamp() - ", grace_ms, " * interval '1 millisecond', \
+     request_id FROM atomic_phases_keys WHERE run_after <= statement_timestamp() \
+     AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key, ") \
+     ORDER BY run_after, scope, idempotency_key LIMIT ", limit
+}
+
+statement! {
+    /// A bounded part of the index of expiry, from one place on. Of the rows that are read there, those in
+    /// progress that the index of due rows does not have; and, of a full page, where it ends.
+    HeldKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid, BigInt, BigInt, Bool),
+    {
+        from: DateTime<Utc>, to: DateTime<Utc>, expires_at: DateTime<Utc>, scope: &'a str, key: &'a str,
+        limit: i64, again: i64,
+    },
+    "WITH read AS MATERIALIZED (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
+     locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
+     WHERE expires_at >= ", from, " AND expires_at <= ", to,
+    " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
+     ORDER BY expires_at, scope, idempotency_key LIMIT ", limit, ") \
+     SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
+     coalesce(extract(epoch FROM greatest(locked_until - statement_timestamp(), interval '0')) * 1000, 0)\
+     ::bigint, false FROM read WHERE is_held \
+     UNION ALL (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0::bigint, true FROM read \
+     WHERE (SELECT count(*) FROM read) = ", again,
+    " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1)"
+}
+
+statement! {
+    /// What the entry of such a row is guarded by: nobody has it by now.
+    Abandoned<'a> for Pg, rows sql_types::Untyped, { held: Held<'a> },
+    {held}, " AND run_after IS NULL AND locked_until <= (SELECT clock_timestamp())"
+}
+
+impl<'a> Abandoned<'a> {
+    fn new(held: &'a HeldKey) -> Self {
+        let (scope, key) = (held.scope.as_str(), held.key.as_str());
+        let (request_id, token) = (held.request_id, held.lease_token);
+        Self { held: Held { scope, key, request_id, token } }
+    }
+}
+
+statement! {
+    /// Enters such a row in the index of due rows. Never waits for its lock: the rows behind it would wait as long.
+    Enrol<'a> for Pg, rows sql_types::Untyped, { abandoned: Abandoned<'a>, not_locked: NotLocked<'a> },
+    "UPDATE atomic_phases_keys SET run_after = locked_until", {abandoned}, " AND ", {not_locked}
+}
+
+impl<'a> Enrol<'a> {
+    pub(in crate::store::postgres) fn new(held: &'a HeldKey) -> Self {
+        Self { abandoned: Abandoned::new(held), not_locked: NotLocked::new(&held.scope, &held.key) }
+    }
+}
+
+statement! {
+    /// As [`StandsFree`], of such an entry.
+    StandsAbandoned<'a> for Pg, rows Bool, { abandoned: Abandoned<'a> },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys", {abandoned}, ")"
+}
+
+impl<'a> StandsAbandoned<'a> {
+    pub(in crate::store::postgres) fn new(held: &'a HeldKey) -> Self {
+        Self { abandoned: Abandoned::new(held) }
+    }
+}
+
+statement! {
+    /// A bounded part of the expired rows, from one place on.
+    ExpiredKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid),
+    { expires_at: DateTime<Utc>, scope: &'a str, key: &'a str, limit: i64 },
+    "SELECT expires_at, scope, idempotency_key, request_id FROM atomic_phases_keys \
+     WHERE expires_at <= statement_timestamp() AND status = 'completed' \
+     AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
+     ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
+}
+
+statement! {
+    /// Deletes an expired row that still is completed and expired when it is locked (G15). Never waits
+    /// for the lock: it holds those of other scopes' rows by then (G16).
+    Reap<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str, request_id: Uuid, again: &'a str, key_again: &'a str },
+    "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= statement_timestamp() \
+     AND EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", again, " AND idempotency_key = ",
+    key_again, " FOR UPDATE SKIP LOCKED)"
+}
+
+#[cfg(feature = "fault-injection")]
+statement! {
+    /// The row's lease and its back-off are over.
+    PassTime<'a> for Pg, rows sql_types::Untyped,
+    { scope: &'a str, key: &'a str },
+    "UPDATE atomic_phases_keys SET \
+     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
+     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
+     WHERE scope = ", scope, " AND idempotency_key = ", key
+}

@@ -1,0 +1,134 @@
+//! The names that every application meets, at the root of the crate and in the prelude. A name that is added here is
+//! one that no later version can take away: so it is added to this list, too.
+
+use super::imports::{code, paths};
+
+/// Modules, with those that a cargo feature adds.
+const MODULES: [&str; 21] = [
+    "__private",
+    "client",
+    "codec",
+    "compat",
+    "config",
+    "console",
+    "definition",
+    "engine",
+    "fault",
+    "fingerprint",
+    "http",
+    "key",
+    "ops",
+    "phase",
+    "prelude",
+    "replay_cache",
+    "request",
+    "simulation",
+    "store",
+    "traces",
+    "worker",
+];
+
+const NAMES: [&str; 20] = [
+    "Batch",
+    "CallError",
+    "Engine",
+    "ForeignCall",
+    "IdempotencyKey",
+    "Mysql",
+    "Outcome",
+    "PhaseError",
+    "PhaseResult",
+    "Postgres",
+    "Reply",
+    "RequestContext",
+    "Scope",
+    "Sqlite",
+    "Store",
+    "Tx",
+    "assert_sound",
+    "atomic_phases",
+    "phase",
+    "reconcile",
+];
+
+const PRELUDE: [&str; 15] = [
+    "Batch",
+    "DerivedKey",
+    "Flow",
+    "ForeignCall",
+    "ForeignError",
+    "Isolation",
+    "PhaseError",
+    "PhaseResult",
+    "Reconciled",
+    "Reply",
+    "RequestContext",
+    "Tx",
+    "atomic_phases",
+    "phase",
+    "reconcile",
+];
+
+/// Macros by example: `#[macro_export]` puts them at the root, wherever they stand.
+const MACROS: [&str; 2] = ["crash_point", "locked"];
+
+/// What stands behind a keyword that makes it public, up to the end of the statement.
+fn public<'t>(text: &'t str, keyword: &str) -> Vec<&'t str> {
+    let start = format!("pub {keyword} ");
+    let rests = text.lines().enumerate().filter(|(_, line)| line.starts_with(&start));
+    let starts =
+        rests.map(|(number, _)| text.lines().take(number).map(|line| line.len() + 1).sum());
+    starts
+        .filter_map(|at: usize| text[at..].strip_prefix(&start))
+        .filter_map(|rest| rest.split_once(';').map(|(statement, _)| statement))
+        .collect()
+}
+
+fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+fn exported(text: &str) -> Vec<String> {
+    let trees = public(text, "use").into_iter();
+    sorted(trees.flat_map(|tree| paths(tree).into_iter().map(|(_, name)| name)))
+}
+
+#[test]
+fn the_root_and_the_prelude_have_these_names_and_no_others() {
+    let root = code(include_str!("../../src/lib.rs"));
+    assert_eq!(sorted(public(&root, "mod").into_iter().map(str::to_owned)), MODULES);
+    assert_eq!(exported(&root), NAMES);
+    let prelude = code(include_str!("../../src/prelude.rs"));
+    assert_eq!(exported(&prelude), PRELUDE);
+    for text in [&root, &prelude] {
+        assert!(!text.contains('*'), "a name that comes by `*` is in no list");
+        let others = ["fn", "struct", "enum", "trait", "type", "const", "static", "macro", "union"];
+        let declared = others.iter().flat_map(|keyword| public(text, keyword));
+        assert_eq!(declared.collect::<Vec<_>>(), [""; 0], "declared, and not named again");
+    }
+}
+
+#[test]
+fn the_root_has_these_macros_and_no_others() {
+    let mut files = Vec::new();
+    super::files("src", &[".rs"], &mut files);
+    let after = |text: &str| {
+        let rests: Vec<&str> = text.split("#[macro_export]\nmacro_rules! ").skip(1).collect();
+        rests.iter().map(|rest| rest.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut found = sorted(files.iter().flat_map(|(_, text)| after(text)));
+    // One that has another form without its feature.
+    found.dedup();
+    assert_eq!(found, MACROS);
+    let marks = files.iter().map(|(_, text)| text.matches("#[macro_export").count()).sum::<usize>();
+    assert_eq!(marks, 3, "each of them stands before its macro");
+}
+
+#[test]
+fn each_form_of_a_public_name_is_seen() {
+    let text = "pub use a::B;\nuse a::C;\npub use a::{\n    d::{self, E},\n    F as G,\n};\npub mod h;\n    pub use i::J;\n";
+    assert_eq!(exported(text), ["B", "E", "G", "d"]);
+    assert_eq!(public(text, "mod"), ["h"]);
+}
