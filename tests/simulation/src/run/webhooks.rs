@@ -12,7 +12,6 @@ use super::{SETTLED_BY, Scene};
 use crate::judge;
 use crate::provider::{Hook, Word};
 use crate::requests::{Charged, reply};
-use crate::trace;
 
 impl Scene {
     /// Sends a webhook to any running node, again and again until it is accepted, as providers do.
