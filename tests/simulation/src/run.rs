@@ -9,19 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use atomic_phases::Engine;
 use atomic_phases::config::DerivedKeys;
 use atomic_phases::fault::Mutant;
 use atomic_phases::simulation::{
     Database, KeyChange, KeyState, Memory, Node, passed_points, simulate_with,
 };
 use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
-use atomic_phases::{Engine, client};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use self::wire::{Sent, Wire};
 use super::codec::KeyService;
-use super::judge::{self, Delivered, History, Told, Watched};
+use super::judge::{self, Delivered, History, Watched};
 use super::plan::{Build, Call, HEALED, HOSTILE, Manner, Plan};
 use super::provider::{Provider, Stops};
 use super::requests::{

@@ -16,7 +16,6 @@ use crate::plan::{Build, Call, HOSTILE, Kind, Manner};
 use crate::requests::{
     Alert, App, Fare, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray, Transfer,
 };
-use crate::trace;
 
 impl Scene {
     /// A client with its retries.

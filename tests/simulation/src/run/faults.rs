@@ -9,7 +9,6 @@ use tokio::time::sleep;
 use super::{DATABASE, Host, Scene};
 use crate::judge;
 use crate::plan::{Build, Event, HEALED, Stop, What};
-use crate::trace;
 
 impl Scene {
     pub(super) async fn event(self, event: Event) {

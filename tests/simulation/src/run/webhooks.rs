@@ -12,7 +12,6 @@ use super::{SETTLED_BY, Scene};
 use crate::judge;
 use crate::provider::{Hook, Word};
 use crate::requests::{Charged, reply};
-use crate::trace;
 
 impl Scene {
     /// A webhook goes to any node that runs, again and again until it is taken, as providers do it.
