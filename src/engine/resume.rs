@@ -87,7 +87,9 @@ impl<S: Store> Core<S> {
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
         let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
         match (found, next) {
-            (Found::Ready(_), _) if right == Right::Reconcile => Box::pin(run.reconcile(&row)).await,
+            (Found::Ready(_), _) if right == Right::Reconcile => {
+                Box::pin(run.reconcile(&row)).await
+            }
             (Found::Undecodable(because), _) if right == Right::Reconcile => {
                 let intent = row.open_intent.as_deref();
                 run.still_unknown(&row, intent, Some(because.as_str())).await

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::engine::FailureCause;
-use atomic_phases::phase::Reconciled;
+use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::{
     Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply, Sqlite, Tx,
     atomic_phases,
@@ -16,6 +16,7 @@ use atomic_phases::{
 use serde::{Deserialize, Serialize};
 
 on_every_store! {
+    g17_a_commit_is_due_for_the_workers_by_the_end_of_its_lease,
     g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     calls_that_wait_are_answered_by_the_failure_of_the_other,
@@ -274,4 +275,57 @@ async fn g10_a_halted_runtime_keeps_the_connection_from_no_other() {
     finished(engine.call(&scope(), &key("alive"), book(20)).await);
     drop(db.connection().await.unwrap());
     runtime.shutdown_background();
+}
+
+/// Two calls, and a commit in between.
+#[derive(Clone, Serialize, Deserialize)]
+struct CallsTwice;
+
+#[atomic_phases(name = "calls_twice", version = 1)]
+impl<Db: TestDb> CallsTwice {
+    #[phase(foreign(idempotent), commit)]
+    async fn first(&self, call: ForeignCall, app: &App) -> PhaseResult<Begun, ForeignError> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "first").await;
+            Ok::<_, ForeignError>(Begun)
+        })
+        .await
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn second(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
+        call.make(async |key| {
+            app.provider.call(key.as_str(), "second").await;
+            Ok::<_, ForeignError>(Done)
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "calls_twice", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The time at which a row shows itself to the workers stays only where it fits its new lease: not where it is nearly
+/// over, nor where it is of a clock that was set back.
+async fn g17_a_commit_is_due_for_the_workers_by_the_end_of_its_lease<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<CallsTwice>().build().unwrap();
+    for shown in ["expires_at", "created_at"] {
+        let mut gate = app.provider.stop_before_the_effect();
+        let call = tokio::spawn(engine.call(&scope(), &key(shown), CallsTwice).into_future());
+        let in_the_first = gate.recv().await.unwrap();
+        db.sql(&format!("UPDATE atomic_phases_keys SET run_after = {shown}")).await;
+        in_the_first.send(()).unwrap();
+        let in_the_second = gate.recv().await.unwrap();
+        let fits = "SELECT count(*) FROM atomic_phases_keys \
+            WHERE run_after > created_at AND run_after < expires_at";
+        assert_eq!(db.number(fits).await, 1, "it was {shown}");
+        in_the_second.send(()).unwrap();
+        finished(call.await.unwrap());
+        db.sql("DELETE FROM atomic_phases_keys").await;
+    }
 }

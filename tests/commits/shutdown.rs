@@ -12,102 +12,10 @@ use atomic_phases::store::Status;
 use atomic_phases::worker::Sweep;
 
 on_every_store! {
-    g17_a_commit_is_due_for_the_workers_by_the_end_of_its_lease,
     g17_a_shutdown_has_a_deadline,
     g17_a_shutdown_uses_up_no_attempt,
     g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came,
     a_shutdown_does_not_wait_for_calls_that_wait,
-}
-
-/// A local phase that keeps its thread busy, and so cannot be interrupted.
-#[derive(Clone, Serialize, Deserialize)]
-struct Computes {
-    first: bool,
-}
-
-#[atomic_phases(name = "computes", version = 1)]
-impl<Db: TestDb> Computes {
-    #[phase(timeout = "1s")]
-    async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
-        Db::insert_step(tx, "computes", "begun").await?;
-        std::thread::sleep(if self.first { ms(1100) } else { ms(0) });
-        Ok(Begun)
-    }
-
-    #[phase(timeout = "50ms")]
-    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "computes", "answered").await?;
-        std::thread::sleep(ms(100));
-        Ok(Reply::new(204))
-    }
-}
-
-/// Nor does the task that polls it on the thread of an embedded database: a statement is a call there.
-async fn g17_a_local_phase_that_never_waits_has_its_time_limit<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app).register::<Computes>().build().unwrap();
-    for (name, first, phase, limit, written) in
-        [("a", true, "begun", ms(1000), 0), ("b", false, "answered", ms(50), 1)]
-    {
-        let cause = failed(engine.call(&scope(), &key(name), Computes { first }).await);
-        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
-        let steps = db.number("SELECT count(*) FROM steps").await;
-        assert_eq!(steps, written, "what it wrote is undone");
-    }
-}
-
-/// Two calls, and a commit in between.
-#[derive(Clone, Serialize, Deserialize)]
-struct CallsTwice;
-
-#[atomic_phases(name = "calls_twice", version = 1)]
-impl<Db: TestDb> CallsTwice {
-    #[phase(foreign(idempotent), commit)]
-    async fn first(&self, call: ForeignCall, app: &App) -> PhaseResult<Idem, ForeignError> {
-        call.make(async |key| {
-            app.provider.call(key.as_str(), "first").await;
-            Ok::<_, ForeignError>(Idem)
-        })
-        .await
-    }
-
-    #[phase(foreign(idempotent))]
-    async fn second(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
-        call.make(async |key| {
-            app.provider.call(key.as_str(), "second").await;
-            Ok::<_, ForeignError>(Done)
-        })
-        .await
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "calls_twice", "answered").await?;
-        Ok(Reply::new(204))
-    }
-}
-
-/// The time at which a row shows itself to the workers stays only where it fits its new lease: not where it is nearly
-/// over, nor where it is of a clock that was set back.
-async fn g17_a_commit_is_due_for_the_workers_by_the_end_of_its_lease<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app.clone()).register::<CallsTwice>().build().unwrap();
-    for shown in ["expires_at", "created_at"] {
-        let mut gate = app.provider.stop_before_the_effect();
-        let call = tokio::spawn(engine.call(&scope(), &key(shown), CallsTwice).into_future());
-        let in_the_first = gate.recv().await.unwrap();
-        db.sql(&format!("UPDATE atomic_phases_keys SET run_after = {shown}")).await;
-        in_the_first.send(()).unwrap();
-        let in_the_second = gate.recv().await.unwrap();
-        let fits = "SELECT count(*) FROM atomic_phases_keys \
-            WHERE run_after > created_at AND run_after < expires_at";
-        assert_eq!(db.number(fits).await, 1, "it was {shown}");
-        in_the_second.send(()).unwrap();
-        finished(call.await.unwrap());
-        db.sql("DELETE FROM atomic_phases_keys").await;
-    }
 }
 
 async fn g17_a_shutdown_has_a_deadline<S: TestDb>(db: S) {

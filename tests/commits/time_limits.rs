@@ -287,3 +287,41 @@ async fn g2_a_call_that_is_made_in_a_task_ends_with_its_phase<S: TestDb>(db: S) 
     until(async || waiting.is_closed()).await;
     assert_eq!(app.provider.effects(), 0, "the task's call was dropped");
 }
+
+/// A local phase that keeps its thread busy, and so cannot be interrupted.
+#[derive(Clone, Serialize, Deserialize)]
+struct Computes {
+    first: bool,
+}
+
+#[atomic_phases(name = "computes", version = 1)]
+impl<Db: TestDb> Computes {
+    #[phase(timeout = "1s")]
+    async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
+        Db::insert_step(tx, "computes", "begun").await?;
+        std::thread::sleep(if self.first { ms(1100) } else { ms(0) });
+        Ok(Begun)
+    }
+
+    #[phase(timeout = "50ms")]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "computes", "answered").await?;
+        std::thread::sleep(ms(100));
+        Ok(Reply::new(204))
+    }
+}
+
+/// Nor does the task that polls it on the thread of an embedded database: a statement is a call there.
+async fn g17_a_local_phase_that_never_waits_has_its_time_limit<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app).register::<Computes>().build().unwrap();
+    for (name, first, phase, limit, written) in
+        [("a", true, "begun", ms(1000), 0), ("b", false, "answered", ms(50), 1)]
+    {
+        let cause = failed(engine.call(&scope(), &key(name), Computes { first }).await);
+        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
+        let steps = db.number("SELECT count(*) FROM steps").await;
+        assert_eq!(steps, written, "what it wrote is undone");
+    }
+}
