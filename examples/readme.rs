@@ -126,7 +126,7 @@ async fn create_ride(keyed: Keyed<Db, App>, Params(ride): Params<CreateRide>) ->
 }
 
 fn router(engine: Engine<Db, App>) -> Router {
-    // The scope of the key, from your authentication; without tenants, use `single_tenant()`.
+    // The scope of the key, from your authentication; without tenants, use `http::single_tenant()`.
     let idempotency = Idempotency::new(engine, |request| {
         let user = request.headers.get("x-user")?.to_str().ok()?;
         Scope::new(user).ok()

@@ -313,7 +313,7 @@ fn unknown(facts: &Facts<'_>) -> Why {
     if facts.is_asked() {
         let sentence = format!(
             "Whether {call} was executed is unknown{because}; its reconcile function is asked at {}, and was \
-             asked {}{most} times, or an operator says it.",
+             asked {}{most} times, or until an operator reports it.",
             facts.at(next),
             row.reconciles
         );

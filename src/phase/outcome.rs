@@ -101,7 +101,7 @@ impl Reply {
     /// # Errors
     /// [`ReplyNotJson`] if `body` has no JSON form; inside a phase, `?` converts it into a
     /// retryable failure.
-    pub fn json(status: u16, body: &impl Serialize) -> Result<Self, ReplyNotJson> {
+    pub fn json(status: u16, body: &(impl Serialize + ?Sized)) -> Result<Self, ReplyNotJson> {
         let body = serde_json::to_vec(body).map_err(|_| ReplyNotJson)?;
         Ok(Self::new(status).header("content-type", "application/json").body(body))
     }
