@@ -312,8 +312,8 @@ fn unknown(facts: &Facts<'_>) -> Why {
     let (call, because) = (facts.call(), facts.because());
     if facts.is_asked() {
         let sentence = format!(
-            "Whether {call} was executed is unknown{because}; its reconcile function is asked at {}, and was \
-             asked {}{most} times, or until an operator reports it.",
+            "Whether {call} was executed is unknown{because}; its reconcile function is asked at {} (asked \
+             {}{most} times so far), or an operator reports it.",
             facts.at(next),
             row.reconciles
         );
