@@ -66,7 +66,7 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
             };
             let oldest = match told["oldest_waiting"].is_null() {
                 true => String::new(),
-                false => format!(" (oldest {})", past(&told["oldest_waiting"])),
+                false => format!("; oldest {}", past(&told["oldest_waiting"])),
             };
             println!(
                 "waiting     {} unknown, {} dead letters{oldest}",

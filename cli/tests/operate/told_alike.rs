@@ -6,7 +6,7 @@ use super::*;
 pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     let (code, told) = run.told(&["status"]);
     assert_eq!(code, 6, "{told}");
-    assert!(told.starts_with("waiting     1 unknown, 1 dead letters (oldest "), "{told}");
+    assert!(told.starts_with("waiting     1 unknown, 1 dead letters; oldest "), "{told}");
     assert!(told.ends_with("dead jobs   0\n"), "{told}");
 
     let (code, told) = run.told(&["list"]);
