@@ -99,7 +99,9 @@ impl<S: Store> Core<S> {
                 }
                 waits_for(row, index, phase, &outputs)?;
                 if *attempt != row.attempts {
-                    return conflict("the open call is of another attempt than the one that it names");
+                    return conflict(
+                        "the open call is of another attempt than the one that it names",
+                    );
                 }
                 match row.status {
                     Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),

@@ -319,7 +319,10 @@ fn is_one_statement(sql: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+    use crate::key::{IdempotencyKey, Scope};
 
     #[test]
     fn g4_a_text_that_could_end_its_statement_is_no_part_of_a_block() {
@@ -343,6 +346,26 @@ mod tests {
             "",
         ] {
             assert!(!is_one_statement(other), "{other}");
+        }
+    }
+
+    /// Between the statement that notes the commit and the `COMMIT`, nothing can fail: so no error of the `COMMIT` is
+    /// judged as another statement's.
+    #[test]
+    fn g7_each_block_notes_its_commit_right_before_it() {
+        let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
+        let (request_id, lease_token, recovery_point) = (Uuid::nil(), 1, "started");
+        let guard = Guard { scope: &scope, key: &key, request_id, lease_token, recovery_point };
+        let session = Session::of_mariadb();
+        for block in [
+            Block::concluding(&session, &guard, &[], None),
+            Block::whole().end(&session, &guard, &[], None),
+        ] {
+            let text = block.unwrap().bound.sql;
+            let statements: Vec<&str> = text.split("; ").collect();
+            let commit = statements.iter().position(|one| *one == sql::COMMIT).unwrap();
+            let noted = format!("SET @atomic_phases = {}", Place::Commit.number());
+            assert!(statements[commit - 1].starts_with(&noted), "{text}");
         }
     }
 

@@ -169,6 +169,25 @@ fn is_supported(version: &str, is_mariadb: bool) -> bool {
     version >= if is_mariadb { (10, 6) } else { (8, 0) }
 }
 
+#[cfg(test)]
+impl Session {
+    pub(super) fn of_mariadb() -> Self {
+        let settings = settings(true, "STRICT_TRANS_TABLES");
+        let at_rest = format!("SET SESSION autocommit = 1, {settings}");
+        let settings = format!("SET {settings}");
+        let (is_mariadb, has_blocks, lock_wait) = (true, true, 50);
+        Self {
+            max_packet: 1 << 20,
+            is_mariadb,
+            has_blocks,
+            lock_wait,
+            at_rest,
+            settings,
+            home: None,
+        }
+    }
+}
+
 impl Session {
     /// Begins a transaction. The mark is the last step: what ends the transaction ends it too (G4). Without
     /// `autocommit`, what follows a deadlock or a raw `COMMIT` is a transaction of its own that is never committed, and

@@ -219,3 +219,38 @@ impl Wake for Sleeper {
         self.0.unpark();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_on_the_thread_comes_behind_what_was_handed_over_before() {
+        let worker = Worker::start(future::ready(()), Arc::default(), HandedOver::default());
+        let worker = Arc::new(Mutex::new(worker.unwrap()));
+        let order = Arc::<Mutex<Vec<&str>>>::default();
+        let note = |name| {
+            let order = order.clone();
+            move || order.lock().unwrap().push(name)
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        let on_the_thread = {
+            let (worker, second) = (worker.clone(), note("on the thread"));
+            move || {
+                told.recv().unwrap();
+                let ran = worker.lock().unwrap().run(second);
+                ran.now_or_never().unwrap().is_ok()
+            }
+        };
+        let running = worker.lock().unwrap().run(on_the_thread);
+        let waiting = worker.lock().unwrap().run(note("handed over"));
+        tell.send(()).unwrap();
+        assert!(running.await.unwrap());
+        waiting.await.unwrap();
+        assert_eq!(*order.lock().unwrap(), ["handed over", "on the thread"]);
+    }
+}
