@@ -524,3 +524,27 @@ impl<S: Store> Attempt<S> {
         slept.is_some() && !self.caller.is_gone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<S: Store, F>(_: impl FnOnce(&'static mut Attempt<S>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A request has this room throughout its foreign calls, however long they take. So what is large and short is
+    /// boxed where it is awaited: a commit, most of all.
+    #[test]
+    fn a_request_in_flight_takes_little_memory() {
+        let sizes = [
+            #[cfg(feature = "postgres")]
+            size(|attempt: &'static mut Attempt<crate::Postgres>| attempt.settle(Seen::NotYet)),
+            #[cfg(feature = "sqlite")]
+            size(|attempt: &'static mut Attempt<crate::Sqlite>| attempt.settle(Seen::NotYet)),
+            #[cfg(feature = "mysql")]
+            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(Seen::NotYet)),
+        ];
+        assert!(sizes.iter().all(|size| *size < 16_000), "{sizes:?} bytes");
+    }
+}

@@ -93,7 +93,8 @@ impl<S: Store> Run<S> {
         phase: &'static Phase,
         row: Row<'_, S>,
     ) -> Result<Result<ControlFlow<RoundEnd>, Undone>, CallError> {
-        let mut writing = match self.open(phase, row).await {
+        // Boxed, as a commit is.
+        let mut writing = match Box::pin(self.open(phase, row)).await {
             Ok(Some(writing)) => writing,
             Ok(None) => {
                 observe::lost(self.definition.name);
