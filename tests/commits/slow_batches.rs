@@ -161,7 +161,8 @@ impl Landing {
         let sql = format!("INSERT INTO steps SELECT 'begun', {lock}");
         batch.add(diesel::sql_query(sql));
         if self.in_order {
-            batch.add(diesel::sql_query("INSERT INTO rides VALUES ('ride', 1)"));
+            let sql = "INSERT INTO rides SELECT 'ride', 1 FROM pg_sleep(0.1)";
+            batch.add(diesel::sql_query(sql));
         }
         Ok(Begun)
     }

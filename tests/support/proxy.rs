@@ -21,7 +21,8 @@ pub enum Cut {
     /// The server executes it; instead of its answer, the client gets the error that the server ends the
     /// connection.
     Shutdown,
-    /// The server gets it; the connection is cut when the test says so.
+    /// The server gets it; the connection is cut when the test says so, and not before: the server does not learn
+    /// that its client has left.
     Hold,
     /// It waits, with everything after it, until the test says so, and then arrives, most likely late.
     Late,
@@ -144,6 +145,19 @@ impl Shared {
     }
 }
 
+/// One client's connection.
+#[derive(Default)]
+struct Passing {
+    /// Until which frame of the server's nothing is passed on; 0: all is.
+    mute: AtomicU8,
+    /// Whether the client gets an error behind it.
+    ending: AtomicBool,
+    /// Whether the server's side stays open when the client has left.
+    held: AtomicBool,
+    answered: Notify,
+    heard: Heard,
+}
+
 /// The answers that the client has received to its requests: what it sends after the last of them is another round
 /// trip.
 struct Heard {
@@ -152,23 +166,18 @@ struct Heard {
     owed: AtomicUsize,
 }
 
+impl Default for Heard {
+    fn default() -> Self {
+        Self { all: AtomicBool::new(true), owed: AtomicUsize::new(1) }
+    }
+}
+
 async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
-    let mute = Arc::new(AtomicU8::new(0));
-    let ending = Arc::new(AtomicBool::new(false));
-    let answered = Arc::new(Notify::new());
-    let heard = Arc::new(Heard { all: AtomicBool::new(true), owed: AtomicUsize::new(1) });
-    let forward = forward(
-        client_read,
-        server_write,
-        shared.clone(),
-        mute.clone(),
-        ending.clone(),
-        answered.clone(),
-        heard.clone(),
-    );
-    let backward = backward(server_read, client_write, shared, mute, ending, answered, heard);
+    let passing = Passing::default();
+    let forward = forward(client_read, server_write, &shared, &passing);
+    let backward = backward(server_read, client_write, &shared, &passing);
     // Whichever ends drops all four halves: both sides see a closed connection.
     tokio::select! {
         _ = forward => {}
@@ -180,11 +189,8 @@ async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    shared: Arc<Shared>,
-    mute: Arc<AtomicU8>,
-    ending: Arc<AtomicBool>,
-    answered: Arc<Notify>,
-    heard: Arc<Heard>,
+    shared: &Shared,
+    passing: &Passing,
 ) -> std::io::Result<()> {
     // The start-up message has no type byte.
     let length = from.read_u32().await?;
@@ -198,11 +204,11 @@ async fn forward(
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
-        if heard.all.swap(false, Ordering::SeqCst) {
+        if passing.heard.all.swap(false, Ordering::SeqCst) {
             shared.turns.fetch_add(1, Ordering::SeqCst);
         }
         if kind == b'S' || kind == b'Q' {
-            heard.owed.fetch_add(1, Ordering::SeqCst);
+            passing.heard.owed.fetch_add(1, Ordering::SeqCst);
         }
         let words: Vec<String> = body
             .split(|b| *b == 0)
@@ -227,12 +233,13 @@ async fn forward(
                 Cut::Answer | Cut::Shutdown
                     if sql.starts_with("WITH atomic_phases_") || sql.starts_with("WITH ended") =>
                 {
-                    mute.store(b'Z', Ordering::SeqCst);
+                    passing.mute.store(b'Z', Ordering::SeqCst);
                 }
-                Cut::Answer | Cut::Shutdown => mute.store(b'C', Ordering::SeqCst),
+                Cut::Answer | Cut::Shutdown => passing.mute.store(b'C', Ordering::SeqCst),
                 Cut::Spoil => body[words[0].len() + 1] = b'x',
             }
-            ending.store(cut == Cut::Shutdown, Ordering::SeqCst);
+            passing.ending.store(cut == Cut::Shutdown, Ordering::SeqCst);
+            passing.held.store(cut == Cut::Hold, Ordering::SeqCst);
             cutting = Some(cut).filter(|cut| !matches!(cut, Cut::Spoil | Cut::Late));
         }
         let delay = shared.delay_ms.load(Ordering::SeqCst);
@@ -244,7 +251,7 @@ async fn forward(
         if cutting.is_some() && (kind == b'S' || kind == b'Q') {
             to.flush().await?;
             match cutting {
-                Some(Cut::Answer | Cut::Shutdown) => answered.notified().await,
+                Some(Cut::Answer | Cut::Shutdown) => passing.answered.notified().await,
                 Some(Cut::Hold) => shared.held.notified().await,
                 _ => {}
             }
@@ -257,29 +264,26 @@ async fn forward(
 async fn backward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    shared: Arc<Shared>,
-    mute: Arc<AtomicU8>,
-    ending: Arc<AtomicBool>,
-    answered: Arc<Notify>,
-    heard: Arc<Heard>,
+    shared: &Shared,
+    passing: &Passing,
 ) -> std::io::Result<()> {
     loop {
         let kind = from.read_u8().await?;
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
-        let until = mute.load(Ordering::SeqCst);
+        let until = passing.mute.load(Ordering::SeqCst);
         if until > 0 {
             // CommandComplete of the COMMIT or of the update; or ReadyForQuery.
             let ends = body.starts_with(b"COMMIT") || body.starts_with(b"UPDATE");
             if kind == until && (kind == b'Z' || ends) {
-                if ending.load(Ordering::SeqCst) {
+                if passing.ending.load(Ordering::SeqCst) {
                     let told = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0";
                     let length = (told.len() as u32 + 4).to_be_bytes();
                     to.write_all(&[&b"E"[..], &length, told].concat()).await?;
                     to.flush().await?;
                 }
-                answered.notify_one();
+                passing.answered.notify_one();
                 std::future::pending::<()>().await;
             }
             continue;
@@ -290,9 +294,12 @@ async fn backward(
         if slowly > 0 && kind == b'Z' {
             tokio::time::sleep(std::time::Duration::from_millis(slowly as u64)).await;
         }
-        if kind == b'Z' && heard.owed.fetch_sub(1, Ordering::SeqCst) == 1 {
-            heard.all.store(true, Ordering::SeqCst);
+        if kind == b'Z' && passing.heard.owed.fetch_sub(1, Ordering::SeqCst) == 1 {
+            passing.heard.all.store(true, Ordering::SeqCst);
         }
-        to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
+        let passed = to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await;
+        if !passing.held.load(Ordering::SeqCst) {
+            passed?;
+        }
     }
 }
