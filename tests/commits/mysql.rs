@@ -14,8 +14,8 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks, prepare_my};
-use crate::support::mariadb::Server;
+use crate::support::db::{lock_waits, my, numbers, open_my, open_my_without_blocks, prepare_my};
+use crate::support::mariadb::{Server, mysqld};
 use crate::support::*;
 
 /// A phase that writes a step, then runs texts, and then writes another; it ignores their errors.
@@ -318,9 +318,11 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
         let call = tokio::spawn(engine.call(&scope(), &key("k"), deadlocks).into_future());
         // The other transaction has changed more rows, so that the server does not choose it as the victim.
         let mut other = my(db.__url()).await;
-        let many = "BEGIN; INSERT INTO rides (id, amount) SELECT seq, 1 FROM seq_1_to_1000; \
-            UPDATE pair SET n = n + 10 WHERE id = 2";
-        other.batch_execute(many).await.unwrap();
+        let many = format!(
+            "BEGIN; INSERT INTO rides (id, amount) SELECT seq, 1 FROM {}; UPDATE pair SET n = n + 10 WHERE id = 2",
+            numbers(1_000)
+        );
+        other.batch_execute(&many).await.unwrap();
         meets.recv().await.unwrap();
         let other = tokio::spawn(async move {
             other.batch_execute("UPDATE pair SET n = n + 10 WHERE id = 1; COMMIT").await.unwrap();
@@ -357,8 +359,12 @@ async fn g16_scopes_and_keys_that_look_alike_are_not_one() {
 /// Y43: the store does not depend on the server's defaults.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_servers_hostile_defaults_change_nothing() {
+    let modes = match mysqld() {
+        None => "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
+        Some(_) => "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
+    };
     let server = Server::start(&[
-        "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
+        modes,
         "--autocommit=0",
         "--completion-type=CHAIN",
         "--transaction-isolation=SERIALIZABLE",

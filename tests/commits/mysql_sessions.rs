@@ -11,7 +11,7 @@ use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::support::db::{my, open_my, prepare_my};
+use crate::support::db::{my, numbers, open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::work::{Inbox, config};
 use crate::support::*;
@@ -97,9 +97,10 @@ impl ReadsOn {
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_an_error_in_the_middle_of_the_rows_fails_the_phase() {
     let db = Mysql::fresh().await;
-    db.sql(
-        "CREATE TABLE many (n BIGINT PRIMARY KEY, wide TEXT) SELECT seq AS n FROM seq_1_to_2000",
-    )
+    db.sql(&format!(
+        "CREATE TABLE many (n BIGINT PRIMARY KEY, wide TEXT) SELECT seq AS n FROM {}",
+        numbers(2_000)
+    ))
     .await;
     let engine = Engine::builder(db.clone()).register::<ReadsOn>().build().unwrap();
     let mut other = my(db.__url()).await;

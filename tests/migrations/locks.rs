@@ -185,7 +185,7 @@ async fn g17_a_process_that_dies_in_a_migration_on_mariadb_holds_nobody_up() {
         let call = engine.call(&scope(), &key(name), book(20));
         finished(within(call).await.expect("a request waits behind the migration"));
     }
-    let name = "CONCAT('atomic_phases.', LEFT(SHA1(DATABASE()), 40))";
+    let name = "CONCAT('atomic_phases.', LEFT(SHA2(DATABASE(), 256), 40))";
     let its_session = db.number(&format!("SELECT IS_USED_LOCK({name})")).await;
     db.sql(&format!("KILL {its_session}")).await;
     let next_one = {

@@ -10,7 +10,7 @@ use atomic_phases::worker::{BulkRunner, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 
 use super::cast::*;
-use crate::support::db::{my, open_my, prepare_my};
+use crate::support::db::{my, numbers, open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::*;
@@ -71,12 +71,13 @@ async fn a_page_passes_over_no_row_where_others_go_meanwhile() {
     let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
     finish(&engine, "k").await;
     // The search reads ten thousand rows of others; the matching row comes two hundred rows later.
-    db.sql(
+    db.sql(&format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, phases, \
          fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, expires_at, params) \
-         SELECT 'others', seq, UNHEX(MD5(seq)), 'd', seq, 'p', 'v1:', 'completed', 'finished', 1, 1, t.created_at, \
-         t.created_at, t.expires_at + 20000 - seq, t.params FROM atomic_phases_keys AS t, seq_1_to_12000",
-    )
+         SELECT 'others', seq, randomblob(16), 'd', seq, 'p', 'v1:', 'completed', 'finished', 1, 1, t.created_at, \
+         t.created_at, t.expires_at + 20000 - seq, t.params FROM atomic_phases_keys AS t, {}",
+        numbers(12_000)
+    ))
     .await;
     set(&engine, "k", "expires_at = expires_at + 20000 - 10200").await;
     let ops = admin(&engine);

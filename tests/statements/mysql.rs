@@ -5,7 +5,7 @@ use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, RequestContext, atomic_phases};
 use serde::{Deserialize, Serialize};
 
-use crate::support::db::{open_my, prepare_my};
+use crate::support::db::{numbers, open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::*;
 
@@ -193,14 +193,15 @@ async fn operators_lists_are_read_in_the_order_of_an_index() {
     let store = open_my(&url.replace("root@", "app@"), 1).await;
     let engine = engine(&store, &App::default());
     finished(engine.call(&scope(), &key("k"), book(20)).await);
-    db.sql(
+    db.sql(&format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, \
          phases, fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, \
          expires_at, params, run_after, waiting_since) \
          SELECT scope, 'k' || seq, randomblob(16), definition, definition_version, phases, fingerprint, \
          'unknown', recovery_point, 1, 1, created_at, created_at, expires_at + seq, 'x', created_at + seq, \
-         created_at + seq FROM atomic_phases_keys, seq_1_to_20000; ANALYZE TABLE atomic_phases_keys",
-    )
+         created_at + seq FROM atomic_phases_keys, {}; ANALYZE TABLE atomic_phases_keys",
+        numbers(20_000)
+    ))
     .await;
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
     server.lists();

@@ -426,11 +426,21 @@ pub async fn my(url: &str) -> Box<MysqlConn> {
     let mut conn = Box::new(MysqlConn::establish(url).await.unwrap());
     conn.batch_execute(
         "SET SESSION sql_mode = CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'), \
-         group_concat_max_len = 100000000, max_recursive_iterations = 1000000",
+         group_concat_max_len = 100000000 /*M!100000 , max_recursive_iterations = 1000000 */ \
+         /*!80000 , cte_max_recursion_depth = 1000000 */",
     )
     .await
     .unwrap();
     conn
+}
+
+/// The numbers from 1 to `last`, as a table with a column `seq`, of which MariaDB has its own.
+#[cfg(feature = "mysql")]
+pub fn numbers(last: u32) -> String {
+    format!(
+        "(WITH RECURSIVE numbers (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM numbers WHERE seq < {last}) \
+         SELECT seq FROM numbers) AS numbers"
+    )
 }
 
 /// The number of this database's sessions that wait for a row's lock. Read from the status of InnoDB, which is

@@ -1,6 +1,7 @@
 //! A MariaDB server in a temporary folder, on a port of its own, with fsync on.
 //!
-//! `MYSQL_URL` names a server to use instead, a MySQL for one, for the tests that do not kill theirs.
+//! `MYSQLD` names the program of a MySQL to start instead. `MYSQL_URL` names a server to use instead, for the tests that
+//! do not kill theirs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +20,10 @@ pub struct Server {
 }
 
 static SHARED: OnceLock<Server> = OnceLock::new();
+/// Who may connect over TCP, without a name that would have to be resolved. MariaDB's own program does the same.
+const MYSQL_ROOT: &str =
+    "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;";
+
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 /// The URL of a new, empty database on the shared server.
@@ -40,11 +45,19 @@ impl Server {
         if is_root() {
             run(Command::new("chown").args(["-R", "mysql"]).arg(&dir));
         }
-        run(as_mysql("mariadb-install-db")
+        let mut creates = as_mysql(mysqld().as_deref().unwrap_or("mariadb-install-db"));
+        creates
             .arg("--no-defaults")
             .arg(format!("--datadir={}", dir.join("data").display()))
-            .arg(format!("--tmpdir={}", dir.join("tmp").display()))
-            .args(["--auth-root-authentication-method=normal", "--skip-test-db"]));
+            .arg(format!("--tmpdir={}", dir.join("tmp").display()));
+        if mysqld().is_some() {
+            let first = dir.join("first.sql");
+            std::fs::write(&first, MYSQL_ROOT).unwrap();
+            creates.arg("--initialize-insecure").arg(format!("--init-file={}", first.display()));
+        } else {
+            creates.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+        }
+        run(&mut creates);
         let port = free_port();
         let stop =
             format!("read _; kill -9 $(cat '{0}/pid'); sleep 0.2; rm -rf '{0}'", dir.display());
@@ -65,7 +78,7 @@ impl Server {
         let dir = self.dir.display();
         let log = std::fs::File::create(self.dir.join("log")).unwrap();
         // Detached: the watchdog ends it.
-        let mut command = as_mysql("mariadbd");
+        let mut command = as_mysql(mysqld().as_deref().unwrap_or("mariadbd"));
         command
             .arg("--no-defaults")
             .args([format!("--datadir={dir}/data"), format!("--socket={dir}/socket")])
@@ -91,7 +104,7 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
         let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-        panic!("MariaDB did not start: {log}");
+        panic!("the server did not start: {log}");
     }
 
     /// Whether this server answers, and not another one on its port.
@@ -174,6 +187,11 @@ fn create_database(server: &str) -> String {
     ));
     let (base, _) = server.rsplit_once('/').expect("a URL with a database in it");
     format!("{base}/{name}")
+}
+
+/// The program of a MySQL, where one runs instead of a MariaDB.
+pub fn mysqld() -> Option<String> {
+    std::env::var("MYSQLD").ok()
 }
 
 /// The server refuses to run as root.

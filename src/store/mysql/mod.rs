@@ -68,7 +68,8 @@ const MIGRATION_TERMS: Terms = Terms {
 };
 
 /// Of processes that start at once, one migrates. The lock goes with the connection.
-const ONE_AT_A_TIME: &str = "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA1(DATABASE()), 40)), 60)";
+const ONE_AT_A_TIME: &str =
+    "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA2(DATABASE(), 256), 40)), 60)";
 
 /// How long the store waits for the server's answer to a statement of its own. Past it, the connection is
 /// closed, its session is ended, and a commit's outcome counts as unknown.
