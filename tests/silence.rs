@@ -358,6 +358,14 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     let released = troubled(Trouble::RetryForeignAlways);
     failed(generous.call(&scope(), &key("k"), released.clone()).__call_in_place().await);
     only_line(&log, &["released", "phase=\"charged\"", "reason=\"asked for\""]);
+    let dies = "UPDATE atomic_phases_keys SET status = 'in_progress', locked_until = created_at";
+    db.sql(dies).await;
+    failed(generous.call(&scope(), &key("k"), released.clone()).__call_in_place().await);
+    let lines = log.take();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    let words =
+        ["INFO", "taken over", "recovery_point=\"booked\"", "attempt=2", "request_id=", "key="];
+    assert!(words.iter().all(|word| lines[0].contains(word)), "{lines:#?}");
     let given_up = call("dead", Trouble::RetryForeignAlways).await;
     assert!(matches!(given_up, Ok(Outcome::DeadLetter)), "{given_up:?}");
     only_line(&log, &["dead letter", "attempt cap: asked for"]);

@@ -187,6 +187,9 @@ impl<S: Store> Core<S> {
         }
         observe::resumed(definition.name, &row.recovery_point, row.attempts);
         let run = self.held(scope, key, &row, sent, definition, revived);
+        if is_behind_another {
+            observe::taken_over(run.subject(), &row.recovery_point, row.attempts);
+        }
         Ok(Ok(Taken { run: Run { back_off_ends, ..run }, row, found }))
     }
 

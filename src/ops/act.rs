@@ -46,6 +46,21 @@ impl<S: OperatorStore> Ops<S> {
         self.settle(entry, resolved).await
     }
 
+    /// Whether a resolution would be refused for the type of its output: before it is reviewed and given a reason.
+    /// Nothing is written. Needs [`Permissions::ACT`].
+    ///
+    /// # Errors
+    /// [`OpsError::Resolve`], as [`resolve`](Self::resolve) would return it.
+    pub async fn check_type(
+        &self,
+        request_id: Uuid,
+        resolution: &Resolution,
+    ) -> Result<(), OpsError> {
+        self.needs(Permissions::ACT)?;
+        let FoundRequest { scope, key, row, .. } = self.found(request_id).await?;
+        Ok(self.core.check_type(&scope, &key, &row, resolution)?)
+    }
+
     /// Retries a dead letter, with a new count of attempts: [`Resolution::retry`]. Needs
     /// [`Permissions::ACT`].
     ///

@@ -360,7 +360,9 @@ async fn g16_scopes_and_keys_that_look_alike_are_not_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_servers_hostile_defaults_change_nothing() {
     let modes = match mysqld() {
-        None => "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
+        None => {
+            "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION"
+        }
         Some(_) => "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION",
     };
     let server = Server::start(&[

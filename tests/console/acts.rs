@@ -308,13 +308,21 @@ async fn what_is_wrong_with_an_act_is_said_beside_what_was_given<S: TestDb + Ope
         let page = desk.submit(&choice.clone().with("act", act).with(field, value)).await.is(400);
         page.has("role=\"alert\"").has(told).has_not("Do it");
     }
-    let act = reviewed(&desk, id, "executed", &[("output", "{\"id\": 7}")]).await;
-    let told = desk.submit(&act).await.is(422);
-    told.has("of another type than the phase").has("Do it").has("{&quot;id&quot;: 7}");
+    // Before it is reviewed, and of a form that was not.
+    let (of_another_type, typed) = (("output", "{\"id\": 7}"), "{&quot;id&quot;: 7}");
+    let wrong = choice.clone().with("act", "executed").with(of_another_type.0, of_another_type.1);
+    let act = reviewed(&desk, id, "executed", &[OUTPUT]).await;
+    for wrong in [wrong, act.clone().with(of_another_type.0, of_another_type.1)] {
+        let told = desk.submit(&wrong).await.is(422);
+        told.has("cannot be read as what the phase returns")
+            .has(typed)
+            .has("Review")
+            .has_not("Do it");
+    }
     let long = "x".repeat(501);
     for reason in ["", "  ", &long] {
         let told = desk.submit(&act.clone().with("reason", reason)).await.is(422);
-        told.has("a reason is 1 to 500 characters").has("{&quot;id&quot;: 7}");
+        told.has("a reason is 1 to 500 characters").has("Do it");
     }
     let other = act.clone().with("act", "retry");
     desk.submit(&other).await.is(409).has("the outcome of a call is unknown");

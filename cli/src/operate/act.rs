@@ -10,7 +10,7 @@ use super::arguments::{Because, Decision, Format, Ids, Jobs, Said, Word};
 use super::ask::Api;
 use super::end::{End, Failure};
 use super::read::{JOBS, if_there_is_more, rows_of, segment};
-use super::table::{plain, print};
+use super::table::{plain, print, text};
 
 #[derive(Clone, Copy)]
 pub(crate) enum Act {
@@ -142,7 +142,7 @@ pub(crate) async fn unpause(
 async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<String, Failure> {
     let told =
         api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.with("outcome")?;
-    let outcome = told["outcome"].as_str().unwrap_or("done").to_owned();
+    let outcome = text(&told["outcome"]);
     println!("{outcome}");
     Ok(outcome)
 }
@@ -186,7 +186,7 @@ async fn each(
     for id in ids {
         match act(id).await {
             Ok(told) => {
-                println!("{} {}", plain(id), told["outcome"].as_str().unwrap_or("done"));
+                println!("{} {}", plain(id), text(&told["outcome"]));
                 done += 1;
             }
             Err(failure) => {

@@ -55,7 +55,7 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
             let body = json!({ "reason": because.reason }).to_string();
             let told = api.post(&format!("/bulk/{}/stop", segment(id)), &body, None).await?;
             let told = told.with("outcome")?;
-            println!("{}", told["outcome"].as_str().unwrap_or("done"));
+            println!("{}", text(&told["outcome"]));
             Ok(End::Fine)
         }
     }

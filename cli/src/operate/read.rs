@@ -264,7 +264,7 @@ fn details(shown: &Value) -> String {
     let phases: [Column; 3] = [
         ("PHASE", |phase| text(&phase["name"])),
         ("KIND", |phase| text(&phase["kind"])),
-        ("STANDS", |phase| text(&phase["stands"])),
+        ("STANDS", stands),
     ];
     out.push_str(&table(&rows("phases"), &phases));
     let happened: [Column; 3] = [
@@ -300,6 +300,15 @@ fn details(shown: &Value) -> String {
         out.push_str(&table(&jobs, &JOBS));
     }
     out
+}
+
+/// How far the request has come with a phase, in the console's words.
+fn stands(phase: &Value) -> String {
+    match phase["stands"].as_str() {
+        Some("over") => "finished".to_owned(),
+        Some(name) => plain(name).replace('_', " "),
+        None => text(&Value::Null),
+    }
 }
 
 /// What is said of an event that is no operator's act.

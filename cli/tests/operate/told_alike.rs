@@ -47,7 +47,7 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     let (code, told) = run.told(&["show", &unknown]);
     assert_eq!(code, 0);
     assert!(told.contains("noted     local         done\n"), "{told}");
-    assert!(told.contains("called    at_most_once  call_open\n"), "{told}");
+    assert!(told.contains("called    at_most_once  call open\n"), "{told}");
     assert!(told.contains("attempt 1 at called: no answer\n"), "{told}");
     assert!(!told.contains("tenant-1"), "{told}");
     let (code, told, _) = run.with("dead\n", &["find", "--scope", "tenant-1", "-o", "ids"]);

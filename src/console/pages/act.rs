@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::fields::Fields;
-use crate::engine::{Resolution, Resolved};
+use crate::engine::{Resolution, ResolveError, Resolved};
 use crate::ops::{OperatorStore, Ops, OpsError, Permissions, RowVersion};
 use crate::phase::Reply;
 
@@ -57,6 +57,23 @@ impl Act {
             Self::Erase => Permissions::ERASE,
             _ => Permissions::ACT,
         }
+    }
+
+    /// Why it would be refused for the type of what it says.
+    pub(super) async fn misfit<S: OperatorStore>(
+        &self,
+        ops: &Ops<S>,
+        id: Uuid,
+    ) -> Option<OpsError> {
+        let Self::Executed { phase, output } = self else { return None };
+        let word = Resolution::executed(phase, output).ok()?;
+        let is_of_type = |error: &OpsError| {
+            matches!(
+                error,
+                OpsError::Resolve(ResolveError::OtherType | ResolveError::Undecodable(_))
+            )
+        };
+        ops.check_type(id, &word).await.err().filter(is_of_type)
     }
 
     pub(super) async fn apply<S: OperatorStore>(

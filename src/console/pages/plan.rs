@@ -67,7 +67,16 @@ async fn sheet<S: OperatorStore>(
     let has_moved = details.summary.version.as_str() != form.text("version");
     let attempt = form.text("attempt").parse().unwrap_or(details.summary.attempts);
     let offered = Offered::of(frame, &details);
+    let misfit = match &act {
+        Ok(act) => act.misfit(ops, id).await,
+        Err(_) => None,
+    };
     let act = act.ok().filter(|act| !has_moved || offered.has(act, attempt, &details));
+    // It is shown where it can be typed anew.
+    let act = act.filter(|_| misfit.is_none());
+    let status = misfit.as_ref().map_or(status, trouble::status);
+    let misfit = misfit.map(|error| format!("Not done: {error}."));
+    let wrong = misfit.as_deref().or(wrong);
     let (status, title) = match (has_moved, &act) {
         (true, _) => (StatusCode::PRECONDITION_FAILED, "It has moved on".to_owned()),
         (false, Some(act)) => (status, format!("Review: {}", act.name())),

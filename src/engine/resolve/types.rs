@@ -177,8 +177,9 @@ pub enum ResolveError {
     /// Whether the later phases could read the output cannot be checked.
     #[error("the output cannot be checked: {0}")]
     Undecodable(StrandedBecause),
-    /// The output is of another type than the phase's: the later phases could not read it.
-    #[error("the output is of another type than the phase's")]
+    /// The output cannot be read as what the phase returns, so the later phases could not read it. The last phase
+    /// returns a reply: [`Resolution::finish`] takes one.
+    #[error("the output cannot be read as what the phase returns")]
     OtherType,
     /// The value has no JSON form, is over its cap, or cannot be replayed.
     #[error(

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::types::ResolutionKind;
-use super::{ResolveError, Resolved};
+use super::{Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::resolution::not_executed;
 use crate::engine::revive::{Found, Revived};
@@ -69,12 +69,7 @@ impl<S: Store> Core<S> {
                 if let Found::Undecodable(because) = revived.found {
                     return Err(ResolveError::Undecodable(because));
                 }
-                // An output that the later phases could not read would be in their way for ever; and the last
-                // phase has no output: what it ends with is a reply, for `Resolution::finish`.
-                let is_last = index + 1 == self.phases_of(row)?.len();
-                if is_last || !revived.reads(index, output) {
-                    return Err(ResolveError::OtherType);
-                }
+                self.reads(row, &revived, index, output)?;
                 outputs.push(phase.name, output.clone());
                 match self.encode_outputs(scope, key, &outputs) {
                     Err(_) if mutated!(EncodeBehindTakeOver) => {
@@ -142,6 +137,42 @@ impl<S: Store> Core<S> {
                     _ => conflict("the outcome of a call is unknown: say whether it was executed"),
                 }
             }
+        }
+    }
+
+    /// Whether what a resolution says of a call would be refused for its type, as far as the row itself tells. Nothing is
+    /// read from the database.
+    pub(crate) fn check_type(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        resolution: &Resolution,
+    ) -> Result<(), ResolveError> {
+        let ResolutionKind::Executed { phase, output } = &resolution.kind else { return Ok(()) };
+        let (index, _) = self.phase_of(row, phase)?;
+        match self.revived(scope, key, row)? {
+            Some(Revived { found: Found::Undecodable(because), .. }) => {
+                Err(ResolveError::Undecodable(because))
+            }
+            Some(revived) => self.reads(row, &revived, index, output),
+            None => Ok(()),
+        }
+    }
+
+    /// An output that the later phases could not read would be in their way for ever; and the last phase has no output:
+    /// what it ends with is a reply, for `Resolution::finish`.
+    fn reads(
+        &self,
+        row: &KeyRow,
+        revived: &Revived<S>,
+        index: usize,
+        output: &RawValue,
+    ) -> Result<(), ResolveError> {
+        let is_last = index + 1 == self.phases_of(row)?.len();
+        match is_last || !revived.reads(index, output) {
+            true => Err(ResolveError::OtherType),
+            false => Ok(()),
         }
     }
 
