@@ -138,7 +138,10 @@ impl Config {
         if self.world.provider == Provider::Forgets && open && !row.aged {
             actions.push(Action::Age(key));
         }
-        let in_doubt = state.nodes.contains(&Pc::Idle { created: Some(row.life) });
+        let in_doubt = state
+            .nodes
+            .iter()
+            .any(|pc| matches!(pc, Pc::Idle { created: Some(life), .. } if *life == row.life));
         let may_retire = (!open || self.world.outlives_retention)
             && (!in_doubt || self.world.stalls_past_retention);
         if state.left.retentions > 0 && !row.expired && may_retire {

@@ -17,9 +17,6 @@ pub enum Sort {
     Mistake,
     /// A situation for which the engine makes no promise, or only some.
     NotPromised,
-    /// The engine, in a situation that it should handle and does not. Becomes `Engine` when the model has the rule
-    /// that closes it.
-    Hole,
 }
 
 impl Sort {
@@ -31,7 +28,6 @@ impl Sort {
             Self::Harmless => "harmless",
             Self::Mistake => "a mistake",
             Self::NotPromised => "not promised",
-            Self::Hole => "a hole",
         }
     }
 }
@@ -87,12 +83,4 @@ pub(crate) const fn not_promised(
     reached: &'static [&'static str],
 ) -> Case {
     Case { name, sort: Sort::NotPromised, config, violated, reached }
-}
-pub(crate) const fn hole(
-    name: &'static str,
-    config: Config,
-    violated: &'static [&'static str],
-    reached: &'static [&'static str],
-) -> Case {
-    Case { name, sort: Sort::Hole, config, violated, reached }
 }

@@ -4,7 +4,7 @@ mod large;
 
 pub use self::large::LARGE;
 
-use crate::case::{Case, engine, harmless, hole, mistake, not_promised};
+use crate::case::{Case, engine, harmless, mistake, not_promised};
 use crate::config::{
     Budget, CHARGE_AND_MAIL, CHARGE_FIRST, Config, DerivedKey, Fence, Horizon, Intent, LETTER,
     List, NEWER_RIDE, Node, Provider, RIDE, RequestId, Resolve, Role, Rules, TOUR, World,
@@ -63,7 +63,11 @@ const TOKEN_ONLY: Rules = Rules { fence: Fence { point: false, ..Fence::FULL }, 
 const POINT_ONLY: Rules = Rules { fence: Fence { token: false, ..Fence::FULL }, ..ENGINE };
 const REAPED: Config = Config { nodes: RIDES, budget: Budget { retentions: 1, ..ONCE }, ..BASE };
 const FORGETFUL: Config = Config { world: FORGETS, budget: ONCE, ..BASE };
-const STALLED: World = World { stalls_past_margin: true, ..FORGETS };
+const OUTLIVED: Config = Config { world: World { outlives_retention: true, ..PROMPT }, ..REAPED };
+const REAP_STALLED: Config =
+    Config { world: World { stalls_past_retention: true, ..PROMPT }, ..REAPED };
+const FORGETFUL_STALLED: Config =
+    Config { world: World { stalls_past_margin: true, ..FORGETS }, ..FORGETFUL };
 const RECONCILE: Config = Config {
     nodes: RECONCILED_LETTER,
     world: IGNORES,
@@ -106,7 +110,10 @@ pub const CASES: &[Case] = &[
         with(REAPED, Rules { derived_key: DerivedKey::Salted, ..ENGINE }),
         &[FINISHED, FENCED, REUSED],
     ),
+    engine("reap-outlived", OUTLIVED, &[FINISHED, FENCED, REUSED]),
+    engine("reap-stalled", REAP_STALLED, &[FINISHED, FENCED, REUSED]),
     engine("forgets", FORGETFUL, &[FINISHED, FENCED, UNKNOWN, PAST_HORIZON]),
+    engine("forgets-stalled", FORGETFUL_STALLED, &[FINISHED, FENCED, UNKNOWN, PAST_HORIZON]),
     engine("deploy", DEPLOY, &[FINISHED, FENCED, LEFT_ALONE]),
     engine("two-keys", TWO_KEYS, &[FINISHED]),
     // Other rules, without harm.
@@ -115,32 +122,12 @@ pub const CASES: &[Case] = &[
     harmless("assume-failed", with(BASE, Rules { resolve: Resolve::AssumeFailed, ..ENGINE })),
     harmless("locking-read", with(BASE, Rules { resolve: Resolve::LockingRead, ..ENGINE })),
     harmless(
-        "retention-from-finish",
-        Config {
-            world: World { outlives_retention: true, ..PROMPT },
-            rules: Rules { retention_from_finish: true, ..ENGINE },
-            ..REAPED
-        },
-    ),
-    harmless(
         "reap-stall-new-request-id",
-        Config {
-            world: World { stalls_past_retention: true, ..PROMPT },
-            rules: Rules { request_id: RequestId::OfCreation, ..ENGINE },
-            ..REAPED
-        },
+        with(REAP_STALLED, Rules { request_id: RequestId::OfCreation, ..ENGINE }),
     ),
     harmless(
         "letter-plain-read",
         with(LETTER_BASE, Rules { resolve: Resolve::PlainRead, ..ENGINE }),
-    ),
-    harmless(
-        "forgets-checked-before-call",
-        Config {
-            world: STALLED,
-            rules: Rules { horizon: Horizon::BeforeCall, ..ENGINE },
-            ..FORGETFUL
-        },
     ),
     harmless(
         "letter-assume-failed",
@@ -215,6 +202,21 @@ pub const CASES: &[Case] = &[
         &[ONE_EFFECT],
     ),
     mistake(
+        "forgets-checked-at-take-over",
+        with(FORGETFUL_STALLED, Rules { horizon: Horizon::AtTakeOver, ..ENGINE }),
+        &[ONE_EFFECT],
+    ),
+    mistake(
+        "retention-from-creation",
+        with(OUTLIVED, Rules { retention_from_finish: false, ..ENGINE }),
+        &[REPLAYED],
+    ),
+    mistake(
+        "reap-stalled-create-again",
+        with(REAP_STALLED, Rules { request_id: RequestId::OfCall, ..ENGINE }),
+        &[ONE_REPLY],
+    ),
+    mistake(
         "reap-open",
         Config {
             nodes: LETTERS,
@@ -222,7 +224,7 @@ pub const CASES: &[Case] = &[
             budget: Budget { retentions: 1, losses: 0, ..ONCE },
             rules: Rules { reaps_finished_only: false, ..ENGINE },
         },
-        &[REAPED_WHEN_FINISHED, REPLAYED],
+        &[REAPED_WHEN_FINISHED],
     ),
     mistake(
         "fence-without-request",
@@ -261,25 +263,5 @@ pub const CASES: &[Case] = &[
         Config { world: World { calls_after_answer: true, ..IGNORES }, ..RECONCILE },
         &[ONE_EFFECT],
         &[RECONCILED],
-    ),
-    // Holes of the engine as it was modelled. The harmless rules above close them; `README.md` says how the engine
-    // does.
-    hole(
-        "forgets-stall-past-margin",
-        Config { world: STALLED, ..FORGETFUL },
-        &[ONE_EFFECT],
-        &[PAST_HORIZON],
-    ),
-    hole(
-        "finish-past-retention",
-        Config { world: World { outlives_retention: true, ..PROMPT }, ..REAPED },
-        &[REPLAYED],
-        &[REUSED],
-    ),
-    hole(
-        "reap-stall-past-retention",
-        Config { world: World { stalls_past_retention: true, ..PROMPT }, ..REAPED },
-        &[ONE_REPLY],
-        &[REUSED],
     ),
 ];

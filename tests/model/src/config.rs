@@ -160,9 +160,9 @@ pub enum Intent {
 /// When the engine checks that the provider still remembers the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Horizon {
-    /// At the take-over. The engine, when it was modelled.
+    /// At the take-over only.
     AtTakeOver,
-    /// And right before the call, with a renewal of the lease.
+    /// And right before the call, with a renewal of the lease. The engine.
     BeforeCall,
     /// Never.
     Unchecked,
@@ -171,7 +171,9 @@ pub enum Horizon {
 /// The request id with which a call creates the row again after an unanswered creation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestId {
-    /// Under the same. The engine.
+    /// Under the same, but not past the retention: then the call fails. The engine.
+    OfCallInTime,
+    /// Under the same, however late.
     OfCall,
     /// Under a new one.
     OfCreation,
@@ -192,7 +194,7 @@ pub struct Rules {
     pub horizon: Horizon,
     /// Which request id a repeated creation has.
     pub request_id: RequestId,
-    /// The retention counts from the finish. The engine's counted from the creation when it was modelled.
+    /// The retention counts from the finish, and not from the creation.
     pub retention_from_finish: bool,
     /// A take-over raises the token.
     pub take_over_raises: bool,
@@ -224,9 +226,9 @@ impl Rules {
         resolve: Resolve::TakeOver,
         derived_key: DerivedKey::KeyAndPhase,
         intent: Intent::Durable,
-        horizon: Horizon::AtTakeOver,
-        request_id: RequestId::OfCall,
-        retention_from_finish: false,
+        horizon: Horizon::BeforeCall,
+        request_id: RequestId::OfCallInTime,
+        retention_from_finish: true,
         take_over_raises: true,
         leases_end: true,
         one_commit: true,

@@ -8,10 +8,14 @@ use crate::step::row_mut;
 impl Config {
     pub(crate) fn look_and_act(&self, s: &mut State, n: usize) -> Option<()> {
         let (node, key) = (&self.nodes[n], self.nodes[n].key);
-        let Pc::Idle { created } = s.nodes[n] else { return None };
+        let Pc::Idle { created, late } = s.nodes[n] else { return None };
         match self.look(s, n)? {
+            // The call fails. Its client may call again.
+            Look::Create if late && self.rules.request_id == RequestId::OfCallInTime => {
+                s.nodes[n] = IDLE;
+            }
             Look::Create => {
-                let same = created.filter(|_| self.rules.request_id == RequestId::OfCall);
+                let same = created.filter(|_| self.rules.request_id != RequestId::OfCreation);
                 let life = same.unwrap_or(s.lives[key as usize]);
                 s.lives[key as usize] = s.lives[key as usize].max(life + 1);
                 let tx = create(node.list, Hold { key, life, token: 1, done: &[] });
@@ -183,7 +187,7 @@ fn as_read(key: u8, row: &Row) -> Hold {
 pub(crate) fn without_answer(tx: Tx) -> Pc {
     match tx.purpose {
         // Nothing runs yet: it reads again, and recognizes its row by the request's id.
-        Purpose::Create => Pc::Idle { created: Some(tx.hold.life) },
+        Purpose::Create => Pc::Idle { created: Some(tx.hold.life), late: false },
         _ => Pc::Unsure(tx),
     }
 }

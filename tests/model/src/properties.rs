@@ -229,7 +229,7 @@ fn finds(config: &Config, state: &State, what: fn(&Resolved) -> bool) -> bool {
 
 fn recovers(config: &Config, state: &State) -> bool {
     config.nodes.iter().zip(&state.nodes).any(|(node, pc)| match pc {
-        Pc::Idle { created: Some(life) } => state.row(node.key).is_some_and(|row| {
+        Pc::Idle { created: Some(life), .. } => state.row(node.key).is_some_and(|row| {
             row.life == *life && row.token == 1 && row.status == Status::InProgress && row.leased
         }),
         _ => false,

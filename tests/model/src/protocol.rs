@@ -36,7 +36,7 @@ impl Config {
     #[must_use]
     pub fn look(&self, state: &State, n: usize) -> Option<Look> {
         let node = &self.nodes[n];
-        let Pc::Idle { created } = state.nodes[n] else { return None };
+        let Pc::Idle { created, .. } = state.nodes[n] else { return None };
         let row = state.row(node.key);
         // An insert waits for another insert of the same key, a take-over for the row's lock.
         let free_to_write = !state.is_locked(node.key);

@@ -135,11 +135,12 @@ pub struct Effect {
 /// What a process does next, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pc {
-    /// Nothing: a client may call, a worker may search. `created` is the id with which it sent a creation that got
-    /// no answer.
+    /// Nothing: a client may call, a worker may search.
     Idle {
-        /// See above.
+        /// The id with which it sent a creation that got no answer.
         created: Option<Life>,
+        /// A retention has passed since.
+        late: bool,
     },
     /// To run the next phase.
     Ready(Hold),
@@ -160,7 +161,7 @@ pub enum Pc {
 }
 
 /// At rest.
-pub const IDLE: Pc = Pc::Idle { created: None };
+pub const IDLE: Pc = Pc::Idle { created: None, late: false };
 
 /// What went wrong once. Only a property looks at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

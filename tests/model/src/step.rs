@@ -54,6 +54,13 @@ impl Config {
             Action::Retire(key) => {
                 s.left.retentions -= 1;
                 row_mut(s, key)?.expired = true;
+                for (node, pc) in self.nodes.iter().zip(&mut s.nodes) {
+                    if let Pc::Idle { created: Some(_), late } = pc
+                        && node.key == key
+                    {
+                        *late = true;
+                    }
+                }
             }
             Action::Reap(key) => {
                 let row = *s.row(key)?;

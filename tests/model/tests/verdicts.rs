@@ -46,7 +46,10 @@ verdicts! {
     the_reconciler_settles_what_is_unknown: "reconcile",
     g15_a_reaped_key_is_a_new_request: "reap",
     g15_a_reaped_key_may_be_charged_anew: "reap-salted",
+    g8_g15_a_request_that_outlives_its_retention_is_replayed: "reap-outlived",
+    g15_a_call_that_stalls_past_the_retention_creates_no_second_request: "reap-stalled",
     g11_no_call_is_repeated_past_the_window: "forgets",
+    g11_a_holder_that_stalls_past_the_margin_repeats_no_call: "forgets-stalled",
     g14_a_deploy_in_the_middle_of_a_request_holds: "deploy",
     two_keys_at_one_provider_hold: "two-keys",
     // Harmless.
@@ -56,9 +59,7 @@ verdicts! {
     the_full_fence_survives_a_read_that_raises_nothing: "locking-read",
     a_plain_read_is_survived_with_intents_too: "letter-plain-read",
     a_guess_is_survived_with_intents_too: "letter-assume-failed",
-    a_retention_from_the_finish_survives_any_delay: "retention-from-finish",
     a_new_request_id_for_each_creation_survives_any_stall: "reap-stall-new-request-id",
-    a_window_checked_before_the_call_survives_a_stalled_holder: "forgets-checked-before-call",
     // Mistakes.
     found_no_fence: "no-fence",
     found_a_fence_of_the_recovery_point_alone: "point-only",
@@ -75,6 +76,9 @@ verdicts! {
     found_a_recovery_point_in_a_second_commit: "two-commits",
     found_a_reply_before_its_commit: "reply-first",
     found_a_window_that_nobody_checks: "forgets-unchecked",
+    found_a_window_that_is_checked_at_the_take_over_only: "forgets-checked-at-take-over",
+    found_a_retention_from_the_creation: "retention-from-creation",
+    found_a_creation_that_is_repeated_past_the_retention: "reap-stalled-create-again",
     found_a_reaper_of_open_rows: "reap-open",
     found_a_fence_without_the_request: "fence-without-request",
     found_an_unfenced_reconciler: "reconciler-unfenced",
@@ -84,10 +88,6 @@ verdicts! {
     g1_survives_a_failover_that_loses_commits: "lossy-failover",
     g2_does_not_survive_a_failover_that_loses_commits: "lossy-failover-letter",
     not_executed_has_to_be_final: "reconcile-too-early",
-    // Holes.
-    hole_a_request_that_outlives_its_retention_is_never_replayed: "finish-past-retention",
-    hole_a_holder_that_stalls_past_the_margin_repeats_its_call: "forgets-stall-past-margin",
-    hole_a_call_that_stalls_past_the_retention_reuses_its_id: "reap-stall-past-retention",
 }
 
 #[test]
