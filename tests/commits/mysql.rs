@@ -319,8 +319,8 @@ async fn g4_what_follows_a_deadlock_is_not_durable_and_the_phase_runs_again() {
         // The other transaction has changed more rows, so that the server does not choose it as the victim.
         let mut other = my(db.__url()).await;
         let many = format!(
-            "BEGIN; INSERT INTO rides (id, amount) SELECT seq, 1 FROM {}; UPDATE pair SET n = n + 10 WHERE id = 2",
-            numbers(1_000)
+            "BEGIN; INSERT INTO rides (id, amount) SELECT n, 1 FROM {}; UPDATE pair SET n = n + 10 WHERE id = 2",
+            numbers::<Mysql>(1_000)
         );
         other.batch_execute(&many).await.unwrap();
         meets.recv().await.unwrap();

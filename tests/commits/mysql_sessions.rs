@@ -98,8 +98,8 @@ impl ReadsOn {
 async fn g4_an_error_in_the_middle_of_the_rows_fails_the_phase() {
     let db = Mysql::fresh().await;
     db.sql(&format!(
-        "CREATE TABLE many (n BIGINT PRIMARY KEY, wide TEXT) SELECT seq AS n FROM {}",
-        numbers(2_000)
+        "CREATE TABLE many (n BIGINT PRIMARY KEY, wide TEXT) SELECT n FROM {}",
+        numbers::<Mysql>(2_000)
     ))
     .await;
     let engine = Engine::builder(db.clone()).register::<ReadsOn>().build().unwrap();

@@ -74,9 +74,9 @@ async fn a_page_passes_over_no_row_where_others_go_meanwhile() {
     db.sql(&format!(
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, phases, \
          fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, expires_at, params) \
-         SELECT 'others', seq, randomblob(16), 'd', seq, 'p', 'v1:', 'completed', 'finished', 1, 1, t.created_at, \
-         t.created_at, t.expires_at + 20000 - seq, t.params FROM atomic_phases_keys AS t, {}",
-        numbers(12_000)
+         SELECT 'others', n, randomblob(16), 'd', n, 'p', 'v1:', 'completed', 'finished', 1, 1, t.created_at, \
+         t.created_at, t.expires_at + 20000 - n, t.params FROM atomic_phases_keys AS t, {}",
+        numbers::<Mysql>(12_000)
     ))
     .await;
     set(&engine, "k", "expires_at = expires_at + 20000 - 10200").await;

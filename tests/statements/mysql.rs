@@ -197,10 +197,10 @@ async fn operators_lists_are_read_in_the_order_of_an_index() {
         "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, \
          phases, fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, \
          expires_at, params, run_after, waiting_since) \
-         SELECT scope, 'k' || seq, randomblob(16), definition, definition_version, phases, fingerprint, \
-         'unknown', recovery_point, 1, 1, created_at, created_at, expires_at + seq, 'x', created_at + seq, \
-         created_at + seq FROM atomic_phases_keys, {}; ANALYZE TABLE atomic_phases_keys",
-        numbers(20_000)
+         SELECT scope, 'k' || n, randomblob(16), definition, definition_version, phases, fingerprint, \
+         'unknown', recovery_point, 1, 1, created_at, created_at, expires_at + n, 'x', created_at + n, \
+         created_at + n FROM atomic_phases_keys, {}; ANALYZE TABLE atomic_phases_keys",
+        numbers::<Mysql>(20_000)
     ))
     .await;
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());

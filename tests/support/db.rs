@@ -434,15 +434,6 @@ pub async fn my(url: &str) -> Box<MysqlConn> {
     conn
 }
 
-/// The numbers from 1 to `last`, as a table with a column `seq`, of which MariaDB has its own.
-#[cfg(feature = "mysql")]
-pub fn numbers(last: u32) -> String {
-    format!(
-        "(WITH RECURSIVE numbers (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM numbers WHERE seq < {last}) \
-         SELECT seq FROM numbers) AS numbers"
-    )
-}
-
 /// The number of this database's sessions that wait for a row's lock. Read from the status of InnoDB, which is
 /// computed on request: `information_schema.innodb_trx` is a copy that is not refreshed while any session reads it
 /// more often than ten times a second.
