@@ -7,7 +7,7 @@ use atomic_phases::{Batch, Engine, ForeignCall, Mysql, PhaseResult, Reply, atomi
 use serde::{Deserialize, Serialize};
 
 use crate::support::db::prepare_my;
-use crate::support::mariadb::Server;
+use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::config;
 use crate::support::*;
 
@@ -70,7 +70,9 @@ async fn g17_a_row_that_is_larger_than_a_packet_goes_on() {
         let app = App::default();
         let engine =
             Engine::builder(db.clone()).app(app.clone()).register::<Large>().build().unwrap();
-        let large = || Large { params: "x".repeat(200_000), output: 900_000 };
+        // A MySQL gets values as digits in a text, and so none that is larger than half of a packet.
+        let output = if mysqld().is_some() { 400_000 } else { 900_000 };
+        let large = || Large { params: "x".repeat(200_000), output };
         failed(engine.call(&scope(), &key(name), large()).await);
         db.let_time_pass().await;
         if by_a_worker {
@@ -78,7 +80,7 @@ async fn g17_a_row_that_is_larger_than_a_packet_goes_on() {
             assert_eq!(look.finished, 1, "{look:?}");
         }
         let told = finished(engine.call(&scope(), &key(name), large()).await);
-        assert_eq!(told.reply.bytes(), b"900000");
+        assert_eq!(told.reply.bytes(), output.to_string().as_bytes());
         assert_eq!(app.provider.effects(), 1);
         let admin = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
         let all = engine.ops(admin).list(Filter::new()).await.unwrap();

@@ -12,7 +12,7 @@ use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
 use crate::support::db::{my, numbers, open_my, prepare_my};
-use crate::support::mariadb::Server;
+use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::{Inbox, config};
 use crate::support::*;
 
@@ -45,7 +45,11 @@ async fn g16_the_sessions_level_is_not_the_servers() {
     let store = open_my(&url, 1).await;
     for changed in ["DO 0", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"] {
         let mut conn = store.connection().await.unwrap();
-        let level = sql_query("SELECT @@tx_isolation AS level");
+        let level = match mysqld() {
+            None => "SELECT @@tx_isolation AS level",
+            Some(_) => "SELECT @@transaction_isolation AS level",
+        };
+        let level = sql_query(level);
         let level = level.get_result::<Level>(&mut *conn).await.unwrap().level;
         assert_eq!(level, "READ-COMMITTED");
         conn.batch_execute(changed).await.unwrap();
@@ -248,7 +252,10 @@ async fn g8_g10_what_is_done_to_a_session_ends_with_its_phase() {
     for (at, does) in [
         "USE information_schema",
         "SET SESSION timestamp = 1000000000",
-        "SET SESSION time_zone = '-11:00', sql_mode = 'EMPTY_STRING_IS_NULL'",
+        match mysqld() {
+            None => "SET SESSION time_zone = '-11:00', sql_mode = 'EMPTY_STRING_IS_NULL'",
+            Some(_) => "SET SESSION time_zone = '-11:00', sql_mode = 'ANSI'",
+        },
         "SET SESSION sql_select_limit = 0",
         "CREATE TEMPORARY TABLE mine (n INT)",
         "SELECT GET_LOCK('mine', 0)",

@@ -118,7 +118,7 @@ impl Schema for Mysql {
         use diesel::sql_types::BigInt;
         use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
-        use crate::support::db::my;
+        use crate::support::db::{my, sessions};
         use crate::support::until;
 
         const BOUNDS: &str = "SET SESSION lock_wait_timeout = ";
@@ -131,8 +131,8 @@ impl Schema for Mysql {
         let text = format!("{BOUNDS} 3600; {up}");
         let killed = tokio::spawn(async move { killed.batch_execute(&text).await });
         let waits = format!(
-            "SELECT count(*) FROM information_schema.processlist WHERE id = {id} \
-             AND state = 'Waiting for table metadata lock'"
+            "SELECT count(*) FROM {} WHERE id = {id} AND state = 'Waiting for table metadata lock'",
+            sessions()
         );
         until(async || self.number(&waits).await == 1).await;
         self.sql(&format!("KILL {id}")).await;

@@ -85,7 +85,7 @@ fn encrypts_only(cluster: &Cluster, dir: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_with_an_authority_runs_requests_on_a_mariadb_that_only_takes_tls() {
     use crate::support::db::{open_my, prepare_my};
-    use crate::support::mariadb::Server;
+    use crate::support::mariadb::{Server, mysqld};
     use atomic_phases::Mysql;
 
     let dir = tempfile::tempdir().unwrap();
@@ -123,8 +123,14 @@ async fn a_url_with_an_authority_runs_requests_on_a_mariadb_that_only_takes_tls(
     let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
     let again = finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!((first.reply, again.replayed, app.provider.effects()), (again.reply, true, 1));
-    let cipher = "SELECT variable_value FROM information_schema.session_status \
-        WHERE variable_name = 'Ssl_cipher'";
+    let cipher = match mysqld() {
+        None => {
+            "SELECT variable_value FROM information_schema.session_status WHERE variable_name = 'Ssl_cipher'"
+        }
+        Some(_) => {
+            "SELECT variable_value FROM performance_schema.session_status WHERE variable_name = 'Ssl_cipher'"
+        }
+    };
     assert_ne!(store.text(cipher).await, "");
 }
 

@@ -191,8 +191,9 @@ async fn g16_requests_without_a_key_hide_no_key_from_a_quota<S: TestDb>(db: S) {
     let engine = engine_with(&db, &app, |builder| builder.quota(Quota::default().keys(2)));
     finished(engine.call(&scope(), &key("~~last"), book(20)).await);
     db.sql(&format!(
-        "CREATE TABLE keyless AS SELECT k.* FROM atomic_phases_keys AS k, {}; \
-         UPDATE keyless SET idempotency_key = '~keyless:' || random(); \
+        "CREATE TABLE keyless AS SELECT k.*, n FROM atomic_phases_keys AS k, {}; \
+         UPDATE keyless SET idempotency_key = '~keyless:' || n; \
+         ALTER TABLE keyless DROP COLUMN n; \
          INSERT INTO atomic_phases_keys SELECT * FROM keyless; \
          DROP TABLE keyless",
         numbers::<S>(10_100)

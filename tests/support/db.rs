@@ -79,7 +79,6 @@ const MYSQL_FUNCTIONS: &str = "
         RETURN UNHEX(REPLACE(UUID(), '-', ''));
     CREATE FUNCTION unixepoch(how VARCHAR(20)) RETURNS DECIMAL(20, 6) NOT DETERMINISTIC NO SQL
         RETURN UNIX_TIMESTAMP(SYSDATE(6));
-    CREATE FUNCTION random() RETURNS BIGINT NOT DETERMINISTIC NO SQL RETURN UUID_SHORT();
 ";
 
 pub fn phase_order() -> String {
@@ -434,6 +433,19 @@ pub async fn my(url: &str) -> Box<MysqlConn> {
     conn
 }
 
+/// The server's sessions, as a table with `id`, `db` and `state`. A MySQL cannot list their statements while one of them has
+/// bytes in it that are no text.
+#[cfg(feature = "mysql")]
+pub fn sessions() -> &'static str {
+    match mariadb::mysqld() {
+        None => "information_schema.processlist",
+        Some(_) => {
+            "(SELECT processlist_id AS id, processlist_db AS db, processlist_state AS state \
+             FROM performance_schema.threads) AS sessions"
+        }
+    }
+}
+
 /// The number of this database's sessions that wait for a row's lock. Read from the status of InnoDB, which is
 /// computed on request: `information_schema.innodb_trx` is a copy that is not refreshed while any session reads it
 /// more often than ten times a second.
@@ -447,14 +459,15 @@ pub async fn lock_waits(db: &Mysql) -> i64 {
     let mut conn = my(db.__url()).await;
     let status = diesel::sql_query("SHOW ENGINE INNODB STATUS");
     let InnodbStatus { text } = status.get_result(&mut *conn).await.unwrap();
-    let sessions: Vec<&str> = text
+    let waiting: Vec<&str> = text
         .split("---TRANSACTION")
         .filter(|transaction| transaction.contains("\nLOCK WAIT "))
         .filter_map(|transaction| transaction.split("thread id ").nth(1)?.split(',').next())
         .collect();
-    let sessions = if sessions.is_empty() { "0".to_owned() } else { sessions.join(", ") };
+    let waiting = if waiting.is_empty() { "0".to_owned() } else { waiting.join(", ") };
     db.number(&format!(
-        "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND id IN ({sessions})"
+        "SELECT count(*) FROM {} WHERE db = database() AND id IN ({waiting})",
+        sessions()
     ))
     .await
 }

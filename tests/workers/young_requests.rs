@@ -22,7 +22,7 @@ async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
     let sql = match is_postgres::<S>() {
         false => format!(
             "expires_at = expires_at - 10000, \
-             locked_until = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + {lease_ends_in}"
+             locked_until = round(unixepoch('subsec') * 1000) + {lease_ends_in}"
         ),
         true => {
             let earlier = "SELECT (expires_at - interval '10 s')::text FROM atomic_phases_keys";

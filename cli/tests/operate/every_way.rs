@@ -98,7 +98,7 @@ pub(super) fn does_what_needs_code(run: &Run) {
     };
     let (code, told) = executed("{\"number\":1}");
     assert_eq!(code, 5, "{told}");
-    assert!(told.contains("The output is of another type than the phase's"), "{told}");
+    assert!(told.contains("The output cannot be read as what the phase returns"), "{told}");
     // As `asks_and_acts` finds it.
     let (code, told) = run.told(&["list", "--stranded"]);
     assert_eq!(code, 0, "{told}");

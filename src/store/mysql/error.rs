@@ -160,10 +160,12 @@ impl DatabaseErrorInformation for Told {
         None
     }
 
-    /// `Duplicate entry 'a value' for key 'the key'`: the engine's sessions speak English.
+    /// `Duplicate entry 'a value' for key 'the key'`: the engine's sessions speak English. MySQL puts the table's name
+    /// in front of the key's.
     fn constraint_name(&self) -> Option<&str> {
         let (_, named) = self.message.rsplit_once("for key '")?;
-        named.strip_suffix('\'')
+        let named = named.strip_suffix('\'')?;
+        Some(named.rsplit_once('.').map_or(named, |(_, name)| name))
     }
 
     fn statement_position(&self) -> Option<i32> {
@@ -240,11 +242,13 @@ mod tests {
 
     #[test]
     fn a_violated_key_is_named_and_no_value() {
-        let message = "Duplicate entry 'x for key 'y'' for key 'PRIMARY'".to_owned();
-        let error = Error::from(Failure::Server { code: 1062, message });
-        assert_eq!(
-            crate::error::DbError(error).to_string(),
-            "unique violation (constraint PRIMARY)"
-        );
+        for named in ["PRIMARY", "rides.PRIMARY"] {
+            let message = format!("Duplicate entry 'x for key 'y.z'' for key '{named}'");
+            let error = Error::from(Failure::Server { code: 1062, message });
+            assert_eq!(
+                crate::error::DbError(error).to_string(),
+                "unique violation (constraint PRIMARY)"
+            );
+        }
     }
 }

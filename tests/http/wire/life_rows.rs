@@ -173,7 +173,7 @@ pub async fn w28_retry_after_is_short_while_the_holder_gives_signs<S: TestDb>(
     // Without heartbeats, nothing happens before the lease ends.
     let left = match is_postgres::<S>() {
         true => "clock_timestamp() + interval '25 s'",
-        false => "CAST(unixepoch('subsec') * 1000 AS INTEGER) + 25000",
+        false => "round(unixepoch('subsec') * 1000) + 25000",
     };
     wire.db.sql(&format!("UPDATE atomic_phases_keys SET locked_until = {left}")).await;
     let seen = wire.book("k").send().await;
