@@ -96,7 +96,11 @@ mod tests {
         let said = said.count() as u64;
         assert!(said > REMEMBERED as u64, "{said}");
         assert!(said <= REMEMBERED as u64 + 1 + began.elapsed().as_secs(), "{said}");
-        assert_eq!(repeats.admits(0, Duration::MAX), None, "what is remembered is not forgotten");
+        assert_eq!(
+            repeats.admits(0_usize, Duration::MAX),
+            None,
+            "what is remembered is not forgotten"
+        );
         assert!(repeats.said.lock().unwrap().as_ref().unwrap().said.len() <= REMEMBERED);
         // What was said long enough ago makes room.
         let repeats = Repeats::new();

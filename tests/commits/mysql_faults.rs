@@ -13,7 +13,7 @@ use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks, prepare_my};
+use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks, prepare_my, sessions};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
@@ -188,21 +188,27 @@ async fn g7_a_commit_that_is_killed_is_resolved() {
         let call = tokio::spawn(async move { running.call(&scope(), &key("k"), book(20)).await });
         let in_the_call = gate.recv().await.unwrap();
         let mut backup = my(db.__url()).await;
-        let (blocks, frees) = match mysqld() {
+        let (blocks, frees, is_waiting) = match mysqld() {
             None => (
                 "BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL; BACKUP STAGE BLOCK_COMMIT",
                 "BACKUP STAGE END",
+                "state = 'Waiting for backup lock' AND info LIKE 'COMMIT%'",
             ),
-            Some(_) => ("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES"),
+            Some(_) => (
+                "FLUSH TABLES WITH READ LOCK",
+                "UNLOCK TABLES",
+                "state = 'Waiting for commit lock'",
+            ),
         };
         backup.batch_execute(blocks).await.unwrap();
         in_the_call.send(()).unwrap();
-        let waits = "SELECT coalesce(max(id), 0) FROM information_schema.processlist \
-            WHERE db = DATABASE() AND state IN ('Waiting for backup lock', 'Waiting for commit lock') \
-            AND info LIKE '%COMMIT%' AND id <> connection_id()";
-        until(async || db.number(waits).await > 0).await;
-        server.ask(&format!("{kill} {}", db.number(waits).await));
-        until(async || db.number(waits).await == 0).await;
+        let waits = format!(
+            "SELECT coalesce(max(id), 0) FROM {} WHERE db = DATABASE() AND {is_waiting}",
+            sessions()
+        );
+        until(async || db.number(&waits).await > 0).await;
+        server.ask(&format!("{kill} {}", db.number(&waits).await));
+        until(async || db.number(&waits).await == 0).await;
         backup.batch_execute(frees).await.unwrap();
         assert_eq!(finished(call.await.unwrap()).reply.status(), 201, "{kill}");
         once_and_only_once(&db, &app, kill).await;
