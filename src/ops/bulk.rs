@@ -421,7 +421,7 @@ impl<S: OperatorStore> Ops<S> {
             page(&until, Goes::Down, before, limit, found, place).map(BulkView::from)
         };
         if self.actor.sees_every_scope() {
-            return Ok(of(Until::AsLooked, self.core.store.bulks(before, limit).await?));
+            return Ok(of(Until::AsLooked, self.core.store.bulks(before, limit + 1).await?));
         }
         let mut bound = Bound::new(Goes::Down, before);
         loop {
@@ -434,7 +434,7 @@ impl<S: OperatorStore> Ops<S> {
                 let is_told = end.is_none_or(|end| !is_behind(end, place(bulk)));
                 is_told && is_behind(before, place(bulk)) && self.may_see(bulk)
             });
-            rows.truncate(limit as usize);
+            rows.truncate(limit as usize + 1);
             return Ok(of(Until::End(end), rows));
         }
     }

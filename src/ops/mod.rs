@@ -156,9 +156,11 @@ impl<S: OperatorStore> Ops<S> {
         let limits = self.actor.limits();
         let mut page = Page { rows: Vec::new(), next: None, looked_to: None };
         let (mut at, mut looked) = (Some(filter.place()?), 0);
+        let mut last = None;
         while let Some(place) = at.take() {
-            let left = limit - page.rows.len() as u32;
-            // What is judged here is asked for whole: a search that stops at its limit does not say how many rows it read.
+            // One more than the page takes says whether there is a next one. What is judged here is asked for whole: a
+            // search that stops at its limit does not say how many rows it read.
+            let left = limit - page.rows.len() as u32 + 1;
             let asked = if filter.is_judged() { MOST_LOOKED_AT } else { left };
             let search = filter.search(place, asked, limits);
             let goes = goes_of(search.walk);
@@ -170,18 +172,17 @@ impl<S: OperatorStore> Ops<S> {
             };
             let Found { mut rows, looked_to } = self.core.store.list_requests(&search).await?;
             looked += rows.len() as u32;
-            let is_full = rows.len() as u32 == asked;
+            let is_all_asked = rows.len() as u32 == asked;
             let row_at = |row: &ListedRequest| at_of(row.place(search.walk));
             let looked_to = until.cut(
                 goes,
                 at_of(place.place),
-                (&mut rows, is_full),
+                (&mut rows, is_all_asked),
                 looked_to.map(at_of),
                 row_at,
             );
             let looked_to = looked_to.map(place_of);
-            let is_all = !is_full || looked_to.is_some();
-            let mut behind = rows.last().filter(|_| !is_all).map(|row| row.place(search.walk));
+            let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
                 let stranded = self.stranded(row);
                 // A row may wait and be due, whatever its state: the walk before has told it.
@@ -189,17 +190,19 @@ impl<S: OperatorStore> Ops<S> {
                 if was_met || (stranded.is_none() && filter.is_judged()) {
                     continue;
                 }
-                page.rows.push(Summary::of(row, stranded));
                 if page.rows.len() as u32 == limit {
-                    behind = Some(row.place(search.walk));
-                    break;
+                    page.next = last.map(|place| filter.cursor(place));
+                    return Ok(page);
                 }
+                page.rows.push(Summary::of(row, stranded));
+                last = Some(on(row.place(search.walk)));
             }
-            let is_full = page.rows.len() as u32 == limit;
+            let is_walked = !is_all_asked || looked_to.is_some();
+            let behind = rows.last().filter(|_| !is_walked).map(|row| row.place(search.walk));
             let is_far = looked >= MOST_LOOKED_AT || looked_to.is_some();
-            let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             match behind.or(looked_to) {
-                Some(behind) if is_full || is_far => {
+                Some(behind) if is_far => {
+                    let is_full = page.rows.len() as u32 == limit;
                     page.looked_to = (!is_full).then_some(behind.time);
                     page.next = Some(filter.cursor(on(behind)));
                 }
@@ -306,7 +309,7 @@ impl<S: OperatorStore> Ops<S> {
         let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
         let limit = rows.clamp(1, 1000);
         let until = self.until(List::DeadJobs, place).await?;
-        let found = self.core.store.dead_jobs_after(self.actor.limits(), place, limit).await?;
+        let found = self.core.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
         let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
         Ok(page.map(JobView::from))
     }
@@ -346,7 +349,7 @@ impl<S: OperatorStore> Ops<S> {
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limits = self.actor.limits();
         let until = self.until(List::Audit(request_id), before).await?;
-        let found = self.core.store.audit_before(limits, request_id, before, limit).await?;
+        let found = self.core.store.audit_before(limits, request_id, before, limit + 1).await?;
         let page = page(&until, Goes::Down, before, limit, found, |row| (row.at, row.id));
         Ok(page.map(AuditRecord::from))
     }

@@ -46,7 +46,7 @@ impl Until {
     }
 }
 
-/// A page of a list that has one index.
+/// A page of a list that has one index. `found`: one row more than `limit`, if there is one.
 pub(super) fn page<T>(
     until: &Until,
     goes: Goes,
@@ -56,11 +56,18 @@ pub(super) fn page<T>(
     at: impl Fn(&T) -> At,
 ) -> Page<T, Place> {
     let Found { mut rows, looked_to } = found;
-    let is_full = rows.len() as u32 >= limit;
-    let looked_to = until.cut(goes, from, (&mut rows, is_full), looked_to, &at);
-    let last = rows.last().map(at).filter(|_| is_full);
-    let next = looked_to.or(last).map(|(time, id)| Place { time, id });
-    Page { rows, next, looked_to: looked_to.map(|(time, _)| time) }
+    let limit = limit as usize;
+    let is_all_asked = rows.len() > limit;
+    let looked_to = until.cut(goes, from, (&mut rows, is_all_asked), looked_to, &at);
+    let is_more = rows.len() > limit;
+    rows.truncate(limit);
+    let looked_to = looked_to.filter(|_| !is_more);
+    let next = looked_to.or_else(|| rows.last().map(at).filter(|_| is_more));
+    Page {
+        next: next.map(|(time, id)| Place { time, id }),
+        looked_to: looked_to.map(|(time, _)| time).filter(|_| rows.len() < limit),
+        rows,
+    }
 }
 
 impl<T, N> Page<T, N> {

@@ -198,7 +198,7 @@ async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + Opera
     db.sql(bury).await;
     let page = ops.dead_jobs(None, 1).await.unwrap();
     let next = page.next.unwrap().to_string().parse().unwrap();
-    let rest = ops.dead_jobs(Some(next), 10).await.unwrap();
+    let rest = ops.dead_jobs(Some(next), 1).await.unwrap();
     let jobs = [&page.rows[0], &rest.rows[0]];
     assert!(rest.rows.len() == 1 && rest.next.is_none());
     assert!(
@@ -227,6 +227,8 @@ async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + Opera
     ];
     assert_eq!(told, expected);
     assert!(acts.iter().all(|act| act.job_id.is_some()));
+    assert_eq!(ops.audit(None, None, 4).await.unwrap().next, None, "there is no fifth record");
+    assert!(ops.audit(None, None, 3).await.unwrap().next.is_some());
 }
 
 /// If the audit row cannot be written, the act is not done.

@@ -112,15 +112,29 @@ async fn cast<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
     finish(engine, "finished").await;
 }
 
-/// All pages of a list.
+/// All pages of a list; in pages of one and of two rows it is the same list, and no page is empty.
 async fn all<S: TestDb + OperatorStore>(engine: &TestEngine<S>, filter: Filter) -> Vec<Summary> {
+    let whole = in_pages(engine, &filter, 100).await;
+    for rows in [1, 2] {
+        assert_eq!(in_pages(engine, &filter, rows).await.len(), whole.len());
+    }
+    whole
+}
+
+async fn in_pages<S: TestDb + OperatorStore>(
+    engine: &TestEngine<S>,
+    filter: &Filter,
+    size: u32,
+) -> Vec<Summary> {
     let (mut rows, mut next) = (Vec::new(), None);
     loop {
+        let filter = filter.clone().page(size);
         let filter = match next {
-            Some(cursor) => filter.clone().after(cursor),
-            None => filter.clone(),
+            Some(cursor) => filter.after(cursor),
+            None => filter,
         };
         let page = admin(engine).list(filter).await.unwrap();
+        assert!(rows.is_empty() || !page.rows.is_empty(), "the page before was the last");
         rows.extend(page.rows);
         match page.next {
             // As a client would send it back.
