@@ -35,6 +35,13 @@ pub(crate) struct PhaseList {
     pub(crate) keys: Option<String>,
 }
 
+impl PhaseList {
+    /// The phase of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&ListedPhase> {
+        self.phases.iter().find(|phase| phase.name == name)
+    }
+}
+
 /// One phase of a [`PhaseList`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedPhase {

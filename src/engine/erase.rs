@@ -1,5 +1,7 @@
 //! [`Engine::erase`]: removes user data from settled requests, and leaves a tombstone.
 
+use std::time::Duration;
+
 use super::resolve::Resolved;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
@@ -156,7 +158,10 @@ impl<S: Store> Core<S> {
         key: &IdempotencyKey,
         act: Option<EraseAct<'_>>,
     ) -> Result<Option<Resolved>, EraseError> {
-        let retention = self.settings.retention;
+        let retention = match self.has_no_code() {
+            true => self.retention_of(scope, key).await?,
+            false => self.settings.retention,
+        };
         let erase = Erase { scope, key: Some(key), limit: 1, retention, act };
         if self.store.erase(&erase).await? > 0 {
             observe::erased(1);
@@ -169,5 +174,16 @@ impl<S: Store> Core<S> {
             Status::Completed | Status::DeadLetter => Err(EraseError::JobsWaiting),
             status => Err(EraseError::NotSettled { status }),
         }
+    }
+
+    /// How long the application keeps a key, as the key's row tells a process that has none of its code: at least.
+    async fn retention_of(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+    ) -> Result<Duration, StoreError> {
+        let row = self.store.read(scope, key).await?;
+        let kept = row.and_then(|row| (row.expires_at - row.created_at).to_std().ok());
+        Ok(self.settings.retention.max(kept.unwrap_or_default()))
     }
 }

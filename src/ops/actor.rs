@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use crate::key::Scope;
+use crate::key::{Scope, ShortHash};
 use crate::store::operators::Limits;
 
 /// Longest name of an actor, in characters.
@@ -80,7 +80,7 @@ impl Actor {
 
 /// Whose requests an actor may see and act on. Each search has this as a condition in its statement; requests
 /// of other scopes appear not to exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Scopes {
     /// All scopes.
     All,
@@ -99,6 +99,17 @@ impl Scopes {
                 Limits { only: Some(only), ..Limits::default() }
             }
             Self::Prefix(prefix) => Limits { prefix, ..Limits::default() },
+        }
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("All"),
+            Self::Only(scopes) => f.debug_tuple("Only").field(scopes).finish(),
+            // G19: hashed, as a scope is.
+            Self::Prefix(prefix) => write!(f, "Prefix(#{})", ShortHash(prefix)),
         }
     }
 }

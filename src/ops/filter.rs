@@ -103,7 +103,7 @@ impl fmt::Display for State {
 pub struct Filter {
     states: Vec<State>,
     stranded: bool,
-    scope: Option<String>,
+    scope: Option<Scope>,
     definition: Option<(String, Option<u32>)>,
     phase: Option<String>,
     reason: Option<String>,
@@ -140,7 +140,7 @@ impl Filter {
 
     /// Of this scope.
     pub fn scope(mut self, scope: &Scope) -> Self {
-        self.scope = Some(scope.as_str().to_owned());
+        self.scope = Some(scope.clone());
         self
     }
 
@@ -189,7 +189,7 @@ impl Filter {
     /// Whether it asks for anything: a bulk act on all that there is is a slip.
     pub(super) fn has_condition(&self) -> bool {
         let Self { states, scope, definition, phase, reason, older_than, waiting_for, .. } = self;
-        let has_text = [scope, phase, reason].iter().any(|text| text.is_some());
+        let has_text = [phase, reason].iter().any(|text| text.is_some()) || scope.is_some();
         let has_time = older_than.is_some() || waiting_for.is_some();
         !states.is_empty() || self.stranded || definition.is_some() || has_text || has_time
     }
@@ -225,7 +225,7 @@ impl Filter {
             (
                 &self.states,
                 self.stranded,
-                &self.scope,
+                self.scope.as_ref().map(Scope::as_str),
                 &self.definition,
                 &self.phase,
                 &self.reason,
@@ -315,7 +315,7 @@ impl Filter {
             limit,
             limits: limits.clone(),
             states: Some(names).filter(|_| !states.is_empty()),
-            scope: self.scope.clone(),
+            scope: self.scope.as_ref().map(|scope| scope.as_str().to_owned()),
             definition,
             version: version.flatten(),
             phase: self.phase.clone(),

@@ -45,7 +45,7 @@ use self::bound::Goes;
 use self::request::{happened, listed, phases};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
-use crate::definition::Definition;
+use crate::definition::{Definition, PhaseList};
 use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::operators::{
@@ -416,8 +416,13 @@ impl<S: OperatorStore> Ops<S> {
         };
         let known = definition.map_or(&[][..], |definition| definition.phases);
         let known = known.iter().find(|known| known.is_called(&next.name));
-        let is_next =
-            |name: &str| name == next.name || known.is_some_and(|phase| phase.is_called(name));
+        let of_row = PhaseList::parse(&row.phases);
+        let of_row = of_row.as_ref().and_then(|list| list.named(&next.name));
+        let is_next = |name: &str| {
+            name == next.name
+                || known.is_some_and(|phase| phase.is_called(name))
+                || of_row.is_some_and(|phase| phase.key_name == name)
+        };
         let pauses = self.core.store.list_pauses().await?;
         let mut ours = pauses.into_iter().filter(|pause| pause.definition == row.definition);
         Ok(ours.find(|pause| is_next(&pause.phase)))

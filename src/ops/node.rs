@@ -50,8 +50,9 @@ pub struct DefinitionView {
     pub requests: u32,
     /// How many of them wait for a reconcile function or an operator.
     pub waiting: u32,
-    /// How many of them this build cannot continue ([`Filter::stranded`](super::Filter::stranded)).
-    pub stranded: u32,
+    /// How many of them this build cannot continue ([`Filter::stranded`](super::Filter::stranded)). `None` from an
+    /// engine without definitions, which does not know.
+    pub stranded: Option<u32>,
     /// Whether each of the three numbers may be higher.
     pub or_more: bool,
     /// When the first of them was accepted.
@@ -88,7 +89,7 @@ fn is_gone(row: &NodeRow) -> bool {
 }
 
 /// None of a process whose build tells them in another form.
-fn of_node(row: &NodeRow) -> Vec<NodeDefinition> {
+pub(super) fn of_node(row: &NodeRow) -> Vec<NodeDefinition> {
     serde_json::from_str(&row.entry.definitions).unwrap_or_default()
 }
 
@@ -141,7 +142,7 @@ impl<S: OperatorStore> Ops<S> {
                     nodes: 0,
                     requests: 0,
                     waiting: 0,
-                    stranded: 0,
+                    stranded: (!self.core.has_no_code()).then_some(0),
                     or_more,
                     oldest: None,
                 });
@@ -153,11 +154,11 @@ impl<S: OperatorStore> Ops<S> {
             }
         }
         for group in self.core.store.unfinished(limits, PAUSED).await? {
-            let is_stranded = self.core.strands(&group).is_some();
+            let stranded = if self.core.strands(&group).is_some() { group.rows } else { 0 };
             add(&group.definition, group.version, &group.phases, &|view| {
                 view.requests += group.rows;
                 view.waiting += group.waiting;
-                view.stranded += if is_stranded { group.rows } else { 0 };
+                view.stranded = view.stranded.map(|before| before + stranded);
                 view.oldest = view.oldest.into_iter().chain([group.created_at]).min();
             });
         }

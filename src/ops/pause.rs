@@ -7,8 +7,9 @@ use chrono::{DateTime, Utc};
 
 use super::act::next_id;
 use super::filter::LONGEST;
+use super::node::of_node;
 use super::{Ops, OpsError, Permissions};
-use crate::definition::{Phase, PhaseKind};
+use crate::definition::{Phase, PhaseKind, PhaseList};
 use crate::engine::Resolved;
 use crate::observe;
 use crate::store::audit::AuditEntry;
@@ -177,12 +178,20 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Resolved, OpsError> {
         self.may_set(definition, phase, what)?;
         let mut names = self.names_of(definition, phase);
+        if names.is_empty() {
+            names = self.names_elsewhere(definition, phase).await?;
+        }
         match what {
             PauseWhat::Begin(_) => names.truncate(1),
             PauseWhat::End => {
                 let mut paused = self.core.store.list_pauses().await?;
                 paused.retain(|pause| pause.definition == definition);
+                let is_told = names.len() > 1 || self.core.known_name(definition).is_some();
                 names.retain(|name| paused.iter().any(|pause| pause.phase == *name));
+                // A pause under a name of the phase that is not known here would last.
+                if names.is_empty() && !paused.is_empty() && !is_told {
+                    return Err(OpsError::NoSuchPhase);
+                }
             }
         }
         let mut resolved = Resolved::Already;
@@ -201,8 +210,7 @@ impl<S: OperatorStore> Ops<S> {
         Ok(resolved)
     }
 
-    /// The names of a foreign phase in all versions, the oldest first; of one that this build does not know, that which
-    /// was said.
+    /// The names of a foreign phase in all versions, the oldest first; none of one that this build does not know.
     fn names_of(&self, definition: &str, phase: &str) -> Vec<String> {
         let known = self.core.registry.entries().map(|entry| entry.definition);
         let phases = known.filter(|known| known.name == definition).flat_map(|known| known.phases);
@@ -214,10 +222,25 @@ impl<S: OperatorStore> Ops<S> {
                 }
             }
         }
-        if names.is_empty() {
-            names.push(phase.to_owned());
-        }
         names
+    }
+
+    /// The names of a phase that this build does not know: that of which its derived key is made, as running processes
+    /// tell it, and the one that was said.
+    async fn names_elsewhere(
+        &self,
+        definition: &str,
+        phase: &str,
+    ) -> Result<Vec<String>, OpsError> {
+        let nodes = self.core.store.nodes().await?;
+        let known = nodes.iter().flat_map(of_node).filter(|known| known.name == definition);
+        let lists = known.filter_map(|known| PhaseList::parse(&known.phases));
+        let mut names: Vec<String> =
+            lists.filter_map(|list| Some(list.named(phase)?.key_name.clone())).collect();
+        names.push(phase.to_owned());
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 
     fn may_set(&self, definition: &str, phase: &str, what: PauseWhat) -> Result<(), OpsError> {

@@ -1,10 +1,28 @@
 //! [`Limits`]: whose rows an operator may see.
 
+use std::fmt;
+
+use crate::key::ShortHash;
+
 /// The scopes whose rows an operator may see: all, those that are named, or those that begin so.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     pub(crate) only: Option<Vec<String>>,
     pub(crate) prefix: String,
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // G19: hashed, as a scope is.
+        match &self.only {
+            _ if self.allow_all() => f.write_str("Limits(none)"),
+            Some(only) => {
+                let only: Vec<_> = only.iter().map(|scope| ShortHash(scope).to_string()).collect();
+                write!(f, "Limits(#{})", only.join(", #"))
+            }
+            None => write!(f, "Limits(prefix #{})", ShortHash(&self.prefix)),
+        }
+    }
 }
 
 impl Limits {

@@ -31,7 +31,7 @@ fn counts(all: &[DefinitionView], name: &str, phases: &[&str]) -> Option<[u32; 4
         one.definition.0 == name && one.phases.iter().map(|(name, _)| name).eq(phases)
     };
     let one = all.iter().find(is_it)?;
-    Some([one.nodes, one.requests, one.waiting, one.stranded])
+    Some([one.nodes, one.requests, one.waiting, one.stranded?])
 }
 
 async fn g14_operators_see_which_builds_requests_wait_for_and_which_run<S: TestDb>(db: S) {

@@ -75,8 +75,9 @@ fn lists(frame: &Frame, all: &[DefinitionView]) -> Markup {
             number(one.waiting),
             html! {
                 @match one.stranded {
-                    0 => { (number(0)) }
-                    _ => { a href=(to("&stranded=1")) { (number(one.stranded)) } }
+                    None => { span.quiet { "–" } }
+                    Some(0) => { (number(0)) }
+                    Some(stranded) => { a href=(to("&stranded=1")) { (number(stranded)) } }
                 }
             },
         ]

@@ -36,7 +36,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 pub(super) async fn find<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     let Asked { ops, frame, query } = &asked;
     let form = Fields::read(&form);
-    let told = match Scope::new(form.text("scope")) {
+    let told = match Scope::new(form.raw("scope")) {
         Ok(scope) if form.text("key").is_empty() => {
             let filter = cursor(&form).map(|at| {
                 let filter = Filter::new().scope(&scope);
@@ -150,7 +150,7 @@ fn finder(frame: &Frame, form: &Fields) -> Markup {
             div.field {
                 label for="find" { "Scope" }
                 input #find name="scope" required maxlength="255" autocomplete="off" spellcheck="false"
-                    value=(form.text("scope"));
+                    value=(form.raw("scope"));
             }
             div.field {
                 label for="key" { "Idempotency key " span.quiet { "(empty: all of the scope)" } }
@@ -228,7 +228,7 @@ fn of_scope(frame: &Frame, form: &Fields, page: &Page<Summary>) -> Markup {
                 (list::requests(frame, &page.rows))
                 (list::more(page, |cursor| html! {
                     form method="post" action=(frame.to("requests/find")) {
-                        input type="hidden" name="scope" value=(form.text("scope"));
+                        input type="hidden" name="scope" value=(form.raw("scope"));
                         input type="hidden" name="after" value=(cursor);
                         button { "Next page" }
                     }

@@ -81,6 +81,8 @@ impl<S: Store> Core<S> {
                 _ => {}
             }
             // What is written below is written to this request, or to none.
+            // An operator's word is about the request that its audit row names.
+            let request = request.or(terms.audit.and_then(|audit| audit.request_id));
             let is_another = request.is_some_and(|request| request != row.request_id);
             if is_another && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);

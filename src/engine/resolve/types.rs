@@ -1,6 +1,7 @@
 //! [`Resolution`]: what a webhook or an operator knows of a request; [`Resolved`] and [`ResolveError`]: what
 //! became of it.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub struct Resolution {
     pub(super) request: Option<Uuid>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum ResolutionKind {
     Executed { phase: String, output: Box<RawValue> },
     NotExecuted { phase: String, attempt: u32 },
@@ -86,6 +87,20 @@ impl Resolution {
             ResolutionKind::NotExecuted { .. } => ("resolve.not_executed", Status::FailedRetryable),
             ResolutionKind::Finish(_) => ("resolve.finish", Status::Completed),
             ResolutionKind::Retry => ("retry", Status::FailedRetryable),
+        }
+    }
+}
+
+impl fmt::Debug for ResolutionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // G19: not the output.
+            Self::Executed { phase, output } => {
+                write!(f, "Executed({phase}, {} bytes)", output.get().len())
+            }
+            Self::NotExecuted { phase, attempt } => write!(f, "NotExecuted({phase}, {attempt})"),
+            Self::Finish(reply) => write!(f, "Finish({reply:?})"),
+            Self::Retry => f.write_str("Retry"),
         }
     }
 }
