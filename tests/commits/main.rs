@@ -24,6 +24,8 @@ mod mysql_faults;
 #[cfg(feature = "mysql")]
 mod mysql_large;
 #[cfg(feature = "mysql")]
+mod mysql_refusals;
+#[cfg(feature = "mysql")]
 mod mysql_sessions;
 #[cfg(feature = "mysql")]
 mod mysql_waits;
