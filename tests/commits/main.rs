@@ -22,6 +22,8 @@ mod mysql_batch;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
 #[cfg(feature = "mysql")]
+mod mysql_kills;
+#[cfg(feature = "mysql")]
 mod mysql_large;
 #[cfg(feature = "mysql")]
 mod mysql_refusals;
