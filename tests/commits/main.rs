@@ -22,7 +22,11 @@ mod mysql_batch;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
 #[cfg(feature = "mysql")]
+mod mysql_kills;
+#[cfg(feature = "mysql")]
 mod mysql_large;
+#[cfg(feature = "mysql")]
+mod mysql_refusals;
 #[cfg(feature = "mysql")]
 mod mysql_sessions;
 #[cfg(feature = "mysql")]

@@ -32,6 +32,9 @@ struct Shared {
     refuse: AtomicBool,
     delay_ms: AtomicUsize,
     commands: AtomicUsize,
+    accepted: AtomicUsize,
+    /// The number of a connection, from 1.
+    silent: AtomicUsize,
     held: Notify,
 }
 
@@ -51,7 +54,8 @@ impl MysqlProxy {
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
                     client.set_nodelay(true).unwrap();
                     server.set_nodelay(true).unwrap();
-                    tokio::spawn(connection(client, server, shared.clone()));
+                    let number = 1 + shared.accepted.fetch_add(1, Ordering::SeqCst);
+                    tokio::spawn(connection(client, server, shared.clone(), number));
                 }
             }
         });
@@ -89,6 +93,16 @@ impl MysqlProxy {
         self.shared.refuse.store(refuse, Ordering::SeqCst);
     }
 
+    /// Connections so far.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// From now on, nothing passes on the `nth` (from 1) connection, and neither side sees it closed.
+    pub fn silence(&self, nth: usize) {
+        self.shared.silent.store(nth, Ordering::SeqCst);
+    }
+
     /// Commands so far: each is a round trip.
     pub fn commands(&self) -> usize {
         self.shared.commands.load(Ordering::SeqCst)
@@ -100,6 +114,13 @@ pub fn port_of(url: &str) -> u16 {
 }
 
 impl Shared {
+    /// Does not return for a connection that is silent.
+    async fn pass(&self, number: usize) {
+        if self.silent.load(Ordering::SeqCst) == number {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn passes(&self, text: &str) -> Option<Cut> {
         let mut armed = self.armed.lock().unwrap();
         let (wanted, left, cut) = armed.as_mut()?;
@@ -124,6 +145,7 @@ impl Shared {
 /// What both directions of a connection know.
 #[derive(Default)]
 struct Session {
+    number: usize,
     /// The text that is being prepared, and the prepared texts by their number.
     preparing: Mutex<Option<String>>,
     prepared: Mutex<HashMap<u32, String>>,
@@ -131,14 +153,14 @@ struct Session {
     was_answered: Notify,
 }
 
-async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
+async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>, number: usize) {
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
-    let session = Session::default();
+    let session = Session { number, ..Session::default() };
     // Whichever ends drops all four halves: both sides see a closed connection.
     tokio::select! {
         _ = forward(client_read, server_write, &shared, &session) => {}
-        _ = backward(server_read, client_write, &session) => {}
+        _ = backward(server_read, client_write, &shared, &session) => {}
     }
 }
 
@@ -182,6 +204,7 @@ async fn forward(
 ) -> Result<()> {
     loop {
         let (number, frame, body) = frame(&mut from).await?;
+        shared.pass(session.number).await;
         let text = if number == 0 { session.text(&body) } else { None };
         let cut = text.and_then(|text| {
             shared.commands.fetch_add(1, Ordering::SeqCst);
@@ -216,10 +239,12 @@ async fn forward(
 async fn backward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    shared: &Shared,
     session: &Session,
 ) -> Result<()> {
     loop {
         let (_, frame, body) = frame(&mut from).await?;
+        shared.pass(session.number).await;
         if let Some(text) = session.preparing.lock().unwrap().take()
             && let (Some(0), Some(number)) = (body.first(), body.get(1..5))
         {

@@ -103,7 +103,7 @@ impl Block {
             && of_jobs + of_statements <= session.max_packet / 2
             && statements.iter().map(Statement::values).sum::<usize>() + 10 * jobs.len()
                 <= MOST_VALUES
-            && statements.iter().all(|statement| statement.sql().is_some_and(is_one_statement))
+            && statements.iter().all(is_part_of_a_block)
     }
 
     fn whole() -> Self {
@@ -310,6 +310,13 @@ impl Trouble {
     }
 }
 
+/// Whether a statement leaves the others their texts and their values. One with the wrong number of values is sent by
+/// itself, and fails.
+fn is_part_of_a_block(statement: &Statement) -> bool {
+    let has_its_values = |sql: &str| sql.matches('?').count() == statement.values();
+    statement.sql().is_some_and(|sql| is_one_statement(sql) && has_its_values(sql))
+}
+
 /// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows.
 fn is_one_statement(sql: &str) -> bool {
     let ends_it =
@@ -347,6 +354,24 @@ mod tests {
         ] {
             assert!(!is_one_statement(other), "{other}");
         }
+    }
+
+    /// Of two statements, one with a value too few and one with a value too many would fit together.
+    #[test]
+    fn g4_a_statement_with_the_wrong_number_of_values_is_no_part_of_a_block() {
+        let session = Session::of_mariadb();
+        let takes = |numbers: &[usize]| {
+            let statement = |number: &usize| {
+                let values = vec![mysql_async::Value::Int(1); *number];
+                Statement {
+                    bound: Ok(Bound { sql: "INSERT INTO t VALUES (?)".to_owned(), values }),
+                }
+            };
+            let statements: Vec<_> = numbers.iter().map(statement).collect();
+            Block::takes(&session, &statements, &[])
+        };
+        assert!(takes(&[1]) && takes(&[1, 1]));
+        assert!(!takes(&[0]) && !takes(&[2]) && !takes(&[0, 2]) && !takes(&[2, 0]));
     }
 
     /// Between the statement that notes the commit and the `COMMIT`, nothing can fail: so no error of the `COMMIT` is

@@ -216,6 +216,7 @@ impl MysqlConn {
         prepared: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<Row>, Failure> {
+        fits(prepared, &values)?;
         let done = match self.sent(values.iter().map(size_of).sum()) {
             Ok(conn) => first_told(conn, prepared, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
@@ -225,7 +226,7 @@ impl MysqlConn {
 
     async fn run(&mut self, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
         let done = match self.sent(bound.size()) {
-            Ok(conn) => prepared(conn, bound).await.map_err(Failure::of),
+            Ok(conn) => prepared(conn, bound).await,
             Err(failure) => Err(failure),
         };
         self.answered(done)
@@ -253,7 +254,7 @@ impl MysqlConn {
 
     /// Runs what a user's text is, if the phase may.
     async fn watched(&mut self, bound: QueryResult<Bound>) -> QueryResult<(Vec<DieselRow>, u64)> {
-        let bound = bound?;
+        let bound = bound.inspect_err(|error| self.watch.note_unmade(error))?;
         if self.watch.admit(&bound.sql)? == Admission::Pretend {
             return Ok((Vec::new(), 0));
         }
@@ -286,12 +287,32 @@ async fn ask(conn: &mut Conn, text: &str, rows: &mut Vec<Vec<Row>>) -> mysql_asy
     }
 }
 
-async fn prepared(conn: &mut Conn, bound: Bound) -> mysql_async::Result<(Vec<DieselRow>, u64)> {
-    let mut result = conn.exec_iter(bound.sql, Params::Positional(bound.values)).await?;
+async fn prepared(conn: &mut Conn, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
+    let statement = conn.prep(bound.sql).await.map_err(Failure::of)?;
+    fits(&statement, &bound.values)?;
+    executed(conn, statement, bound.values).await.map_err(Failure::of)
+}
+
+async fn executed(
+    conn: &mut Conn,
+    statement: Statement,
+    values: Vec<Value>,
+) -> mysql_async::Result<(Vec<DieselRow>, u64)> {
+    let mut result = conn.exec_iter(statement, Params::Positional(values)).await?;
     let rows = result.collect().await?;
     let affected = result.affected_rows();
     result.drop_result().await?;
     Ok((rows, affected))
+}
+
+/// Whether a statement has as many values as it has places for them. The driver itself would close the connection,
+/// and the phase's transaction with it, so that it could not roll back to a savepoint.
+fn fits(statement: &Statement, values: &[Value]) -> Result<(), Failure> {
+    let (places, bound) = (usize::from(statement.num_params()), values.len());
+    match places == bound {
+        true => Ok(()),
+        false => Err(Failure::Client(format!("{bound} values for a statement with {places}"))),
+    }
 }
 
 async fn first_told(

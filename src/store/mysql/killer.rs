@@ -3,20 +3,31 @@
 //! The server does not look at its client while it executes: a session that waits for a lock goes on, with the locks
 //! that it has. `KILL` ends it (G13), which a user may do to his own sessions without any right. The connection for it
 //! is kept, because a server that is full refuses a new one, and then of all times somebody waits for those locks.
+//! It ends sessions one by one: if it served one task alone, the others would find it in use, and the server full.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// How long a session has to end by itself, which is when its statement does. A MariaDB that is told to kill one in the
 /// middle of reading a table's triggers takes these for broken from then on, for all sessions, until `FLUSH TABLES`.
 const ENDS_WITHIN: Duration = Duration::from_millis(250);
 
-/// How long the server is given to kill a session.
-const KILL_WITHIN: Duration = Duration::from_secs(1);
+/// When a new connection is tried as well: the kept one was idle, and a firewall that has forgotten it drops its
+/// packets, which looks like a slow server.
+const KEPT_ANSWERS_WITHIN: Duration = Duration::from_millis(300);
+
+/// How long a new connection has to open, and to end a session.
+const NEW_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a session may take to be ended, with those that are ended before it. Later, a server that was restarted
+/// may have given its id to another session.
+const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// It has ended by itself.
 const NO_SUCH_SESSION: u16 = 1094;
@@ -52,7 +63,7 @@ impl Killer {
     /// Opens the connection that is kept.
     pub(super) async fn prepare(&self) -> Result<(), Error> {
         let conn = Conn::new(self.opts.clone()).await?;
-        self.keep(conn);
+        *self.kept.lock().await = Some(conn);
         Ok(())
     }
 
@@ -62,42 +73,41 @@ impl Killer {
             let killer = self.clone();
             runtime.spawn(async move {
                 tokio::time::sleep(ENDS_WITHIN).await;
-                timeout(KILL_WITHIN, killer.end(id)).await
+                timeout(GIVES_UP_AFTER, killer.end(id)).await
             });
         }
     }
 
+    /// Ends it by the kept connection, once that is free; or else by a new one, which is then kept.
     async fn end(&self, id: u32) {
-        if let Some(kept) = self.take()
-            && self.kill(kept, id).await
-        {
+        let mut kept = self.kept.lock().await;
+        let Some(conn) = kept.take() else {
+            *kept = self.end_by_new(id).await;
             return;
-        }
-        // It is in use, or was dead.
-        if let Ok(conn) = Conn::new(self.opts.clone()).await {
-            self.kill(conn, id).await;
-        }
-    }
-
-    /// Whether the connection was good for it.
-    async fn kill(&self, mut conn: Conn, id: u32) -> bool {
-        let is_ended = match conn.query_drop(format!("KILL {id}")).await {
-            Ok(()) => true,
-            Err(Error::Server(error)) => error.code == NO_SUCH_SESSION,
-            Err(_) => false,
         };
-        if is_ended {
-            self.keep(conn);
-        }
-        is_ended
+        let mut by_kept = pin!(kill(conn, id));
+        *kept = match timeout(KEPT_ANSWERS_WITHIN, &mut by_kept).await {
+            Ok(Some(conn)) => Some(conn),
+            Ok(None) => self.end_by_new(id).await,
+            Err(_) => match self.end_by_new(id).await {
+                Some(conn) => Some(conn),
+                // The server is full, or slow: what was sent is all that there is.
+                None => timeout(NEW_ANSWERS_WITHIN, by_kept).await.ok().flatten(),
+            },
+        };
     }
 
-    fn take(&self) -> Option<Conn> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    async fn end_by_new(&self, id: u32) -> Option<Conn> {
+        let ended = async { kill(Conn::new(self.opts.clone()).await.ok()?, id).await };
+        timeout(NEW_ANSWERS_WITHIN, ended).await.ok().flatten()
     }
+}
 
-    fn keep(&self, conn: Conn) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or_insert(conn);
+/// Ends a session, and returns the connection if it was good for it.
+async fn kill(mut conn: Conn, id: u32) -> Option<Conn> {
+    match conn.query_drop(format!("KILL {id}")).await {
+        Ok(()) => Some(conn),
+        Err(Error::Server(error)) if error.code == NO_SUCH_SESSION => Some(conn),
+        Err(_) => None,
     }
 }

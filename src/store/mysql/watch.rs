@@ -4,7 +4,7 @@
 //! all of it back, and what follows is a transaction of its own. The promise is that of PostgreSQL (G4):
 //! after a failure nothing is executed until a savepoint is rolled back to, and nothing is committed.
 
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::{DatabaseErrorKind, EmptyChangeset, Error};
 
 use super::error::Failure;
 
@@ -42,16 +42,25 @@ impl Watch {
         }
     }
 
-    /// Notes what became of a text that was sent.
+    /// Notes what became of a text. Whoever refused it, the server or the client, the phase lacks what it should
+    /// have done.
     pub(super) fn note<T>(&mut self, sql: &str, done: &Result<T, Failure>) {
         match (*self, done) {
             (Self::Off | Self::Gone, _) => {}
             (_, Err(failure)) if failure.has_undone_all() => *self = Self::Gone,
-            (Self::Sound, Err(Failure::Server { .. } | Failure::Lost(_) | Failure::Unanswered)) => {
-                *self = Self::Failed
-            }
+            (_, Err(_)) => *self = Self::Failed,
             (Self::Failed, Ok(_)) if rolls_back_to_savepoint(sql) => *self = Self::Sound,
-            _ => {}
+            (Self::Sound | Self::Failed, Ok(_)) => {}
+        }
+    }
+
+    /// Notes that diesel could not make a text, or a value, of a statement. An update without changes is none that
+    /// failed: diesel itself offers to ignore that error (`optional_empty_changeset`).
+    pub(super) fn note_unmade(&mut self, error: &Error) {
+        let changes_nothing =
+            matches!(error, Error::QueryBuilderError(about) if about.is::<EmptyChangeset>());
+        if *self == Self::Sound && !changes_nothing {
+            *self = Self::Failed;
         }
     }
 }
@@ -210,6 +219,36 @@ mod tests {
         ] {
             assert!(!leaves_its_session_alone(sql), "{sql}");
         }
+    }
+
+    /// Whichever layer refused the statement.
+    #[test]
+    fn g4_every_failure_of_a_statement_is_noted_until_a_savepoint_is_rolled_back_to() {
+        let failures = [
+            Failure::Server { code: 1062, message: String::new() },
+            Failure::Client("too large".to_owned()),
+            Failure::Lost("cut".to_owned()),
+            Failure::Unanswered,
+        ];
+        for failure in failures {
+            let what = format!("{failure:?}");
+            let mut watch = Watch::Sound;
+            watch.note::<()>("INSERT INTO t VALUES (1)", &Err(failure));
+            assert_eq!(watch, Watch::Failed, "{what}");
+            assert!(watch.admit("INSERT INTO t VALUES (1)").is_err(), "{what}");
+            watch.note("ROLLBACK TO SAVEPOINT s", &Ok(()));
+            assert_eq!(watch, Watch::Sound, "{what}");
+        }
+        let after = |error: Error, mut watch: Watch| {
+            watch.note_unmade(&error);
+            watch
+        };
+        let no_form = || Error::SerializationError("no form".into());
+        assert_eq!(after(no_form(), Watch::Sound), Watch::Failed);
+        assert_eq!(after(no_form(), Watch::Gone), Watch::Gone);
+        assert_eq!(after(no_form(), Watch::Off), Watch::Off);
+        let no_change = Error::QueryBuilderError(Box::new(EmptyChangeset));
+        assert_eq!(after(no_change, Watch::Sound), Watch::Sound);
     }
 
     #[test]
