@@ -57,6 +57,9 @@ use crate::store::{KeyRow, Status};
 /// How many audit rows a request's timeline has at most.
 const MOST_ACTS: u32 = 100;
 
+/// How many rows that may have been told before a list reads at a time.
+const PASSED_AT_ONCE: u32 = 100;
+
 /// What an operator may see and do: see the [module](self).
 pub struct Ops<S: OperatorStore> {
     core: Arc<Core<S>>,
@@ -161,7 +164,12 @@ impl<S: OperatorStore> Ops<S> {
             // One more than the page takes says whether there is a next one. What is judged here is asked for whole: a
             // search that stops at its limit does not say how many rows it read.
             let left = limit - page.rows.len() as u32 + 1;
-            let asked = if filter.is_judged() { MOST_LOOKED_AT } else { left };
+            let asked = match (filter.is_judged(), place.index) {
+                (true, _) => MOST_LOOKED_AT,
+                (false, 0) => left,
+                // Rows that the walk before has told are passed over, and there may be many.
+                (false, _) => left.max(PASSED_AT_ONCE),
+            };
             let search = filter.search(place, asked, limits);
             let goes = goes_of(search.walk);
             let until = match told {

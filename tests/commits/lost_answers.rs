@@ -153,9 +153,18 @@ async fn g1_the_connection_may_break_at_any_statement() {
 
 /// H5: the client disconnects while the server executes COMMIT. A plain read would see the old recovery point; the
 /// engine waits for the row's lock. (After 500 ms the server notices that the client is gone, and rolls back:
-/// client_connection_check_interval.)
+/// client_connection_check_interval. Then the phase runs again, and it is tried anew, because it shows nothing.)
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_h5_a_zombie_commit_is_waited_for() {
+    for _ in 0..5 {
+        if a_zombie_commit_was_found().await {
+            return;
+        }
+    }
+    panic!("the commit was repeated each time, not found");
+}
+
+async fn a_zombie_commit_was_found() -> bool {
     let (db, store, proxy) = proxied().await;
     db.sql(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END $$;
@@ -175,7 +184,7 @@ async fn g7_h5_a_zombie_commit_is_waited_for() {
     let done = finished(call.await.unwrap());
     assert_eq!((proxy.fired(), done.reply.status()), (1, 201));
     once_and_only_once(&db, &app, "zombie").await;
-    assert_eq!(app.bodies(), [1, 1, 1], "the commit was found, not repeated");
+    app.bodies() == [1, 1, 1]
 }
 
 /// `pg_terminate_backend` while a phase's statement runs, and while its COMMIT runs.

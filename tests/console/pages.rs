@@ -227,6 +227,9 @@ async fn a_request_is_found_by_a_filter_and_by_its_key<S: TestDb + OperatorStore
     assert_eq!(rows(&by_scope.text), 7);
     let other = desk.submit(&find.clone().with("scope", "tenant-2")).await.is(200);
     other.has("no request of this scope");
+    // Another scope, which has the key of none.
+    let spaced = find.clone().with("scope", "tenant-1 ");
+    desk.submit(&spaced).await.is(200).has("no request of this scope");
     let none = desk.submit(&find.clone().with("scope", "tenant-1").with("key", "none")).await;
     none.is(404).has("there is no such request");
     desk.submit(&find.with("scope", "tenant-1").with("key", "two words")).await.is(400);

@@ -23,3 +23,4 @@ mod pauses;
 mod permissions;
 mod redaction;
 mod why;
+mod without_code;

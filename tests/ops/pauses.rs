@@ -8,10 +8,12 @@ use atomic_phases::ops::{
     Actor, EndedBy, HeldBy, OperatorStore, OpsError, Permissions, Scopes, State,
 };
 use atomic_phases::phase::{DerivedKey, ForeignError};
+use atomic_phases::worker::Announcer;
 use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Scope, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::cast::*;
+use crate::support::work::config;
 use crate::support::*;
 
 on_every_store! {
@@ -22,6 +24,7 @@ on_every_store! {
     a_call_that_is_under_way_goes_on,
     a_pause_is_of_a_foreign_phase_and_of_every_scope,
     g14_a_pause_holds_a_phase_back_under_each_of_its_names,
+    g14_a_process_without_code_knows_the_pause_of_a_renamed_phase,
     a_pause_has_an_end_that_a_clock_holds,
 }
 
@@ -292,6 +295,30 @@ async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + Oper
         let told: Vec<_> = acts.iter().map(|act| act.phase.clone().unwrap().1).collect();
         assert_eq!(told, ["charged", "paid"], "a row for each");
     }
+}
+
+/// By the row, and by what running processes tell. What it cannot know it does not take for no pause.
+async fn g14_a_process_without_code_knows_the_pause_of_a_renamed_phase<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let builder = Engine::builder(db.clone()).app(App::default());
+    let engine: TestEngine<S> = builder.register::<After>().build().unwrap();
+    paused(&engine, ("renamed", "charged")).await;
+    assert!(is_held(engine.call(&scope(), &key("k"), After).await));
+    let bare: Engine<S> = Engine::builder(db.clone()).build().unwrap();
+    let bare = bare.ops(actor(Permissions::admin()));
+    let why = bare.why(id_of(&engine, "k").await).await.unwrap();
+    assert_eq!((why.held_by, why.ended_by), (HeldBy::Paused, EndedBy::Operator), "{why:?}");
+    let told = bare.unpause("renamed", "charged", "it is open").await;
+    assert!(matches!(told, Err(OpsError::NoSuchPhase)), "{told:?}");
+    Announcer::new(&engine, config()).run_once().await.unwrap();
+    let told = bare.unpause("renamed", "charged", "it is open").await;
+    assert_eq!(told.unwrap(), Resolved::Applied);
+    assert!(bare.pauses().await.unwrap().is_empty());
+    let told = bare.unpause("renamed", "charged", "it is open").await;
+    assert_eq!(told.unwrap(), Resolved::Already);
 }
 
 async fn a_pause_has_an_end_that_a_clock_holds<S: TestDb + OperatorStore>(db: S) {

@@ -2,7 +2,7 @@
 //! contains none of them either.
 
 use atomic_phases::engine::Resolution;
-use atomic_phases::ops::{Filter, OperatorStore, Permissions, What};
+use atomic_phases::ops::{Actor, Filter, OperatorStore, Permissions, Scopes, Selection, What};
 use atomic_phases::{IdempotencyKey, Outcome, Postgres, Reply, Scope};
 use diesel_async::SimpleAsyncConnection;
 
@@ -87,6 +87,26 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     assert!(acts.iter().all(|act| act.reason == "ticket 7" && act.actor == "ada"));
     let viewer = engine.ops(actor(Permissions::responder()));
     assert!(viewer.reveal(id, What::Key, "curious").await.is_err());
+}
+
+/// What an operator says, in the log of an application that writes it down.
+#[test]
+fn g19_what_an_operator_says_is_told_without_values() {
+    let secret = || Scope::new("scope-canary").unwrap();
+    let filter = || Filter::new().scope(&secret());
+    let actor = |scopes| Actor::new("bob", Permissions::viewer(), scopes).unwrap();
+    let told = [
+        format!("{:?}", Resolution::executed("p", &"output-canary").unwrap()),
+        format!("{:?}", Resolution::finish(Reply::text(200, "canary").header("x", "canary"))),
+        format!("{:?}", filter()),
+        format!("{:?}", Selection::Filter(filter())),
+        format!("{:?}", actor(Scopes::Only(vec![secret()]))),
+        format!("{:?}", actor(Scopes::Prefix("canary".into()))),
+        format!("{:?}", [Scopes::Only(vec![secret()]), Scopes::Prefix("canary".into())]),
+    ];
+    for text in told {
+        assert!(!text.contains(CANARY), "{text}");
+    }
 }
 
 async fn g19_the_audit_holds_no_key_and_no_value<S: TestDb + OperatorStore>(db: S) {

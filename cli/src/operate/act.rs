@@ -93,12 +93,12 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             (body.to_string(), decision)
         }
     };
-    let needs_code = match word.said {
-        Said::Executed { .. } => Some("whether the later phases can read the output"),
-        Said::NotExecuted { .. } => Some("whether the call can be made again"),
-        Said::Finish { .. } => None,
-    };
-    if let Some(what) = needs_code.filter(|_| !api.has_code()) {
+    if !api.has_code() {
+        let what = match word.said {
+            Said::Executed { .. } => "whether the later phases can read the output",
+            Said::NotExecuted { .. } => "whether the call can be made again",
+            Said::Finish { .. } => "how a reply is stored, and for how long,",
+        };
         let text = format!("{what} only the application knows: ask a service (--url)");
         return Err(Failure::usage(text));
     }

@@ -353,7 +353,8 @@ const DEFINITIONS: [Column; 7] = [
 
 /// A number that was counted among ten thousand rows.
 fn or_more(row: &Value, name: &str) -> String {
-    format!("{}{}", text(&row[name]), if row["or_more"] == true { "+" } else { "" })
+    let is_more = row["or_more"] == true && row[name].is_number();
+    format!("{}{}", text(&row[name]), if is_more { "+" } else { "" })
 }
 
 /// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.

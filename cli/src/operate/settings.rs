@@ -318,12 +318,14 @@ fn without_password(url: &str) -> String {
     }
     let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     match place.rsplit_once('@') {
+        // A password with a `?` in it: where it ends, nobody can say.
+        _ if parameters.contains('@') => format!("{scheme}://…"),
+        // Of a service it may be a token.
+        Some((_, host)) if scheme.starts_with("http") => format!("{scheme}://…@{host}"),
         Some((user, host)) => {
             let user = user.split(':').next().unwrap_or_default();
             format!("{scheme}://{user}@{host}")
         }
-        // A password with a `?` in it: where it ends, nobody can say.
-        None if parameters.contains('@') => format!("{scheme}://…"),
         None => format!("{scheme}://{place}"),
     }
 }
@@ -479,6 +481,8 @@ mod tests {
             ("postgres://u:p@ss/w:d@host/db?sslmode=require", "postgres://u@host/db"),
             ("postgres://host/db?user=u&password=sesame", "postgres://host/db"),
             ("postgres://u:ses?ame@host/db", "postgres://…"),
+            ("postgres://u:a@sesame?x@host/db", "postgres://…"),
+            ("https://sesame@host/ops", "https://…@host/ops"),
             ("mysql://host", "mysql://host"),
             ("host=db password=sesame", "…"),
             ("sqlite:///a@b/c?.db", "sqlite:///a@b/c?.db"),

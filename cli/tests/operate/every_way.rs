@@ -18,9 +18,8 @@ fn does_what_needs_no_code(run: &Run) {
     let (dead, finished) = (run.id("dead_letter"), run.id("finished"));
     let none = "00000000-0000-4000-8000-000000000000";
     let because = ["--reason", "r"];
-    let finish = ["resolve", none, "finish", "--status", "410"];
     let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "r", "--yes"];
-    let commands: [(i32, Vec<&str>); 16] = [
+    let commands: [(i32, Vec<&str>); 15] = [
         (6, vec!["status"]),
         (0, vec!["list"]),
         (4, vec!["find", "--scope", "tenant-1"]),
@@ -30,7 +29,6 @@ fn does_what_needs_no_code(run: &Run) {
         (0, vec!["nodes"]),
         (5, [&["retry", &finished][..], &because].concat()),
         (4, [&["erase", none, "--yes"][..], &because].concat()),
-        (4, [&finish[..], &because].concat()),
         (0, vec!["pauses"]),
         (0, [&["unpause", "pilots.call", "called"][..], &because].concat()),
         (0, bulk.to_vec()),
@@ -60,6 +58,7 @@ fn says_what_needs_code(run: &Run) {
         &["reveal", &id, "--what", "key", "--reason", "r"][..],
         &["resolve", &id, "executed", "--phase", "called", "--output", "1", "--reason", "r"],
         &["resolve", &id, "not-executed", "--phase", "called", "--attempt", "1", "--reason", "r"],
+        &["resolve", &id, "finish", "--status", "410", "--reason", "r"],
         &["list", "--stranded"],
         &["pause", "pilots.call", "called", "--reason", "r"],
     ] {

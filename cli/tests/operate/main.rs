@@ -105,6 +105,11 @@ impl Run {
         Self { program, ..Self::on(&["--database-url", database_url, "ops"]) }
     }
 
+    /// Whether it has the application's code: not on a database alone.
+    fn has_code(&self) -> bool {
+        !matches!(&*self.way, [way, _] if way == "--database-url")
+    }
+
     /// Exit code, standard output, and standard error.
     fn with(&self, input: &str, arguments: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(&self.program);

@@ -186,7 +186,9 @@ pub enum ResolveError {
         retry_after: Duration,
     },
     /// This process cannot continue the request (G14): send a resolution of one of its calls to another process.
-    /// [`Resolution::finish`] and [`Engine::erase`](crate::Engine::erase) do not need the definition.
+    /// [`Resolution::finish`] and [`Engine::erase`](crate::Engine::erase) do not need the definition. To finish a request,
+    /// a process needs the application's settings all the same (codec, header lines, retention): an engine without any
+    /// definition is refused.
     #[error("this process cannot continue the request: {0}")]
     NotKnownHere(StrandedBecause),
     /// Whether the later phases could read the output cannot be checked.

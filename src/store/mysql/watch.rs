@@ -107,7 +107,8 @@ pub(super) fn only_touches_rows(sql: &str) -> bool {
 }
 
 /// Whether a statement of a phase's, or of the application's, leaves nothing to its session but rows and
-/// savepoints. Any other may set a variable, choose another database, lock a table, or make a temporary one.
+/// savepoints. Any other may set a variable, choose another database, lock a table, or make a temporary one. What a
+/// stored function or a trigger does is not seen.
 pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
     const KNOWN: [&str; 3] = ["SAVEPOINT", "RELEASE", "ROLLBACK"];
     let is_of_a_savepoint = || {
@@ -117,7 +118,9 @@ pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
     let is_get_lock =
         |word: &[u8]| word[0] | 0x20 == b'g' && word.eq_ignore_ascii_case(b"get_lock");
     let locks_a_name = || sql.as_bytes().windows(8).any(is_get_lock);
-    (only_touches_rows(sql) && !locks_a_name()) || is_of_a_savepoint()
+    // A variable may be set wherever it stands: `SELECT @a := 1`, `SELECT 1 INTO @a`.
+    let has_a_variable = || sql.contains('@');
+    (only_touches_rows(sql) && !has_a_variable() && !locks_a_name()) || is_of_a_savepoint()
 }
 
 /// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
@@ -215,6 +218,8 @@ mod tests {
             "LOCK TABLES t READ",
             "CALL p()",
             "SELECT get_lock('a', 0)",
+            "SELECT @a := 1",
+            "SELECT id FROM t INTO @a",
             "",
         ] {
             assert!(!leaves_its_session_alone(sql), "{sql}");
