@@ -235,9 +235,9 @@ pub struct BulkView {
     pub applied: u32,
     /// When it was started, by the database's clock.
     pub started_at: DateTime<Utc>,
-    /// When it ended. `None`: it is still running.
+    /// When it ended. `None`: it is still running, or a worker is at it that has yet to hear of the stop.
     pub ended_at: Option<DateTime<Utc>>,
-    /// Who stopped it early.
+    /// Who stopped it early. It is over at [`ended_at`](Self::ended_at).
     pub stopped_by: Option<String>,
 }
 
@@ -458,7 +458,8 @@ impl<S: OperatorStore> Ops<S> {
         })
     }
 
-    /// Stops a bulk act. What was done stays done; each worker processes at most ten more requests. Needs
+    /// Stops a bulk act. What was done stays done. A worker that is at it processes at most ten more requests, and ends
+    /// it; if that worker died, another ends it within a minute or two, and counts what was done. Needs
     /// [`Permissions::BULK`].
     ///
     /// # Errors

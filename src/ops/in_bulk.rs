@@ -9,7 +9,7 @@ use super::request::RowVersion;
 use super::{Actor, Ops, OpsError};
 use crate::engine::{Engine, Resolution, Resolved};
 use crate::observe;
-use crate::store::audit::Audited;
+use crate::store::audit::{AuditEntry, Audited};
 use crate::store::bulk::{BulkItem, BulkRow, SettledItem};
 use crate::store::operators::OperatorStore;
 use crate::store::{Status, StoreError};
@@ -19,8 +19,17 @@ use crate::store::{Status, StoreError};
 pub(crate) enum Turn {
     /// It is written what became of the request.
     Settled,
+    /// Of a bulk act that was stopped: it was not done.
+    LeftAsItIs,
     /// Another worker is at the bulk act by now.
     Lost,
+}
+
+/// A worker's slice of a bulk act.
+pub(crate) struct Slice<'a> {
+    pub(crate) bulk: &'a BulkRow,
+    pub(crate) act: BulkAct,
+    pub(crate) token: i64,
 }
 
 /// What became of a request.
@@ -39,12 +48,13 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// Does the act, or writes down why not. `token`: of the worker's slice.
+    /// Does the act, or writes down why not.
     pub(crate) async fn take_turn(
         &self,
-        (bulk, act, token): (&BulkRow, BulkAct, i64),
+        slice: &Slice<'_>,
         item: &BulkItem,
     ) -> Result<Turn, StoreError> {
+        let Slice { bulk, act, .. } = *slice;
         let mut entry = self.entry(act.as_str(), Some(item.request_id), &bulk.reason);
         entry.bulk_id = Some(bulk.id);
         let version = RowVersion(item.seen.clone());
@@ -65,22 +75,48 @@ impl<S: OperatorStore> Ops<S> {
             Ok(_) => End { outcome: "already", because: None },
             Err(refused) => End { outcome: "refused", because: Some(refused.to_string()) },
         };
-        // What was done was audited with its write.
-        let is_audited = end.outcome == "applied";
         entry.outcome = end.outcome;
         entry.refused_because.clone_from(&end.because);
         entry.after.clone_from(&entry.before);
+        // What was done was audited with its write.
+        let audit = (end.outcome != "applied").then_some(&entry);
+        self.settle_item(slice, item, &end, audit).await
+    }
+
+    /// Of a bulk act that was stopped while a worker was at it: does nothing more, but what that worker did and did not
+    /// write down is counted.
+    pub(crate) async fn count_if_done(
+        &self,
+        slice: &Slice<'_>,
+        item: &BulkItem,
+    ) -> Result<Turn, StoreError> {
+        match self.was_applied(slice.bulk, item).await? {
+            true => {
+                let done = End { outcome: "applied", because: None };
+                self.settle_item(slice, item, &done, None).await
+            }
+            false => Ok(Turn::LeftAsItIs),
+        }
+    }
+
+    async fn settle_item(
+        &self,
+        slice: &Slice<'_>,
+        item: &BulkItem,
+        end: &End,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Turn, StoreError> {
         let settled = SettledItem {
-            bulk_id: bulk.id,
-            token,
+            bulk_id: slice.bulk.id,
+            token: slice.token,
             position: item.position,
             outcome: end.outcome,
             because: end.because.as_deref(),
-            audit: (!is_audited).then_some(&entry),
+            audit,
         };
         Ok(match self.core.store.settle_bulk_item(&settled).await? {
             true => {
-                observe::operated(act.as_str(), end.outcome);
+                observe::operated(slice.act.as_str(), end.outcome);
                 Turn::Settled
             }
             false => Turn::Lost,

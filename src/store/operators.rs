@@ -499,7 +499,7 @@ pub trait OperatorStore: Store {
         item: &SettledItem<'_>,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Ends a slice, and the bulk act where no request is left.
+    /// Ends a slice, and the bulk act where no request is left or it was stopped.
     #[doc(hidden)]
     fn leave_bulk(
         &self,
@@ -507,8 +507,8 @@ pub trait OperatorStore: Store {
         token: i64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Ends a bulk act before its end and writes the audit row, in one transaction. `false`: it is at its end, or is not
-    /// there.
+    /// Stops a bulk act and writes the audit row, in one transaction. It ends now, or with the slice that is under way.
+    /// `false`: it is at its end, was stopped before, or is not there.
     #[doc(hidden)]
     fn stop_bulk(
         &self,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::engine::Engine;
-use crate::ops::{BulkAct, Ops, Turn};
+use crate::ops::{BulkAct, Ops, Slice, Turn};
 use crate::store::StoreError;
 use crate::store::bulk::{BulkClaim, BulkRow};
 use crate::store::operators::OperatorStore;
@@ -76,18 +76,25 @@ impl<S: OperatorStore> BulkRunner<S> {
         if !store.claim_bulk(&claim).await? {
             return Ok(0);
         }
-        let token = bulk.lease_token + 1;
+        let slice = Slice { bulk, act, token: bulk.lease_token + 1 };
         let mut settled = 0;
         for item in store.bulk_items(bulk.id, false, SLICE).await? {
-            if stop.is_set() {
+            // Whose worker died: what it did is still counted.
+            let is_stopped = bulk.stopped_by.is_some();
+            if stop.is_set() && !is_stopped {
                 break;
             }
-            match ops.take_turn((bulk, act, token), &item).await? {
+            let turn = match is_stopped {
+                true => ops.count_if_done(&slice, &item).await?,
+                false => ops.take_turn(&slice, &item).await?,
+            };
+            match turn {
                 Turn::Settled => settled += 1,
+                Turn::LeftAsItIs => {}
                 Turn::Lost => return Ok(settled),
             }
         }
-        store.leave_bulk(bulk.id, token).await?;
+        store.leave_bulk(bulk.id, slice.token).await?;
         Ok(settled)
     }
 }

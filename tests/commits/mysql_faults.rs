@@ -430,20 +430,37 @@ async fn g16_no_table_of_the_engine_has_a_unique_key_but_its_primary_one() {
     assert_eq!(db.number(unique).await, 0);
 }
 
-/// Y37: if a client vanishes silently, MariaDB ends its transaction.
-#[tokio::test(flavor = "multi_thread")]
-async fn g13_an_idle_transaction_is_bounded_at_the_server() {
-    if mysqld().is_some() {
-        // Only `wait_timeout` bounds it there, which is the server's own.
-        return;
+/// Asks in its transaction after how many seconds of silence the server ends it.
+#[derive(Clone, Serialize, Deserialize)]
+struct MayBeIdle;
+
+#[atomic_phases(name = "may_be_idle", version = 1)]
+impl MayBeIdle {
+    #[phase]
+    async fn asked(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        let setting = if mysqld().is_some() { "wait_timeout" } else { "idle_transaction_timeout" };
+        let asked = format!("SELECT CAST(@@SESSION.{setting} AS SIGNED)");
+        let asked = diesel::dsl::sql::<diesel::sql_types::BigInt>(&asked);
+        let seconds: i64 = diesel_async::RunQueryDsl::get_result(asked, tx).await?;
+        Ok(Reply::text(200, seconds.to_string()))
     }
+}
+
+/// Y37: if a client is frozen, or vanishes silently, the server ends its transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_g17_an_idle_transaction_is_bounded_at_the_server() {
     let db = Mysql::fresh().await;
-    use diesel_async::RunQueryDsl;
-    let idle = diesel::dsl::sql::<diesel::sql_types::BigInt>(
-        "SELECT CAST(@@SESSION.idle_transaction_timeout AS SIGNED)",
-    );
-    let idle: i64 = idle.get_result(&mut *db.connection().await.unwrap()).await.unwrap();
-    assert_eq!(idle, 60);
+    let engine = engine_with(&db, &App::default(), |b| b.register::<MayBeIdle>());
+    let told = finished(engine.call(&scope(), &key("k"), MayBeIdle).await);
+    assert_eq!(told.reply, Reply::text(200, "60"));
+    if mysqld().is_some() {
+        // And a session that waits in the pool is nobody's.
+        let rests = diesel::dsl::sql::<diesel::sql_types::Bool>(
+            "SELECT @@SESSION.wait_timeout = @@GLOBAL.wait_timeout",
+        );
+        let mut conn = db.connection().await.unwrap();
+        assert!(diesel_async::RunQueryDsl::get_result::<bool>(rests, &mut *conn).await.unwrap());
+    }
 }
 
 /// `KILL QUERY` ends whatever runs, at any place of a block, and leaves the session alive. The handler of a block does

@@ -83,3 +83,20 @@ async fn g13_nobody_waits_for_a_key_whose_caller_is_gone() {
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "and nothing was run");
 }
+
+/// G19: a request that another process is about to create keeps none of its neighbours from being erased.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_a_scope_is_erased_beside_a_request_in_its_first_phase() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("a"), book(20)).await);
+    let mut other = my(db.__url()).await;
+    other.batch_execute(CREATES).await.unwrap();
+    finished(engine.call(&scope(), &key("z"), book(20)).await);
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.left), (2, 0));
+    other.batch_execute("COMMIT").await.unwrap();
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.left), (1, 0));
+}

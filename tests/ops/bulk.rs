@@ -30,6 +30,7 @@ on_every_store! {
     g3_two_workers_on_one_bulk_act_act_on_each_request_once,
     g3_killed_at_any_step_a_bulk_act_goes_on_and_acts_on_no_request_twice,
     a_bulk_act_that_is_stopped_does_nothing_more,
+    a_bulk_act_that_is_stopped_behind_a_dead_worker_counts_what_that_did,
     the_workers_of_an_engine_do_it,
 }
 
@@ -522,6 +523,40 @@ async fn a_bulk_act_that_is_stopped_does_nothing_more<S: TestDb + OperatorStore>
     let outcomes: Vec<_> =
         acts.iter().filter(|act| act.act == "bulk.stop").map(|act| act.outcome.as_str()).collect();
     assert_eq!(outcomes, ["refused", "already", "applied"]);
+}
+
+async fn a_bulk_act_that_is_stopped_behind_a_dead_worker_counts_what_that_did<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    if is_memory::<S>() {
+        // The SQL of its tests does not reach a bulk act.
+        return;
+    }
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    dead(&engine, &names("k", 12)).await;
+    let id = ops.start_bulk(BulkAct::Retry, &dead_letters(), 12, "reason").await.unwrap();
+    assert_eq!(ran(&engine).await, 10);
+    // What a worker leaves that dies between the last of its acts and the note of it.
+    db.sql("UPDATE atomic_phases_bulk_items SET outcome = NULL WHERE position = 9").await;
+    let locked = "SELECT max(at) FROM atomic_phases_audit";
+    db.sql(&format!("UPDATE atomic_phases_bulk SET lease_token = 7, locked_until = ({locked})"))
+        .await;
+    assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 9);
+
+    assert_eq!(ops.stop_bulk(id, "a mistake").await.unwrap(), Resolved::Applied);
+    assert_eq!(ops.stop_bulk(id, "again").await.unwrap(), Resolved::Already);
+    let stopping = ops.bulk(id).await.unwrap().bulk;
+    assert_eq!((stopping.ended_at, stopping.stopped_by.as_deref()), (None, Some("ada")));
+    assert_eq!(ran(&engine).await, 1);
+    let stopped = ops.bulk(id).await.unwrap().bulk;
+    assert!(stopped.ended_at.is_some(), "{stopped:?}");
+    assert_eq!((stopped.settled, stopped.applied), (10, 10), "{stopped:?}");
+    assert_eq!(ran(&engine).await, 0);
+    let left = ops.list(Filter::new().states([State::DeadLetter])).await.unwrap().rows;
+    assert_eq!(left.len(), 2);
 }
 
 async fn the_workers_of_an_engine_do_it<S: TestDb + OperatorStore>(db: S) {

@@ -34,7 +34,8 @@ fn left_as_it_was(row: &Value) -> String {
 fn state(row: &Value) -> String {
     let progress = || format!("under way, {} of {}", text(&row["settled"]), text(&row["count"]));
     match (row["ended_at"].is_null(), row["stopped_by"].is_null()) {
-        (true, _) => progress(),
+        (true, true) => progress(),
+        (true, false) => format!("stopping, by {}", text(&row["stopped_by"])),
         (false, true) => "ended".to_owned(),
         (false, false) => format!("stopped by {}", text(&row["stopped_by"])),
     }

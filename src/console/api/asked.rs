@@ -55,9 +55,15 @@ impl Asked {
 
     /// The version of the row as the operator saw it. An act without one would be about whatever is there.
     pub(super) fn version(&self) -> Result<&str, Problem> {
-        let line = self.head.headers.get(IF_MATCH).and_then(|line| line.to_str().ok());
-        let quoted = line.and_then(|line| line.trim().strip_prefix('"')?.strip_suffix('"'));
-        quoted.ok_or_else(|| Problem::of(Kind::NoVersion))
+        let line = self.head.headers.get(IF_MATCH).ok_or_else(|| Problem::of(Kind::NoVersion))?;
+        let quoted = line.to_str().ok().map(str::trim);
+        let quoted = quoted.and_then(|line| line.strip_prefix('"')?.strip_suffix('"'));
+        // Of a weak one, as a proxy that compresses makes it, RFC 9110 says that it matches nothing.
+        quoted.filter(|version| !version.contains('"')).ok_or_else(|| {
+            let why = "If-Match: one version, in quotes, as the body has it. A tag that begins with W/ was \
+                       made weak by a proxy.";
+            Problem::new(Kind::Malformed, why.to_owned())
+        })
     }
 }
 

@@ -66,8 +66,11 @@ fn bulks(frame: &Frame, rows: &[BulkView]) -> Markup {
 
 fn state(bulk: &BulkView) -> Markup {
     match (&bulk.ended_at, &bulk.stopped_by) {
-        (None, _) => {
+        (None, None) => {
             html! { span.chip.running { "under way" } " " (bulk.settled) " of " (bulk.count) }
+        }
+        (None, Some(by)) => {
+            html! { span.chip.running { "stopping" } " by " (said(by)) }
         }
         (Some(at), None) => html! { span.chip.finished { "ended" } " " (relative(*at)) },
         (Some(at), Some(by)) => {

@@ -104,16 +104,17 @@ statement! {
 }
 
 statement! {
-    /// The end of a slice, and of the bulk act where no request is left.
+    /// The end of a slice, and of the bulk act where no request is left or it was stopped.
     LeaveBulk in D: InMillis, rows sql_types::Untyped, { id: Vec<u8>, token: i64 },
-    "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN NOT EXISTS (SELECT 1 \
-     FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) THEN ", (D::NOW),
+    "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN stopped_by IS NOT NULL \
+     OR NOT EXISTS (SELECT 1 FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) \
+     THEN ", (D::NOW),
     " END WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
-    /// No further slice.
+    /// No further request. A slice that is under way ends first.
     StopBulk in D: InMillis, rows sql_types::Untyped, { by: String, id: Vec<u8> },
-    "UPDATE atomic_phases_bulk SET ended_at = ", (D::NOW), ", stopped_by = ", by, " WHERE id = ", id,
-    " AND ended_at IS NULL"
+    "UPDATE atomic_phases_bulk SET ended_at = CASE WHEN locked_until IS NULL THEN ", (D::NOW), " END, stopped_by = ", by,
+    " WHERE id = ", id, " AND ended_at IS NULL AND stopped_by IS NULL"
 }

@@ -17,6 +17,7 @@ pub(super) mod requests;
 mod rows;
 pub(super) mod searches;
 pub(super) mod statements;
+pub(super) mod whole;
 
 use diesel::backend::Backend;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};

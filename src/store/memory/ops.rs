@@ -518,7 +518,8 @@ impl OperatorStore for Memory {
             matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
             change: Box::new(|bulk, now| {
                 bulk.locked_until = None;
-                let is_over = bulk.items.iter().all(|item| item.outcome.is_some());
+                let is_over = bulk.stopped_by.is_some()
+                    || bulk.items.iter().all(|item| item.outcome.is_some());
                 bulk.ended_at = is_over.then(|| Time(whole_millis(now)));
             }),
             audit: None,
@@ -530,9 +531,9 @@ impl OperatorStore for Memory {
         let by = audit.actor.clone();
         let change = BulkChange {
             id,
-            matches: Box::new(|bulk| bulk.ended_at.is_none()),
+            matches: Box::new(|bulk| bulk.ended_at.is_none() && bulk.stopped_by.is_none()),
             change: Box::new(move |bulk, now| {
-                bulk.ended_at = Some(Time(whole_millis(now)));
+                bulk.ended_at = bulk.locked_until.is_none().then(|| Time(whole_millis(now)));
                 bulk.stopped_by = Some(by);
             }),
             audit: Some(AuditRecord::of(audit)),

@@ -11,6 +11,7 @@ use super::store::{as_u32, ask, ask_again};
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
+use crate::store::in_millis::whole::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
@@ -21,13 +22,19 @@ impl AdminStore for Mysql {
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
         let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
         let Some(key) = erase.key else {
-            let batch = || {
-                let (scope, limit) = (erase.scope.as_str().to_owned(), erase.limit.into());
-                sql::EraseScope { retention_ms, scope, limit }
+            let settled = sql::SettledKeys { scope: scope.clone(), limit: erase.limit.into() };
+            let keys = ask!(self.pool, DOING, |conn| settled.rows::<String>(conn))?;
+            let erased = match keys.is_empty() {
+                true => 0,
+                false => {
+                    let batch = || {
+                        let (scope, keys) = (scope.clone(), sql::Keys(keys.clone()));
+                        sql::EraseKeys { retention_ms, scope, keys }
+                    };
+                    patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) })
+                        .await?
+                }
             };
-            let erased =
-                patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) })
-                    .await?;
             let jobs = || sql::EraseJobs { scope: erase.scope.as_str().to_owned() };
             patiently(|| async { ask!(self.pool, DOING, |conn| jobs().execute(conn)) }).await?;
             return Ok(as_u32(erased));
@@ -46,7 +53,7 @@ impl AdminStore for Mysql {
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountUnerased { scope: scope.as_str().to_owned() }.load::<i64>(conn)
+            sql::CountUnerased { scope: scope.as_str().to_owned() }.rows::<i64>(conn)
         })?;
         Ok(count(rows).into())
     }
@@ -83,13 +90,13 @@ impl AdminStore for Mysql {
                 is_any: key.is_none(),
                 key: key.map_or("", IdempotencyKey::as_str).to_owned(),
             }
-            .load::<i64>(conn)
+            .rows::<i64>(conn)
         })?;
         Ok(count(rows).into())
     }
 
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
-        let rows = ask_again!(self, "count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn))?;
+        let rows = ask_again!(self, "count dead jobs", |conn| sql::DeadJobs {}.rows::<i64>(conn))?;
         Ok(count(rows).into())
     }
 
@@ -105,7 +112,7 @@ impl AdminStore for Mysql {
                 job_id: job_id.as_bytes().to_vec(),
                 limit: limit.into(),
             }
-            .load::<sql::ListedRow>(conn)
+            .rows::<sql::ListedRow>(conn)
         })?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
@@ -117,7 +124,7 @@ impl AdminStore for Mysql {
     ) -> Result<Vec<StagedJobRow>, StoreError> {
         let rows = ask_again!(self, "list overdue jobs", |conn| {
             sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
-                .load::<sql::ListedRow>(conn)
+                .rows::<sql::ListedRow>(conn)
         })?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
@@ -154,7 +161,7 @@ impl AdminStore for Mysql {
 
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).load::<SurveyRow>(conn)
+            sql::Survey::of(limit, youth).rows::<SurveyRow>(conn)
         })?;
         Ok(rows.into_iter().map(surveyed).collect())
     }
@@ -165,7 +172,7 @@ impl AdminStore for Mysql {
         most_bytes: u32,
     ) -> Result<Vec<SurveyedJob>, StoreError> {
         let rows = ask_again!(self, "survey the jobs", |conn| {
-            sql::SurveyJobs::of(limit, most_bytes).load::<SurveyedJobRow>(conn)
+            sql::SurveyJobs::of(limit, most_bytes).rows::<SurveyedJobRow>(conn)
         })?;
         Ok(surveyed_jobs(rows))
     }

@@ -1,8 +1,10 @@
 //! The statements of erasure. InnoDB has no statement that both updates and deletes, so the dead jobs of
 //! erased rows go after them, in the same transaction.
 
+use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
-use diesel::sql_types;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::{self, Text};
 
 use super::words::NOW;
 use crate::store::in_millis::erasure::AsSeen;
@@ -29,11 +31,35 @@ statement! {
 }
 
 statement! {
-    /// Erases a bounded batch of a scope's settled rows.
-    EraseScope for Db, rows sql_types::Untyped,
-    { retention_ms: i64, scope: String, limit: i64 },
-    [ERASE], [NOW], " + ", retention_ms, [ERASED], "k.fingerprint <> 'erased' AND k.scope = ", scope,
+    /// The keys of a bounded batch of a scope's settled rows. Read without a lock: an `UPDATE` that looks for them would
+    /// wait for each row that is being created.
+    SettledKeys for Db, rows Text,
+    { scope: String, limit: i64 },
+    "SELECT k.idempotency_key FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
     [SETTLED], "request_id = k.request_id) LIMIT ", limit
+}
+
+statement! {
+    /// Erases those of a scope's rows with these keys that are settled.
+    EraseKeys for Db as varying, rows sql_types::Untyped,
+    { retention_ms: i64, scope: String, keys: Keys },
+    [ERASE], [NOW], " + ", retention_ms, [ERASED], "k.fingerprint <> 'erased' AND k.scope = ", scope,
+    " AND k.idempotency_key IN (", {keys}, ")", [SETTLED], "request_id = k.request_id)"
+}
+
+/// At least one key.
+pub(in crate::store) struct Keys(pub(in crate::store) Vec<String>);
+
+impl QueryFragment<Db> for Keys {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+        for (at, key) in self.0.iter().enumerate() {
+            if at > 0 {
+                out.push_sql(", ");
+            }
+            out.push_bind_param::<Text, String>(key)?;
+        }
+        Ok(())
+    }
 }
 
 statement! {

@@ -26,6 +26,7 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
+use crate::store::in_millis::whole::RowsAwaited;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
@@ -81,10 +82,10 @@ macro_rules! look {
         search!($store, $doing, |conn| async {
             told(conn, OF_ONE_MOMENT).await?;
             let looked = async {
-                let rows = $rows.load::<$row>(conn).await?;
+                let rows = $rows.rows::<$row>(conn).await?;
                 let end = match rows.len() >= limit {
                     true => Vec::new(),
-                    false => $end.load::<Place>(conn).await?,
+                    false => $end.rows::<Place>(conn).await?,
                 };
                 Ok((rows, place(end)))
             };
@@ -114,7 +115,7 @@ impl Mysql {
 impl OperatorStore for Mysql {
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let applied = search!(self, "read which migrations have run", |conn| {
-            ops::Applied {}.load::<String>(conn)
+            ops::Applied {}.rows::<String>(conn)
         })?;
         not_among::<diesel::mysql::Mysql>(&MIGRATIONS, &applied)
     }
@@ -155,7 +156,7 @@ impl OperatorStore for Mysql {
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let rows = search!(self, "find a request", |conn| {
-            ops::Find::new::<Db>(at, limits).load::<(String, String, sql::StoredRow)>(conn)
+            ops::Find::new::<Db>(at, limits).rows::<(String, String, sql::StoredRow)>(conn)
         })?;
         let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
         let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
@@ -173,7 +174,7 @@ impl OperatorStore for Mysql {
             request_id: found.row.request_id.as_bytes().to_vec(),
         };
         let rows = search!(self, "read the events of a request", |conn| {
-            events.load::<(Option<Vec<u8>>, Option<i32>)>(conn)
+            events.rows::<(Option<Vec<u8>>, Option<i32>)>(conn)
         })?;
         let (bytes, written) = rows.into_iter().next().unwrap_or_default();
         let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -183,7 +184,7 @@ impl OperatorStore for Mysql {
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
         type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
         let rows = search!(self, "count what waits", |conn| {
-            ops::Count::new::<Db>(limits).load::<Counted>(conn)
+            ops::Count::new::<Db>(limits).rows::<Counted>(conn)
         })?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
@@ -220,14 +221,14 @@ impl OperatorStore for Mysql {
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let groups = search!(self, "count unfinished requests", |conn| {
-            census_sql::Groups::of::<Db>(limits, paused).load::<census_sql::Grouped>(conn)
+            census_sql::Groups::of::<Db>(limits, paused).rows::<census_sql::Grouped>(conn)
         })?;
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
     }
 
     async fn job_census(&self) -> Result<JobCensus, StoreError> {
         let jobs = search!(self, "count staged jobs", |conn| {
-            census_sql::Jobs {}.load::<census_sql::JobsRow>(conn)
+            census_sql::Jobs {}.rows::<census_sql::JobsRow>(conn)
         })?;
         Ok(jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default())
     }
@@ -242,7 +243,7 @@ impl OperatorStore for Mysql {
             request_id: request_id.as_bytes().to_vec(),
         };
         let rows =
-            search!(self, "list a request's jobs", |conn| jobs.load::<ops::StoredJob>(conn))?;
+            search!(self, "list a request's jobs", |conn| jobs.rows::<ops::StoredJob>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
 
@@ -263,7 +264,7 @@ impl OperatorStore for Mysql {
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
         let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
-        let rows = search!(self, "find a dead job", |conn| job.load::<ops::StoredJob>(conn))?;
+        let rows = search!(self, "find a dead job", |conn| job.rows::<ops::StoredJob>(conn))?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }
 
@@ -296,14 +297,14 @@ impl OperatorStore for Mysql {
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
         let rows = search!(self, "read the processes", |conn| {
-            node_sql::Nodes {}.load::<StoredNode>(conn)
+            node_sql::Nodes {}.rows::<StoredNode>(conn)
         })?;
         Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = search!(self, "list the pauses", |conn| {
-            ops::Pauses {}.load::<ops::StoredPause>(conn)
+            ops::Pauses {}.rows::<ops::StoredPause>(conn)
         })?;
         Ok(rows.into_iter().filter_map(ops::pause).map(paused_phase).collect())
     }
@@ -360,14 +361,14 @@ impl OperatorStore for Mysql {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = search!(self, "list bulk acts", |conn| {
             bulk_sql::Bulks { started_at, id, limit: limit.into() }
-                .load::<bulk_sql::StoredBulk>(conn)
+                .rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
     async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let rows = search!(self, "find a bulk act", |conn| {
-            bulk_sql::Bulk { id: id.as_bytes().to_vec() }.load::<bulk_sql::StoredBulk>(conn)
+            bulk_sql::Bulk { id: id.as_bytes().to_vec() }.rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
     }
@@ -380,14 +381,14 @@ impl OperatorStore for Mysql {
     ) -> Result<Vec<BulkItem>, StoreError> {
         let rows = search!(self, "read a bulk act", |conn| {
             bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() }
-                .load::<bulk_sql::StoredItem>(conn)
+                .rows::<bulk_sql::StoredItem>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::item).map(bulk_item).collect())
     }
 
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
         let rows = ask!(self.pool, "look for bulk acts", |conn| {
-            bulk_sql::OpenBulks { limit: limit.into() }.load::<bulk_sql::StoredBulk>(conn)
+            bulk_sql::OpenBulks { limit: limit.into() }.rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }

@@ -24,8 +24,9 @@ const fn own_lock_wait(is_mariadb: bool) -> u32 {
     if is_mariadb { 0 } else { 1 }
 }
 
-/// How long a transaction may be idle before MariaDB ends it: of a client that is gone without a trace.
-/// MySQL has no such setting.
+/// How long a transaction may be idle before the server ends it: of a client that is frozen, or gone without a trace.
+/// MySQL has no such setting: there the session, which may be idle as long as the server says, has this limit for as long
+/// as it has a transaction.
 const IDLE_WITHIN: u32 = 60;
 
 /// Whose statements come next in a transaction.
@@ -152,7 +153,8 @@ pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<Session, Fai
         )));
     }
     let settings = settings(is_mariadb, &modes(&sql_mode));
-    let at_rest = format!("SET SESSION autocommit = 1, {settings}");
+    let idle = if is_mariadb { "" } else { "SESSION wait_timeout = DEFAULT, " };
+    let at_rest = format!("SET SESSION autocommit = 1, {idle}{settings}");
     conn.query_drop(at_rest.as_str()).await.map_err(Failure::of)?;
     let settings = format!("SET {settings}");
     let home = database.map(|name| format!("USE `{}`", name.replace('`', "``")));
@@ -203,9 +205,13 @@ impl Session {
             LockWait::Engine => own_lock_wait(self.is_mariadb),
             LockWait::Phase => self.lock_wait,
         };
+        let idle = match self.is_mariadb {
+            true => String::new(),
+            false => format!(", SESSION wait_timeout = {IDLE_WITHIN}"),
+        };
         format!(
             "ROLLBACK AND NO CHAIN NO RELEASE; \
-             SET SESSION autocommit = 0, SESSION innodb_lock_wait_timeout = {wait}; \
+             SET SESSION autocommit = 0, SESSION innodb_lock_wait_timeout = {wait}{idle}; \
              {level}START TRANSACTION; SAVEPOINT atomic_phases"
         )
     }
@@ -215,12 +221,9 @@ impl Session {
         &self.at_rest
     }
 
-    /// In a transaction whose phase may have changed the session, in front of what the engine writes.
-    pub(super) fn homecoming(&self) -> String {
-        match &self.home {
-            Some(home) => format!("{}; {home}", self.settings),
-            None => self.settings.clone(),
-        }
+    /// In a transaction whose phase may have changed the session, in front of what the engine writes: each a statement.
+    pub(super) fn homecoming(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.settings.as_str()).chain(self.home.as_deref())
     }
 
     /// Ends a transaction without a trace.

@@ -27,6 +27,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
+use crate::store::in_millis::whole::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
 use crate::store::row::{MOST_EXPIRED, count, key_row};
@@ -149,7 +150,7 @@ impl Mysql {
             if sql::TakeOver::new(claim, hold).execute(conn).await? != 1 {
                 return Ok(None);
             }
-            let rows = sql::Read::of(claim.scope, claim.key).load::<sql::StoredRow>(conn).await?;
+            let rows = sql::Read::of(claim.scope, claim.key).rows::<sql::StoredRow>(conn).await?;
             // Whoever took it over since then has a higher token.
             let is_ours = |row: &sql::StoredRow| {
                 row.0.0 == claim.request_id.as_bytes() && row.1.3 == claim.lease_token + 1
@@ -301,7 +302,7 @@ impl Store for Mysql {
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
         let rows = ask_again!(self, "look at the key", |conn| {
-            sql::Look::at(scope, key).load::<sql::StoredKeySummary>(conn)
+            sql::Look::at(scope, key).rows::<sql::StoredKeySummary>(conn)
         })?;
         rows.into_iter().next().map(sql::key_summary).transpose()
     }
@@ -312,7 +313,7 @@ impl Store for Mysql {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
         let rows = ask_again!(self, "read the key", |conn| {
-            sql::Read::of(scope, key).load::<sql::StoredRow>(conn)
+            sql::Read::of(scope, key).rows::<sql::StoredRow>(conn)
         })?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
@@ -374,7 +375,7 @@ impl Store for Mysql {
     }
 
     async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
-        let rows = ask_again!(self, "tell the time", |conn| sql::Now {}.load::<i64>(conn))?;
+        let rows = ask_again!(self, "tell the time", |conn| sql::Now {}.rows::<i64>(conn))?;
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
     }
 
@@ -469,7 +470,7 @@ impl Store for Mysql {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let rows = ask_again!(self, "read the outputs", |conn| {
             sql::Outputs { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
-                .load::<Option<Vec<u8>>>(conn)
+                .rows::<Option<Vec<u8>>>(conn)
         })?;
         Ok(rows.into_iter().next().flatten())
     }
@@ -486,7 +487,7 @@ impl Store for Mysql {
                 key: key.as_str().to_owned(),
                 request_id: request_id.as_bytes().to_vec(),
             }
-            .load::<(Vec<u8>, Option<Vec<u8>>)>(conn)
+            .rows::<(Vec<u8>, Option<Vec<u8>>)>(conn)
         })?;
         Ok(rows.into_iter().next())
     }
@@ -498,7 +499,7 @@ impl Store for Mysql {
                 most: i64::from(cap) + MOST_EXPIRED,
                 cap: cap.into(),
             }
-            .load::<i64>(conn)
+            .rows::<i64>(conn)
         })?;
         Ok(count(rows))
     }

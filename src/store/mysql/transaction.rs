@@ -41,23 +41,26 @@ pub(super) struct Script {
 impl Script {
     /// Adds statements, and says the place of the first.
     pub(super) fn push(&mut self, sql: &str) -> usize {
+        self.add(sql, sql.split("; ").count())
+    }
+
+    /// Adds one statement, whatever text or name is in it, and says its place.
+    fn push_one(&mut self, sql: &str) -> usize {
+        self.add(sql, 1)
+    }
+
+    /// Adds one statement of the engine's with what is bound in it.
+    pub(super) fn push_bound(&mut self, bound: Bound) -> usize {
+        self.push_one(&bound.into_text())
+    }
+
+    fn add(&mut self, sql: &str, statements: usize) -> usize {
         let at = self.statements;
         if !self.text.is_empty() {
             self.text.push_str("; ");
         }
         self.text.push_str(sql);
-        self.statements += sql.split("; ").count();
-        at
-    }
-
-    /// Adds one statement of the engine's with what is bound in it.
-    pub(super) fn push_bound(&mut self, bound: Bound) -> usize {
-        let at = self.statements;
-        if !self.text.is_empty() {
-            self.text.push_str("; ");
-        }
-        self.text.push_str(&bound.into_text());
-        self.statements += 1;
+        self.statements += statements;
         at
     }
 
@@ -157,8 +160,11 @@ impl MysqlTransaction {
             return self.conclude_by_a_block(guard, jobs, write).await;
         }
         let mut script = Script::default();
-        let homecoming = has_strayed.then(|| self.lent.session().homecoming());
-        match concluding(&mut script, homecoming.as_deref(), guard, jobs, write) {
+        let homecoming: Vec<&str> = match has_strayed {
+            true => self.lent.session().homecoming().collect(),
+            false => Vec::new(),
+        };
+        match concluding(&mut script, &homecoming, guard, jobs, write) {
             Ok(ends) => self.finish(script, ends).await,
             Err(error) => {
                 self.undo().await;
@@ -223,21 +229,19 @@ pub(super) struct Ends {
 /// The last text of a phase's transaction.
 fn concluding(
     script: &mut Script,
-    homecoming: Option<&str>,
+    homecoming: &[&str],
     guard: &Guard<'_>,
     jobs: &[StagedJob],
     write: Option<&sql::Write>,
 ) -> diesel::QueryResult<Ends> {
     let mark = script.push(sql::RELEASE);
-    let mut last = mark;
-    if let Some(homecoming) = homecoming {
-        last += homecoming.split("; ").count();
-        script.push(homecoming);
+    for statement in homecoming {
+        script.push_one(statement);
     }
     for job in jobs {
         script.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
     }
-    let jobs = last + jobs.len();
+    let jobs = mark + homecoming.len() + jobs.len();
     if let Some(write) = write {
         script.push_bound(Bound::of(write)?);
         script.push(RAISE_UNLESS_ONE);
@@ -355,4 +359,26 @@ impl From<Failure> for crate::error::DbError {
 
 opaque! {
     [] MysqlTransaction;
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::key::{IdempotencyKey, Scope};
+
+    #[test]
+    fn g4_a_database_of_any_name_moves_no_place() {
+        let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
+        let (request_id, lease_token, recovery_point) = (Uuid::nil(), 1, "started");
+        let guard = Guard { scope: &scope, key: &key, request_id, lease_token, recovery_point };
+        let places = |home: &str| {
+            let mut script = Script::default();
+            let ends = concluding(&mut script, &["SET a = 1", home], &guard, &[], None).unwrap();
+            [ends.mark, ends.jobs, ends.raise, ends.commit]
+        };
+        assert_eq!(places("USE `a; b`"), places("USE `rides`"));
+        assert_eq!(places("USE `a; b`"), [0, 2, 2, 3]);
+    }
 }

@@ -12,6 +12,7 @@ use super::store::{answered, as_u32, ask, ask_again};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, job, page};
+use crate::store::in_millis::whole::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -35,7 +36,7 @@ impl WorkerStore for Mysql {
                 key: after.key.clone(),
                 limit: limit.into(),
             }
-            .load::<sql::DueKeyRow>(conn)
+            .rows::<sql::DueKeyRow>(conn)
         })?;
         Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
     }
@@ -56,7 +57,7 @@ impl WorkerStore for Mysql {
                 limit: limit.into(),
                 again: limit.into(),
             }
-            .load::<sql::HeldKeyRow>(conn)
+            .rows::<sql::HeldKeyRow>(conn)
         })?;
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
@@ -94,7 +95,7 @@ impl WorkerStore for Mysql {
                 position: after.position,
                 limit: limit.into(),
             }
-            .load::<sql::DueJobRow>(conn)
+            .rows::<sql::DueJobRow>(conn)
         })?;
         Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
     }
@@ -107,7 +108,7 @@ impl WorkerStore for Mysql {
                 if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
                     return Ok(None);
                 }
-                let rows = sql::ClaimedJob::new(at).load::<sql::ClaimedRow>(conn).await?;
+                let rows = sql::ClaimedJob::new(at).rows::<sql::ClaimedRow>(conn).await?;
                 Ok(rows.into_iter().next())
             })
             .await
@@ -175,7 +176,7 @@ impl WorkerStore for Mysql {
 
     async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
-            ops_statements::Pauses {}.load::<ops_statements::StoredPause>(conn)
+            ops_statements::Pauses {}.rows::<ops_statements::StoredPause>(conn)
         })?;
         Ok(rows.into_iter().filter_map(ops_statements::pause).map(paused_phase).collect())
     }

@@ -106,17 +106,17 @@ statement! {
 }
 
 statement! {
-    /// The end of a slice, and of the bulk act where no request is left.
+    /// The end of a slice, and of the bulk act where no request is left or it was stopped.
     LeaveBulk for Pg, rows sql_types::Untyped, { id: Uuid, token: i64 },
-    "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN NOT EXISTS (SELECT 1 \
-     FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) THEN clock_timestamp() END \
-     WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
+    "UPDATE atomic_phases_bulk AS b SET locked_until = NULL, ended_at = CASE WHEN stopped_by IS NOT NULL \
+     OR NOT EXISTS (SELECT 1 FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NULL) \
+     THEN clock_timestamp() END WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
-    /// No further slice, and the audit row.
+    /// No further request, and the audit row. A slice that is under way ends first.
     StopBulk<'a> for Pg, rows sql_types::Untyped,
     { by: &'a str, id: Uuid, audit: InsertAudit<'a> },
-    "WITH stopped AS (UPDATE atomic_phases_bulk SET ended_at = clock_timestamp(), stopped_by = ", by,
-    " WHERE id = ", id, " AND ended_at IS NULL RETURNING 1) ", {audit}, " FROM stopped"
+    "WITH stopped AS (UPDATE atomic_phases_bulk SET ended_at = CASE WHEN locked_until IS NULL THEN clock_timestamp() END, \
+     stopped_by = ", by, " WHERE id = ", id, " AND ended_at IS NULL AND stopped_by IS NULL RETURNING 1) ", {audit}, " FROM stopped"
 }

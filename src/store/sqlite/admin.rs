@@ -9,6 +9,7 @@ use super::ops_statements::InsertAudit;
 use super::{Sqlite, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
+use crate::store::in_millis::whole::RowsAtOnce;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 
@@ -42,7 +43,7 @@ impl AdminStore for Sqlite {
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let counting = sql::CountUnerased { scope: scope.as_str().to_owned() };
-        Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?).into())
+        Ok(count(self.run("count the keys", |conn| counting.rows::<i64>(conn)).await?).into())
     }
 
     async fn erase_orphaned_jobs(
@@ -72,11 +73,11 @@ impl AdminStore for Sqlite {
             key: key.map_or("", IdempotencyKey::as_str).to_owned(),
         };
         let doing = "count the jobs of reaped keys";
-        Ok(count(self.run(doing, |conn| counting.load::<i64>(conn)).await?).into())
+        Ok(count(self.run(doing, |conn| counting.rows::<i64>(conn)).await?).into())
     }
 
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
-        let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.load::<i64>(conn)).await?;
+        let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.rows::<i64>(conn)).await?;
         Ok(count(rows).into())
     }
 
@@ -91,7 +92,7 @@ impl AdminStore for Sqlite {
             job_id: job_id.as_bytes().to_vec(),
             limit: limit.into(),
         };
-        let rows = self.run("list dead jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
+        let rows = self.run("list dead jobs", |conn| list.rows::<sql::ListedRow>(conn)).await?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
@@ -101,7 +102,7 @@ impl AdminStore for Sqlite {
         limit: u32,
     ) -> Result<Vec<StagedJobRow>, StoreError> {
         let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
-        let rows = self.run("list overdue jobs", |conn| list.load::<sql::ListedRow>(conn)).await?;
+        let rows = self.run("list overdue jobs", |conn| list.rows::<sql::ListedRow>(conn)).await?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
@@ -123,7 +124,7 @@ impl AdminStore for Sqlite {
 
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
         let survey = sql::Survey::of(limit, youth);
-        let rows = self.run("survey the keys", move |conn| survey.load::<SurveyRow>(conn)).await?;
+        let rows = self.run("survey the keys", move |conn| survey.rows::<SurveyRow>(conn)).await?;
         Ok(rows.into_iter().map(surveyed).collect())
     }
 
@@ -134,7 +135,7 @@ impl AdminStore for Sqlite {
     ) -> Result<Vec<SurveyedJob>, StoreError> {
         let survey = sql::SurveyJobs::of(limit, most_bytes);
         let rows =
-            self.run("survey the jobs", move |conn| survey.load::<SurveyedJobRow>(conn)).await?;
+            self.run("survey the jobs", move |conn| survey.rows::<SurveyedJobRow>(conn)).await?;
         Ok(surveyed_jobs(rows))
     }
 }

@@ -60,6 +60,7 @@ use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::movable_task::{self, MovedGuard, PollingThread};
+use crate::store::in_millis::whole::RowsAtOnce;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -295,7 +296,7 @@ impl Store for Sqlite {
         let look = sql::Look::at(scope, key);
         let rows = match self.reader.look(&look) {
             Some(rows) => rows,
-            None => self.run("look at the key", |conn| look.load(conn)).await?,
+            None => self.run("look at the key", |conn| look.rows(conn)).await?,
         };
         rows.into_iter().next().map(sql::key_summary).transpose()
     }
@@ -306,7 +307,7 @@ impl Store for Sqlite {
         key: &IdempotencyKey,
     ) -> Result<Option<KeyRow>, StoreError> {
         let read = sql::Read::of(scope, key);
-        let rows = self.run("read the key", |conn| read.load::<sql::StoredRow>(conn)).await?;
+        let rows = self.run("read the key", |conn| read.rows::<sql::StoredRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
@@ -317,11 +318,11 @@ impl Store for Sqlite {
         let (tx, (times, row)) = self
             .begin_with("reserve the key", |conn| {
                 make_room.map(|delete| delete.execute(conn)).transpose()?;
-                let times = insert.load::<(i64, i64)>(conn)?.into_iter().next();
+                let times = insert.rows::<(i64, i64)>(conn)?.into_iter().next();
                 // Nobody else writes meanwhile, so there is a row.
                 let row = match times {
                     Some(_) => None,
-                    None => look.load::<sql::StoredKeySummary>(conn)?.into_iter().next(),
+                    None => look.rows::<sql::StoredKeySummary>(conn)?.into_iter().next(),
                 };
                 Ok((times, row))
             })
@@ -354,7 +355,7 @@ impl Store for Sqlite {
         let write = writing(&row.guard(), writes);
         let times = self.whole(move |conn| {
             make_room.as_ref().map(|delete| delete.execute(conn)).transpose()?;
-            let Some(times) = (&create).load::<(i64, i64)>(conn)?.into_iter().next() else {
+            let Some(times) = (&create).rows::<(i64, i64)>(conn)?.into_iter().next() else {
                 return Ok(None);
             };
             write(conn)?;
@@ -398,7 +399,7 @@ impl Store for Sqlite {
     }
 
     async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
-        let rows = self.run("tell the time", |conn| sql::Now {}.load::<i64>(conn)).await?;
+        let rows = self.run("tell the time", |conn| sql::Now {}.rows::<i64>(conn)).await?;
         sql::time(rows.into_iter().next().unwrap_or(-1), "now")
     }
 
@@ -414,7 +415,7 @@ impl Store for Sqlite {
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
         let take_over = sql::Taken { taken: sql::TakeOver::new(claim, hold) };
         let rows =
-            self.run("take over the key", |conn| take_over.load::<sql::StoredRow>(conn)).await?;
+            self.run("take over the key", |conn| take_over.rows::<sql::StoredRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
@@ -452,7 +453,7 @@ impl Store for Sqlite {
         let audit = audit.map(InsertAudit::of);
         let settled = self.run("settle the key", |conn| {
             conn.immediate_transaction(|conn| {
-                if take_over.load::<sql::StoredRow>(conn)?.is_empty() {
+                if take_over.rows::<sql::StoredRow>(conn)?.is_empty() {
                     return Ok(false);
                 }
                 if write.execute(conn)? != 1 {
@@ -479,7 +480,7 @@ impl Store for Sqlite {
         key: &IdempotencyKey,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let read = sql::Outputs { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
-        let rows = self.run("read the outputs", |conn| read.load::<Option<Vec<u8>>>(conn)).await?;
+        let rows = self.run("read the outputs", |conn| read.rows::<Option<Vec<u8>>>(conn)).await?;
         Ok(rows.into_iter().next().flatten())
     }
 
@@ -495,7 +496,7 @@ impl Store for Sqlite {
             request_id: request_id.as_bytes().to_vec(),
         };
         let rows = self
-            .run("read what was given", |conn| read.load::<(Vec<u8>, Option<Vec<u8>>)>(conn))
+            .run("read what was given", |conn| read.rows::<(Vec<u8>, Option<Vec<u8>>)>(conn))
             .await?;
         Ok(rows.into_iter().next())
     }
@@ -506,7 +507,7 @@ impl Store for Sqlite {
             most: i64::from(cap) + MOST_EXPIRED,
             cap: cap.into(),
         };
-        Ok(count(self.run("count the keys", |conn| counting.load::<i64>(conn)).await?))
+        Ok(count(self.run("count the keys", |conn| counting.rows::<i64>(conn)).await?))
     }
 
     // One writer at a time, and in this process one connection.

@@ -24,6 +24,7 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
+use crate::store::in_millis::whole::RowsAtOnce;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
@@ -85,7 +86,7 @@ fn open(path: &str) -> QueryResult<SqliteConnection> {
 
 impl Sqlite {
     pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        let read = |conn: &mut SqliteConnection| ops::Pauses {}.load::<ops::StoredPause>(conn);
+        let read = |conn: &mut SqliteConnection| ops::Pauses {}.rows::<ops::StoredPause>(conn);
         let rows = self.search("read the pauses", read).await?;
         Ok(rows.into_iter().filter_map(ops::pause).map(paused_phase).collect())
     }
@@ -119,7 +120,7 @@ fn place(found: Option<(i64, Vec<u8>)>) -> Option<(DateTime<Utc>, Uuid)> {
 
 impl OperatorStore for Sqlite {
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
-        let read = |conn: &mut _| ops::Applied {}.load::<String>(conn);
+        let read = |conn: &mut _| ops::Applied {}.rows::<String>(conn);
         let applied = self.search("read which migrations have run", read).await?;
         not_among::<diesel::sqlite::Sqlite>(&MIGRATIONS, &applied)
     }
@@ -151,8 +152,8 @@ impl OperatorStore for Sqlite {
             (ops::List::new::<Db>(list), ops::EndOfLook::new(list), list.limit);
         let (rows, end) = self
             .search("list requests", move |conn| {
-                let found = rows.load::<ops::StoredListed>(conn)?;
-                looked(found, limit, || end.load(conn))
+                let found = rows.rows::<ops::StoredListed>(conn)?;
+                looked(found, limit, || end.rows(conn))
             })
             .await?;
         let place = |(time, request_id)| ListPlace { time, request_id };
@@ -168,7 +169,7 @@ impl OperatorStore for Sqlite {
         let find = ops::Find::new::<Db>(at, limits);
         let rows = self
             .search("find a request", move |conn| {
-                find.load::<(String, String, sql::StoredRow)>(conn)
+                find.rows::<(String, String, sql::StoredRow)>(conn)
             })
             .await?;
         let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
@@ -187,7 +188,7 @@ impl OperatorStore for Sqlite {
             request_id: found.row.request_id.as_bytes().to_vec(),
         };
         let load =
-            move |conn: &mut SqliteConnection| events.load::<(Option<String>, Option<i32>)>(conn);
+            move |conn: &mut SqliteConnection| events.rows::<(Option<String>, Option<i32>)>(conn);
         let rows = self.search("read the events of a request", load).await?;
         let (text, written) = rows.into_iter().next().unwrap_or_default();
         Ok(StoredEvents::of(text, written))
@@ -196,7 +197,7 @@ impl OperatorStore for Sqlite {
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
         type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
         let count = ops::Count::new::<Db>(limits);
-        let rows = self.search("count what waits", move |conn| count.load::<Counted>(conn)).await?;
+        let rows = self.search("count what waits", move |conn| count.rows::<Counted>(conn)).await?;
         let Some((waiting, due, jobs)) = rows.into_iter().next() else {
             return Ok(WaitingCounts::default());
         };
@@ -229,14 +230,14 @@ impl OperatorStore for Sqlite {
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let groups = census_sql::Groups::of::<Db>(limits, paused);
-        let load = move |conn: &mut SqliteConnection| groups.load::<census_sql::Grouped>(conn);
+        let load = move |conn: &mut SqliteConnection| groups.rows::<census_sql::Grouped>(conn);
         let groups = self.search("count unfinished requests", load).await?;
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
     }
 
     async fn job_census(&self) -> Result<JobCensus, StoreError> {
         let load =
-            |conn: &mut SqliteConnection| census_sql::Jobs {}.load::<census_sql::JobsRow>(conn);
+            |conn: &mut SqliteConnection| census_sql::Jobs {}.rows::<census_sql::JobsRow>(conn);
         let jobs = self.search("count staged jobs", load).await?;
         Ok(jobs.into_iter().next().map(JobCensus::in_millis).unwrap_or_default())
     }
@@ -251,7 +252,7 @@ impl OperatorStore for Sqlite {
             request_id: request_id.as_bytes().to_vec(),
         };
         let rows = self
-            .search("list a request's jobs", move |conn| jobs.load::<ops::StoredJob>(conn))
+            .search("list a request's jobs", move |conn| jobs.rows::<ops::StoredJob>(conn))
             .await?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
@@ -268,8 +269,8 @@ impl OperatorStore for Sqlite {
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
         let (rows, end) = self
             .search("list dead jobs", move |conn| {
-                let found = rows.load::<ops::StoredJob>(conn)?;
-                looked(found, limit, || end.load(conn))
+                let found = rows.rows::<ops::StoredJob>(conn)?;
+                looked(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
@@ -279,7 +280,7 @@ impl OperatorStore for Sqlite {
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
         let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
         let rows =
-            self.search("find a dead job", move |conn| job.load::<ops::StoredJob>(conn)).await?;
+            self.search("find a dead job", move |conn| job.rows::<ops::StoredJob>(conn)).await?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }
 
@@ -319,7 +320,7 @@ impl OperatorStore for Sqlite {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
-        let read = |conn: &mut SqliteConnection| node_sql::Nodes {}.load::<StoredNode>(conn);
+        let read = |conn: &mut SqliteConnection| node_sql::Nodes {}.rows::<StoredNode>(conn);
         let rows = self.search("read the processes", read).await?;
         Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
     }
@@ -382,14 +383,14 @@ impl OperatorStore for Sqlite {
     ) -> Result<Vec<BulkRow>, StoreError> {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
         let bulks = bulk_sql::Bulks { started_at, id, limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| bulks.load::<bulk_sql::StoredBulk>(conn);
+        let load = move |conn: &mut SqliteConnection| bulks.rows::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("list bulk acts", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
     async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let bulk = bulk_sql::Bulk { id: id.as_bytes().to_vec() };
-        let load = move |conn: &mut SqliteConnection| bulk.load::<bulk_sql::StoredBulk>(conn);
+        let load = move |conn: &mut SqliteConnection| bulk.rows::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("find a bulk act", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).next())
     }
@@ -401,14 +402,14 @@ impl OperatorStore for Sqlite {
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
         let items = bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| items.load::<bulk_sql::StoredItem>(conn);
+        let load = move |conn: &mut SqliteConnection| items.rows::<bulk_sql::StoredItem>(conn);
         let rows = self.search("read a bulk act", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::item).map(bulk_item).collect())
     }
 
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
         let open = bulk_sql::OpenBulks { limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| open.load::<bulk_sql::StoredBulk>(conn);
+        let load = move |conn: &mut SqliteConnection| open.rows::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("look for bulk acts", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
@@ -482,8 +483,8 @@ impl OperatorStore for Sqlite {
         let end = ops::EndOfAudit::new(request_id, place_of);
         let (rows, end) = self
             .search("read the audit", move |conn| {
-                let found = rows.load::<ops::StoredAudit>(conn)?;
-                looked(found, limit, || end.load(conn))
+                let found = rows.rows::<ops::StoredAudit>(conn)?;
+                looked(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();

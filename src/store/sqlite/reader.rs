@@ -10,6 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::{Connection, RunQueryDsl, SqliteConnection};
 
 use super::statements::{LoggedFile, Look, StoredKeySummary};
+use crate::store::in_millis::whole::RowsAtOnce;
 
 #[derive(Clone)]
 pub(super) struct Reader(Option<Arc<Mutex<SqliteConnection>>>);
@@ -35,6 +36,6 @@ impl Reader {
     /// What is seen of the key's row, if it can be seen from here and now.
     pub(super) fn look(&self, look: &Look) -> Option<Vec<StoredKeySummary>> {
         let mut conn = self.0.as_ref()?.lock().ok()?;
-        look.load(&mut *conn).ok()
+        look.rows(&mut *conn).ok()
     }
 }

@@ -7,6 +7,7 @@ use diesel::{QueryResult, RunQueryDsl};
 
 use super::{Sqlite, delivered, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, page};
+use crate::store::in_millis::whole::RowsAtOnce;
 use crate::store::pauses::PausedPhase;
 use crate::store::row::millis;
 use crate::store::{
@@ -28,7 +29,7 @@ impl WorkerStore for Sqlite {
             key: after.key.clone(),
             limit: limit.into(),
         };
-        let rows = self.run("look for due keys", |conn| look.load::<sql::DueKeyRow>(conn)).await?;
+        let rows = self.run("look for due keys", |conn| look.rows::<sql::DueKeyRow>(conn)).await?;
         Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
     }
 
@@ -48,7 +49,7 @@ impl WorkerStore for Sqlite {
             again: limit.into(),
         };
         let rows =
-            self.run("look for held keys", |conn| look.load::<sql::HeldKeyRow>(conn)).await?;
+            self.run("look for held keys", |conn| look.rows::<sql::HeldKeyRow>(conn)).await?;
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
@@ -82,14 +83,14 @@ impl WorkerStore for Sqlite {
             limit: limit.into(),
         };
         let rows =
-            self.run("look for staged jobs", |conn| look.load::<sql::DueJobRow>(conn)).await?;
+            self.run("look for staged jobs", |conn| look.rows::<sql::DueJobRow>(conn)).await?;
         Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
         let claim = sql::ClaimJob::new(at, lease);
         let rows =
-            self.run("claim a staged job", |conn| claim.load::<sql::JobDataRow>(conn)).await?;
+            self.run("claim a staged job", |conn| claim.rows::<sql::JobDataRow>(conn)).await?;
         rows.into_iter().next().map(|row| sql::job(at, row)).transpose()
     }
 
@@ -103,7 +104,7 @@ impl WorkerStore for Sqlite {
             conn.immediate_transaction(|conn| {
                 let claims = claims.into_iter();
                 claims
-                    .map(|claim| claim.load::<sql::JobDataRow>(conn))
+                    .map(|claim| claim.rows::<sql::JobDataRow>(conn))
                     .collect::<QueryResult<Vec<_>>>()
             })
         });

@@ -119,8 +119,10 @@ async fn g3_an_act_about_a_row_that_moved_on_is_a_412<S: TestDb + OperatorStore>
         for seen in [stale.as_str(), "\"no version\"", "\"\""] {
             post(&routes, &uri, Some(seen), body.clone()).await.is(412, "moved_on");
         }
-        for none in [None, Some("*"), Some(""), Some(weak.as_str()), Some("unquoted")] {
-            post(&routes, &uri, none, body.clone()).await.is(428, "version_missing");
+        post(&routes, &uri, None, body.clone()).await.is(428, "version_missing");
+        let two = format!("{stale}, {now}");
+        for none in ["*", "", &weak, "unquoted", &two] {
+            post(&routes, &uri, Some(none), body.clone()).await.is(400, "malformed");
         }
     }
     assert_eq!(dump(&db).await, before, "nothing was written to a row");

@@ -66,7 +66,7 @@ impl CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 5);
     let all = <CreateRide as RequestDefinition<Sqlite, App>>::DEFINITION.phases;
     let batches: Vec<bool> = all.iter().map(|phase| matches!(phase.kind, atomic_phases::definition::PhaseKind::Batch(_))).collect();

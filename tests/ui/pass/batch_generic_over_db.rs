@@ -47,6 +47,6 @@ impl<Db: RidesDb> CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 3);
 }

@@ -27,6 +27,6 @@ impl CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, std::sync::Arc<AppState>, CreateRide>(), 2);
 }

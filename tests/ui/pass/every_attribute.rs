@@ -64,7 +64,7 @@ impl CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 9);
 
     let [a, b, c, d, e, f, g, h, last] =

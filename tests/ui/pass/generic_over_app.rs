@@ -41,6 +41,6 @@ impl<Db: Store, State: Prices<Db>> CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 3);
 }

@@ -87,6 +87,6 @@ fn request<S: Store, R: RequestDefinition<S, App>>() -> usize {
     R::DEFINITION.phases.len()
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(request::<Sqlite, CreateRide>(), 3);
 }

@@ -27,7 +27,7 @@ macro_rules! request {
     };
 }
 
-fn main() {
+pub(super) fn main() {
     #[derive(Serialize, Deserialize)]
     struct Local;
 

@@ -70,6 +70,6 @@ impl CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 7);
 }

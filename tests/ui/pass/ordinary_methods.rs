@@ -29,6 +29,6 @@ impl CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 2);
 }

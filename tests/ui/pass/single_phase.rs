@@ -14,6 +14,6 @@ impl CreateRide {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, (), CreateRide>(), 1);
 }

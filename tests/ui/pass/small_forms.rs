@@ -35,7 +35,7 @@ impl<const N: usize> Ride {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(phases::<Sqlite, Ring<3>, CreateRide>(), 1);
     assert_eq!(phases::<Sqlite, Ring<5>, Ride>(), 1);
 }
