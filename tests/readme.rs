@@ -20,6 +20,9 @@ mod imports;
 #[path = "readme/root.rs"]
 mod root;
 
+#[path = "readme/rows.rs"]
+mod rows;
+
 const README: &str = include_str!("../README.md");
 
 /// Pages with blocks of Rust, and the least number of blocks in each.

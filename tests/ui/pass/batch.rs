@@ -69,6 +69,9 @@ impl CreateRide {
 pub(super) fn main() {
     assert_eq!(phases::<Sqlite, App, CreateRide>(), 5);
     let all = <CreateRide as RequestDefinition<Sqlite, App>>::DEFINITION.phases;
-    let batches: Vec<bool> = all.iter().map(|phase| matches!(phase.kind, atomic_phases::definition::PhaseKind::Batch(_))).collect();
+    let batches: Vec<bool> = all
+        .iter()
+        .map(|phase| matches!(phase.kind, atomic_phases::definition::PhaseKind::Batch(_)))
+        .collect();
     assert_eq!(batches, [true, false, true, false, true]);
 }

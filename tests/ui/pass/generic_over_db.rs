@@ -2,9 +2,9 @@
 
 #![deny(warnings, missing_docs, unreachable_pub, unused, unused_lifetimes, unused_qualifications)]
 
-use atomic_phases::request::RequestDefinition;
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
-use atomic_phases::{ForeignCall, PhaseResult, Reply, Sqlite, Tx, atomic_phases, Store};
+use atomic_phases::request::RequestDefinition;
+use atomic_phases::{ForeignCall, PhaseResult, Reply, Sqlite, Store, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 
