@@ -178,15 +178,20 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Resolved, OpsError> {
         self.may_set(definition, phase, what)?;
         let mut names = self.names_of(definition, phase);
+        let mut is_told = self.core.known_name(definition).is_some();
         if names.is_empty() {
             names = self.names_elsewhere(definition, phase).await?;
+            is_told |= !names.is_empty();
+            // A pause of a phase that nobody tells of any more stands under the name that is said.
+            if !names.iter().any(|name| name == phase) {
+                names.push(phase.to_owned());
+            }
         }
         match what {
             PauseWhat::Begin(_) => names.truncate(1),
             PauseWhat::End => {
                 let mut paused = self.core.store.list_pauses().await?;
                 paused.retain(|pause| pause.definition == definition);
-                let is_told = names.len() > 1 || self.core.known_name(definition).is_some();
                 names.retain(|name| paused.iter().any(|pause| pause.phase == *name));
                 // A pause under a name of the phase that is not known here would last.
                 if names.is_empty() && !paused.is_empty() && !is_told {
@@ -225,8 +230,8 @@ impl<S: OperatorStore> Ops<S> {
         names
     }
 
-    /// The names of a phase that this build does not know: that of which its derived key is made, as running processes
-    /// tell it, and the one that was said.
+    /// The names of a phase that this build does not know, as running processes tell them: those of which its derived key
+    /// is made.
     async fn names_elsewhere(
         &self,
         definition: &str,
@@ -237,7 +242,6 @@ impl<S: OperatorStore> Ops<S> {
         let lists = known.filter_map(|known| PhaseList::parse(&known.phases));
         let mut names: Vec<String> =
             lists.filter_map(|list| Some(list.named(phase)?.key_name.clone())).collect();
-        names.push(phase.to_owned());
         names.sort_unstable();
         names.dedup();
         Ok(names)

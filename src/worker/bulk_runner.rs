@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::engine::Engine;
+use crate::moment::Moment;
 use crate::ops::{BulkAct, Ops, Slice, Turn};
 use crate::store::StoreError;
 use crate::store::bulk::{BulkClaim, BulkRow};
@@ -73,18 +74,25 @@ impl<S: OperatorStore> BulkRunner<S> {
     ) -> Result<u32, StoreError> {
         let store = self.engine.store();
         let claim = BulkClaim { id: bulk.id, token: bulk.lease_token, lease: LEASE };
+        let until = Moment::now().after(LEASE);
         if !store.claim_bulk(&claim).await? {
             return Ok(0);
         }
         let slice = Slice { bulk, act, token: bulk.lease_token + 1 };
+        // Behind the claim, because somebody may have stopped it since it was found.
+        let claimed = store.bulk(bulk.id).await?;
+        let is_stopped = claimed.is_none_or(|bulk| bulk.stopped_by.is_some());
         let mut settled = 0;
         for item in store.bulk_items(bulk.id, false, SLICE).await? {
-            // Whose worker died: what it did is still counted.
-            let is_stopped = bulk.stopped_by.is_some();
             if stop.is_set() && !is_stopped {
                 break;
             }
+            // Another worker continues it by now: this process was frozen.
+            if Moment::now() >= until {
+                return Ok(settled);
+            }
             let turn = match is_stopped {
+                // Its worker died: what that did is still counted.
                 true => ops.count_if_done(&slice, &item).await?,
                 false => ops.take_turn(&slice, &item).await?,
             };

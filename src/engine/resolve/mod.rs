@@ -17,7 +17,7 @@ use super::run::{Run, Transition};
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::observe::{self, Span};
+use crate::observe::{self, Span, Subject};
 use crate::store::audit::AuditEntry;
 use crate::store::events::EventKind;
 use crate::store::{Claim, Commit, KeyRow, Right, Seen, Settles, Store, StoreError};
@@ -176,12 +176,15 @@ impl<S: Store> Core<S> {
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);
+        // The row names a definition that is not registered here, too; a label is a name of this build's.
+        let subject = Subject { definition: &row.definition, ..run.subject() };
+        let definition = Some(run.definition.name).filter(|name| !name.is_empty());
+        let definition = definition.unwrap_or(observe::OTHER);
         loop {
             reach!(&row.recovery_point, BeforeTakeOver);
             let error = match run.settle(&claim, &settled, audit).await {
                 Commit::Done(()) => {
-                    let definition = run.definition.name;
-                    observe::resolved(definition, run.subject(), kind.name(), kind.phase());
+                    observe::resolved(definition, subject, kind.name(), kind.phase());
                     return Ok(Written::Applied);
                 }
                 Commit::Fenced | Commit::Refused(_) if is_unanswered => {
@@ -191,7 +194,7 @@ impl<S: Store> Core<S> {
                 // Sent again, it waits for the first, and finds the row as that one left it (G7).
                 Commit::Unknown(error) => {
                     if !is_unanswered {
-                        observe::commit_unanswered(run.definition.name, run.subject());
+                        observe::commit_unanswered(definition, subject);
                     }
                     is_unanswered = true;
                     error

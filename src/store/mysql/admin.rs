@@ -16,25 +16,42 @@ use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 
+impl Mysql {
+    async fn erase_keys(
+        &self,
+        scope: &str,
+        retention_ms: i64,
+        keys: Vec<String>,
+    ) -> Result<usize, StoreError> {
+        let batch = || sql::EraseKeys {
+            retention_ms,
+            scope: scope.to_owned(),
+            limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
+            keys: sql::Keys(keys.clone()),
+        };
+        patiently(|| async { ask!(self.pool, "erase", |conn| batch().execute(conn)) }).await
+    }
+}
+
 impl AdminStore for Mysql {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         const DOING: &str = "erase";
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
         let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
         let Some(key) = erase.key else {
-            let settled = sql::SettledKeys { scope: scope.clone(), limit: erase.limit.into() };
-            let keys = ask!(self.pool, DOING, |conn| settled.rows::<String>(conn))?;
-            let erased = match keys.is_empty() {
-                true => 0,
-                false => {
-                    let batch = || {
-                        let (scope, keys) = (scope.clone(), sql::Keys(keys.clone()));
-                        sql::EraseKeys { retention_ms, scope, keys }
-                    };
-                    patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) })
-                        .await?
+            let mut erased = 0;
+            while erased < erase.limit as usize {
+                let settled = sql::SettledKeys { scope: scope.clone(), limit: erase.limit.into() };
+                let keys = ask!(self.pool, DOING, |conn| settled.rows::<String>(conn))?;
+                let found = keys.len();
+                if found > 0 {
+                    erased += self.erase_keys(&scope, retention_ms, keys).await?;
                 }
-            };
+                // One that went meanwhile is none that is left.
+                if found < erase.limit as usize {
+                    break;
+                }
+            }
             let jobs = || sql::EraseJobs { scope: erase.scope.as_str().to_owned() };
             patiently(|| async { ask!(self.pool, DOING, |conn| jobs().execute(conn)) }).await?;
             return Ok(as_u32(erased));

@@ -21,7 +21,7 @@ use super::literal::Bound;
 use super::session::{LockWait, Session};
 use super::statement::Statement;
 use super::statements as sql;
-use super::watch::only_touches_rows;
+use super::watch::{leaves_its_session_alone, only_touches_rows};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::store::{Commit, Guard, NewRow, Refusal, StoreError};
@@ -321,7 +321,8 @@ fn is_part_of_a_block(statement: &Statement) -> bool {
 fn is_one_statement(sql: &str) -> bool {
     let ends_it =
         [";", "@", "'", "\"", "\\", "#", "--", "/*"].iter().any(|sign| sql.contains(sign));
-    !ends_it && sql.matches('`').count().is_multiple_of(2) && only_touches_rows(sql)
+    let touches_rows_alone = only_touches_rows(sql) && leaves_its_session_alone(sql);
+    !ends_it && sql.matches('`').count().is_multiple_of(2) && touches_rows_alone
 }
 
 #[cfg(test)]

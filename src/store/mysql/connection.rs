@@ -36,7 +36,7 @@ use super::error::Failure;
 use super::killer::Killer;
 use super::literal::{Bound, size_of};
 use super::session::{self, Session};
-use super::watch::{Admission, Watch, leaves_its_session_alone};
+use super::watch::{Admission, Watch, leaves_its_session_alone, may_be_rewritten};
 use crate::error::TOO_LARGE;
 
 /// diesel-async's form of a row.
@@ -193,8 +193,9 @@ impl MysqlConn {
         self.answered(answered)
     }
 
-    /// Sends one statement of the engine's, prepared.
+    /// Sends one statement of a batch, prepared.
     pub(super) async fn execute_one(&mut self, bound: Bound) -> Result<u64, Failure> {
+        self.has_strayed |= !leaves_its_session_alone(&bound.sql);
         Ok(self.run(bound).await?.1)
     }
 
@@ -288,6 +289,9 @@ async fn ask(conn: &mut Conn, text: &str, rows: &mut Vec<Vec<Row>>) -> mysql_asy
 }
 
 async fn prepared(conn: &mut Conn, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
+    if may_be_rewritten(&bound.sql) {
+        return Err(Failure::Client(REWRITTEN.to_owned()));
+    }
     let statement = conn.prep(bound.sql).await.map_err(Failure::of)?;
     fits(&statement, &bound.values)?;
     executed(conn, statement, bound.values).await.map_err(Failure::of)
@@ -304,6 +308,9 @@ async fn executed(
     result.drop_result().await?;
     Ok((rows, affected))
 }
+
+const REWRITTEN: &str = "the driver may take `:name` in a text behind `\\`, `-` or `/` for a parameter, and store \
+    another text: bind the text";
 
 /// Whether a statement has as many values as it has places for them. The driver itself would close the connection,
 /// and the phase's transaction with it, so that it could not roll back to a savepoint.

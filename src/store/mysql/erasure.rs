@@ -10,7 +10,7 @@ use super::words::NOW;
 use crate::store::in_millis::erasure::AsSeen;
 use crate::store::statement::statement;
 
-const ERASE: &str = "UPDATE atomic_phases_keys AS k SET open_intent = NULL, locked_until = NULL, \
+const ERASE: &str = "UPDATE atomic_phases_keys AS k FORCE INDEX (PRIMARY) SET open_intent = NULL, locked_until = NULL, \
     run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, trace = NULL, \
     waiting_since = NULL, params = '', context = NULL, outputs = NULL, \
     response_status = coalesce(k.response_status, 410), response_headers = NULL, \
@@ -31,20 +31,21 @@ statement! {
 }
 
 statement! {
-    /// The keys of a bounded batch of a scope's settled rows. Read without a lock: an `UPDATE` that looks for them would
-    /// wait for each row that is being created.
+    /// The keys of a bounded batch of a scope's settled rows, but for those that another transaction has locked. An `UPDATE`
+    /// that looks for them would wait for each row that is being created.
     SettledKeys for Db, rows Text,
     { scope: String, limit: i64 },
     "SELECT k.idempotency_key FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
-    [SETTLED], "request_id = k.request_id) LIMIT ", limit
+    [SETTLED], "request_id = k.request_id) LIMIT ", limit, " FOR UPDATE SKIP LOCKED"
 }
 
 statement! {
-    /// Erases those of a scope's rows with these keys that are settled.
+    /// Erases those of a scope's rows with these keys that are settled. By the bound it is no join, which would read, and
+    /// wait for, other rows.
     EraseKeys for Db as varying, rows sql_types::Untyped,
-    { retention_ms: i64, scope: String, keys: Keys },
+    { retention_ms: i64, scope: String, keys: Keys, limit: i64 },
     [ERASE], [NOW], " + ", retention_ms, [ERASED], "k.fingerprint <> 'erased' AND k.scope = ", scope,
-    " AND k.idempotency_key IN (", {keys}, ")", [SETTLED], "request_id = k.request_id)"
+    " AND k.idempotency_key IN (", {keys}, ")", [SETTLED], "request_id = k.request_id) LIMIT ", limit
 }
 
 /// At least one key.

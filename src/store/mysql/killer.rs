@@ -29,6 +29,9 @@ const NEW_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// may have given its id to another session.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
 
+/// The kept connection is idle for months. A year is the most that the server takes.
+const MAY_BE_IDLE: &str = "SET SESSION wait_timeout = 31536000";
+
 /// It has ended by itself.
 const NO_SUCH_SESSION: u16 = 1094;
 
@@ -62,7 +65,8 @@ impl Killer {
 
     /// Opens the connection that is kept.
     pub(super) async fn prepare(&self) -> Result<(), Error> {
-        let conn = Conn::new(self.opts.clone()).await?;
+        let mut conn = Conn::new(self.opts.clone()).await?;
+        conn.query_drop(MAY_BE_IDLE).await?;
         *self.kept.lock().await = Some(conn);
         Ok(())
     }
@@ -98,7 +102,11 @@ impl Killer {
     }
 
     async fn end_by_new(&self, id: u32) -> Option<Conn> {
-        let ended = async { kill(Conn::new(self.opts.clone()).await.ok()?, id).await };
+        let ended = async {
+            let mut conn = kill(Conn::new(self.opts.clone()).await.ok()?, id).await?;
+            conn.query_drop(MAY_BE_IDLE).await.ok()?;
+            Some(conn)
+        };
         timeout(NEW_ANSWERS_WITHIN, ended).await.ok().flatten()
     }
 }

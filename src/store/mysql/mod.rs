@@ -40,6 +40,7 @@ use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
+use self::connection::Answers;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
 use self::killer::Killer;
@@ -67,9 +68,11 @@ const MIGRATION_TERMS: Terms = Terms {
     patience: Duration::from_secs(30),
 };
 
-/// Of processes that start at once, one migrates. The lock goes with the connection.
+/// Of processes that start at once, one migrates. The lock goes with the connection. It is waited for in parts, each
+/// shorter than [`ANSWER_WITHIN`].
 const ONE_AT_A_TIME: &str =
-    "DO GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA2(DATABASE(), 256), 40)), 60)";
+    "SELECT GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA2(DATABASE(), 256), 40)), 10) = 1";
+const TIMES_ASKED: u32 = 6;
 
 /// How long the store waits for the server's answer to a statement of its own. Past it, the connection is
 /// closed, its session is ended, and a commit's outcome counts as unknown.
@@ -210,8 +213,15 @@ impl Mysql {
             StoreError::Migration(diesel::result::Error::from(failure).to_string())
         };
         let mut conn = MysqlConn::open(&Killer::new(opts)).await.map_err(failed)?;
-        if let Some(failure) = conn.texts(ONE_AT_A_TIME).await.failure {
-            return Err(failed(failure));
+        for _ in 0..TIMES_ASKED {
+            let Answers { rows, failure } = conn.texts(ONE_AT_A_TIME).await;
+            if let Some(failure) = failure {
+                return Err(failed(failure));
+            }
+            let row = rows.first().and_then(|rows| rows.first());
+            if row.and_then(|row| row.get::<Option<bool>, _>(0)).flatten() == Some(true) {
+                break;
+            }
         }
         // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
