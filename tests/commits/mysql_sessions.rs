@@ -5,13 +5,13 @@ use std::time::Duration;
 use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
 use atomic_phases::worker::{Enqueuer, Reaper};
-use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
+use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::support::db::{my, numbers, open_my, prepare_my};
+use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::{Inbox, config};
 use crate::support::*;
@@ -238,6 +238,34 @@ impl Strays {
         Mysql::insert_step(tx, "r", "strayed").await?;
         tx.batch_execute(&self.0).await?;
         Ok(Reply::new(204))
+    }
+}
+
+/// Hands this over.
+#[derive(Clone, Serialize, Deserialize)]
+struct StraysInABatch(String);
+
+#[atomic_phases(name = "strays_in_a_batch", version = 1)]
+impl StraysInABatch {
+    #[phase]
+    async fn strayed(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        batch.add(sql_query(self.0.clone()));
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y17: nor does a statement of a batch, sent in a block or by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_what_a_batch_does_to_its_session_ends_with_it() {
+    let db = Mysql::fresh().await;
+    let (with, without) =
+        (open_my(db.__url(), 1).await, open_my_without_blocks(db.__url(), 1).await);
+    for (name, store) in [("with blocks", with), ("without", without)] {
+        let engine = engine_with(&store, &App::default(), |b| b.register::<StraysInABatch>());
+        let takes = StraysInABatch("SELECT GET_LOCK(char(109), 0)".to_owned());
+        finished(engine.call(&scope(), &key(name), takes).await);
+        // It goes with the session.
+        until(async || db.number("SELECT IS_FREE_LOCK('m')").await == 1).await;
     }
 }
 

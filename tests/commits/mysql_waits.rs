@@ -14,6 +14,15 @@ use crate::support::*;
 /// Longer than any wait of a test.
 const LOCK_WAIT: Duration = Duration::from_secs(600);
 
+/// As many rows again, under other keys.
+fn copies(of: u32) -> String {
+    let key = format!("CONCAT(idempotency_key, '-{of}')");
+    let inserts = CREATES.trim_start_matches("BEGIN; ");
+    let copies = inserts.replacen("'held'", &key, 1);
+    assert_ne!(copies, inserts);
+    copies
+}
+
 /// Another process is in the middle of creating the key `held`.
 const CREATES: &str = "BEGIN; INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
     definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, \
@@ -99,4 +108,28 @@ async fn g19_a_scope_is_erased_beside_a_request_in_its_first_phase() {
     other.batch_execute("COMMIT").await.unwrap();
     let erased = engine.erase_scope(&scope()).await.unwrap();
     assert_eq!((erased.erased, erased.left), (1, 0));
+}
+
+/// The reaper takes a row of those that are about to be erased: the others are erased all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_a_scope_is_erased_to_its_end_whatever_goes_meanwhile() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let store = open_my(&proxy.url(db.__url()), 2).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("a"), book(20)).await);
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    for of in 0..11 {
+        db.sql(&copies(of)).await;
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 2048);
+    proxy.delay(500);
+    let before = proxy.commands();
+    let erasing = tokio::spawn(async move { engine.erase_scope(&scope()).await });
+    // The keys were read, and the update is on its way.
+    until(async || proxy.commands() > before + 2).await;
+    db.sql("DELETE FROM atomic_phases_keys WHERE fingerprint <> 'erased' ORDER BY scope, idempotency_key LIMIT 3").await;
+    proxy.delay(0);
+    let erased = erasing.await.unwrap().unwrap();
+    assert_eq!((erased.erased, erased.left), (2045, 0));
 }

@@ -201,3 +201,22 @@ async fn g17_a_process_that_dies_in_a_migration_on_mariadb_holds_nobody_up() {
     assert!(!has_column(&db, "next_number").await);
     finished(engine.call(&scope(), &key("three"), book(20)).await);
 }
+
+/// One that migrates for longer than the store waits for an answer keeps the next waiting, and does not make it fail.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_migration_on_mariadb_waits_for_a_long_one() {
+    let db = <Mysql as TestDb>::fresh().await;
+    let mut other = my(db.__url()).await;
+    let name = "CONCAT('atomic_phases.', LEFT(SHA2(DATABASE(), 256), 40))";
+    other.batch_execute(&format!("DO GET_LOCK({name}, 0)")).await.unwrap();
+    let waits = {
+        let db = db.clone();
+        tokio::spawn(async move { db.up(next(Mysql::FOLDER)).await })
+    };
+    tokio::time::sleep(Duration::from_secs(17)).await;
+    assert!(!waits.is_finished(), "{:?}", waits.await);
+    other.batch_execute(&format!("DO RELEASE_LOCK({name})")).await.unwrap();
+    waits.await.unwrap().unwrap();
+    db.down(next(Mysql::FOLDER)).await.unwrap();
+}

@@ -28,6 +28,29 @@ on_every_store! {
     a_pause_has_an_end_that_a_clock_holds,
 }
 
+/// Calls two providers.
+#[derive(Clone, Serialize, Deserialize)]
+struct Twice;
+
+#[atomic_phases(name = "twice", version = 1)]
+impl<Db: TestDb> Twice {
+    #[phase(foreign(idempotent))]
+    async fn first(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
+        call.make(async |_: DerivedKey| Ok::<_, ForeignError>(())).await
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn second(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
+        call.make(async |_: DerivedKey| Ok::<_, ForeignError>(())).await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
 async fn paused<S: TestDb + OperatorStore>(engine: &TestEngine<S>, (of, phase): (&str, &str)) {
     let done = admin(engine).pause(of, phase, None, "the bank is closed").await;
     assert_eq!(done.unwrap(), Resolved::Applied);
@@ -319,6 +342,18 @@ async fn g14_a_process_without_code_knows_the_pause_of_a_renamed_phase<
     assert!(bare.pauses().await.unwrap().is_empty());
     let told = bare.unpause("renamed", "charged", "it is open").await;
     assert_eq!(told.unwrap(), Resolved::Already);
+    // The same where another phase of the definition is paused, and none was renamed.
+    let twice: TestEngine<S> =
+        Engine::builder(db.clone()).app(App::default()).register::<Twice>().build().unwrap();
+    for phase in ["first", "second"] {
+        paused(&twice, ("twice", phase)).await;
+    }
+    Announcer::new(&twice, config()).run_once().await.unwrap();
+    for told in [Resolved::Applied, Resolved::Already] {
+        assert_eq!(bare.unpause("twice", "first", "it is open").await.unwrap(), told);
+    }
+    let told = bare.unpause("twice", "third", "it is open").await;
+    assert!(matches!(told, Err(OpsError::NoSuchPhase)), "{told:?}");
 }
 
 async fn a_pause_has_an_end_that_a_clock_holds<S: TestDb + OperatorStore>(db: S) {
