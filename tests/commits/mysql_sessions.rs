@@ -260,7 +260,7 @@ async fn g16_what_a_batch_does_to_its_session_ends_with_it() {
     let db = Mysql::fresh().await;
     let (with, without) =
         (open_my(db.__url(), 1).await, open_my_without_blocks(db.__url(), 1).await);
-    for (name, store) in [("with blocks", with), ("without", without)] {
+    for (name, store) in [("with-blocks", with), ("without", without)] {
         let engine = engine_with(&store, &App::default(), |b| b.register::<StraysInABatch>());
         let takes = StraysInABatch("SELECT GET_LOCK(char(109), 0)".to_owned());
         finished(engine.call(&scope(), &key(name), takes).await);

@@ -105,7 +105,7 @@ pub(super) fn shown(
     let notice = match query.text("said") {
         "started" => Some("Started. The workers do it, one request at a time."),
         "stopped" => Some("Stopped. What was done stays done."),
-        "already" => Some("It was at its end."),
+        "already" => Some("It was stopped before, or at its end."),
         _ => None,
     };
     html! {
