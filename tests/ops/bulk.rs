@@ -569,3 +569,38 @@ async fn the_workers_of_an_engine_do_it<S: TestDb + OperatorStore>(db: S) {
     assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 11);
     workers.shutdown(Duration::from_secs(30)).await.unwrap();
 }
+
+/// A worker looks for bulk acts, and is at another first: what is stopped meanwhile, behind a worker that died, it does
+/// not go on with.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_behind_the_look_for_bulk_acts_is_seen() {
+    use crate::support::db::{pg, url_of};
+    use diesel_async::SimpleAsyncConnection;
+
+    let db = atomic_phases::Postgres::fresh().await;
+    let here = engine(&db, &App::default());
+    let ops = admin(&here);
+    let mut acts = Vec::new();
+    for id in dead(&here, &names("k", 2)).await {
+        let one = Selection::Requests(vec![id]);
+        acts.push(ops.start_bulk(BulkAct::Retry, &one, 1, "reason").await.unwrap());
+    }
+    let died = "UPDATE atomic_phases_bulk SET locked_until = started_at";
+    db.sql(died).await;
+    let mut other = pg(&url_of(&db)).await;
+    let first = "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = 'k-0' FOR UPDATE";
+    other.batch_execute(first).await.unwrap();
+    let runs = tokio::spawn({
+        let here = engine(&db.another().await, &App::default());
+        async move { ran(&here).await }
+    });
+    // It is at the first, whose row is locked.
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+        AND datname = current_database()";
+    until(async || db.number(waits).await > 0).await;
+    assert_eq!(ops.stop_bulk(acts[1], "a mistake").await.unwrap(), Resolved::Applied);
+    other.batch_execute("ROLLBACK").await.unwrap();
+    runs.await.unwrap();
+    let stopped = ops.bulk(acts[1]).await.unwrap().bulk;
+    assert_eq!((stopped.applied, stopped.ended_at.is_some()), (0, true), "{stopped:?}");
+}
