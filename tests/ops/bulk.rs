@@ -594,10 +594,9 @@ async fn a_stop_behind_the_look_for_bulk_acts_is_seen() {
         let here = engine(&db.another().await, &App::default());
         async move { ran(&here).await }
     });
-    // It is at the first, whose row is locked.
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-        AND datname = current_database()";
-    until(async || db.number(waits).await > 0).await;
+    // It has found both, and is at the first, whose row is locked.
+    let claimed = "SELECT lease_token FROM atomic_phases_bulk ORDER BY started_at LIMIT 1";
+    until(async || db.number(claimed).await > 0).await;
     assert_eq!(ops.stop_bulk(acts[1], "a mistake").await.unwrap(), Resolved::Applied);
     other.batch_execute("ROLLBACK").await.unwrap();
     runs.await.unwrap();

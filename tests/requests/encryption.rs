@@ -158,14 +158,21 @@ async fn a_process_without_the_codec_ends_no_sealed_request<S: TestDb>(db: S) {
     let request = troubled(Trouble::UnknownForeign);
     let told = sealing.call(&scope(), &key("k"), request).await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
-    let without_code = atomic_phases::Engine::builder(db.clone()).build().unwrap();
     let close = || Resolution::finish(Reply::text(200, "by hand"));
+    let without_code = atomic_phases::Engine::builder(db.clone()).build().unwrap();
     let refused = without_code.resolve(&scope(), &key("k"), close()).await;
-    let sealed = StrandedBecause::Sealed;
+    let unknown = StrandedBecause::UnknownDefinition;
     assert!(
-        matches!(refused, Err(ResolveError::NotKnownHere(why)) if why == sealed),
+        matches!(refused, Err(ResolveError::NotKnownHere(why)) if why == unknown),
         "{refused:?}"
     );
+    let without_codec = engine(&db, &app);
+    let refused = without_codec.resolve(&scope(), &key("k"), close()).await;
+    let is_sealed = matches!(
+        refused,
+        Err(ResolveError::NotKnownHere(StrandedBecause::Sealed) | ResolveError::Unreadable { .. })
+    );
+    assert!(is_sealed, "{refused:?}");
     let taken = sealing.resolve(&scope(), &key("k"), close()).await;
     assert!(matches!(taken, Ok(Resolved::Applied)), "{taken:?}");
     let told = sealing.call(&scope(), &key("k"), troubled(Trouble::UnknownForeign)).await;

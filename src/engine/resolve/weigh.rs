@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use super::types::ResolutionKind;
 use super::{Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
-use crate::engine::Core;
 use crate::engine::resolution::not_executed;
 use crate::engine::revive::{Found, Revived};
+use crate::engine::{Core, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
 use crate::store::{KeyRow, Status, Store, StoredResponse};
@@ -194,8 +194,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A process whose codec has another secret would seal the reply so that no other can open it. One that has none of
-    /// the application's code knows neither its codec, nor which header lines it keeps, nor for how long.
+    /// A process whose codec has another secret would seal the reply so that no other can open it, and one that lacks the
+    /// codec would not seal it. One that has none of the application's code knows neither its codec, nor which header lines it keeps, nor for how long.
     fn keeps_replies(
         &self,
         scope: &Scope,
@@ -205,10 +205,13 @@ impl<S: Store> Core<S> {
         if self.has_no_code() {
             self.phases_of(row)?;
         }
-        if let Some(work) = &row.work {
-            self.open(scope, key, work)?;
+        let Some(work) = &row.work else { return Ok(()) };
+        let plain = self.open(scope, key, work)?;
+        // What is no JSON was sealed, and this process has no codec.
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&plain.params) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ResolveError::NotKnownHere(StrandedBecause::Sealed)),
         }
-        Ok(())
     }
 
     fn phases_of(&self, row: &KeyRow) -> Result<&'static [Phase], ResolveError> {
