@@ -36,6 +36,6 @@ impl Reader {
     /// What is seen of the key's row, if it can be seen from here and now.
     pub(super) fn look(&self, look: &Look) -> Option<Vec<StoredKeySummary>> {
         let mut conn = self.0.as_ref()?.lock().ok()?;
-        look.rows(&mut *conn).ok()
+        look.rows(&mut conn).ok()
     }
 }
