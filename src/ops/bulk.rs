@@ -235,7 +235,8 @@ pub struct BulkView {
     pub applied: u32,
     /// When it was started, by the database's clock.
     pub started_at: DateTime<Utc>,
-    /// When it ended. `None`: it is still running, or a worker is at it that has yet to hear of the stop.
+    /// When it ended. `None`: it is still running, or it was stopped and a worker has yet to end
+    /// its slice.
     pub ended_at: Option<DateTime<Utc>>,
     /// Who stopped it early. It is over at [`ended_at`](Self::ended_at).
     pub stopped_by: Option<String>,
@@ -458,8 +459,9 @@ impl<S: OperatorStore> Ops<S> {
         })
     }
 
-    /// Stops a bulk act. What was done stays done. A worker that is at it processes at most ten more requests, and ends
-    /// it; if that worker died, another ends it within a minute or two, and counts what was done. Needs
+    /// Stops a bulk act. What was done stays done. A worker that is processing a slice processes at most
+    /// ten more requests, and then ends the bulk act. If that worker died, another one ends it within two minutes, and counts
+    /// what was done. Needs
     /// [`Permissions::BULK`].
     ///
     /// # Errors

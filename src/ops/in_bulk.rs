@@ -19,7 +19,7 @@ use crate::store::{Status, StoreError};
 pub(crate) enum Turn {
     /// It is written what became of the request.
     Settled,
-    /// Of a bulk act that was stopped: it was not done.
+    /// The bulk act was stopped before the request's turn.
     LeftAsItIs,
     /// Another worker is at the bulk act by now.
     Lost,
@@ -83,8 +83,8 @@ impl<S: OperatorStore> Ops<S> {
         self.settle_item(slice, item, &end, audit).await
     }
 
-    /// Of a bulk act that was stopped while a worker was at it: does nothing more, but what that worker did and did not
-    /// write down is counted.
+    /// For a bulk act that was stopped while a worker processed a slice. Does not act on the request, but counts it if that
+    /// worker acted on it and died before it wrote down the outcome.
     pub(crate) async fn count_if_done(
         &self,
         slice: &Slice<'_>,

@@ -182,7 +182,7 @@ impl<S: OperatorStore> Ops<S> {
         if names.is_empty() {
             names = self.names_elsewhere(definition, phase).await?;
             is_told |= !names.is_empty();
-            // A pause of a phase that nobody tells of any more stands under the name that is said.
+            // If no process announces the phase any more, its pause has the name that the operator gave.
             if !names.iter().any(|name| name == phase) {
                 names.push(phase.to_owned());
             }
@@ -230,8 +230,8 @@ impl<S: OperatorStore> Ops<S> {
         names
     }
 
-    /// The names of a phase that this build does not know, as running processes tell them: those of which its derived key
-    /// is made.
+    /// The names of a phase that this build does not know, as running processes announce them: those that its derived key
+    /// is made of.
     async fn names_elsewhere(
         &self,
         definition: &str,

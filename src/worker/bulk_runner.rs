@@ -79,7 +79,7 @@ impl<S: OperatorStore> BulkRunner<S> {
             return Ok(0);
         }
         let slice = Slice { bulk, act, token: bulk.lease_token + 1 };
-        // Behind the claim, because somebody may have stopped it since it was found.
+        // Read after the claim: an operator may have stopped it since this worker found it.
         let claimed = store.bulk(bulk.id).await?;
         let is_stopped = claimed.is_none_or(|bulk| bulk.stopped_by.is_some());
         let mut settled = 0;
@@ -87,12 +87,12 @@ impl<S: OperatorStore> BulkRunner<S> {
             if stop.is_set() && !is_stopped {
                 break;
             }
-            // Another worker continues it by now: this process was frozen.
+            // This process was frozen for longer than its lease, so another worker may have continued the slice.
             if Moment::now() >= until {
                 return Ok(settled);
             }
             let turn = match is_stopped {
-                // Its worker died: what that did is still counted.
+                // The worker that was stopped died: count what it did.
                 true => ops.count_if_done(&slice, &item).await?,
                 false => ops.take_turn(&slice, &item).await?,
             };

@@ -454,7 +454,7 @@ async fn g13_g17_an_idle_transaction_is_bounded_at_the_server() {
     let told = finished(engine.call(&scope(), &key("k"), MayBeIdle).await);
     assert_eq!(told.reply, Reply::text(200, "60"));
     if mysqld().is_some() {
-        // And a session that waits in the pool is nobody's.
+        // An idle session of the pool has the server's own limit.
         let rests = diesel::dsl::sql::<diesel::sql_types::Bool>(
             "SELECT @@SESSION.wait_timeout = @@GLOBAL.wait_timeout",
         );

@@ -241,7 +241,7 @@ impl Strays {
     }
 }
 
-/// Hands this over.
+/// Adds this statement to its batch.
 #[derive(Clone, Serialize, Deserialize)]
 struct StraysInABatch(String);
 
@@ -264,7 +264,7 @@ async fn g16_what_a_batch_does_to_its_session_ends_with_it() {
         let engine = engine_with(&store, &App::default(), |b| b.register::<StraysInABatch>());
         let takes = StraysInABatch("SELECT GET_LOCK(char(109), 0)".to_owned());
         finished(engine.call(&scope(), &key(name), takes).await);
-        // It goes with the session.
+        // The store closes the session, and the server frees the lock.
         until(async || db.number("SELECT IS_FREE_LOCK('m')").await == 1).await;
     }
 }

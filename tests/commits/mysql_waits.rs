@@ -14,7 +14,7 @@ use crate::support::*;
 /// Longer than any wait of a test.
 const LOCK_WAIT: Duration = Duration::from_secs(600);
 
-/// As many rows again, under other keys.
+/// Inserts a copy of each row under another key.
 fn copies(of: u32) -> String {
     let key = format!("CONCAT(idempotency_key, '-{of}')");
     let inserts = CREATES.trim_start_matches("BEGIN; ");

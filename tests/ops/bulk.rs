@@ -539,7 +539,7 @@ async fn a_bulk_act_that_is_stopped_behind_a_dead_worker_counts_what_that_did<
     dead(&engine, &names("k", 12)).await;
     let id = ops.start_bulk(BulkAct::Retry, &dead_letters(), 12, "reason").await.unwrap();
     assert_eq!(ran(&engine).await, 10);
-    // What a worker leaves that dies between the last of its acts and the note of it.
+    // As a worker leaves it that dies after its last act, before it has written down the outcome.
     db.sql("UPDATE atomic_phases_bulk_items SET outcome = NULL WHERE position = 9").await;
     let locked = "SELECT max(at) FROM atomic_phases_audit";
     db.sql(&format!("UPDATE atomic_phases_bulk SET lease_token = 7, locked_until = ({locked})"))
@@ -570,8 +570,8 @@ async fn the_workers_of_an_engine_do_it<S: TestDb + OperatorStore>(db: S) {
     workers.shutdown(Duration::from_secs(30)).await.unwrap();
 }
 
-/// A worker looks for bulk acts, and is at another first: what is stopped meanwhile, behind a worker that died, it does
-/// not go on with.
+/// A worker finds two bulk acts whose worker died. While it processes the first, an operator stops the second: the worker
+/// does not continue that one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_behind_the_look_for_bulk_acts_is_seen() {
     use crate::support::db::{pg, url_of};
@@ -594,7 +594,7 @@ async fn a_stop_behind_the_look_for_bulk_acts_is_seen() {
         let here = engine(&db.another().await, &App::default());
         async move { ran(&here).await }
     });
-    // It has found both, and is at the first, whose row is locked.
+    // The worker has found both, and waits for the locked row of the first.
     let claimed = "SELECT lease_token FROM atomic_phases_bulk ORDER BY started_at LIMIT 1";
     until(async || db.number(claimed).await > 0).await;
     assert_eq!(ops.stop_bulk(acts[1], "a mistake").await.unwrap(), Resolved::Applied);

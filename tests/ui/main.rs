@@ -6,7 +6,7 @@
 //! the difference. A few messages are rustc's own and may change with its version.
 
 #![cfg(feature = "sqlite")]
-// Each file of `pass` includes it, as each of `fail` does, which is a program of its own.
+// Each file of `pass` and of `fail` includes `support.rs`, because a file of `fail` is compiled as a program.
 #![allow(clippy::duplicate_mod)]
 
 mod pass;

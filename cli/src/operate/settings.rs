@@ -318,9 +318,9 @@ fn without_password(url: &str) -> String {
     }
     let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     match place.rsplit_once('@') {
-        // A password with a `?` in it: where it ends, nobody can say.
+        // The password may contain a `?`, so its end is not known.
         _ if parameters.contains('@') => format!("{scheme}://…"),
-        // Of a service it may be a token.
+        // The user name in the address of a service may be a token.
         Some((_, host)) if scheme.starts_with("http") => format!("{scheme}://…@{host}"),
         Some((user, host)) => {
             let user = user.split(':').next().unwrap_or_default();

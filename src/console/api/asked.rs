@@ -58,7 +58,7 @@ impl Asked {
         let line = self.head.headers.get(IF_MATCH).ok_or_else(|| Problem::of(Kind::NoVersion))?;
         let quoted = line.to_str().ok().map(str::trim);
         let quoted = quoted.and_then(|line| line.strip_prefix('"')?.strip_suffix('"'));
-        // Of a weak one, as a proxy that compresses makes it, RFC 9110 says that it matches nothing.
+        // A proxy that compresses answers makes their tags weak. By RFC 9110, 13.1.1, a weak tag matches nothing.
         quoted.filter(|version| !version.contains('"')).ok_or_else(|| {
             let why = "If-Match: one version, in quotes, as the body has it. A tag that begins with W/ was \
                        made weak by a proxy.";

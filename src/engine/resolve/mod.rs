@@ -176,7 +176,8 @@ impl<S: Store> Core<S> {
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);
-        // The row names a definition that is not registered here, too; a label is a name of this build's.
+        // The log names the definition of the row, even one that is not registered here. A metric has labels of known
+        // definitions only, so that their number is bounded.
         let subject = Subject { definition: &row.definition, ..run.subject() };
         let definition = Some(run.definition.name).filter(|name| !name.is_empty());
         let definition = definition.unwrap_or(observe::OTHER);

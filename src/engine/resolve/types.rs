@@ -55,9 +55,9 @@ impl Resolution {
     /// The call of `phase` in this attempt
     /// ([`RequestContext::attempt`](crate::RequestContext::attempt),
     /// [`RequestStatus::attempt`](crate::engine::RequestStatus::attempt)) had no effect and will have none:
-    /// it may be made again. If the phase is idempotent, this is said of the calls of all its attempts, because they are
-    /// made with one derived key: the next one is the first of a new window. Because of the attempt, a resolution of an earlier call, delivered twice or late,
-    /// is not applied to a later call.
+    /// it may be made again. For an idempotent phase, this covers the calls of all attempts, because they use one derived
+    /// key: the next call begins a new window. Because of the attempt, a resolution of an earlier call, delivered twice or
+    /// late, is not applied to a later call.
     pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
         ResolutionKind::NotExecuted { phase: phase.into(), attempt }.into()
     }

@@ -195,7 +195,8 @@ impl<S: Store> Core<S> {
     }
 
     /// A process whose codec has another secret would seal the reply so that no other can open it, and one that lacks the
-    /// codec would not seal it. One that has none of the application's code knows neither its codec, nor which header lines it keeps, nor for how long.
+    /// codec would not seal it. One that has none of the application's code knows neither its codec, nor which header lines
+    /// it keeps, nor for how long.
     fn keeps_replies(
         &self,
         scope: &Scope,
@@ -207,7 +208,7 @@ impl<S: Store> Core<S> {
         }
         let Some(work) = &row.work else { return Ok(()) };
         let plain = self.open(scope, key, work)?;
-        // What is no JSON was sealed, and this process has no codec.
+        // Parameters that are not JSON were sealed, and this process has no codec.
         match serde_json::from_slice::<serde::de::IgnoredAny>(&plain.params) {
             Ok(_) => Ok(()),
             Err(_) => Err(ResolveError::NotKnownHere(StrandedBecause::Sealed)),

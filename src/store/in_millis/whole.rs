@@ -1,8 +1,8 @@
-//! The rows of a statement as tuples of tuples: `rows`, in place of diesel's `load`.
+//! `rows` reads the rows of a statement as tuples of tuples. It replaces diesel's `load`.
 //!
-//! Asked whether such a tuple can be loaded, the compiler tries two implementations of diesel's for each tuple in it, and
-//! both again for each in that: for the row of a key in a tuple it took six minutes (rustc 1.95, diesel 2.3.14).
-//! Behind a type that is no tuple there is one at each level.
+//! With `load`, the compiler considers two of diesel's implementations for each tuple, and again two for each tuple inside
+//! it. For a key's row inside of a tuple this took six minutes (rustc 1.95, diesel 2.3.14). For a type that is not a tuple,
+//! one implementation fits.
 
 use diesel::Queryable;
 use diesel::backend::Backend;

@@ -47,7 +47,7 @@ impl AdminStore for Mysql {
                 if found > 0 {
                     erased += self.erase_keys(&scope, retention_ms, keys).await?;
                 }
-                // One that went meanwhile is none that is left.
+                // Counts the keys that were found: fewer rows change if the reaper deletes one in between.
                 if found < erase.limit as usize {
                     break;
                 }

@@ -40,8 +40,8 @@ statement! {
 }
 
 statement! {
-    /// Erases those of a scope's rows with these keys that are settled. By the bound it is no join, which would read, and
-    /// wait for, other rows.
+    /// Erases those of a scope's rows with these keys that are settled. With a `LIMIT`, the server does not
+    /// execute it as a join, which would wait for other rows.
     EraseKeys for Db as varying, rows sql_types::Untyped,
     { retention_ms: i64, scope: String, keys: Keys, limit: i64 },
     [ERASE], [NOW], " + ", retention_ms, [ERASED], "k.fingerprint <> 'erased' AND k.scope = ", scope,

@@ -29,7 +29,7 @@ const NEW_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// may have given its id to another session.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
 
-/// The kept connection is idle for months. A year is the most that the server takes.
+/// The kept connection may be idle for months. A year, in seconds, is the server's maximum.
 const MAY_BE_IDLE: &str = "SET SESSION wait_timeout = 31536000";
 
 /// It has ended by itself.

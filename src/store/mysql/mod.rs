@@ -68,8 +68,9 @@ const MIGRATION_TERMS: Terms = Terms {
     patience: Duration::from_secs(30),
 };
 
-/// Of processes that start at once, one migrates. The lock goes with the connection. It is waited for in parts, each
-/// shorter than [`ANSWER_WITHIN`].
+/// If several processes start at the same time, one of them migrates. The server frees the lock when the connection
+/// closes. The process asks for it several times, for ten seconds each, because an answer must arrive in
+/// [`ANSWER_WITHIN`].
 const ONE_AT_A_TIME: &str =
     "SELECT GET_LOCK(CONCAT('atomic_phases.', LEFT(SHA2(DATABASE(), 256), 40)), 10) = 1";
 const TIMES_ASKED: u32 = 6;

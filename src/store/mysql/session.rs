@@ -24,9 +24,8 @@ const fn own_lock_wait(is_mariadb: bool) -> u32 {
     if is_mariadb { 0 } else { 1 }
 }
 
-/// How long a transaction may be idle before the server ends it: of a client that is frozen, or gone without a trace.
-/// MySQL has no such setting: there the session, which may be idle as long as the server says, has this limit for as long
-/// as it has a transaction.
+/// How long a transaction may be idle before the server ends it, in seconds: its client is frozen, or gone. MySQL has no
+/// such setting, so there the session's own limit is this for as long as it has a transaction.
 const IDLE_WITHIN: u32 = 60;
 
 /// Whose statements come next in a transaction.
