@@ -11,6 +11,9 @@ mod page;
 #[path = "readme/commands.rs"]
 mod commands;
 
+#[path = "readme/debug.rs"]
+mod debug;
+
 #[path = "readme/hooks.rs"]
 mod hooks;
 

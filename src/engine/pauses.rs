@@ -16,14 +16,16 @@ use crate::store::pauses::PausedPhase;
 /// that: an operator's end of the pause is noticed by then.
 const REST: Duration = Duration::from_secs(30);
 
-/// How long the first foreign phase of a process waits to hear what is paused. A store that does not answer
-/// holds nothing back for longer: what was paused is heard of by the next look.
-const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// How long a foreign phase waits to hear what is paused, where the process has not looked yet, or not for long. A
+/// store that does not answer holds nothing back for longer: what was paused is heard of by the next look.
+const WAITS_FOR_LOOK: Duration = Duration::from_secs(2);
 
 /// The pauses, as they were read last.
 #[derive(Default)]
 pub(crate) struct Pauses {
     known: RwLock<Vec<Known>>,
+    /// When the last look began that has ended, whatever it found.
+    looked: RwLock<Option<Moment>>,
     watched: OnceCell<()>,
 }
 
@@ -34,6 +36,15 @@ struct Known {
 }
 
 impl Pauses {
+    fn are_older_than(&self, age: Duration) -> bool {
+        let looked = *self.looked.read().unwrap_or_else(PoisonError::into_inner);
+        looked.is_none_or(|looked| looked.elapsed() > age)
+    }
+
+    fn looked(&self, asked: Moment) {
+        *self.looked.write().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+    }
+
     fn learn(&self, read: Vec<PausedPhase>, asked: Moment) {
         let known =
             |pause: PausedPhase| Known { ends: pause.left.map(|left| asked.after(left)), pause };
@@ -59,17 +70,26 @@ impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it.
+    /// paused does not begin it. So does who asks in a process that stood still: it has missed its looks.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,
         phase: &Phase,
     ) -> Option<Duration> {
+        let look = async || {
+            let asked = Moment::now();
+            if tokio::time::timeout(WAITS_FOR_LOOK, self.look_at_pauses()).await.is_err() {
+                self.pauses.looked(asked);
+            }
+        };
         let watch = async || {
-            let _ = tokio::time::timeout(FIRST_LOOK, self.look_at_pauses()).await;
+            look().await;
             self.watch_pauses();
         };
         self.pauses.watched.get_or_init(watch).await;
+        if self.pauses.are_older_than(self.settings.pauses_every * 2) {
+            look().await;
+        }
         self.pauses.rest(definition, phase)
     }
 
@@ -93,6 +113,7 @@ impl<S: Store> Core<S> {
         if let Ok(read) = self.store.pauses().await {
             self.pauses.learn(read, asked);
         }
+        self.pauses.looked(asked);
     }
 }
 

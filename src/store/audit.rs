@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 /// A row of the audit table, to be written in the transaction of the act that it tells of, or, for a
 /// refusal, in one of its own. The database says when.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AuditEntry {
     pub(crate) id: Uuid,
     pub(crate) actor: String,
@@ -35,7 +35,7 @@ pub(super) type AuditRow = (
 );
 
 /// An audit row that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Audited {
     pub(crate) at: DateTime<Utc>,
     pub(crate) id: Uuid,

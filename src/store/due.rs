@@ -20,7 +20,7 @@ pub struct Page<T, P> {
 }
 
 /// A place in the index of due rows.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct KeyPlace {
     pub(super) run_after: DateTime<Utc>,
     pub(super) scope: String,
@@ -58,7 +58,7 @@ pub struct HeldKey {
 }
 
 /// A place in the index of expiry.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ExpiryPlace {
     pub(super) expires_at: DateTime<Utc>,
     pub(super) scope: String,
@@ -82,7 +82,7 @@ pub struct JobAt {
 }
 
 /// A place in the index of staged jobs that are due.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct JobPlace {
     pub(super) run_after: DateTime<Utc>,
     pub(super) scope: String,

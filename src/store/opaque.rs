@@ -12,8 +12,10 @@ macro_rules! opaque {
     };
 }
 
+use super::audit::{AuditEntry, Audited};
 use super::bulk::{NewBulk, SettledItem};
-use super::operators::{Found, FoundRequest, JobAct};
+use super::due::{ExpiryPlace, JobPlace, KeyPlace};
+use super::operators::{Found, FoundRequest, JobAct, ListRequests, ListedRequest, OperatedJob};
 use super::pauses::PauseAct;
 use super::{
     Change, Claim, DueJob, DueKey, Erase, Guard, HeldKey, JobRow, NewRow, Page, Reserved,
@@ -36,6 +38,14 @@ opaque! {
     [] StagedJobRow;
     [T, P] Found<T, P>;
     [] FoundRequest;
+    [] ListRequests;
+    [] ListedRequest;
+    [] OperatedJob;
+    [] AuditEntry;
+    [] Audited;
+    [] KeyPlace;
+    [] ExpiryPlace;
+    [] JobPlace;
     [] JobAct<'_>;
     [] PauseAct<'_>;
     [] SurveyedRow;

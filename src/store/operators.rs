@@ -111,7 +111,7 @@ impl Walk {
 }
 
 /// Which requests to find.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ListRequests {
     pub(crate) walk: Walk,
     pub(crate) after: ListPlace,
@@ -161,7 +161,7 @@ pub struct Found<T, P> {
 }
 
 /// A request as a list shows it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ListedRequest {
     pub(crate) request_id: Uuid,
     pub(crate) scope: String,
@@ -264,7 +264,7 @@ pub struct WaitingCounts {
 }
 
 /// A staged job as operators see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct OperatedJob {
     pub(crate) id: Uuid,
     pub(crate) scope: String,

@@ -1,6 +1,7 @@
 //! Pauses: no engine begins a foreign phase that an operator has paused, and requests that reach it wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::engine::{CallError, FailureCause, Resolved};
@@ -20,6 +21,7 @@ on_every_store! {
     g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted,
     another_engine_hears_of_a_pause_and_of_its_end,
     a_process_that_starts_while_a_phase_is_paused_does_not_begin_it,
+    a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanwhile,
     a_pause_ends_by_itself,
     a_call_that_is_under_way_goes_on,
     a_pause_is_of_a_foreign_phase_and_of_every_scope,
@@ -156,6 +158,89 @@ async fn a_process_that_starts_while_a_phase_is_paused_does_not_begin_it<
         "{call:?}"
     );
     assert_eq!(app.provider.effects(), 0);
+}
+
+/// Calls a provider during whose answer its process stands still, and another.
+#[derive(Clone, Serialize, Deserialize)]
+struct Frozen;
+
+/// The process that stands still: what it has begun, and until when it is held.
+struct Standing {
+    begun: tokio::sync::mpsc::UnboundedSender<&'static str>,
+    thaws: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+#[atomic_phases(name = "frozen", version = 1, app = Arc<Standing>)]
+impl<Db: TestDb> Frozen {
+    #[phase(foreign(idempotent))]
+    async fn called(
+        &self,
+        call: ForeignCall,
+        app: &Arc<Standing>,
+    ) -> PhaseResult<(), ForeignError> {
+        call.make(async |_: DerivedKey| {
+            app.begun.send("called").unwrap();
+            app.thaws.lock().unwrap().recv().unwrap();
+            Ok::<_, ForeignError>(())
+        })
+        .await
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn charged(
+        &self,
+        call: ForeignCall,
+        app: &Arc<Standing>,
+    ) -> PhaseResult<(), ForeignError> {
+        call.make(async |_: DerivedKey| {
+            app.begun.send("charged").unwrap();
+            Ok::<_, ForeignError>(())
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Nothing of a runtime of one thread goes on while a phase blocks it. Whether its next look or its next phase comes
+/// first then is chance, and so it is tried several times.
+async fn a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanwhile<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let (begun, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (thaw, thaws) = std::sync::mpsc::channel();
+    let standing = Arc::new(Standing { begun, thaws: Mutex::new(thaws) });
+    let build = |db: S, app: &Arc<Standing>| {
+        let every = Duration::from_millis(20);
+        let builder = Engine::builder(db).app(app.clone()).pauses_every(every);
+        builder.register::<Frozen>().build().unwrap()
+    };
+    let here = build(db.clone(), &standing);
+    let ops = here.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    for round in 0..8 {
+        let (db, standing) = (db.clone(), standing.clone());
+        let process = std::thread::spawn(move || {
+            let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            one.block_on(async {
+                let engine = build(db.another().await, &standing);
+                engine.call(&scope(), &key(&format!("k-{round}")), Frozen).await
+            })
+        });
+        assert_eq!(seen.recv().await, Some("called"));
+        let _ = ops.pause("frozen", "charged", None, "the bank is closed").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        thaw.send(()).unwrap();
+        let call = tokio::task::spawn_blocking(|| process.join()).await.unwrap().unwrap();
+        assert!(is_held(call));
+        assert!(seen.try_recv().is_err(), "nothing was begun");
+        let _ = ops.unpause("frozen", "charged", "it is open").await.unwrap();
+    }
 }
 
 async fn a_pause_ends_by_itself<S: TestDb + OperatorStore>(db: S) {

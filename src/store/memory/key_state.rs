@@ -21,7 +21,7 @@ pub struct KeyChange<'a> {
 }
 
 /// What a test may see of a key's row.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct KeyState<'a>(pub(super) &'a KeyRecord);
 
 impl<'a> KeyState<'a> {

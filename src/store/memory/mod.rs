@@ -17,6 +17,7 @@ mod connection;
 mod database;
 opaque! {
     [] Statement;
+    [] KeyState<'_>;
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) enum Place {
     Bulk(Uuid),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[allow(clippy::large_enum_variant)] // Most records are keys, and each is behind a pointer.
 pub(super) enum Record {
     Key(KeyRecord),
@@ -42,7 +42,7 @@ pub(super) enum Record {
 }
 
 /// A row of the key table, as the migrations of the other stores have it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeyRecord {
     pub(super) scope: String,
     pub(super) idempotency_key: String,
@@ -80,7 +80,7 @@ pub(super) struct KeyRecord {
 }
 
 /// A row of the table of staged jobs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct JobRecord {
     pub(super) scope: String,
     pub(super) request_id: Bytes,
@@ -99,7 +99,7 @@ pub(super) struct JobRecord {
 }
 
 /// A row of the audit table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct AuditRecord {
     pub(super) at: Time,
     pub(super) id: Bytes,
