@@ -72,7 +72,7 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
          requests at once in all, shared by the processes; each runs its workers. A fresh request of three phases \
          with a `Batch`; medians of {} interleaved rounds of {} s, with the least and the greatest in brackets. \
          {} cores, shared with the server; load average before {}. *Waits*: what the server's busy sessions were seen \
-         to do, in {SAMPLED} samples a second; *CPU* is no wait.\n\n\
+         to do, in {SAMPLED} samples a second; *CPU* is not a wait.\n\n\
          | scopes | processes | requests/s | p50 ms | p99 ms | client CPU µs | server, cores | waits |\n\
          |---|---|---|---|---|---|---|---|\n",
         plan.pool,

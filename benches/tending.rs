@@ -93,16 +93,16 @@ async fn plans(server: &Server) -> String {
         completer.run_once().await.unwrap();
         completer.run_once().await.unwrap();
         Reconciler::new(&engine, config.clone()).run_once().await.unwrap();
-        let mut enqueuer = Enqueuer::new(&engine, Nobody, config.clone().batch(1));
+        let mut enqueuer = Enqueuer::new(&engine, Accepting, config.clone().batch(1));
         enqueuer.run_once().await.unwrap();
         Reaper::new(engine.store(), config).run_once().await.unwrap();
     })
     .await
 }
 
-struct Nobody;
+struct Accepting;
 
-impl JobSink for Nobody {
+impl JobSink for Accepting {
     async fn deliver(&self, _: &Job) -> Result<(), DeliveryError> {
         Ok(())
     }

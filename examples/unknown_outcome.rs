@@ -1,4 +1,4 @@
-//! A bank that knows no keys does the transfer, and its answer is lost: nobody repeats the call. A
+//! A bank that knows no keys does the transfer, and its answer is lost: the call is not repeated. A
 //! reconcile function settles what the bank can be asked about; an operator, the rest.
 //! `cargo run --example unknown_outcome` needs no server.
 
@@ -49,7 +49,7 @@ impl PayOut {
         call.make(async |_| bank.pay(&reference, self.cents).await).await
     }
 
-    // Asked by a worker for as long as nobody knows; it makes no call that has an effect.
+    // Called by a worker for as long as the outcome is unknown; it makes no call that has an effect.
     #[reconcile(sent)]
     async fn find(&self, ctx: &RequestContext, bank: &Bank) -> PhaseResult<Reconciled<Transfer>> {
         Ok(match bank.find(&ctx.key_uuid(0).to_string()) {

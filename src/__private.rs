@@ -26,7 +26,7 @@ impl<T: Output> OutputType<T> {
     }
 }
 
-/// What is found of [`OutputType`] where the type is no output: this code does not compile.
+/// What is found of [`OutputType`] where the type is not an output: this code does not compile.
 pub trait NotAnOutput {
     /// Of no type.
     #[must_use]

@@ -1,4 +1,4 @@
-//! [`Caller`]: whether anybody still waits for the answer of a call.
+//! [`Caller`]: whether the caller still waits for the answer of a call.
 //!
 //! What a call has begun continues without its caller (G13). What it only waits for is for its caller alone,
 //! and ends with them.

@@ -221,7 +221,7 @@ impl<T> Lent<T> {
     }
 }
 
-/// A task that its thread polls, and its owner may take back in between. Whoever has the lock polls it.
+/// A task that its thread polls, and its owner may take back in between. The thread or owner that has the lock polls it.
 type Shared<T> = Arc<Mutex<Option<Task<T>>>>;
 
 fn lock<T>(task: &Shared<T>) -> MutexGuard<'_, Option<Task<T>>> {

@@ -321,7 +321,7 @@ async fn meets_everybody<S: TestDb>(db: &S, row: &[Cell], kind: Kind) -> Result<
     let _ = engine.erase(&scope(), &key("k")).await;
     let _ = Reaper::new(db, config()).run_once().await;
     prop_assert_eq!(PANICS.load(Ordering::SeqCst), panics, "something panicked");
-    prop_assert!(calls == 0 || understood, "an effect of a row that nobody can understand");
+    prop_assert!(calls == 0 || understood, "an effect of a row that cannot be understood");
     prop_assert!(app.provider.effects() <= 1);
     Ok(())
 }

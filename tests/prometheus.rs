@@ -473,7 +473,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
          (SELECT job_id FROM atomic_phases_staged_jobs WHERE run_after IS NULL LIMIT 1)")
     .await;
     for job in ops.dead_jobs(None, 100).await.unwrap().rows {
-        ops.retry_job(job.id, job.attempts, "somebody is on call").await.unwrap();
+        ops.retry_job(job.id, job.attempts, "an operator is on call").await.unwrap();
     }
     watch.silent(&["UnknownWaits", "JobsDead"]).await;
     watch.fire(&["JobsLate"]).await;
@@ -506,8 +506,8 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     let later = "UPDATE atomic_phases_keys SET definition_version = 9 WHERE request_id = (SELECT request_id FROM \
          atomic_phases_keys WHERE status = 'failed_retryable' LIMIT 1) RETURNING request_id";
     until(async || !sql(later).await.is_empty()).await;
-    let mut somebody = pg(&troubled).await;
-    somebody
+    let mut locker = pg(&troubled).await;
+    locker
         .batch_execute(
             "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE status = 'failed_retryable' \
              AND definition_version = 1 LIMIT 1 FOR UPDATE",
@@ -516,7 +516,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
         .unwrap();
     watch.fire(&["Stranded", "ResumesLate"]).await;
     passed("one is stranded, and one locked");
-    somebody.batch_execute("ROLLBACK").await.unwrap();
+    locker.batch_execute("ROLLBACK").await.unwrap();
     sql("UPDATE atomic_phases_keys SET definition_version = 1 WHERE definition_version = 9").await;
     flagship.provider_is("faults", json!({})).await;
     watch.silent(&["Stranded", "ResumesLate", "ForeignFailing", "WindowEndsSoon"]).await;

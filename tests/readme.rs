@@ -14,6 +14,9 @@ mod commands;
 #[path = "readme/debug.rs"]
 mod debug;
 
+#[path = "readme/english.rs"]
+mod english;
+
 #[path = "readme/hooks.rs"]
 mod hooks;
 
@@ -119,7 +122,7 @@ fn files(below: &str, endings: &[&str], found: &mut Vec<(PathBuf, String)>) {
 }
 
 /// The words of a text that name something, such as `g1_one_effect` or `H4`.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn words(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 

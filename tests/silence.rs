@@ -113,7 +113,9 @@ impl<Db: TestDb> Vault {
 
     #[phase]
     async fn closed(&self, tx: &mut Tx<'_, Db>, kept: &Kept) -> PhaseResult<Reply> {
-        for job in ["delivered", "retried", "dead", "late", "panics", "another type", "nobody's"] {
+        for job in
+            ["delivered", "retried", "dead", "late", "panics", "another type", "without a handler"]
+        {
             tx.stage_job(job, kept)?;
         }
         Ok(Reply::text(200, self.text.clone()))

@@ -626,7 +626,7 @@ async fn a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with<S: 
     }
     let seen = of_key(&name);
     let [two, three] = seen.as_slice() else { panic!("{seen:?}") };
-    assert_eq!(two.1.links, [], "nobody knows who made it");
+    assert_eq!(two.1.links, [], "its maker is unknown");
     assert_eq!(three.1.links, [(LinkKind::PreviousAttempt, at(two))]);
     let bytes = if is_postgres::<S>() { "'\\x010203'" } else { "x'010203'" };
     db.sql(&format!("UPDATE atomic_phases_keys SET trace = {bytes}")).await;

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 pub enum End {
     /// The pilot was told.
     Fine,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
-    /// Nobody was called.
+    /// No call was made.
     Refused,
 }
 

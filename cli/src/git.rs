@@ -39,5 +39,5 @@ fn git(package: &Path, arguments: &[&str]) -> Result<String, String> {
     if !output.status.success() {
         return Err(format!("git: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    String::from_utf8(output.stdout).map_err(|_| "a lock file is no UTF-8".to_owned())
+    String::from_utf8(output.stdout).map_err(|_| "a lock file is not UTF-8".to_owned())
 }

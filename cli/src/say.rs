@@ -1,5 +1,5 @@
-//! What the commands print, under the names of the standard library's macros. Theirs panic where nobody reads any more:
-//! `| head` would break an act on several requests off half way.
+//! What the commands print, under the names of the standard library's macros. Theirs panic when the reader has closed the
+//! pipe: `| head` would break an act on several requests off half way.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};

@@ -253,9 +253,9 @@ fn a_database_that_cannot_be_read_is_an_error_and_no_answer() {
     let lock = include_str!("rides.create@1.toml");
     std::fs::write(dir.path().join("phases/rides.create@1.toml"), lock).unwrap();
     // A port without a listener, and a password that must not be printed.
-    let nobody = "mysql://root:s3cret@127.0.0.1:9/db";
+    let no_server = "mysql://root:s3cret@127.0.0.1:9/db";
     for (url, expected) in
-        [("sqlite://none.db", 1), (nobody, 1), ("oracle://host/db", 2), ("rides.db", 2)]
+        [("sqlite://none.db", 1), (no_server, 1), ("oracle://host/db", 2), ("rides.db", 2)]
     {
         let (code, told) = run(dir.path(), &["check", "--database-url", url]);
         assert_eq!(code, expected, "{told}");

@@ -32,7 +32,7 @@ pub fn fits(value: &Value, shape: &Shape, types: &Types) -> Result<(), Misfit> {
     Reader::of(types).reads(value, shape)
 }
 
-/// The same of a value that is no one's, but made from a shape or a sample: the name of a member that is refused is
+/// The same of a value that is not a user's, but made from a shape or a sample: the name of a member that is refused is
 /// told, too.
 pub(crate) fn fits_sample(value: &Value, shape: &Shape, types: &Types) -> Result<(), Misfit> {
     Reader { tells_names: true, ..Reader::of(types) }.reads(value, shape)

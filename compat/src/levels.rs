@@ -30,7 +30,7 @@ impl Levels {
     /// Reads the table out of a Cargo.toml.
     ///
     /// # Errors
-    /// [`LevelError`] for a file that is no TOML, a lint or a level that does not exist, and a lint that
+    /// [`LevelError`] for a file that is not TOML, a lint or a level that does not exist, and a lint that
     /// no setting changes.
     pub fn from_manifest(manifest: &str) -> Result<Self, LevelError> {
         let manifest: toml::Table = manifest.parse().map_err(|error: toml::de::Error| {

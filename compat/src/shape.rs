@@ -14,7 +14,7 @@
 //! | `set<T>` `sorted<T>` `unordered<T>` | an array of which the order, and what is there twice, is not kept; the order only; one that is written in another order each time |
 //! | `{a: T, b\|c?: U = 1}` | an object; `b` may be called `c`, or be absent, and is `1` then; with a `!` at its end other members are refused, with a `*` they are kept, with `*: T` they are each a `T`, with a `#` it is not read from an array |
 //! | `{a?: T? = left out}` | of a member that is absent: it is not written where it is nothing, or, `left out 7`, that; `by chance`, it is another value each time; `apart`, it is not what `null` is |
-//! | `{a: unfingerprinted T}` | of a member that is no part of what makes two requests the same |
+//! | `{a: unfingerprinted T}` | of a member that is not part of what makes two requests the same |
 //! | `enum {A, B: T}` | `"A"`, or `{"B": T}`; with a `*` at its end, any other name is read, too; behind a `;` stand names that are only read |
 //! | `union {A, B; C}` | what looks like one of these, the first that fits; behind the `;` stands what is read, too, and never written; `enum {}` is an alternative of which no value was found |
 //! | `T but [..]` | what looks like a `T`, by a rule that refuses these values, and perhaps others |
@@ -101,11 +101,11 @@ pub enum Shape {
     Named(String),
 }
 
-/// The name, which is no variant's, of that which is read from each name that the enum does not have:
+/// The name, which is not a variant's, of that which is read from each name that the enum does not have:
 /// `#[serde(other)]`.
 pub const OTHER: &str = "\u{1}other";
 
-/// The name, which is no member's, of what the members are that a type keeps without knowing them: a map that is
+/// The name, which is not a member's, of what the members are that a type keeps without knowing them: a map that is
 /// flattened.
 pub const REST: &str = "\u{1}rest";
 

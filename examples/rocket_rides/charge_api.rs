@@ -65,7 +65,7 @@ pub enum ChargeError {
 impl From<ChargeError> for ForeignError {
     fn from(error: ChargeError) -> Self {
         match error {
-            // Nobody may guess which of the two requests was charged.
+            // Which of the two requests was charged is unknown, and must not be guessed.
             ChargeError::OtherParameters => Self::other_parameters(),
             ChargeError::FailedForGood => {
                 Self::unknown("the provider failed for good and does not say whether it charged")
@@ -131,7 +131,7 @@ impl ChargeApi {
             .form(&params)
             .build()
             .map_err(|_| ChargeError::Refused)?;
-        // Somebody waits for the answer, so not for long.
+        // A client waits for the answer, so the deadline is short.
         let policy = RetryPolicy::new(Duration::from_secs(20))
             .backoff(Duration::from_millis(100), Duration::from_secs(1))
             .attempts(4)

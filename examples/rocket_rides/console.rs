@@ -1,5 +1,5 @@
-//! The operators' console of this server and their JSON API, on loopback. Whoever has read the terminal may use them: the
-//! console's address that is printed holds a token that is good for one visit, which makes it a cookie; the API takes
+//! The operators' console of this server and their JSON API, on loopback. A user who can read the terminal may use them:
+//! the console's address that is printed holds a token that is good for one visit, which makes it a cookie; the API takes
 //! another, for programs, until the server ends.
 
 use std::sync::{Arc, Mutex};

@@ -144,8 +144,8 @@ impl<Db: RidesDb> CreateRide {
         }
     }
 
-    /// Foreign, at an API without keys: the intent is committed before the call, and where nobody
-    /// knows what became of it, nobody repeats it.
+    /// Foreign, at an API without keys: the intent is committed before the call, and a call
+    /// whose outcome is unknown is never repeated.
     #[phase(foreign(at_most_once), timeout = "2s")]
     async fn pilot_notified(
         &self,

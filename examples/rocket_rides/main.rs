@@ -148,7 +148,7 @@ struct Serve {
     #[cfg(feature = "metrics")]
     #[arg(long)]
     metrics_address: Option<String>,
-    /// URL to tell of each request that begins to wait for an operator; without it, nobody is told
+    /// URL to tell of each request that begins to wait for an operator; without it, none is sent
     #[arg(long, requires = "waiting_secret")]
     waiting_webhook: Option<String>,
     /// What that is signed with: whsec_ and the base64 of 24 bytes or more
@@ -252,7 +252,7 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         None => config.sink(mail()),
     };
     let workers = options.workers.then(|| engine.spawn_workers(config)).transpose()?;
-    // Whoever starts the flagship to look at it gets a console; a server of a test says that it wants one.
+    // A user who starts the flagship to look at it gets a console; a test's server asks for one.
     let console = options.console.or((is_by_itself || options.trouble).then_some(0));
     if let Some(port) = console {
         let opened = console::open(engine.clone(), port).await?;

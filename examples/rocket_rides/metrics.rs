@@ -22,7 +22,7 @@ pub async fn open(address: &str) -> Result<SocketAddr, Failure> {
     let upkeep = exposition.clone();
     tokio::spawn(async move {
         loop {
-            // What was measured is moved into its buckets, also where nobody asks for a while.
+            // What was measured is moved into its buckets, also while no scrape arrives.
             tokio::time::sleep(Duration::from_secs(5)).await;
             upkeep.run_upkeep();
         }

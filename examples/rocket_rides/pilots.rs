@@ -31,7 +31,7 @@ struct Faults {
     delay_after_ms: u64,
     /// How many connections are dropped after the effect.
     drop_after: u32,
-    /// Nobody can ask what they were told.
+    /// A search for what they were told fails.
     search_fails: bool,
 }
 

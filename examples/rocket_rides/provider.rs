@@ -1,5 +1,5 @@
 //! A Stripe-shaped provider, with a ledger on disk that survives `kill -9`: a charge is in the
-//! ledger, fsynced, before anybody hears of it.
+//! ledger, fsynced, before the answer is sent.
 //!
 //! `POST /v1/charges` honors `Idempotency-Key`; `GET /v1/charges` lists, newest first. Customers
 //! whose id ends in `declined` are. `POST /test/faults` makes it misbehave for tests.

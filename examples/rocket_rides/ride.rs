@@ -56,7 +56,7 @@ impl Ride {
                 ("target_lon", self.target_lon),
             ])
             .build()?;
-        // Whoever runs this again with the same key asks for the same ride.
+        // Running this again with the same key asks for the same ride.
         println!("key: {}", call.key().as_str());
         match Caller::new(http).send_watched(call, request, tell).await {
             Ok(answered) => told(&answered),

@@ -1,5 +1,5 @@
 //! `--trouble`: what goes wrong in a year, in ten seconds. Real calls to this server and to its provider, and a real
-//! `kill -9`: for whoever wants to see it in the console.
+//! `kill -9`, to be seen in the console.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ impl Trouble {
         println!("trouble: 8 rides went well");
         let status = book(&self.server, "user-bad-source@example.com").await?;
         println!("trouble: a card was declined: {status}");
-        // From now on the pilots are told, and cannot be asked: nobody finds out by itself.
+        // From now on the pilots are told, and cannot be asked: the outcome stays unknown until an operator resolves it.
         self.pilots(json!({ "search_fails": true, "drop_after": 1 })).await?;
         let status = book(&self.server, "user@example.com").await?;
         println!("trouble: a pilot's answer was lost on its way: {status}");

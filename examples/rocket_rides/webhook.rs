@@ -1,7 +1,7 @@
 //! `POST /webhooks/charges`: the charge provider says what became of a charge, whether or not our own
 //! call has heard it. Delivered at least once, so the same word twice is fine, and another is not.
 //!
-//! An event is a request that anybody can send. So it is believed only with a signature over its time
+//! An event is a request that any client can send. So it is believed only with a signature over its time
 //! and its bytes, and it settles the phase only where it says that this very charge was made: a
 //! `charge.failed` about a ride says nothing of the kind.
 
@@ -94,7 +94,7 @@ async fn settle<Db: RidesDb>(engine: &Engine<Db, App>, charge: Charged) -> Statu
     let is_ours = charge.status == "succeeded"
         && (charge.amount, charge.currency.as_str()) == (PRICE, CURRENCY);
     if !is_ours {
-        // Not the charge that this request makes: somebody has to look.
+        // Not the charge that this request makes: an operator has to look.
         return StatusCode::CONFLICT;
     }
     // Whatever else a ride may be called, ours are not; and no text of a client's is a database's problem.
@@ -118,7 +118,7 @@ async fn settle<Db: RidesDb>(engine: &Engine<Db, App>, charge: Charged) -> Statu
         Err(ResolveError::InProgress { .. } | ResolveError::Unavailable(_)) => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        // The ride is done, long ago perhaps; or it was charged otherwise, and somebody has to look.
+        // The ride is done, long ago perhaps; or it was charged otherwise, and an operator has to look.
         Err(ResolveError::NoSuchKey | ResolveError::AnotherRequest) => StatusCode::NOT_FOUND,
         Err(_) => StatusCode::CONFLICT,
     }

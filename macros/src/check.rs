@@ -305,7 +305,7 @@ impl Checking<'_> {
         if calls != 1 && !phase.function.hides_its_handle() {
             let text = format!(
                 "`{name}` is a foreign phase and takes its call, once: `call: ForeignCall`; if it \
-                 calls nobody, write `#[phase]`"
+                 makes no call, write `#[phase]`"
             );
             self.errors.at(Page::Signature, name, text);
         }

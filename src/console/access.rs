@@ -13,7 +13,7 @@ pub(crate) type Operator = Actor;
 
 type OperatorOf = dyn Fn(&Parts) -> Option<Operator> + Send + Sync;
 
-/// The application's rule who is let in. There is no default: a console that lets anybody in would be worse
+/// The application's rule who is let in. There is no default: a console that admits every visitor would be worse
 /// than none.
 #[derive(Clone)]
 pub(crate) struct Access {
@@ -24,7 +24,7 @@ pub(crate) struct Access {
 /// Why a request is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotLetIn {
-    /// It is from nobody that the application knows.
+    /// The application does not know who sends it.
     Unknown,
     /// It would write, and does not come from a page of ours.
     CrossOrigin(CrossOrigin),

@@ -105,7 +105,7 @@ fn g1_a_row_goes_on_under_the_secret_of_its_mark_where_there_is_one() {
         assert_eq!(keys.marked(mark.as_deref()).unwrap().mark(), mark);
     }
     assert!(keys.marked(three.current().mark().as_deref()).is_none());
-    assert!(three.marked(None).is_none(), "nor is no secret taken for any");
+    assert!(three.marked(None).is_none(), "no secret is not taken for an empty one");
     assert_eq!(derive(&keys), derive(&two));
     // What the other continues, this one continues, too.
     let all = three.also_continue(keys);

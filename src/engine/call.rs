@@ -102,7 +102,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
         self.prepare(true)?.detached().await
     }
 
-    /// As awaiting it, on the caller's own task: whoever drops the future drops the
+    /// As awaiting it, on the caller's own task: dropping the future drops the
     /// work, which then looks as after a crash there (G13). For tests.
     #[doc(hidden)]
     pub async fn __call_in_place(self) -> Result<Outcome, CallError> {

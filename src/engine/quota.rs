@@ -235,14 +235,14 @@ impl<S: Store> Core<S> {
         Ok(Some(Arc::new(admission)))
     }
 
-    /// The key has a row, or another call is about to create it: that is no new key.
+    /// The key has a row, or another call is about to create it: that is not a new key.
     pub(super) fn not_created(&self, scope: &Scope, admission: Option<Arc<Admission>>) {
         if admission.is_some() && self.settings.quota.rate.is_some() {
             self.rate_limits.give_back(scope);
         }
     }
 
-    /// Whether a call of this process is about to create the key: a duplicate of it is no new key.
+    /// Whether a call of this process is about to create the key: a duplicate of it is not a new key.
     pub(super) fn is_creating(&self, scope: &Scope, key: &IdempotencyKey) -> bool {
         self.creating.has(scope, key)
     }

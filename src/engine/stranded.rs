@@ -44,7 +44,7 @@ pub enum StrandedBecause {
     /// attempt cap.
     ParametersUndecodable,
     /// A stored output does not decode as the type that a later phase asks for, or the stored context
-    /// is no JSON. Each attempt fails, up to the attempt cap.
+    /// is not JSON. Each attempt fails, up to the attempt cap.
     OutputsUndecodable,
 }
 

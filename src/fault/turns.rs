@@ -128,7 +128,7 @@ where
                     if waits > MOST_WAITS {
                         return Err(format!("both workers wait, {}", where_they_are(pair)));
                     }
-                    // Where one transaction at a time is open, it is this worker's if anybody's: then
+                    // Where one transaction at a time is open, it can only be this worker's: then
                     // it is slow, and does not wait for the other.
                     let patience = if S::CONCURRENT { 1 } else { 20 };
                     if !pair.ended[1 - at] && waits % patience == 0 {

@@ -80,7 +80,7 @@ pub fn key_of(headers: &HeaderMap, syntax: KeySyntax) -> Result<IdempotencyKey, 
 /// # Errors
 /// [`KeyHeaderError::TooLong`] or [`KeyHeaderError::Malformed`].
 pub fn parse_key(value: &[u8], syntax: KeySyntax) -> Result<IdempotencyKey, KeyHeaderError> {
-    // White space around a value is no part of it (RFC 9110, 5.5).
+    // White space around a value is not part of it (RFC 9110, 5.5).
     let value = value.trim_ascii();
     let key = match (value.first(), syntax) {
         (None, _) => return Err(KeyHeaderError::Malformed("it is empty")),
@@ -103,7 +103,7 @@ pub fn parse_key(value: &[u8], syntax: KeySyntax) -> Result<IdempotencyKey, KeyH
 fn quoted(value: &[u8]) -> Result<String, KeyHeaderError> {
     match sfv::Parser::new(value).parse_item::<sfv::Item>() {
         Ok(sfv::Item { bare_item: sfv::BareItem::String(key), .. }) => Ok(key.into()),
-        _ => Err(KeyHeaderError::Malformed("it is no String item of RFC 9651")),
+        _ => Err(KeyHeaderError::Malformed("it is not a String item of RFC 9651")),
     }
 }
 

@@ -112,7 +112,7 @@ fn form_decodes(form: &[u8]) -> Result<(), Problem> {
             (byte, _) => *byte,
         });
     }
-    // `&` and `=` are no part of a longer character, so that all is UTF-8 where each name and value is.
+    // `&` and `=` are not part of a longer character, so that all is UTF-8 where each name and value is.
     std::str::from_utf8(&decoded).map(|_| ()).map_err(|_| malformed(&"the form is not UTF-8"))
 }
 

@@ -215,7 +215,7 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// The audit row of an act, if the actor may do it. That somebody may not is audited, too.
+    /// The audit row of an act, if the actor may do it. A refusal is audited, too.
     pub(super) async fn begin(
         &self,
         needs: Permissions,

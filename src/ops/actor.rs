@@ -11,7 +11,7 @@ const MAX_NAME: usize = 200;
 
 /// An operator. The audit records each act under the actor's name.
 ///
-/// The application creates it for the person whom it has authenticated. There is no default: the application
+/// The application creates it for the authenticated person. There is no default: the application
 /// must choose the permissions.
 ///
 /// ```
@@ -129,7 +129,7 @@ impl Permissions {
     pub const ACT: Self = Self(4);
     /// To erase requests.
     pub const ERASE: Self = Self(8);
-    /// To read what was done, by whom and why.
+    /// To read what was done, by which operator and why.
     pub const AUDIT: Self = Self(16);
     /// To pause foreign phases, which holds back the requests of every scope.
     pub const PAUSE: Self = Self(32);

@@ -402,7 +402,7 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// Bulk acts, the newest first: at most `rows`, and a hundred. An actor gets those that were started under limits
-    /// within their own, by whomever: of an act that may be about requests of other scopes they learn nothing. Looks at
+    /// within their own, of any operator: of an act that may be about requests of other scopes they learn nothing. Looks at
     /// a thousand at most. Needs [`Permissions::READ`].
     ///
     /// # Errors
@@ -508,7 +508,7 @@ impl<S: OperatorStore> Ops<S> {
             Selection::Filter(filter) => {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
-                    // This place is told to nobody, so it is the one where the search ended, and nothing is looked at twice.
+                    // Not the caller's place but the one where the search ended, so that nothing is looked at twice.
                     let page = self.list_as(filter.clone(), Told::Inside).await?;
                     let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
                     selected.extend(news.map(|row| (row.request_id, Some(row))));

@@ -437,7 +437,7 @@ impl<S: OperatorStore> Ops<S> {
     }
 }
 
-/// To whom a list is told.
+/// Who reads a list.
 #[derive(Clone, Copy)]
 enum Told {
     /// To a client, which may ask from any place.

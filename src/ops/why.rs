@@ -173,12 +173,12 @@ impl Facts<'_> {
         self.row.resolution.as_deref().filter(|_| !counted)
     }
 
-    /// Whether the phase whose outcome is unknown has somebody to be asked.
+    /// Whether the phase whose outcome is unknown has a reconcile function that can be called.
     fn is_asked(&self) -> bool {
         let Some(intent) = self.row.open_intent.as_ref().filter(|_| self.row.for_workers) else {
             return false;
         };
-        // Without the definition the row tells: a worker looks at it if there is somebody to be asked.
+        // Without the definition the row tells: a worker looks at it if the phase has a reconcile function.
         self.definition.is_none_or(|definition| {
             let mut phases = definition.phases.iter();
             phases.any(|phase| phase.is_called(intent) && phase.reconciles)
@@ -327,7 +327,7 @@ fn unknown(facts: &Facts<'_>) -> Why {
     Why { held_by: HeldBy::UnknownUnasked, ended_by: EndedBy::Operator, until: None, sentence }
 }
 
-/// While somebody looks into it, or has died there.
+/// While a process looks into it, or has crashed there.
 fn looked_into(facts: &Facts<'_>) -> Why {
     let KeyRow { lease_left, back_off_left, .. } = facts.row;
     let (left, then) = match lease_left.is_zero() {
@@ -336,8 +336,7 @@ fn looked_into(facts: &Facts<'_>) -> Why {
                 true => String::new(),
                 false => format!(" after {}", facts.at(facts.after(*back_off_left))),
             };
-            let crashed =
-                "whoever looked into it crashed or is cut off, and a worker makes it unknown again";
+            let crashed = "the process that looked into it crashed or is cut off; a worker makes it unknown again";
             (*back_off_left, format!("{crashed}{when}"))
         }
         false => {

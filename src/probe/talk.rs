@@ -62,7 +62,7 @@ pub(super) fn kinds() -> Vec<Value> {
 }
 
 impl Answers<'_> {
-    /// Finds values for the places of this attempt that no one has spoken with. `false`: there is none.
+    /// Finds values for the places of this attempt that were not tried yet. `false`: there is none.
     pub(super) fn converse(&mut self) -> bool {
         let mut is_new = false;
         for leaf in std::mem::take(&mut self.leaves) {

@@ -14,7 +14,7 @@ pub(super) enum Written {
     Leaf(Shape),
     None,
     Some(Box<Written>),
-    /// What is no part of the fingerprint.
+    /// What is not part of the fingerprint.
     Unfingerprinted(Box<Written>),
     List(Vec<Written>),
     Tuple(Vec<Written>),
@@ -50,7 +50,7 @@ impl Written {
         inner?.at(rest)
     }
 
-    /// The members of this object that are no part of the fingerprint.
+    /// The members of this object that are not part of the fingerprint.
     pub(super) fn unfingerprinted(&self) -> impl Iterator<Item = &str> {
         let members = match self {
             Self::Struct(_, members) => members.as_slice(),

@@ -40,7 +40,7 @@ impl RedisReplays {
     /// at the first call, and again whenever the connection is lost. Within a tokio runtime.
     ///
     /// # Errors
-    /// [`RedisError`] where the URL is no URL.
+    /// [`RedisError`] where the URL is invalid.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         let tcp = TcpSettings::default().set_nodelay(true);
         // A peer that vanished silently is noticed when it does not acknowledge what was sent. (Who only does

@@ -37,7 +37,7 @@ impl Limits {
     }
 
     /// Whether every scope that `others` allow is allowed. Limits that allow none are within those only that allow all:
-    /// whose they are is for nobody else to know.
+    /// whose they are must not be known to another actor.
     pub(crate) fn contain(&self, others: &Self) -> bool {
         if self.allow_all() {
             return true;

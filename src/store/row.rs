@@ -180,7 +180,7 @@ pub(crate) const fn millis(duration: Duration) -> i64 {
     (if millis < CENTURY { millis } else { CENTURY }) as i64
 }
 
-/// From `now`; a time that has passed already is no time left. Both are the database's clock.
+/// From `now`; a time that has passed already is zero time left. Both are the database's clock.
 fn until(then: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Duration {
     then.and_then(|then| (then - now).to_std().ok()).unwrap_or_default()
 }

@@ -56,8 +56,8 @@ pub trait WorkerStore: Send + Sync {
         lease: Duration,
     ) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
 
-    /// The job was delivered: its row goes, and the next of its request is due. `false` where somebody
-    /// else has it by now, or it is gone.
+    /// The job was delivered: its row goes, and the next of its request is due. `false` where another
+    /// process has it by now, or it is gone.
     fn job_delivered(&self, at: &JobAt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// As [`claim_job`](Self::claim_job), of many jobs in one transaction: what came of each. A row that

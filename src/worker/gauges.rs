@@ -1,4 +1,4 @@
-//! What waits now, as gauges: of the one process that takes the census. What it does not know any more is no number
+//! What waits now, as gauges: of the one process that takes the census. What it does not know any more is not a number
 //! (`NaN`), so that no alert and no sum goes by a value of before.
 
 use std::borrow::Cow;

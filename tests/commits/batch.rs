@@ -435,7 +435,7 @@ async fn g19_a_race_leaves_no_key_in_the_servers_log() {
     }
     while calls.join_next().await.is_some() {}
     let log = db.text("SELECT pg_read_file(current_setting('data_directory') || '/../log')").await;
-    assert!(log.contains(":exists:"), "nobody came second: that proves nothing");
+    assert!(log.contains(":exists:"), "no call came second: that proves nothing");
     assert!(!log.contains("canary-"));
 }
 

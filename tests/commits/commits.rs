@@ -375,7 +375,7 @@ async fn an_error_names_constraint_and_table_and_a_connection_its_host() {
             ["host 127.0.0.1", "port", "database no_such_database", "user postgres", "exist"],
         ),
     ] {
-        let error = error.expect_err("nobody is there").to_string();
+        let error = error.expect_err("there is no server").to_string();
         for word in says {
             assert!(error.contains(word), "{word}: {error}");
         }

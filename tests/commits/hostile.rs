@@ -227,7 +227,7 @@ fn no_statement_is_made_of_values() {
             "batch_execute(&mut self, query",
         ];
         let known: usize = constant.iter().map(|known| code.matches(known).count()).sum();
-        assert_eq!(executes, known, "{} executes what is no constant", file.display());
+        assert_eq!(executes, known, "{} executes what is not a constant", file.display());
     }
     assert!(files > 8, "the test looks at {files} files only");
 }

@@ -136,7 +136,7 @@ async fn provider_says_the_parameters_differ_and_nobody_repeats_the_call<S: Test
         let outcome = engine.call(&scope(), &key("k"), Pay {}).await;
         assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
     }
-    assert!(app.provider.calls().is_empty(), "asked once, and somebody has to look at it");
+    assert!(app.provider.calls().is_empty(), "asked once, and an operator has to look at it");
     assert_eq!(engine.check().await.unwrap().waiting.len(), 1);
 }
 

@@ -1,5 +1,5 @@
-//! What a holder may do, and when: it renews its lease, and ends as soon as the key is another's. What stands still holds
-//! up nobody else.
+//! What a holder may do, and when: it renews its lease, and ends as soon as the key is another's. A process that stands still
+//! delays no other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

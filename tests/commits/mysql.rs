@@ -67,7 +67,7 @@ async fn end_its_transaction(db: &Mysql, store: &Mysql) {
         "CHECK TABLE there",
         "LOCK TABLES there READ; UNLOCK TABLES",
         "FLUSH TABLES",
-        "GRANT SELECT ON nowhere.* TO nobody@nowhere",
+        "GRANT SELECT ON nowhere.* TO missing@nowhere",
         "COMMIT; SAVEPOINT mine",
         "XA START 'x'",
         "RELEASE SAVEPOINT atomic_phases",
@@ -401,7 +401,7 @@ async fn a_servers_hostile_defaults_change_nothing() {
     finished(engine.call(&scope(), &key("batch"), batch).await);
     let empty = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
     let again = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
-    assert_eq!((again.replayed, again.reply), (true, empty.reply), "an empty body is no NULL");
+    assert_eq!((again.replayed, again.reply), (true, empty.reply), "an empty body is not NULL");
     // Y12: a value that does not fit into a packet is refused before it is sent, and not retried for ever.
     let told = engine.call(&scope(), &key("huge"), troubled(Trouble::HugeOutput)).await;
     assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");

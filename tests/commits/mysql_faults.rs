@@ -526,7 +526,7 @@ async fn g1_g4_g7_statements_are_killed_wherever_they_are() {
     }
     let _ = stop.send(());
     killing.await.unwrap();
-    // Whoever was told that it is in progress, because its lease is, gets its answer now.
+    // A caller that was answered "in progress", because of the lease, gets its answer now.
     db.let_leases_expire().await;
     let engine = engine(&db, &app);
     for number in 0..KEYS {

@@ -144,7 +144,7 @@ impl Meets {
     }
 }
 
-/// A phase that ignores the error commits nothing, one that returns it is told so and does not run again, and one
+/// A phase that ignores the error commits nothing, one that returns it gets it as its error and does not run again, and one
 /// that rolls back to a savepoint commits what it did before and behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_what_the_client_refuses_fails_its_phase_as_what_the_server_refuses() {

@@ -39,7 +39,7 @@ async fn warns(url: &str) -> bool {
     log.contains("WARN") && log.contains("client_connection_check_interval")
 }
 
-/// A setting for the connections of this database, whoever opens them.
+/// A setting for the connections of this database, whichever pool opens them.
 const OF_THE_ROLE: &str =
     "ALTER ROLE postgres IN DATABASE NAME SET client_connection_check_interval = '500ms'";
 

@@ -245,16 +245,16 @@ impl Change {
         let wrong = match self.row {
             _ if says_fine == denied => "`locked!` says something else than `compare`",
             Row::GoesOn if denied_of_rows => "refused, and no row shows why",
-            Row::GoesOnAsAnother if !denied => "it is read as another, and nobody says so",
+            Row::GoesOnAsAnother if !denied => "it is read as another, and no finding says so",
             Row::GoesOnWithout if !denied && !self.lints(false).contains(&Lint::MemberDropped) => {
-                "something is lost, and nobody says so"
+                "something is lost, and no finding says so"
             }
-            Row::Fails if !denied => "a row fails, and nobody says so",
+            Row::Fails if !denied => "a row fails, and no finding says so",
             _ if !self.is_read_back
                 && self.lints(true).is_empty()
                 && !self.lints(false).contains(&Lint::NotProbed) =>
             {
-                "the old build does not read the new rows, and nobody says so"
+                "the old build does not read the new rows, and no finding says so"
             }
             _ => return None,
         };

@@ -127,7 +127,7 @@ async fn judge(old: &Build, new: &Build, judged: &mut Judged) {
                 let told =
                     denying.iter().filter(|finding| finding.points.iter().any(|p| p == point));
                 let told: Vec<&str> = told.map(|finding| finding.lint.name()).collect();
-                assert!(!told.is_empty(), "it does not go on, and nobody says so: {place}");
+                assert!(!told.is_empty(), "it does not go on, and no finding says so: {place}");
                 shown.extend(told);
             }
         }

@@ -133,5 +133,5 @@ async fn g1_g2_no_change_that_is_never_right_calls_again<S: TestDb>(db: S) {
     let calls = app.provider.calls().len();
     let (told, _) = refused::<S, Weakened>(&db, &app, Lint::EffectWeakened, "once").await;
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
-    assert_eq!(app.provider.calls().len(), calls, "nobody knows whether the call was made");
+    assert_eq!(app.provider.calls().len(), calls, "it is unknown whether the call was made");
 }

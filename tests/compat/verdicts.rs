@@ -282,7 +282,7 @@ async fn judged<S: TestDb>(
                 None => "started",
             };
             let is_told = denying.iter().any(|finding| finding.points.iter().any(|p| p == point));
-            assert!(is_told, "{place}: the row at {point} does not go on, and nobody says so");
+            assert!(is_told, "{place}: the row at {point} does not go on, and no finding says so");
         }
     }
     let without_rows = denying.iter().all(|finding| finding.lint.name() == "window_widened");

@@ -358,7 +358,7 @@ async fn the_form_of_a_live_page_is_of_the_request_as_it_is_and_what_is_typed_st
     };
     act("dead-letter", "retry").await;
     let retry = "return document.querySelector('#act-retry') === null";
-    soon("it is no dead letter", async || browser.eval(retry).await == true).await;
+    soon("it is not a dead letter", async || browser.eval(retry).await == true).await;
     assert_ne!(browser.eval(version).await, seen);
     assert_eq!(browser.eval("return document.querySelector('#act-finish') !== null").await, true);
 

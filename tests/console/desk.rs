@@ -69,7 +69,7 @@ impl Page {
 pub fn operator(head: &Parts) -> Option<Actor> {
     let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap());
     let may = match text("x-may").unwrap_or("admin") {
-        "nobody" => return None,
+        "stranger" => return None,
         "admin" => Permissions::admin(),
         "responder" => Permissions::responder(),
         "viewer" => Permissions::viewer(),

@@ -166,7 +166,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
     let desk = Desk::of(&engine).await;
     let before = dump(&db).await;
     let sets = [
-        "nobody",
+        "stranger",
         "none",
         "viewer",
         "responder",
@@ -199,7 +199,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
                 names => permissions(names),
             };
             let expected = match may {
-                "nobody" => 404,
+                "stranger" => 404,
                 _ if held.contain(permissions(route.needs)) => route.answer,
                 _ => 403,
             };
@@ -210,12 +210,12 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
                 true => assert_eq!(page.status, 403, "{what}"),
                 false => assert_eq!(page.status, expected, "{what}: {}", page.text),
             }
-            if may == "nobody" {
+            if may == "stranger" {
                 assert_eq!(page.text, "not found\n");
             }
             checked += 1;
         }
-        // Of each act by whoever is let in, done or refused, there is one.
+        // Each act of an admitted operator, done or refused, has one.
         let acts = if route.acts() { sets.len() as i64 - 1 } else { 0 };
         let written = db.number(rows).await - audited;
         assert_eq!(written, acts, "{} {} {:?}", route.method, route.path, route.form);
@@ -319,7 +319,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
         desk.get("nowhere").await,
         desk.get("requests/nonsense").await,
         desk.get("requests?state=nonsense").await,
-        desk.send(desk.ask(Method::GET, desk.url("overview")).header("x-may", "nobody")).await,
+        desk.send(desk.ask(Method::GET, desk.url("overview")).header("x-may", "stranger")).await,
         desk.send(
             desk.ask(Method::DELETE, desk.url("overview")).header("sec-fetch-site", "same-origin"),
         )

@@ -56,7 +56,7 @@ async fn what_waits_for_an_operator_is_told_to_a_prober<S: TestDb + OperatorStor
     assert!(matches!(call, Ok(Outcome::Unknown { .. })), "{call:?}");
     let told = becomes(&routes, "waiting", 503).await;
     assert_eq!(told, "1 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n");
-    assert_eq!(asked(&routes, "ready").await.0, 200, "that is no reason to send it no requests");
+    assert_eq!(asked(&routes, "ready").await.0, 200, "it still receives requests");
     // Also while its reconcile function runs: the outcome is still unknown.
     db.sql(
         "UPDATE atomic_phases_keys SET status = 'in_progress', locked_until = expires_at, \
@@ -193,7 +193,7 @@ async fn g16_a_service_beside_a_long_writer_is_ready_and_answers() {
     // Half of what a statement waits for a writer.
     let looked = async { engine.status(&scope(), &key("k")).await.unwrap() };
     let looked = tokio::time::timeout(Duration::from_secs(5), looked).await;
-    assert!(looked.expect("nobody waits behind the probe").is_none());
+    assert!(looked.expect("no statement waits behind the probe").is_none());
     other.batch_execute("ROLLBACK").unwrap();
 }
 

@@ -111,7 +111,7 @@ async fn the_exit_code_tells_whether_there_is_a_ride() {
     assert_eq!(world.charges().await, 2);
     for (arguments, said) in [
         (&["--user", "user-bad-source@example.com"][..], "402 Payment Required"),
-        (&["--user", "nobody@example.com"], "attempt 1: 401, giving up"),
+        (&["--user", "stranger@example.com"], "attempt 1: 401, giving up"),
         (&["--origin-lat", "91"], "attempt 1: 422, giving up"),
         (&["--server", "http://127.0.0.1:1", "--deadline", "1"], "no connection"),
     ] {

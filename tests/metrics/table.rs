@@ -58,7 +58,7 @@ pub fn are_metrics(text: &str) -> BTreeSet<String> {
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let end = here.find(|letter| !is_of_name(letter)).unwrap_or(here.len());
         let (name, behind) = here.split_at(end);
-        let labels = known.get(name).unwrap_or_else(|| panic!("{name} is no metric"));
+        let labels = known.get(name).unwrap_or_else(|| panic!("{name} is not a metric"));
         let is_counted =
             ["_total", "_bucket", "_sum", "_count"].iter().any(|it| name.ends_with(it));
         let is_rated = ["rate(", "increase("].iter().any(|it| rest[..at].ends_with(it));

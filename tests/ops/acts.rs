@@ -210,7 +210,7 @@ async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + Opera
     ops.retry_job(jobs[0].id, 20, "address found").await.unwrap();
     let again = ops.retry_job(jobs[0].id, 20, "address found").await;
     assert!(matches!(again, Err(OpsError::NoSuchJob)), "{again:?}");
-    ops.discard_job(jobs[1].id, 20, "nobody lives there").await.unwrap();
+    ops.discard_job(jobs[1].id, 20, "address is empty").await.unwrap();
     assert!(ops.dead_jobs(None, 10).await.unwrap().rows.is_empty());
 
     let inbox = Inbox::default();

@@ -260,7 +260,7 @@ async fn how_many_processes_run_each_version_of_a_definition_is_told<S: TestDb +
     let of =
         |name: &str, version: u32| format!(r#"nodes{{definition="{name}",version="{version}"}}"#);
     assert!(node.counts(&mut census).await);
-    assert_eq!(node.says(&of("book", 1)), 0.0, "nobody says that it is there");
+    assert_eq!(node.says(&of("book", 1)), 0.0, "no process says that it is there");
 
     let of_books = Engine::builder(db.another().await).app(App::default());
     let of_books: TestEngine<S> = of_books.register::<Book>().build().unwrap();

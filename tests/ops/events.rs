@@ -44,7 +44,7 @@ async fn g2_a_crash_in_a_call_is_told_from_the_takeover_to_the_reconcile_functio
 ) {
     let engine = engine(&db, &App::default());
     dies_in_its_call(&engine, "k", notify(Trouble::None)).await;
-    assert!(left(&engine, "k").await.is_empty(), "nobody knows of it yet");
+    assert!(left(&engine, "k").await.is_empty(), "it is not known yet");
     db.let_leases_expire().await;
     completed(&engine).await;
     for answers in [false, true] {

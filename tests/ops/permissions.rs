@@ -147,7 +147,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
         )
         .await;
     assert!(refused > 0);
-    assert_eq!(app.provider.effects(), 2, "nobody made a call");
+    assert_eq!(app.provider.effects(), 2, "no call was made");
 }
 
 async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStore>(db: S) {

@@ -96,7 +96,7 @@ async fn g1_aborted_at_each_point_in_turn(store: &str, mut rides: Rides) {
         let told_of_it = told.iter().filter(|told| *told == id).count();
         assert_eq!((charged, told_of_it), (1, 1), "{fault}: charges, pilots");
         // One for each key so far, including the key of the listing run.
-        assert_eq!((charges.len(), told.len()), (index + 2, index + 2), "{fault}: of nobody");
+        assert_eq!((charges.len(), told.len()), (index + 2, index + 2), "{fault}: of another key");
     }
     println!(
         "{store}: {} points, as many processes aborted, one charge, one pilot and one answer each, {:.1} s",

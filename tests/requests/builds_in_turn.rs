@@ -241,7 +241,7 @@ async fn g11_an_operators_not_executed_is_not_told_as_known_where_nothing_is_kno
     let attempt = engine.status(&scope(), &key("k")).await.unwrap().unwrap().attempt;
     let word = Resolution::not_executed("paid", attempt);
     let said = engine.resolve(&scope(), &key("k"), word).await;
-    assert!(matches!(said, Err(ResolveError::NotThatPhase)), "nobody wrote it down: {said:?}");
+    assert!(matches!(said, Err(ResolveError::NotThatPhase)), "it is not recorded: {said:?}");
 }
 
 async fn g2_an_undecodable_row_at_its_cap_keeps_the_record_of_its_class<S: TestDb>(db: S) {

@@ -49,7 +49,7 @@ async fn no_plaintext_is_in_any_table<S: TestDb>(db: S) {
     for plain in ["canary", "effect-", "amount", "booked\"", "content-type", "seen"] {
         assert!(!dump.contains(plain), "{plain} is in {dump}");
     }
-    assert!(dump.contains("receipt"), "a job's name is no secret, and the dump shows it");
+    assert!(dump.contains("receipt"), "a job's name is not a secret, and the dump shows it");
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 2);
 }
 
@@ -270,7 +270,7 @@ async fn a_staged_job_that_was_moved_or_altered_is_not_delivered<S: TestDb>(db: 
     )
     .await;
     let refuse = async |_: serde_json::Value, _: Job| -> Result<(), DeliveryError> {
-        panic!("a job was delivered that nobody staged")
+        panic!("a job was delivered that no phase staged")
     };
     let jobs = Handlers::new().on("receipt", refuse).on("thanks", refuse);
     let mut enqueuer = Enqueuer::new(&engine, jobs, WorkerConfig::default());

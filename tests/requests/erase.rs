@@ -218,7 +218,7 @@ async fn an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention<S: Te
     is_erased(engine.call(&scope(), &key("k"), hopeless).await);
     let revived = engine.resolve(&scope(), &key("k"), Resolution::retry()).await;
     assert!(matches!(revived, Err(ResolveError::Conflict(_))), "{revived:?}");
-    assert!(engine.check().await.unwrap().waiting.is_empty(), "nobody has to look at it");
+    assert!(engine.check().await.unwrap().waiting.is_empty(), "it waits for no operator");
     assert_eq!(app.provider.effects(), 1);
 }
 

@@ -258,7 +258,7 @@ impl Touch {
     async fn touched(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Reply> {
         use diesel_async::RunQueryDsl;
         use schema::rides as r;
-        diesel::update(r::table.find("nobody's")).set(r::amount.eq(1)).execute(tx).await?;
+        diesel::update(r::table.find("missing")).set(r::amount.eq(1)).execute(tx).await?;
         Ok(Reply::new(200))
     }
 }
@@ -347,7 +347,7 @@ async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
     let resumed = recorded::sent();
     assert!(
         !resumed.iter().any(|sql| sql.contains("events")),
-        "a back-off is no event: {resumed:#?}"
+        "a back-off is not an event: {resumed:#?}"
     );
 }
 

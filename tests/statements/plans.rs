@@ -60,9 +60,9 @@ async fn what_a_request_sends_is_planned_once_for_a_connection() {
     all_planned_once(one, &kinds).await;
 }
 
-struct Nobody;
+struct Accepting;
 
-impl JobSink for Nobody {
+impl JobSink for Accepting {
     async fn deliver(&self, _: &Job) -> Result<(), DeliveryError> {
         Ok(())
     }
@@ -82,7 +82,7 @@ async fn what_the_workers_send_is_planned_once_for_a_connection() {
         }
         let mut completer = Completer::new(&engine, config().concurrency(8));
         assert_eq!(completer.run_once().await.unwrap().finished, 4);
-        Enqueuer::new(&engine, Nobody, config().concurrency(8)).run_once().await.unwrap();
+        Enqueuer::new(&engine, Accepting, config().concurrency(8)).run_once().await.unwrap();
     }
     let kinds = ["SELECT given.number, k.*", "given.retention_ms", "run_after = clock.lease_ends"];
     all_planned_once(one, &kinds).await;

@@ -106,7 +106,7 @@ async fn g9_g10_a_reservation_that_finds_a_row_tells_all_that_it_can_mean() {
         assert_eq!(
             words,
             ["BEGIN ISOLATION", "WITH begun", "ROLLBACK --", "SELECT request_id,"],
-            "one statement finds the key taken, and one tells by whom"
+            "one statement finds the key taken, and one tells which request has it"
         );
     }
     a_row_that_is_free_is_taken_over().await;

@@ -306,7 +306,7 @@ async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: Tes
     finished(engine.call(&scope(), &key("one-phase"), book(20)).await);
     assert_eq!(db.number(&due).await, 1);
     finished(engine.call(&scope(), &key("two-phases"), Form::InTurn.parcel(Trouble::None)).await);
-    assert_eq!(db.number(&due).await, 3, "nobody has looked yet");
+    assert_eq!(db.number(&due).await, 3, "no worker has looked yet");
     let is_up = Arc::new(Mutex::new(false));
     let (up, kept) = (is_up.clone(), inbox.clone());
     let sink = || {
@@ -351,7 +351,7 @@ async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db
             }
             let (end, ended) = tokio::sync::oneshot::channel();
             self.0.send(end).unwrap();
-            ended.await.map_err(|_| DeliveryError::retry("nobody listens"))
+            ended.await.map_err(|_| DeliveryError::retry("the receiver is gone"))
         }
     }
     let app = App::default();

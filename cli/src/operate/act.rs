@@ -50,7 +50,7 @@ async fn decided(
     each(ids, async |id| {
         let path = format!("{of}/{}", segment(id));
         let seen = match version {
-            // As an ETag has it; a text that is no version is none that anything stands in.
+            // As an ETag has it; a text that is not a version matches no row.
             Some(version) => format!("\"{}\"", segment(version.trim_matches('"'))),
             None => api.get(&path).await?.version.unwrap_or_default(),
         };
@@ -70,7 +70,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             let output = given(output)?;
             // As it was given: a number keeps its digits.
             let output: &RawValue = serde_json::from_str(&output)
-                .map_err(|error| Failure::usage(format!("--output is no JSON: {error}")))?;
+                .map_err(|error| Failure::usage(format!("--output is not JSON: {error}")))?;
             let (phase, reason) = (json!(phase), json!(decision.because.reason));
             let body = format!(
                 r#"{{"word":"executed","phase":{phase},"output":{output},"reason":{reason}}}"#

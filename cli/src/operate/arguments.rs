@@ -200,7 +200,7 @@ fn cursor(text: &str) -> Result<String, String> {
     let is_of_one = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
     match !text.is_empty() && text.chars().all(is_of_one) {
         true => Ok(text.to_owned()),
-        false => Err("it is none that a list has told".to_owned()),
+        false => Err("it is not a cursor that a list has returned".to_owned()),
     }
 }
 
@@ -384,8 +384,8 @@ pub(crate) struct BulkOf {
     /// Start what was planned: the version that the same command has told without this. Said twice, it is started once
     #[arg(long, value_name = "VERSION", conflicts_with = "yes")]
     pub(crate) plan: Option<String>,
-    /// Start the plan that this command makes, whatever was looked at before: for scripts, where nobody reviews a plan.
-    /// Who has reviewed one says --plan
+    /// Start the plan that this command makes, whatever was looked at before: for scripts, where no operator reviews a
+    /// plan. An operator who has reviewed one passes --plan
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -441,7 +441,7 @@ mod tests {
 
     /// The version that the act is about.
     fn about(command: Inside) -> Option<String> {
-        let Inside::Asked(command) = command else { panic!("it is no act") };
+        let Inside::Asked(command) = command else { panic!("it is not an act") };
         let decision = match *command {
             Commands::Retry { decision, .. } | Commands::Erase { decision, .. } => decision,
             Commands::Resolve(Word { said, .. }) => match said {
@@ -452,7 +452,7 @@ mod tests {
             Commands::Jobs(Jobs::Retry { decision, .. } | Jobs::Discard { decision, .. }) => {
                 decision
             }
-            _ => panic!("it is no act"),
+            _ => panic!("it is not an act"),
         };
         decision.version
     }

@@ -50,7 +50,7 @@ impl Answer {
         unanswered(self.to_act, &text)
     }
 
-    /// Why it is no answer to what was asked.
+    /// Why it does not answer what was asked.
     fn problem(&self) -> Failure {
         let (code, detail) = (self.json["code"].as_str(), self.json["detail"].as_str());
         let Some(code) = code else { return self.not_ours() };
@@ -94,7 +94,7 @@ impl Asking<'_> {
         unanswered(self.acts(), why)
     }
 
-    /// The answer to it, of whomever it is.
+    /// The answer to it.
     pub(crate) fn answered(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
         let version = headers.get("etag").and_then(|tag| tag.to_str().ok());
         let (version, to_act) = (version.map(ToOwned::to_owned), self.acts());

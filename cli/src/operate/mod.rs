@@ -67,7 +67,7 @@ where
     match Operate::try_parse_from(arguments) {
         Ok(operate) => operate.run(engine, actor).await,
         Err(error) => {
-            // Also the help, which is no error.
+            // Also the help, which is not an error.
             let _ = error.print();
             u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }
@@ -78,8 +78,8 @@ impl Operate {
     /// Does it, and prints what came of it. The exit code tells a script; `--help` lists them.
     ///
     /// `actor` is who acts, as the audit tells it, what they may do, and whose requests they may see: the application
-    /// says so, by whom it has let in. Whoever may start it on the machine of the service usually has its database's
-    /// password, too.
+    /// decides, by the user it has authenticated. A user who may start it on the service's machine can usually read
+    /// its database's password, too.
     pub async fn run<S, A>(&self, engine: &Engine<S, A>, actor: Actor) -> ExitCode
     where
         S: OperatorStore,

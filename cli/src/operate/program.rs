@@ -13,7 +13,7 @@ use super::ask::Api;
 use super::end::{End, Failure};
 use super::local::Local;
 use super::remote::Remote;
-use super::settings::{Settings, Whom};
+use super::settings::{Settings, Target};
 use super::{run, schema, told};
 use crate::open::{Database, NotOpened, on, open};
 
@@ -58,7 +58,7 @@ enum Typed {
     /// The tables of atomic-phases in a database
     #[command(subcommand)]
     Migrate(Migrate),
-    /// Tell who is asked, as whom, and what says so: an argument, the environment or a profile
+    /// Print the service or database, the operator's name, and what sets each: an argument, the environment or a profile
     Config,
     /// Print the completions of a shell
     Completions { shell: Shell },
@@ -101,7 +101,7 @@ fn start(Arguments { way, output, command }: &Arguments) -> Result<End, Failure>
         match command {
             Typed::Asked(command) => asked(&settings, command, format).await,
             Typed::Migrate(what) => {
-                let Whom::Database(url) = settings.whom()? else {
+                let Target::Database(url) = settings.target()? else {
                     return Err(Failure::usage("migrate needs --database-url"));
                 };
                 on!(opened(url).await?, store => schema::run(&store, what).await)
@@ -130,12 +130,12 @@ async fn opened(url: &str) -> Result<Database, Failure> {
 
 /// Of a service, or of the library in here on a database, without the application's code.
 async fn asked(settings: &Settings, command: &Commands, format: Format) -> Result<End, Failure> {
-    let url = match settings.whom()? {
-        Whom::Service(url) => {
+    let url = match settings.target()? {
+        Target::Service(url) => {
             let remote = Remote::to(url, settings.token(), settings.timeout())?;
             return run(&Api::Remote(remote), command, format).await;
         }
-        Whom::Database(url) => url,
+        Target::Database(url) => url,
     };
     let Some(name) = settings.name() else {
         return Err(Failure::usage("say who acts, for the audit: --as NAME (or USER, or LOGNAME)"));

@@ -311,7 +311,7 @@ fn stands(phase: &Value) -> String {
     }
 }
 
-/// What is said of an event that is no operator's act.
+/// What is said of an event that is not an operator's act.
 fn of_attempt(event: &Value) -> String {
     let said = |value: &Value| if value.is_null() { String::new() } else { text(value) };
     let (phase, reason) = (said(&event["phase"]), said(&event["text"]));

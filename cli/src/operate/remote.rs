@@ -31,7 +31,7 @@ impl Remote {
         let agent = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
-            // A token goes to who was named, and to nobody else.
+            // A token is sent to the named host and to no other.
             .max_redirects(0)
             .timeout_global(Some(within))
             .user_agent(concat!("atomic-phases/", env!("CARGO_PKG_VERSION")))

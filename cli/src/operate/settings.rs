@@ -34,9 +34,9 @@ struct Said<T> {
     by: By,
 }
 
-/// Who is asked, by its URL.
+/// What answers: a service, or the library on a database; by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum Target {
     Service(String),
     Database(String),
 }
@@ -45,7 +45,7 @@ pub(crate) enum Whom {
 pub(crate) struct Settings {
     file: Option<PathBuf>,
     profile: Option<Said<String>>,
-    whom: Option<Said<Whom>>,
+    target: Option<Said<Target>>,
     token: Option<Said<String>>,
     name: Option<Said<String>>,
     timeout: Said<Duration>,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 /// A section of `profiles.toml`.
 #[derive(Default)]
 struct Profile {
-    whom: Option<Whom>,
+    target: Option<Target>,
     token: Option<String>,
     name: Option<String>,
     timeout: Option<Duration>,
@@ -73,7 +73,7 @@ impl Settings {
         let file = folder(&env).map(|folder| folder.join("atomic-phases/profiles.toml"));
         let (profile, held) = profile(file.as_deref(), named)?;
         // A service and a database do not mix: who is asked is said in one place.
-        let whom = match one_of(way.url.clone(), way.database_url.clone())? {
+        let target = match one_of(way.url.clone(), way.database_url.clone())? {
             Some(what) => {
                 let by = if way.url.is_some() { "--url" } else { "--database-url" };
                 Some(Said { what, by: By::Argument(by) })
@@ -81,16 +81,16 @@ impl Settings {
             None => match one_of(env("ATOMIC_PHASES_URL"), env("ATOMIC_PHASES_DATABASE_URL"))? {
                 Some(what) => {
                     let by = match what {
-                        Whom::Service(_) => "ATOMIC_PHASES_URL",
-                        Whom::Database(_) => "ATOMIC_PHASES_DATABASE_URL",
+                        Target::Service(_) => "ATOMIC_PHASES_URL",
+                        Target::Database(_) => "ATOMIC_PHASES_DATABASE_URL",
                     };
                     Some(Said { what, by: By::Environment(by) })
                 }
-                None => held.whom.map(|what| Said { what, by: By::Profile }),
+                None => held.target.map(|what| Said { what, by: By::Profile }),
             },
         };
         // A profile's token is for the service that the profile names, and for no other.
-        let is_of_profile = whom.as_ref().is_some_and(|whom| whom.by == By::Profile);
+        let is_of_profile = target.as_ref().is_some_and(|target| target.by == By::Profile);
         let by_profile = |what| Said { what, by: By::Profile };
         let token = said(&way.token, "--token", "ATOMIC_PHASES_TOKEN");
         let token = token.or_else(|| held.token.filter(|_| is_of_profile).map(by_profile));
@@ -104,7 +104,7 @@ impl Settings {
         Ok(Self {
             file,
             profile,
-            whom,
+            target,
             token,
             name: name.or_else(user),
             timeout: first(
@@ -117,8 +117,8 @@ impl Settings {
         })
     }
 
-    pub(crate) fn whom(&self) -> Result<&Whom, Failure> {
-        self.whom.as_ref().map(|whom| &whom.what).ok_or_else(|| {
+    pub(crate) fn target(&self) -> Result<&Target, Failure> {
+        self.target.as_ref().map(|target| &target.what).ok_or_else(|| {
             Failure::usage(
                 "say who is asked: --url of a service, --database-url, or a --profile (ATOMIC_PHASES_URL, \
                  ATOMIC_PHASES_DATABASE_URL, ATOMIC_PHASES_PROFILE)",
@@ -160,12 +160,12 @@ impl Settings {
         let of = |said: &Option<Said<String>>| {
             said.as_ref().map_or((None, None), |said| (Some(said.what.clone()), Some(said.by)))
         };
-        let (url, database) = match self.whom.as_ref().map(|whom| &whom.what) {
-            Some(Whom::Service(url)) => (Some(without_password(url)), None),
-            Some(Whom::Database(url)) => (None, Some(without_password(url))),
+        let (url, database) = match self.target.as_ref().map(|target| &target.what) {
+            Some(Target::Service(url)) => (Some(without_password(url)), None),
+            Some(Target::Database(url)) => (None, Some(without_password(url))),
             None => (None, None),
         };
-        let by = |is_it: bool| self.whom.as_ref().filter(|_| is_it).map(|whom| whom.by);
+        let by = |is_it: bool| self.target.as_ref().filter(|_| is_it).map(|target| target.by);
         let file = self.file.as_ref().map(|file| file.display().to_string());
         let ((profile, named), (name, from)) = (of(&self.profile), of(&self.name));
         let token = self.token.as_ref().map(|_| "is set".to_owned());
@@ -198,13 +198,13 @@ fn first<T>(typed: Option<T>, argument: &'static str, held: Option<T>, default: 
     }
 }
 
-fn one_of(url: Option<String>, database_url: Option<String>) -> Result<Option<Whom>, Failure> {
+fn one_of(url: Option<String>, database_url: Option<String>) -> Result<Option<Target>, Failure> {
     match (url, database_url) {
         (Some(_), Some(_)) => {
             Err(Failure::usage("a service or a database is asked: --url or --database-url"))
         }
-        (Some(url), None) => Ok(Some(Whom::Service(url))),
-        (None, url) => Ok(url.map(Whom::Database)),
+        (Some(url), None) => Ok(Some(Target::Service(url))),
+        (None, url) => Ok(url.map(Target::Database)),
     }
 }
 
@@ -245,7 +245,7 @@ fn profile(
         return none(&format!(" in {}", file.display()));
     };
     let toml::Value::Table(section) = section else {
-        return Err(told(format!("{:?} is no section", plain(name))));
+        return Err(told(format!("{:?} is not a section", plain(name))));
     };
     let held = Profile::of(section).map_err(|what| told(format!("[{}] {what}", plain(name))))?;
     if held.is_secret() && is_for_others(file) {
@@ -260,7 +260,7 @@ impl Profile {
     fn of(section: Table) -> Result<Self, String> {
         let (mut held, mut url, mut database_url) = (Self::default(), None, None);
         for (name, value) in section {
-            let is_none = |kind| format!("`{name}` is no {kind}");
+            let is_none = |kind| format!("`{name}` is not a {kind}");
             let text = || value.as_str().map(ToOwned::to_owned).ok_or_else(|| is_none("text"));
             match name.as_str() {
                 "url" => url = Some(text()?),
@@ -284,15 +284,15 @@ impl Profile {
                 }
             }
         }
-        held.whom = one_of(url, database_url)
+        held.target = one_of(url, database_url)
             .map_err(|_| "names a service and a database: one is asked".to_owned())?;
         Ok(held)
     }
 
     /// Whether it has what opens something.
     fn is_secret(&self) -> bool {
-        let url = self.whom.as_ref().map(|whom| match whom {
-            Whom::Service(url) | Whom::Database(url) => url,
+        let url = self.target.as_ref().map(|target| match target {
+            Target::Service(url) | Target::Database(url) => url,
         });
         self.token.is_some() || url.is_some_and(|url| without_password(url) != *url)
     }
@@ -309,7 +309,7 @@ fn is_for_others(_: &Path) -> bool {
     false
 }
 
-/// A URL without what may be a secret: a password, and the parameters behind it. A text that is no URL may have one
+/// A URL without what may be a secret: a password, and the parameters behind it. A text that is not a URL may have one
 /// anywhere (`host=db password=…`).
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
@@ -394,8 +394,8 @@ mod tests {
     fn arguments_count_before_the_environment_and_that_before_a_profile() {
         let scene = Scene::with(PROFILES, &[("USER", "bob")]);
         let settings = scene.of(named("production")).ok().unwrap();
-        let service = Whom::Service("https://example.com/ops".to_owned());
-        assert_eq!(settings.whom().ok(), Some(&service));
+        let service = Target::Service("https://example.com/ops".to_owned());
+        assert_eq!(settings.target().ok(), Some(&service));
         assert_eq!((settings.token(), settings.name()), (Some("sesame"), Some("bob")));
         assert_eq!(settings.timeout(), Duration::from_secs(60));
         assert!(settings.format() == Format::Jsonl);
@@ -413,7 +413,7 @@ mod tests {
         // What is said at one place replaces what is said behind it.
         let other = Way { database_url: Some("sqlite://x.db".to_owned()), ..Way::default() };
         let other = scene.of(other).ok().unwrap();
-        assert_eq!(other.whom().ok(), Some(&Whom::Database("sqlite://x.db".to_owned())));
+        assert_eq!(other.target().ok(), Some(&Target::Database("sqlite://x.db".to_owned())));
     }
 
     #[test]
@@ -430,22 +430,22 @@ mod tests {
     fn the_profile_default_counts_where_none_is_named() {
         let scene = Scene::with("[default]\nurl = 'http://localhost:1'\n", &[]);
         let settings = scene.of(Way::default()).ok().unwrap();
-        assert_eq!(settings.whom().ok(), Some(&Whom::Service("http://localhost:1".to_owned())));
+        assert_eq!(settings.target().ok(), Some(&Target::Service("http://localhost:1".to_owned())));
         assert!(scene.refused(named("other")).contains("no profile \"other\" in "));
         let scene = Scene::with("", &[]);
-        assert!(scene.of(Way::default()).ok().unwrap().whom().is_err());
+        assert!(scene.of(Way::default()).ok().unwrap().target().is_err());
     }
 
     #[test]
     fn what_is_wrong_with_a_profile_is_told_without_its_values() {
         for (profiles, wrong) in [
             ("[a]\nurl = 'x'\ntoken = 'sesame\n", "line 3: "),
-            ("[a]\ntoken = 1234567\n", "[a] `token` is no text"),
+            ("[a]\ntoken = 1234567\n", "[a] `token` is not a text"),
             ("[a]\ntokn = 'sesame'\n", "`tokn` is none of url"),
             ("[a]\nurl = 'x'\ndatabase-url = 'sesame'\n", "one is asked"),
-            ("[a]\ntimeout = -1\n", "no number of seconds"),
-            ("[a]\nformat = 'sesame'\n", "`format` is no format"),
-            ("a = 'sesame'\n", "\"a\" is no section"),
+            ("[a]\ntimeout = -1\n", "not a number of seconds"),
+            ("[a]\nformat = 'sesame'\n", "`format` is not a format"),
+            ("a = 'sesame'\n", "\"a\" is not a section"),
         ] {
             let told = Scene::with(profiles, &[]).refused(named("a"));
             assert!(told.contains(wrong), "{told}");

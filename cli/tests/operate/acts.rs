@@ -159,7 +159,7 @@ async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
         assert_eq!((code, out.as_str()), (2, ""), "{word:?}: {said}");
         assert!(said.contains("about one request"), "{word:?}: {said}");
     }
-    assert_eq!(run.told(&["audit", "-o", "ids"]), (0, String::new()), "nobody did anything");
+    assert_eq!(run.told(&["audit", "-o", "ids"]), (0, String::new()), "no act was done");
 }
 
 /// Only on the version that was seen; and once.
@@ -231,6 +231,6 @@ async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
             assert!(code == 5 && told.contains("moved on"), "{act} {other}: {code} {told}");
         }
         assert_eq!(by(&tries), (0, format!("{id} applied\n")), "{act}");
-        assert_eq!(by(&tries).0, 4, "{act}: it is no dead job any more");
+        assert_eq!(by(&tries).0, 4, "{act}: it is not a dead job any more");
     }
 }

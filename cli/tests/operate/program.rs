@@ -28,8 +28,8 @@ fn the_tables_of_a_database_are_brought_up_to_date() {
 
 #[test]
 fn usage_errors_exit_with_two() {
-    let nobody = Run::on(&[]);
-    let (code, told) = nobody.told(&["status"]);
+    let unnamed = Run::on(&[]);
+    let (code, told) = unnamed.told(&["status"]);
     assert_eq!((code, told.contains("--database-url")), (2, true), "{told}");
     let both = Run::on(&["--url", "http://localhost", "--database-url", "sqlite://x"]);
     assert_eq!(both.told(&["status"]).0, 2);
@@ -57,7 +57,7 @@ fn who_acts_on_a_database_is_asked_for() {
         let ran = ran.output().unwrap();
         (ran.status.code().unwrap(), String::from_utf8(ran.stderr).unwrap())
     };
-    assert_eq!(run(&[], &["migrate", "up"]).0, 0, "it is no act of the audit");
+    assert_eq!(run(&[], &["migrate", "up"]).0, 0, "it is not an act of the audit");
     let (code, said) = run(&[], &["status"]);
     assert_eq!((code, said.contains("--as NAME")), (2, true), "{said}");
     assert_eq!(run(&[], &["status", "--as", "ada"]).0, 0);

@@ -93,11 +93,11 @@ async fn a_service_is_asked_with_a_token() {
         let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");
-        let nobody = Run::on(&["--url", "http://127.0.0.1:9", "--timeout", "2"]);
-        let (code, told) = nobody.told(&["status"]);
+        let refused = Run::on(&["--url", "http://127.0.0.1:9", "--timeout", "2"]);
+        let (code, told) = refused.told(&["status"]);
         assert_eq!((code, told.contains("audit")), (1, false), "nothing was to be done: {told}");
         let pause = ["pause", "pilots.call", "called", "--reason", "r"];
-        let (code, told) = nobody.told(&pause);
+        let (code, told) = refused.told(&pause);
         assert_eq!((code, told.contains("audit")), (1, true), "{told}");
     });
     checked.await.unwrap();

@@ -21,7 +21,7 @@ impl Pair<'_> {
         for before in &self.old.jobs {
             let name = &before.name;
             let Some(after) = self.new.jobs.iter().find(|job| job.name == *name) else {
-                // A name has one handler, whoever stages it: the forms of another definition are compared with it.
+                // A name has one handler for all definitions: the forms of another definition are compared with it.
                 let mut others =
                     self.all.iter().filter(|lock| lock.is_live()).flat_map(|lock| &lock.jobs);
                 if others.any(|job| job.name == *name) {

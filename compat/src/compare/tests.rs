@@ -162,7 +162,7 @@ fn phases_are_removed_and_reordered_in_a_new_version() {
     use Lint::*;
     assert_eq!(change(without(2)), one(PhaseRemoved, "noted"));
     assert_eq!(change(without(0)), one(PhaseRemoved, "created paid noted"));
-    assert_eq!(change(without(3)), one(PhaseRemoved, "noted"), "nobody is left to answer");
+    assert_eq!(change(without(3)), one(PhaseRemoved, "noted"), "no phase is left that answers");
     let swapped = vec![local("created"), local("noted"), paid(Some(HOUR)), local("answered")];
     assert_eq!(change(swapped), one(PhasesReordered, "created paid noted"));
     // The last phase is gone, and the first has taken its name.

@@ -17,7 +17,7 @@ pub struct Field {
     pub optional: bool,
     /// What it is then.
     pub default: Absent,
-    /// Whether it is no part of what makes two requests the same: an `Unfingerprinted`.
+    /// Whether it is not part of what makes two requests the same: an `Unfingerprinted`.
     pub unfingerprinted: bool,
     /// Its value.
     pub shape: Shape,
@@ -42,7 +42,7 @@ pub enum Absent {
 /// Where members that the type does not know are kept.
 pub(super) const KEPT: &str = "*";
 
-/// Before the value of a member that is no part of the fingerprint.
+/// Before the value of a member that is not part of the fingerprint.
 pub(super) const UNFINGERPRINTED: &str = "unfingerprinted ";
 
 impl Absent {

@@ -51,7 +51,7 @@ const LONG: &str = concat!(
 );
 
 /// A form that is known: its name, the trials that it takes, those of them that it writes otherwise, and whether a
-/// string that is no trial has it, by its pattern of digits and marks.
+/// string that is not a trial has it, by its pattern of digits and marks.
 type Known = (&'static str, &'static [&'static str], &'static [&'static str], fn(&str) -> bool);
 
 /// Beside any string, and any but the empty one.
@@ -144,13 +144,13 @@ impl StrFormat {
         }
     }
 
-    /// Whether it has a name, and is no rule of the type's own.
+    /// Whether it has a name, and is not a rule of the type's own.
     #[must_use]
     pub fn is_known(self) -> bool {
         self != Self::OWN && self.name().is_some()
     }
 
-    /// Whether one trial alone is taken, and is no form of a name: which others are is not known.
+    /// Whether one trial alone is taken, and is not a form of a name: which others are is not known.
     pub(crate) fn is_one_of_others(self) -> bool {
         self.taken.count_ones() == 1 && self.name().is_none()
     }

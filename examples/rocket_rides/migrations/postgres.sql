@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS rides (
     target_lat double precision NOT NULL,
     target_lon double precision NOT NULL,
     charge_id  text,
-    -- The card was declined: nobody flies.
+    -- The card was declined: there is no flight.
     canceled   boolean NOT NULL DEFAULT false,
     -- With user_id, the request that booked it.
     request_key text NOT NULL,

@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS rides (
     target_lat DOUBLE NOT NULL,
     target_lon DOUBLE NOT NULL,
     charge_id  TEXT,
-    -- The card was declined: nobody flies.
+    -- The card was declined: there is no flight.
     canceled   BOOLEAN NOT NULL DEFAULT FALSE,
     -- With user_id, the request that booked it.
     request_key TEXT NOT NULL,

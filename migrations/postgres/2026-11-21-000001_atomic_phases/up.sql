@@ -26,7 +26,7 @@ CREATE TABLE atomic_phases_keys (
     lease_token        bigint      NOT NULL,
     locked_until       timestamptz,
     -- When a worker has to look at the row: the end of a back-off, or of the lease of a request that
-    -- was taken over or is slow. NULL while nobody has to: finished, dead letter, or so young that
+    -- was taken over or is slow. NULL while no worker has to: finished, dead letter, or so young that
     -- its holder is most likely alive.
     run_after          timestamptz,
     -- Acquisitions of the lease, and how many of them an operator's word has forgiven.

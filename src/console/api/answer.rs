@@ -171,5 +171,5 @@ fn done(resolved: Resolved) -> Value {
 }
 
 fn invalid(error: &dyn std::fmt::Display) -> Problem {
-    Problem::new(Kind::Invalid, format!("It is none that there could be: {error}."))
+    Problem::new(Kind::Invalid, format!("It is not valid: {error}."))
 }

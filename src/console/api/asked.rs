@@ -31,7 +31,7 @@ impl Asked {
     pub(super) fn id(&self, no_such: Kind) -> Result<Uuid, Problem> {
         // Of a router that is nested under a path with parameters of its own, ours is the last.
         let id = self.params.last().and_then(|id| Uuid::parse_str(id).ok());
-        let detail = "What was asked for is no id: one has 36 characters, as each list has it.";
+        let detail = "What was asked for is not an id: one has 36 characters, as each list has it.";
         id.ok_or_else(|| Problem::new(no_such, detail))
     }
 

@@ -34,7 +34,7 @@ use crate::ops::{Actor, OperatorStore};
 /// The published description of the routes, as OpenAPI 3.1.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
-/// Parts of a path that are no text name nothing.
+/// Parts of a path that are not text name nothing.
 type Params = Result<RawPathParams, RawPathParamsRejection>;
 
 /// The largest body that is read: a reply or an output that an operator gives by hand.
@@ -157,7 +157,7 @@ impl<S: OperatorStore> Api<S> {
     }
 }
 
-/// On every answer: nobody stores it, nobody takes it for a page, and nobody hears where it was read.
+/// On every answer: it is not stored, not taken for a page, and its address is not sent on as a referrer.
 const EVERYWHERE: [(HeaderName, &str); 4] = [
     (CACHE_CONTROL, "no-store"),
     (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),

@@ -10,7 +10,7 @@ use super::guard::{Asked, see_other};
 use super::{plan, trouble};
 use crate::ops::{OperatorStore, OpsError, RowVersion};
 
-/// `POST`: does it, once: the row's version and the engine's fence see to that, whoever clicks twice.
+/// `POST`: does it, once: the row's version and the engine's fence see to that, even after a double click.
 pub(super) async fn act<S: OperatorStore>(
     Named(id): Named,
     asked: Asked<S>,

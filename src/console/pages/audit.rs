@@ -22,7 +22,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let request = match query.text("request") {
         "" => None,
         text => Some(
-            Uuid::parse_str(text).map_err(|_| OpsError::BadFilter("this is no request's id"))?,
+            Uuid::parse_str(text).map_err(|_| OpsError::BadFilter("this is not a request's id"))?,
         ),
     };
     let before = match query.text("before") {
@@ -34,7 +34,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         h1 { "Audit" }
         p.lead {
             "What operators did, were refused, and looked at. An act's row is written in the transaction of the \
-             act. Nobody changes a row."
+             act. Rows are never changed."
         }
         (filter(frame, query))
         section #audit data-live="10" aria-label="Acts" {

@@ -92,7 +92,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Ok(read) => read,
         Err(error) => return trouble::page(frame, &error),
     };
-    // What is none of ours was planned by nobody.
+    // A version that no plan has is refused.
     let planned = RowVersion::from(form.text("planned"));
     let (ops, because) = (asked.ops.clone(), form.text("because").to_owned());
     let starting =

@@ -12,7 +12,7 @@ const HEIGHT: usize = 96;
 
 /// What a bar is made of, from the bottom up.
 const PARTS: [(&str, &str); 3] =
-    [("finished", "finished"), ("work", "in work"), ("waits", "waiting for somebody")];
+    [("finished", "finished"), ("work", "in work"), ("waits", "waiting for an operator")];
 
 fn part(state: State) -> usize {
     match state {

@@ -16,7 +16,7 @@ pub(super) fn id_of(text: &str) -> Result<Uuid, OpsError> {
 }
 
 /// The last part of an address, which is an id or a name. A console that is mounted under a path with parameters gets
-/// those, too: they come before its own. What is no text names nothing.
+/// those, too: they come before its own. What is not text names nothing.
 pub(super) struct Named(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -34,7 +34,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// What is not encoded as a form is is no field.
+    /// What is not encoded as a form is not a field.
     pub(super) fn read(bytes: &[u8]) -> Self {
         Self(serde_urlencoded::from_bytes(bytes).unwrap_or_default())
     }

@@ -46,7 +46,7 @@ impl<S: OperatorStore> FromRequestParts<Console<S>> for Asked<S> {
     }
 }
 
-/// Lets nobody in whom the application does not know, and no form of another site; gives a page up that
+/// Refuses a visitor that the application does not know, and a form of another site; gives a page up that
 /// takes too long.
 pub(super) async fn guard<S: OperatorStore>(
     State(console): State<Console<S>>,

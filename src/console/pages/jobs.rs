@@ -157,7 +157,7 @@ async fn sheet<S: OperatorStore>(
             ("By", Some(html! {
                 bdi { (super::look::visible(frame.actor())) } ", with your reason, in the audit"
             })),
-            ("If", Some(html! { "nobody else has retried or discarded it by then" })),
+            ("If", Some(html! { "no other operator has retried or discarded it by then" })),
         ]))
         form.act method="post" action=(frame.to("jobs/act")) {
             input type="hidden" name="act" value=(form.text("act"));
@@ -177,7 +177,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Ok(read) => read,
         Err(error) => return trouble::page(frame, &error),
     };
-    // What is no number fits no job.
+    // What is not a number matches no job.
     let attempts = form.text("attempts").parse().unwrap_or(u32::MAX);
     let (ops, reason) = (ops.clone(), form.text("reason").to_owned());
     let doing = async move {

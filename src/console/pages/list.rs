@@ -45,7 +45,7 @@ fn next(row: &Summary) -> Markup {
     }
 }
 
-/// What waits for somebody, with what is to be done about it.
+/// What waits for an operator, with what is to be done about it.
 pub(super) fn inbox(frame: &Frame, rows: &[Summary], may_act: bool) -> Markup {
     let cells = rows.iter().map(|row| {
         let to = frame.to(format_args!("requests/{}#settle", row.request_id));

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::ops::State;
 
-/// A text that somebody else wrote. What would turn the text around it, or cannot be seen, is shown by its
+/// A text that a client or an operator wrote. What would turn the text around it, or cannot be seen, is shown by its
 /// number.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unseen) {

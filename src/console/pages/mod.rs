@@ -55,7 +55,7 @@ const LARGEST_FORM: usize = 4 << 20;
 /// # use atomic_phases::ops::{Actor, Permissions, Scopes};
 /// # use atomic_phases::{Engine, Sqlite};
 /// # fn example(engine: Engine<Sqlite>) -> axum::Router {
-/// // Whoever your own middleware has authenticated; `None` is answered with 404.
+/// // The user that your own middleware has authenticated; `None` is answered with 404.
 /// let console = Console::new(engine, |request| {
 ///     let email: &String = request.extensions.get()?;
 ///     Actor::new(email, Permissions::responder(), Scopes::All).ok()

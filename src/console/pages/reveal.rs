@@ -1,4 +1,4 @@
-//! A key, a scope, a value: shown once somebody has said why, and after the audit has it.
+//! A key, a scope, a value: shown once the operator has said why, and after the audit has it.
 
 use axum::body::Bytes;
 use axum::response::Response;

@@ -61,14 +61,14 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
         OpsError::NoSuchJob => {
             let text = html! {
                 p { "There is no dead job of this id: it was retried, discarded or delivered in the meantime, or \
-                     it is none that you may see." }
+                     you may not see it." }
                 p { a href=(frame.to("jobs")) { "Back to the jobs" } }
             };
             ("No such job", text)
         }
         OpsError::NoSuchBulk => {
             let text = html! {
-                p { "There is no bulk act of this id, or it is none that you may see." }
+                p { "There is no bulk act of this id, or you may not see it." }
                 p { a href=(frame.to("bulk")) { "Back to the bulk acts" } }
             };
             ("No such bulk act", text)
@@ -88,8 +88,8 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
 
 fn not_there() -> Markup {
     html! {
-        p { "There is no request of this id: its retention has passed and it was reaped, or it is none that you \
-             may see. An id has 36 characters; the first eight name none." }
+        p { "There is no request of this id: its retention has passed and it was reaped, or you may \
+             not see it. An id has 36 characters; the first eight name none." }
     }
 }
 

@@ -237,8 +237,8 @@ impl<S: Store> Core<S> {
         self.put_behind(Some(hint), whose, |_, _, _| Some(nothing))
     }
 
-    /// Waits until the cache was told that the request is not in progress any more, within the time limit: whoever is
-    /// told its end is told no hint afterwards.
+    /// Waits until the cache was told that the request is not in progress any more, within the time limit: a caller that
+    /// has received the answer receives no hint afterwards.
     pub(super) async fn withdrawn(&self, Hint(written): Hint) {
         if let Some(replays) = &self.replays {
             let _ = tokio::time::timeout(replays.cached.time_limit, written).await;

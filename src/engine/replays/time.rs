@@ -39,7 +39,7 @@ pub(super) struct Now {
 
 impl DatabaseTime {
     /// `None` where the database does not say so in time. One task asks it for all that want to know, and continues
-    /// behind their time limits: whoever comes later has its answer.
+    /// behind their time limits: a later caller has its answer.
     pub(super) async fn now<S: Store>(self: &Arc<Self>, store: &S, limit: Duration) -> Option<Now> {
         let store = store.clone();
         self.now_by(async move { store.database_time().await.ok() }, limit).await

@@ -61,7 +61,7 @@ pub(super) struct Run<S: Store> {
     pub(super) advanced: (Duration, Moment),
     /// How many of its attempts do not count against the cap.
     pub(super) forgiven_attempts: u32,
-    /// The phase whose call this run has begun under an intent, and of which nobody can say yet that it had no
+    /// The phase whose call this run has begun under an intent, and of which it is not yet known that it had no
     /// effect. While it stands here the row is not released: it becomes unknown (G2).
     pub(super) may_be_executed: Option<&'static str>,
     /// When the back-off ends during which a client resumed the request.

@@ -1,5 +1,5 @@
-//! The engine with one guarantee broken on purpose: what the kit for crash tests has to find, or it
-//! is no kit. Each asks whether its mutant is on, which only a plan of the explorer can say.
+//! The engine with one guarantee broken on purpose. A kit for crash tests that does not find each of these proves
+//! nothing. Each asks whether its mutant is on, which only a plan of the explorer can say.
 
 #![cfg(feature = "fault-injection")]
 

@@ -127,8 +127,8 @@ impl Database {
     pub fn put(&self, table: impl Into<String>, id: impl Into<String>, value: impl Into<Value>) {
         let record = Some(Arc::new(Record::Row(value.into())));
         let place = Place::Row(table.into(), id.into());
-        let nobody = By { client: "", task: None };
-        self.state().install(BTreeMap::from([(place, record)]), self.now(), nobody);
+        let no_client = By { client: "", task: None };
+        self.state().install(BTreeMap::from([(place, record)]), self.now(), no_client);
     }
 
     /// The committed staged jobs: their ids.

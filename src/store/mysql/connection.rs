@@ -181,7 +181,7 @@ impl MysqlConn {
         Answers { rows, failure }
     }
 
-    /// Asks the server for an answer. That is no statement, and in no log of the server's.
+    /// Asks the server for an answer. That is not a statement, and in no log of the server's.
     pub(super) async fn ping(&mut self, within: Duration) -> Result<(), Failure> {
         let answered = match self.sent(0) {
             Ok(conn) => match timeout(within, conn.ping()).await {

@@ -2,7 +2,7 @@
 //!
 //! The server does not look at its client while it executes: a session that waits for a lock goes on, with the locks
 //! that it has. `KILL` ends it (G13), which a user may do to his own sessions without any right. The connection for it
-//! is kept, because a server that is full refuses a new one, and then of all times somebody waits for those locks.
+//! is kept, because a server that is full refuses a new one, and then of all times other sessions wait for those locks.
 //! It ends sessions one by one: if it served one task alone, the others would find it in use, and the server full.
 
 use std::pin::pin;

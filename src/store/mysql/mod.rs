@@ -59,7 +59,7 @@ use crate::setting::number;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
-/// A migration that changes a table waits for those that use it, and whoever comes behind it waits too. So it
+/// A migration that changes a table waits for those that use it, and each later statement waits behind it. So it
 /// waits a second at a time, which is the least that the server knows, and rests in between.
 const MIGRATION_TERMS: Terms = Terms {
     bounds: "SET SESSION lock_wait_timeout = 1",

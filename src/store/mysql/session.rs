@@ -108,7 +108,7 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
 
 /// Settings that do not depend on the server's, as a part of one statement, because each statement costs an answer.
 /// The rest of the engine's SQL is written so that no `sql_mode` changes its meaning; a strict one keeps a value
-/// that does not fit from being cut off (G8). And what an administrator limits for careless people is no limit
+/// that does not fit from being cut off (G8). And what an administrator limits for careless people is not a limit
 /// here: a list that is cut off lacks a pause.
 fn settings(is_mariadb: bool, sql_mode: &str) -> String {
     let of_the_server = if is_mariadb {
@@ -132,7 +132,7 @@ fn settings(is_mariadb: bool, sql_mode: &str) -> String {
 
 /// The server's modes, of which only those may stay under which the engine's SQL means what it says; and a strict one.
 fn modes(of_the_server: &str) -> String {
-    // The empty string is no NULL; and under ORACLE a block has another grammar.
+    // The empty string is not NULL; and under ORACLE a block has another grammar.
     let stays =
         |mode: &&str| !mode.is_empty() && !["EMPTY_STRING_IS_NULL", "ORACLE"].contains(mode);
     let mut modes: Vec<&str> = of_the_server.split(',').filter(stays).collect();

@@ -151,7 +151,7 @@ impl Mysql {
                 return Ok(None);
             }
             let rows = sql::Read::of(claim.scope, claim.key).rows::<sql::StoredRow>(conn).await?;
-            // Whoever took it over since then has a higher token.
+            // A holder that took it over since then has a higher token.
             let is_ours = |row: &sql::StoredRow| {
                 row.0.0 == claim.request_id.as_bytes() && row.1.3 == claim.lease_token + 1
             };

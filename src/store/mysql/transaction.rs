@@ -131,7 +131,7 @@ impl MysqlTransaction {
     /// What the phase has done to its transaction, as far as the client knows.
     pub(super) fn broken_rule(&mut self) -> Option<Commit> {
         if !self.lent.is_usable() {
-            // What was sent there nobody has waited for: it may have been executed, and is rolled back.
+            // The answer of the last statement was not waited for: it may have been executed, and is rolled back.
             let lost = Failure::Lost("a statement's answer was not waited for".to_owned());
             return Some(Commit::Failed(StoreError::database("commit", lost)));
         }

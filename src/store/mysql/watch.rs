@@ -42,7 +42,7 @@ impl Watch {
         }
     }
 
-    /// Notes what became of a text. Whoever refused it, the server or the client, the phase lacks what it should
+    /// Notes what became of a text. Whether the server or the client refused it, the phase lacks what it should
     /// have done.
     pub(super) fn note<T>(&mut self, sql: &str, done: &Result<T, Failure>) {
         match (*self, done) {

@@ -48,7 +48,7 @@ statement! {
 pub(super) type JobsRow = (i64, Option<DateTime<Utc>>, i64);
 
 statement! {
-    /// The right to take it, where nobody else has it.
+    /// The right to take it, where no other process has it.
     ClaimCensus for Pg, rows sql_types::Untyped, { holder: Uuid, lease_ms: i64, again: Uuid },
     "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = clock_timestamp() + ", lease_ms,
     " * interval '1 millisecond' WHERE name = 'census' AND (holder = ", again,

@@ -2,7 +2,7 @@
 //! jobs.
 //!
 //! That there is no row to write, or another one, has to be an error, so that what travels behind it
-//! comes to nothing: the cast of a text that is no number raises one, and carries the engine's mark
+//! comes to nothing: the cast of a text that is not a number raises one, and carries the engine's mark
 //! through a server of any language.
 
 use std::time::Duration;
@@ -229,7 +229,7 @@ statement! {
 statement! {
     /// In front of a joined statement, on a connection of an application's pool: from the next statement
     /// on the server looks after its client. And a mark that ends with this statement's transaction, so
-    /// that the next one sees it only where somebody left a transaction open, and it would not commit.
+    /// that the next one sees it only where the application left a transaction open, and it would not commit.
     Ready for Pg, rows sql_types::Untyped, {},
     "SELECT set_config('atomic_phases.check_interval', \
      current_setting('client_connection_check_interval'), false), \
@@ -454,7 +454,7 @@ impl<'a> WriteWithNotice<'a> {
 statement! {
     /// The commit of a phase, which always moves the recovery point. What it comes to is judged by the session that
     /// the engine speaks to: Citus would execute the judgement on the row's node, where the transaction has another
-    /// number, but for a volatile function in a query of the update's own. Nobody asks for its answer, so no server
+    /// number, but for a volatile function in a query of the update's own. Its answer is not asked for, so no server
     /// executes it.
     Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
     "WITH apart AS (SELECT clock_timestamp()) ", {next}, ", advanced_at = statement_timestamp()", {guarded}
@@ -468,7 +468,7 @@ impl<'a> Moved<'a> {
 
 statement! {
     /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
-    /// turns that COMMIT into a rollback. The cast of a text that is no number raises one, and carries
+    /// turns that COMMIT into a rollback. The cast of a text that is not a number raises one, and carries
     /// our mark through a server of any language.
     Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
     "WITH advanced AS (", {moved}, {ours}, " RETURNING scope) \

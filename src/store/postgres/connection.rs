@@ -2,8 +2,8 @@
 //!
 //! deadpool looks at a connection when it is next taken out, not when it comes back: a dropped
 //! future would leave its transaction, and the lock on the key's row, in the pool for as long as
-//! nobody happens to take that connection (H1). Here whoever is done says so; whoever is dropped
-//! closes the connection, and the server rolls back at once.
+//! no task takes that connection (H1). Here a task that is done says so; a guard that is dropped
+//! before closes the connection, and the server rolls back immediately.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::store::{StoreError, is_nested};
 
 pub(super) struct Lent<P: Pool> {
     handle: Option<P::Handle>,
-    /// Whether whoever is dropped leaves something behind that has to be undone.
+    /// Whether a drop leaves something behind that has to be undone.
     close: bool,
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::error::{is_of_a_pooler, is_of_other_columns};
 
-/// What a statement of the engine's raises, by the cast of a text that is no number: an error with
+/// What a statement of the engine's raises, by the cast of a text that is not a number: an error with
 /// this text in it, in a server of any language.
 ///
 /// Each begins with a random number of this process, so that no text of an application's equals it. It

@@ -247,8 +247,8 @@ impl<P: Pool> Postgres<P> {
         Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
     }
 
-    /// One guarded update. It commits by itself, but for a connection on which somebody has left a
-    /// transaction open: in a pool of the application's that may be, and then only COMMIT commits it.
+    /// One guarded update. It commits by itself, but for a connection on which the application has left a
+    /// transaction open: in its own pool that may be, and then only COMMIT commits it.
     pub(super) async fn write_once<Q>(&self, write: Q) -> Result<usize, StoreError>
     where
         Q: QueryFragment<Pg> + QueryId + Send,

@@ -69,7 +69,7 @@ statement! {
 }
 
 statement! {
-    /// Those that nobody is at, by `atomic_phases_bulk_open`.
+    /// Those that no process works on, by `atomic_phases_bulk_open`.
     OpenBulks for Pg, rows BulkSql, { limit: i64 },
     [BULK], "ended_at IS NULL AND coalesce(locked_until <= clock_timestamp(), true) ORDER BY started_at LIMIT ",
     limit

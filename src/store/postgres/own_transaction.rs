@@ -106,7 +106,7 @@ async fn begun_by_the_engine(conn: &mut AsyncPgConnection) -> Known {
     Known { number, jobs }
 }
 
-/// A transaction that somebody else began behind the engine's, which is over.
+/// A transaction that other code began after the engine's, which is over.
 async fn begun_by_another(conn: &mut AsyncPgConnection) -> Known {
     let known = begun_by_the_engine(conn).await;
     conn.batch_execute("COMMIT; BEGIN").await.unwrap();
@@ -212,7 +212,7 @@ async fn g15_a_row_is_reaped_only_as_it_was_found() {
     assert_eq!(reaped(&mut conn, Uuid::new_v4()).await, 0, "another life of the key");
     let mut aside = bench.connect().await;
     aside.batch_execute("BEGIN; SELECT * FROM atomic_phases_keys FOR UPDATE").await.unwrap();
-    assert_eq!(reaped(&mut conn, id).await, 0, "somebody has it");
+    assert_eq!(reaped(&mut conn, id).await, 0, "another session has it");
     aside.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(reaped(&mut conn, id).await, 1);
 }

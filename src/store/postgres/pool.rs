@@ -49,7 +49,7 @@ pub trait Pool: Clone + Send + Sync + 'static {
         PoolSettings::default().wait
     }
 
-    /// Closes the connections that nobody uses, where the pool can: one of them was found dead, and
+    /// Closes the idle connections, where the pool can: one of them was found dead, and
     /// a restart of the server kills all.
     fn forget_idle(&self);
 }

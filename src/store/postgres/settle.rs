@@ -1,4 +1,5 @@
-//! A word about a row, in one transaction: the row is acquired and written, and nobody sees it held in between.
+//! A resolution of a row, in one transaction: the row is acquired and written, and no other session sees it held
+//! in between.
 
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
@@ -13,8 +14,8 @@ use crate::store::{Change, Claim, Hold, StoreError};
 
 impl<P: Pool> Postgres<P> {
     /// A takeover and what is written under it, in one transaction: how many rows were taken over. The write
-    /// follows once the takeover is known to have found the row: its guard alone would fit the row of whoever
-    /// was faster.
+    /// follows once the takeover is known to have found the row: its guard alone would fit the row of a
+    /// process that was faster.
     async fn settle_once(
         &self,
         claim: &Claim<'_>,

@@ -102,7 +102,7 @@ where
             return Some(Answer::NotSent(error));
         }
         // An error undoes the statement, but for one that ends the connection: that may come behind
-        // the commit. Whoever is told so has no connection any more.
+        // the commit. After such an error the connection is closed.
         let undone = is_of_the_server(&error)
             && (is_refused_by_server(&error)
                 || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());

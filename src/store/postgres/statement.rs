@@ -135,7 +135,7 @@ impl PgMetadataLookup for Asked {
 
 /// Whether a text can stand in parentheses behind `WITH … AS`: it writes, it is one statement to its
 /// end, it numbers no binds by itself, and the engine's tables are none of its business. A text that
-/// is no statement by itself must not become one in the engine's parentheses.
+/// is not a statement by itself must not become one in the engine's parentheses.
 fn is_a_part(text: &str) -> bool {
     // What a quote with a backslash in it is depends on the server's settings.
     if !writes(text) || text.contains('\\') || names_our_tables(text) {

@@ -4,8 +4,8 @@
 //! The thread takes the connection's lock for them. Their callers hold nothing meanwhile, so a runtime
 //! that comes to a halt keeps nothing from the others.
 //!
-//! An fsync costs as much for many as for one. So whoever waits goes into one SQLite transaction,
-//! each in a savepoint of its own, and nobody is answered before the common COMMIT. Each still
+//! An fsync costs as much for many as for one. So the waiting transactions share one SQLite transaction,
+//! each in a savepoint of its own, and no caller is answered before the common COMMIT. Each still
 //! succeeds or fails by itself: what one does is undone by its savepoint, and where the sharing itself
 //! goes wrong, everything is undone and each runs alone.
 
@@ -28,10 +28,10 @@ const MOST: usize = 64;
 /// A whole transaction, to be run by the connection's thread. It may run again after all that it did
 /// was undone.
 pub(super) trait Whole: Send {
-    /// Whether the caller still wants it. Whoever is told so may run it.
+    /// Whether the caller still wants it. After `true` it may run.
     fn begin(&self) -> bool;
 
-    /// `false`: the row is somebody else's, and nothing is to be written.
+    /// `false`: the row is another holder's, and nothing is to be written.
     fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool>;
 
     fn answer(self: Box<Self>, commit: Commit);
@@ -72,7 +72,7 @@ where
     }
 
     fn answer(self: Box<Self>, commit: Commit) {
-        // Nobody is there to hear it, where the caller's future was dropped.
+        // There is no receiver where the caller's future was dropped.
         let _ = self.answer.send((commit, self.came_to));
     }
 }
@@ -86,7 +86,7 @@ pub(super) enum Work {
 
 pub(super) type Queued = (ConnectionLock, Work);
 
-/// Does what waits, whenever nobody else has the connection.
+/// Does what waits, whenever the connection is free.
 pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
     while let Some((lock, first)) = queue.recv().await {
         let mut conn = lock.acquire().await;
@@ -147,8 +147,8 @@ fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
     done
 }
 
-/// All of them in one transaction. `None`: it was undone, and that was nobody's own fault or nobody
-/// knows whose.
+/// All of them in one transaction. `None`: it was undone, and the fault was none of theirs, or it
+/// is unknown whose.
 fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option<Vec<Commit>> {
     if let Err(error) = conn.batch_execute("BEGIN IMMEDIATE") {
         // Another process keeps the file: alone, each would wait for it again.
@@ -167,7 +167,7 @@ fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option
     if end(conn) {
         return None;
     }
-    // And whoever was refused may have been so for what another had written.
+    // And a refused transaction may have been refused for what another had written.
     commits.fill_with(|| Commit::Unknown(StoreError::database("commit", again(&told))));
     Some(commits)
 }

@@ -2,7 +2,7 @@
 //! [`Postgres`](crate::Postgres).
 //!
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
-//! (`thread`), and whoever holds the lock of the connection (`turns`) is the writer. Single statements
+//! (`thread`), and the task that holds the lock of the connection (`turns`) is the writer. Single statements
 //! and whole transactions are handed over without it: the thread takes the lock for those that wait,
 //! and the transactions share a commit (`group`). The task of a request goes to the thread with its
 //! transaction ([`movable_task`]). A look at a key needs none of it (`reader`).
@@ -319,7 +319,7 @@ impl Store for Sqlite {
             .begin_with("reserve the key", |conn| {
                 make_room.map(|delete| delete.execute(conn)).transpose()?;
                 let times = insert.rows::<(i64, i64)>(conn)?.into_iter().next();
-                // Nobody else writes meanwhile, so there is a row.
+                // There is no other writer meanwhile, so there is a row.
                 let row = match times {
                     Some(_) => None,
                     None => look.rows::<sql::StoredKeySummary>(conn)?.into_iter().next(),
@@ -527,7 +527,7 @@ impl Store for Sqlite {
 
 impl Sqlite {
     /// A whole transaction in one go on the connection's thread. `None` from `work`: the row is
-    /// somebody else's, and nothing is written.
+    /// another holder's, and nothing is written.
     async fn whole<R: Send + 'static>(
         &self,
         work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
@@ -584,7 +584,7 @@ fn too_many_before() -> StoreError {
     StoreError::NoConnection("the writers before this one took over ten seconds".to_owned())
 }
 
-/// Whoever drops the future before its turn has not begun (G13).
+/// A future that is dropped before its turn has not begun (G13).
 struct GivenUp(Start);
 
 impl Drop for GivenUp {
@@ -740,7 +740,7 @@ impl SqliteTransaction {
 impl Drop for SqliteTransaction {
     fn drop(&mut self) {
         if let Some(mut conn) = self.conn.take() {
-            // Handed to the thread at once; nobody has to wait for it.
+            // Handed to the thread immediately; no task has to wait for it.
             drop(conn.spawn_blocking(|conn| {
                 conn.stop_watching();
                 Ok(())

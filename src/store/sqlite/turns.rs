@@ -54,7 +54,7 @@ impl Turns {
         Turn(self)
     }
 
-    /// Takes the turn if nobody has it and it is offered to nobody else. Otherwise waits in the queue.
+    /// Takes the turn if it is free and is not offered to another task. Otherwise waits in the queue.
     fn try_take(&self, own: &Arc<Notify>) -> bool {
         let mut state = self.state();
         let is_others = matches!(&state.offer, Some((whose, _)) if !Arc::ptr_eq(whose, own));

@@ -11,7 +11,7 @@ use crate::state::{Pc, Stage, State, Status};
 /// G1, G2.
 pub const ONE_EFFECT: &str = "I1 at most one effect for each key and foreign phase";
 /// G3.
-pub const NO_STALE_COMMIT: &str = "I2 whoever lost the lease commits nothing";
+pub const NO_STALE_COMMIT: &str = "I2 a process that lost the lease commits nothing";
 /// G4.
 pub const WRITES_ONCE: &str = "I3 a local phase writes at most once";
 /// G4, G6.
@@ -42,7 +42,7 @@ pub const FOUND_NOT_APPLIED: &str = "an unanswered commit is found not applied";
 /// A creation without an answer took effect.
 pub const RECOVERED: &str = "a creation without an answer is recovered";
 /// A transaction arrives after its sender's row was taken over.
-pub const LATE_COMMIT: &str = "a transaction arrives when its row is somebody else's";
+pub const LATE_COMMIT: &str = "a transaction arrives when its row is another holder's";
 /// The row waits for the reconciler.
 pub const UNKNOWN: &str = "unknown";
 /// A call arrives after its phase was left.

@@ -13,7 +13,7 @@ pub fn fits(name: &str, value: &Value) {
     let schema = &description["components"]["schemas"][name];
     assert!(schema.is_object(), "no form {name}");
     if let Err(why) = check(&description, schema, value) {
-        panic!("{value:#} is no {name}: {why}");
+        panic!("{value:#} is not a {name}: {why}");
     }
 }
 

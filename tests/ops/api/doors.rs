@@ -18,9 +18,9 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     unknown(&engine, "k").await;
     let path = format!("/requests/{}", id_of(&engine, "k").await);
     let version = get(&routes, &path).await.version();
-    let nobody = send(&routes, None, request("GET", &path, None), None).await;
-    nobody.is(401, "unauthenticated");
-    assert_eq!(nobody.headers["www-authenticate"], "Bearer");
+    let stranger = send(&routes, None, request("GET", &path, None), None).await;
+    stranger.is(401, "unauthenticated");
+    assert_eq!(stranger.headers["www-authenticate"], "Bearer");
     // Only an admitted caller learns whether a route exists.
     send(&routes, None, request("GET", "/nothing", None), None).await.is(401, "unauthenticated");
 

@@ -150,5 +150,5 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
     assert_eq!(checked, 26 * 6 * 18 * 6);
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, acts);
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
-    assert_eq!(app.provider.effects(), 2, "nobody made a call");
+    assert_eq!(app.provider.effects(), 2, "no call was made");
 }

@@ -648,7 +648,7 @@ fn answers(watched: &Watched, history: &History) -> Vec<String> {
                 found.push(format!("an answer that was erased is told: {at}"));
             }
             if op.told == Told::Erased && !plan.erases(key.0, key.1) {
-                found.push(format!("told erased, and nobody erased it: {at}"));
+                found.push(format!("told erased, and it was not erased: {at}"));
             }
             let Some(stored) = &op.stored else { continue };
             // The row may no longer have anything about this life.
@@ -698,7 +698,7 @@ fn in_progress_of_nothing(history: &History) -> Vec<String> {
                 && overlaps
         })
     });
-    let text = |op: &Op| format!("G10: told in progress, and nobody works on it: {:?}", op.call);
+    let text = |op: &Op| format!("G10: told in progress, and no process works on it: {:?}", op.call);
     without.map(text).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Nobody could tell what became of an interrupted call.
+//! The outcome of an interrupted call could not be found out.
 
 #![allow(unused_variables)]
 

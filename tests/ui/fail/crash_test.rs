@@ -1,4 +1,4 @@
-//! What is no crash test.
+//! What is not a crash test.
 
 #![allow(unused_imports)]
 

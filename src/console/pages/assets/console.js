@@ -39,7 +39,7 @@
     }
   }
 
-  // Whoever reads, marks or fills in something is not disturbed.
+  // A reader who marks or fills in something is not disturbed.
   function isBusy() {
     const selection = document.getSelection();
     const active = document.activeElement;
@@ -72,7 +72,7 @@
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!answer.ok) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    // A page of somebody else's, to sign in say.
+    // Not a page of the console: a sign-in page, for example.
     if (page.body.dataset.search === undefined) throw new Error("another page");
     if (isBusy()) return;
     for (const section of document.querySelectorAll("[data-live]")) {

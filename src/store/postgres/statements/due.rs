@@ -85,7 +85,7 @@ statement! {
 }
 
 statement! {
-    /// What the entry of such a row is guarded by: nobody has it by now.
+    /// What guards the entry of such a row: no process holds it by now.
     Abandoned<'a> for Pg, rows sql_types::Untyped, { held: Held<'a> },
     {held}, " AND run_after IS NULL AND locked_until <= (SELECT clock_timestamp())"
 }

@@ -20,7 +20,7 @@ pub(in crate::store::postgres) const WAITS: &str = "timestamptz '9999-12-31 00:0
 
 // Whether it is a job's turn: no earlier one of the same request is still to be delivered; a dead letter does not
 // count. And no later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-// and no reason says how its delivery ended. Of a job that nobody let try again the later ones, of which
+// and no reason says how its delivery ended. Of a job that no operator let try again the later ones, of which
 // there may be many, are not read. A notice waits for none, and none waits for it: its position is 2^62 or more.
 //
 // A query that ends with the scope is given its own: `j.scope`, or where one job is asked for by a distributed

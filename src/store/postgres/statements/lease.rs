@@ -33,7 +33,7 @@ impl<'a> Guarded<'a> {
 }
 
 statement! {
-    /// The first of a transaction that keeps what it saw at its beginning: it locks the key's row, so that nobody
+    /// The first of a transaction that keeps what it saw at its beginning: it locks the key's row, so that no session
     /// changes it from then on, the heartbeat neither. The lock is the better lease while it lasts. Does not wait
     /// for it: says whether it has it, and whether the row is there. And nothing of the transaction: behind Citus it is
     /// executed on the row's node, which has another one.
@@ -51,7 +51,7 @@ impl<'a> Pin<'a> {
 statement! {
     /// Whether the row's lock is ours from here on. Never waits for it: who waits keeps a connection, and
     /// a lock may be held for as long as a phase takes. That nothing is written does not yet say that the
-    /// row is somebody else's then: [`Stands`] does.
+    /// row is another holder's then: [`Stands`] does.
     NotLocked<'a> for Pg, rows sql_types::Untyped, { scope: &'a str, key: &'a str },
     "EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " FOR NO KEY UPDATE SKIP LOCKED)"

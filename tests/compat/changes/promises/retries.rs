@@ -267,7 +267,7 @@ fn an_alias_is_seen_wherever_its_struct_is() {
     assert!(seen.contains("Al = {amount|amt"), "{seen}");
 }
 
-rule!(Never of String, v => v == "what nobody tries");
+rule!(Never of String, v => v == "what no probe tries");
 
 builds! {
     hidden_alias { pub struct Al { #[serde(alias = "amt")] pub amount: u32, pub c: Never } }
