@@ -58,8 +58,8 @@ const TITLE: &str = "# The engine on MariaDB
 
 Written by `sh benches/run --mariadb`, on a machine that has nothing else to do; `--quick` takes about two minutes. The \
 yardstick is the least SQL of a correct request by hand, on the driver that the store uses, `mysql_async`, and a pool of \
-the same size: a narrow table of keys, two commits, no line of the engine ([by_hand.rs](../../benches/on_mariadb/by_hand.rs), \
-[mariadb.sql](../../benches/sql/mariadb.sql)). What the contestants are, and what was tried, is in \
+the same size: a narrow table of keys, two commits, no line of the engine ([by_hand.rs](https://github.com/atomic-phases/atomic-phases/blob/main/benches/on_mariadb/by_hand.rs), \
+[mariadb.sql](https://github.com/atomic-phases/atomic-phases/blob/main/benches/sql/mariadb.sql)). What the contestants are, and what was tried, is in \
 [bench.md](../bench.md#mariadb).";
 
 type MyEngine = Engine<Mysql, App>;
