@@ -82,7 +82,7 @@ pub(crate) fn probe(of: ValueType, catalogue: &mut Catalogue, given: &[String]) 
         }
     }
     catalogue.finish();
-    // Its own name is of no interest to those who read the file.
+    // Its own name is of no interest to a reader of the file.
     let here = match &mut shape {
         Shape::Rule { of, .. } => &mut **of,
         here => here,

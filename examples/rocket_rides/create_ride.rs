@@ -157,7 +157,7 @@ impl<Db: RidesDb> CreateRide {
         Ok(Notification { id })
     }
 
-    /// Asks the API what it was told. It tells at once and for ever, and no call of ours is on its way
+    /// Asks the API what it was told. It answers immediately and for ever, and no call of ours is on its way
     /// any longer than the phase takes at most; so a ride that it does not know was not told.
     #[reconcile(pilot_notified)]
     async fn find_notification(

@@ -205,7 +205,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result<(), Failure> {
-    // Two servers that start at once may both create the tables; the second look finds them.
+    // Two servers that start concurrently may both create the tables; the second look finds them.
     if store.prepare().await.is_err() {
         store.prepare().await?;
     }

@@ -195,7 +195,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         &self.app
     }
 
-    /// The same engine for who asks for no state.
+    /// The same engine, for code that needs no state of the application.
     pub(crate) fn without_app(&self) -> Engine<S> {
         Engine { core: self.core.clone(), app: Arc::new(()) }
     }

@@ -70,7 +70,7 @@ impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it. So does who asks in a process that stood still: it has missed its looks.
+    /// paused does not begin it. So does a caller in a process that stood still: the process has missed its looks.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,

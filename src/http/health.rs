@@ -59,7 +59,7 @@ struct Asked<S: OperatorStore> {
 struct Told(Mutex<Option<(Instant, StatusCode, String)>>);
 
 impl Told {
-    /// As it was answered a moment ago, or anew; those who ask meanwhile wait for that.
+    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that.
     async fn or(&self, anew: impl Future<Output = Result<String, String>>) -> Response {
         let mut told = self.0.lock().await;
         let (status, text) = match &*told {

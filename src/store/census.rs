@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-/// The right to take the census, in place of every other process: acquired, and renewed by who has it. For no time
+/// The right to take the census, in place of every other process: acquired, and renewed by the process that has it. For no time
 /// at all, it is given up.
 #[derive(Clone, Copy, Debug)]
 pub struct CensusLease {

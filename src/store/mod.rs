@@ -105,9 +105,10 @@ pub use crate::error::DbError;
 
 /// A database that stores the rows of idempotency keys.
 ///
-/// Implemented by [`Postgres`], [`Sqlite`] and `Mysql`. Only the engine calls its methods; an application
-/// names the type, as in `Tx<'_, Store>`. A request that runs on several stores executes its statements
-/// through [a trait of its own](macro@crate::atomic_phases#several-stores) that extends this one.
+/// Implemented by [`Postgres`], [`Sqlite`] and `Mysql`, and sealed: it extends traits that no other crate can name, so
+/// a later version may add methods. Only the engine calls its methods; an application names the type, as in
+/// `Tx<'_, Store>`. A request that runs on several stores executes its statements through
+/// [a trait of its own](macro@crate::atomic_phases#several-stores) that extends this one.
 pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// diesel's type of the connection, which local phases borrow.
     type Connection: AsyncConnectionCore + Send;

@@ -147,7 +147,7 @@ impl Writer {
     }
 }
 
-/// Where it did not come to its end, those who wait hear of it, and the next begins another.
+/// If it did not come to its end, the waiting callers hear of it, and the next one begins another.
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.has_ended {

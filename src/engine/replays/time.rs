@@ -72,7 +72,7 @@ impl DatabaseTime {
     }
 }
 
-/// The one who asks. Ends with an answer, without one, or with the task: the next who wants to know asks again.
+/// The task that asks. Ends with an answer, without one, or with the task: the next caller asks again.
 struct Asking(Arc<DatabaseTime>);
 
 impl Asking {

@@ -336,7 +336,7 @@ async fn first_told(
 
 impl Drop for MysqlConn {
     fn drop(&mut self) {
-        // The socket closes: a session that waits for its client ends at once.
+        // The socket closes: a session that waits for its client ends immediately.
         let Some(conn) = self.conn.take() else { return };
         let id = conn.id();
         drop(conn);

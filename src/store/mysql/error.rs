@@ -23,7 +23,7 @@ pub(super) enum Failure {
 const UNDONE: [u16; 4] = [1213, 1020, 1180, 3101];
 
 /// A lock was not granted in time: by `innodb_lock_wait_timeout`, `max_statement_time` (MariaDB) or
-/// `max_execution_time`, or at once (`NOWAIT`).
+/// `max_execution_time`, or immediately (`NOWAIT`).
 const LOCKED: [u16; 4] = [1205, 1969, 3024, 3572];
 
 /// The server ends the connection, or cannot follow the client's packets. Or it does not have a statement that was

@@ -650,7 +650,7 @@ impl<'a> JoinedWrites<'a> {
 impl QueryFragment<Pg> for JoinedWrites<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
-        // stands last: rows are locked in the order in which the same writes in turn lock them, and a
+        // stands last: rows are locked in the order in which the same writes, one by one, lock them, and a
         // sequence counts in the order of the batch.
         for (position, job) in self.jobs.iter().enumerate().rev() {
             out.push_sql(", atomic_phases_job_");

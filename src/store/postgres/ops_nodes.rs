@@ -8,7 +8,7 @@ use crate::store::nodes::NodeEntry;
 use crate::store::statement::statement;
 
 statement! {
-    /// The process is there; who was not for a day is forgotten.
+    /// The process is there; a process that was not there for a day is forgotten.
     Announce<'a> for Pg, rows sql_types::Untyped,
     { id: Uuid, name: &'a str, build: &'a str, definitions: &'a str },
     "WITH forgotten AS (DELETE FROM atomic_phases_nodes WHERE seen_at < clock_timestamp() - interval '1 day') \

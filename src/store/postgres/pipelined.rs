@@ -2,7 +2,7 @@
 //!
 //! Where they can be parts of one statement, they are: [`single_statement`](super::single_statement). Else they travel
 //! together, nothing waits for an answer, and so everything rests on order: each statement travels
-//! prepared, is polled in turn, and so is sent in turn, because diesel-async takes a statement out of
+//! prepared, is polled, and so sent, in their order, because diesel-async takes a statement out of
 //! its cache, or prepares it, under one fair lock. The first statement behind `BEGIN` is the engine's
 //! own: it raises where the row is not ours, which turns all that follows into nothing, and it ends the
 //! connection where there is no transaction, so that nothing of what follows can commit by itself.

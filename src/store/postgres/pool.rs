@@ -38,7 +38,7 @@ pub trait Pool: Clone + Send + Sync + 'static {
     /// Closes the connection now, instead of returning it.
     fn close(handle: Self::Handle);
 
-    /// Most connections at once, or a guess where the pool does not tell.
+    /// Most connections at any time, or a guess where the pool does not tell.
     fn max_size(&self) -> usize {
         10
     }

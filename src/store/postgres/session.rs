@@ -21,7 +21,7 @@ use crate::store::statement::statement;
 
 /// By what the engine knows a transaction again that it began for a phase: the number that the server gave it
 /// (H7), and which table of staged jobs it reached then. A phase may have changed the `search_path` since, also
-/// for those who use the connection next, and to a schema that has such a table, too.
+/// for the next user of the connection, and to a schema that has such a table, too.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) number: String,

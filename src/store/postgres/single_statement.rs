@@ -30,7 +30,7 @@ use crate::store::{ByText, Writes};
 const MOST_PARTS: usize = 32;
 const MOST_BINDS: usize = 10_000;
 
-/// A server that does not take writes as one says so before it executes them: at once. What takes
+/// A server that does not take writes as one says so before it executes them, and so immediately. What takes
 /// longer is an error of the writes themselves, a time limit say, and need not be heard twice.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 

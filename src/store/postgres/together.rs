@@ -1,7 +1,7 @@
 //! [`Together`]: what many ask for at one moment, asked of the database as one statement.
 //!
 //! What comes while a statement is under way goes together with the next: nothing waits for company, and the
-//! busier the process, the fewer statements and commits each of those who ask takes.
+//! busier the process, the fewer statements and commits each caller takes.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -102,7 +102,7 @@ impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
     }
 }
 
-/// Where it comes to no end, those who wait ask alone.
+/// If it does not end, the waiting callers ask alone.
 impl<Q: Send + 'static, A: Send + 'static> Drop for Sender<Q, A> {
     fn drop(&mut self) {
         if !self.has_ended {

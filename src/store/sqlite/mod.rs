@@ -751,7 +751,7 @@ impl Drop for SqliteTransaction {
 
 const RELEASE: &str = "RELEASE atomic_phases";
 
-/// A deferred `BEGIN` that comes to write fails at once where another process writes; this one waits.
+/// A deferred `BEGIN` that comes to write fails immediately where another process writes; this one waits.
 fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
     use diesel::connection::TransactionDepthChange::IncreaseDepth;
     conn.batch_execute("BEGIN IMMEDIATE; SAVEPOINT atomic_phases")?;

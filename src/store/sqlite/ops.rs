@@ -36,7 +36,7 @@ use crate::store::operators::{
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, millis};
 
-/// How long to wait for the writer to be told whether there can be one. One who has it writes.
+/// How long to wait for the writer to be told whether there can be one. A caller that has it writes.
 const ASKS_FOR: Duration = Duration::from_millis(200);
 
 /// Where operators' searches run: opened when the first of them comes.

@@ -2,7 +2,7 @@
 //!
 //! The write-ahead log lets it read beside the writer, so that a look waits for no fsync. It reads on
 //! the caller's own thread: a few pages, most often in memory, are less than the way to another thread
-//! and back. It never waits for a lock: where it cannot read at once, the writer's thread does.
+//! and back. It never waits for a lock: where it cannot read immediately, the writer's thread does.
 
 use std::sync::{Arc, Mutex};
 

@@ -204,7 +204,7 @@ fn block_on(work: impl Future, turns: &Turns) {
     let mut work = pin!(work);
     let waker = Waker::from(Arc::new(Sleeper(thread::current())));
     while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-        // Returns at once, if it was woken since the poll.
+        // Returns immediately, if it was woken since the poll.
         match turns.pass_on() {
             Some(left) => thread::park_timeout(left),
             None => thread::park(),

@@ -1,4 +1,4 @@
-//! [`ConnectionLock`]: who has the connection, and who has it next.
+//! [`ConnectionLock`]: which task has the connection, and which has it next.
 //!
 //! Several tokio runtimes may share a store, and a runtime may come to a halt: a task of it to which a
 //! lock was handed is never polled again, and keeps it from all others. So a turn is *offered*, in the

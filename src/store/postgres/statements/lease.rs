@@ -49,7 +49,7 @@ impl<'a> Pin<'a> {
 }
 
 statement! {
-    /// Whether the row's lock is ours from here on. Never waits for it: who waits keeps a connection, and
+    /// Whether the row's lock is ours from here on. Never waits for it: a waiting caller keeps a connection, and
     /// a lock may be held for as long as a phase takes. That nothing is written does not yet say that the
     /// row is another holder's then: [`Stands`] does.
     NotLocked<'a> for Pg, rows sql_types::Untyped, { scope: &'a str, key: &'a str },

@@ -56,7 +56,7 @@ statement! {
 
 statement! {
     /// Makes room for a new life of a key whose request is finished and expired. `request_id` guards
-    /// it: of two that come at once, the second finds the new row.
+    /// it: of two that come concurrently, the second finds the new row.
     DeleteExpired<'a> for Pg, rows sql_types::Untyped,
     { scope: &'a str, key: &'a str, request_id: Uuid },
     "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
