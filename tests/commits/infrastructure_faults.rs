@@ -720,6 +720,8 @@ fn a_starved_current_thread_runtime_is_enough() {
     }
     run::<Sqlite>();
     run::<Postgres>();
+    #[cfg(feature = "mysql")]
+    run::<atomic_phases::Mysql>();
 }
 
 /// G13: a runtime that is shut down under a running request is a crash.
@@ -751,4 +753,6 @@ fn g13_a_runtime_that_is_shut_down_is_a_crash_and_the_request_resumes() {
     }
     run::<Sqlite>();
     run::<Postgres>();
+    #[cfg(feature = "mysql")]
+    run::<atomic_phases::Mysql>();
 }

@@ -26,6 +26,8 @@ mod mysql_kills;
 #[cfg(feature = "mysql")]
 mod mysql_large;
 #[cfg(feature = "mysql")]
+mod mysql_open_phases;
+#[cfg(feature = "mysql")]
 mod mysql_refusals;
 #[cfg(feature = "mysql")]
 mod mysql_sessions;

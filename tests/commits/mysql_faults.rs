@@ -207,34 +207,66 @@ async fn g7_a_commit_that_is_killed_is_resolved() {
     }
 }
 
+/// Options of a server with a binary log, which is in front of what a COMMIT does to the tables.
+fn semi_sync() -> &'static [&'static str] {
+    match mysqld() {
+        None => &[
+            "--log-bin=binlog",
+            "--server-id=1",
+            "--log-bin-trust-function-creators=1",
+            "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+        ],
+        Some(_) => &[
+            "--log-bin=binlog",
+            "--server-id=1",
+            "--log-bin-trust-function-creators=1",
+            "--plugin-load-add=semisync_source.so",
+            "--loose-rpl-semi-sync-source-wait-point=AFTER_SYNC",
+        ],
+    }
+}
+
+/// The first commit from here on waits for a replica that does not come, behind its place in the binary log.
+fn wait_for_a_replica(server: &Server, millis: u32) {
+    let role = if mysqld().is_some() { "source" } else { "master" };
+    server.ask(&format!("SET GLOBAL rpl_semi_sync_{role}_timeout = {millis}"));
+    server.ask(&format!("SET GLOBAL rpl_semi_sync_{role}_enabled = 1"));
+}
+
+/// The session that waits for it.
+const WAITS_FOR_A_REPLICA: &str = "SELECT coalesce(max(id), 0) FROM information_schema.processlist \
+    WHERE state LIKE '%semi-sync%'";
+
+/// Y34: a COMMIT that is killed behind its place in the binary log takes effect all the same, and is found.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_commit_that_is_killed_behind_the_binary_log_is_found() {
+    for kill in ["KILL", "KILL QUERY"] {
+        let (server, db) = on_own_server(semi_sync()).await;
+        let app = App::default();
+        let mut gate = app.provider.stop_after_the_effect();
+        let running = engine(&db, &app);
+        let call = tokio::spawn(async move { running.call(&scope(), &key("k"), book(20)).await });
+        let in_the_call = gate.recv().await.unwrap();
+        wait_for_a_replica(&server, 600_000);
+        in_the_call.send(()).unwrap();
+        until(async || db.number(WAITS_FOR_A_REPLICA).await > 0).await;
+        let id = db.number(WAITS_FOR_A_REPLICA).await;
+        server.ask(&format!("{kill} {id}"));
+        until(async || db.number(WAITS_FOR_A_REPLICA).await != id).await;
+        // For what the engine commits to find it.
+        let role = if mysqld().is_some() { "source" } else { "master" };
+        server.ask(&format!("SET GLOBAL rpl_semi_sync_{role}_enabled = 0"));
+        assert_eq!(finished(call.await.unwrap()).reply.status(), 201, "{kill}");
+        once_and_only_once(&db, &app, kill).await;
+        assert_eq!(app.bodies(), [1, 1, 1], "{kill}: the commit was found, not repeated");
+    }
+}
+
 /// Y33: the client disconnects while the server executes COMMIT (semi-synchronous, without a replica to wait for).
 /// A plain read sees the old recovery point; the engine waits for the row's lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_zombie_commit_is_waited_for() {
-    let (options, waits_for_a_replica): (&'static [_], _) = match mysqld() {
-        None => (
-            &[
-                "--log-bin=binlog",
-                "--server-id=1",
-                "--log-bin-trust-function-creators=1",
-                "--rpl-semi-sync-master-timeout=3000",
-                "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
-            ],
-            "SET GLOBAL rpl_semi_sync_master_enabled = 1",
-        ),
-        Some(_) => (
-            &[
-                "--log-bin=binlog",
-                "--server-id=1",
-                "--log-bin-trust-function-creators=1",
-                "--plugin-load-add=semisync_source.so",
-                "--loose-rpl-semi-sync-source-timeout=3000",
-                "--loose-rpl-semi-sync-source-wait-point=AFTER_SYNC",
-            ],
-            "SET GLOBAL rpl_semi_sync_source_enabled = 1",
-        ),
-    };
-    let (server, db) = on_own_server(options).await;
+    let (server, db) = on_own_server(semi_sync()).await;
     let proxy = MysqlProxy::start(db.__url()).await;
     let store = open_my(&proxy.url(db.__url()), 8).await;
     let app = App::default();
@@ -242,13 +274,10 @@ async fn g7_a_zombie_commit_is_waited_for() {
     let mut gate = app.provider.stop_after_the_effect();
     let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
-    // The first commit from here on waits for a replica that does not come.
-    server.ask(waits_for_a_replica);
+    wait_for_a_replica(&server, 3000);
     proxy.arm(COMMIT, 1, Cut::Hold);
     in_the_call.send(()).unwrap();
-    let waits =
-        "SELECT count(*) FROM information_schema.processlist WHERE state LIKE '%semi-sync%'";
-    until(async || db.number(waits).await > 0).await;
+    until(async || db.number(WAITS_FOR_A_REPLICA).await > 0).await;
     proxy.cut_now();
     let done = finished(call.await.unwrap());
     assert_eq!((proxy.fired(), done.reply.status()), (1, 201));

@@ -1,11 +1,13 @@
 //! What ends the sessions of dropped futures on MySQL and MariaDB, where the server takes no new connection, or the
 //! connection that is kept for it answers no more.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use atomic_phases::store::MysqlConn;
 use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
+use diesel::sql_types::BigInt;
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -13,6 +15,7 @@ use tokio::sync::mpsc;
 use crate::support::db::{lock_waits, my, open_my, prepare_my};
 use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
+use crate::support::proxy::Cut;
 use crate::support::*;
 
 /// Locks a row of its own, and waits for one that all of them want.
@@ -34,13 +37,29 @@ impl WaitsFor {
     }
 }
 
+/// G13: what a dropped future has locked is free within a second. One of three rounds shows it: a busy machine may
+/// need longer.
+async fn is_free_within_a_second(round: impl AsyncFn() -> Duration) {
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        let round = round().await;
+        println!("free {} ms behind the drop", round.as_millis());
+        took.push(round);
+        if round < Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("locks were free only after {took:?}");
+}
+
 /// Futures that wait for a lock are dropped, in the situation that the test brings about; each frees its own lock.
+/// How long that took, of them all.
 async fn dropped_futures_free_their_locks<R>(
     db: &Mysql,
     store: Mysql,
     futures: i64,
     trouble: impl AsyncFnOnce() -> R,
-) {
+) -> Duration {
     db.sql("CREATE TABLE owned (id INT PRIMARY KEY, n INT NOT NULL)").await;
     for id in 0..=futures {
         db.sql(&format!("INSERT INTO owned VALUES ({id}, 0)")).await;
@@ -58,6 +77,7 @@ async fn dropped_futures_free_their_locks<R>(
     }
     until(async || lock_waits(db).await == futures).await;
     let _held = trouble().await;
+    let dropped = Instant::now();
     for call in &calls {
         call.abort();
     }
@@ -71,51 +91,112 @@ async fn dropped_futures_free_their_locks<R>(
             beside.batch_execute(&update).await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), free).await.expect("a lock stayed");
+    tokio::time::timeout(Duration::from_secs(30), free).await.expect("a lock stayed");
+    dropped.elapsed()
 }
 
-/// Y9: the kept connection ends the sessions one by one, if no other can be opened.
+/// Y9: the server does not notice a disconnected client while a statement waits for a lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_dropped_future_that_waits_for_a_lock_frees_its_own_within_a_second() {
+    is_free_within_a_second(async || {
+        let db = Mysql::fresh().await;
+        dropped_futures_free_their_locks(&db, db.clone(), 1, async || {}).await
+    })
+    .await;
+}
+
+/// The kept connection ends the sessions one by one, if no other can be opened.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_several_dropped_futures_free_their_locks_by_the_one_connection_that_is_kept() {
-    let db = Mysql::fresh().await;
-    let proxy = MysqlProxy::start(db.__url()).await;
-    let store = open_my(&proxy.url(db.__url()), 12).await;
-    dropped_futures_free_their_locks(&db, store, 8, async || proxy.refuse(true)).await;
+    is_free_within_a_second(async || {
+        let db = Mysql::fresh().await;
+        let proxy = MysqlProxy::start(db.__url()).await;
+        let store = open_my(&proxy.url(db.__url()), 12).await;
+        dropped_futures_free_their_locks(&db, store, 8, async || proxy.refuse(true)).await
+    })
+    .await;
 }
 
 /// The same on a server that is full: each session that ends leaves room for another client's.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_several_dropped_futures_free_their_locks_on_a_server_that_is_full() {
-    let start = || {
-        let server = Server::start(&["--max-connections=40"]);
+    let server = || Server::start(&["--max-connections=40"]);
+    let server = tokio::task::spawn_blocking(server).await.unwrap();
+    // With more privileges it could connect to a full server.
+    server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+    is_free_within_a_second(async || {
         let url = server.new_database();
-        // With more privileges it could connect to a full server.
-        let database = url.rsplit_once('/').unwrap().1;
-        server.ask(&format!("CREATE USER app@'%'; GRANT ALL ON {database}.* TO app@'%'"));
-        (server, url)
-    };
-    let (_server, url) = tokio::task::spawn_blocking(start).await.unwrap();
-    let db = prepare_my(&url).await;
-    let app = url.replace("root@", "app@");
-    let store = open_my(&app, 12).await;
-    let fill = async || {
-        let mut full = Vec::new();
-        while let Ok(conn) = MysqlConn::establish(&app).await {
-            full.push(conn);
-        }
-        assert!(full.len() < 40 && !full.is_empty(), "{}", full.len());
-        full
-    };
-    dropped_futures_free_their_locks(&db, store, 8, fill).await;
+        let db = prepare_my(&url).await;
+        let app = url.replace("root@", "app@");
+        let store = open_my(&app, 12).await;
+        let fill = async || {
+            let mut full = Vec::new();
+            while let Ok(conn) = MysqlConn::establish(&app).await {
+                full.push(conn);
+            }
+            assert!(full.len() < 40 && !full.is_empty(), "{}", full.len());
+            full
+        };
+        dropped_futures_free_their_locks(&db, store, 8, fill).await
+    })
+    .await;
 }
 
 /// A firewall has forgotten the kept connection, which was idle: its packets vanish, and it is not closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_dropped_futures_free_their_locks_although_the_kept_connection_is_silent() {
-    let db = Mysql::fresh().await;
-    let proxy = MysqlProxy::start(db.__url()).await;
-    let store = open_my(&proxy.url(db.__url()), 4).await;
-    // The pool's first, and the kept one.
-    assert_eq!(proxy.accepted(), 2);
-    dropped_futures_free_their_locks(&db, store, 2, async || proxy.silence(2)).await;
+    is_free_within_a_second(async || {
+        let db = Mysql::fresh().await;
+        let proxy = MysqlProxy::start(db.__url()).await;
+        let store = open_my(&proxy.url(db.__url()), 4).await;
+        // The pool's first, and the kept one.
+        assert_eq!(proxy.accepted(), 2);
+        dropped_futures_free_their_locks(&db, store, 2, async || proxy.silence(2)).await
+    })
+    .await;
+}
+
+/// A server that was restarted gives a session the number of one that ended with it, and that a future had which is
+/// dropped now: the living session is not killed for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_restarted_server_keeps_the_session_that_has_the_number_of_a_dead_one() {
+    const SESSIONS: usize = 40;
+    let start = || Arc::new(Server::start(&[]));
+    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    let url = server.new_database();
+    let db = prepare_my(&url).await;
+    let proxy = MysqlProxy::start(&url).await;
+    let store = open_my(&proxy.url(&url), 1).await;
+    let mut conn = store.connection().await.unwrap();
+    let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+    let number: i64 = number.get_result(&mut *conn).await.unwrap();
+    // The server tells its age in whole seconds: the session's is to be more than that by two.
+    db.sql("DO SLEEP(2)").await;
+    // Its client does not hear of its end.
+    proxy.silence(1);
+    let waits = tokio::time::timeout(Duration::from_millis(20), conn.batch_execute("DO 0"));
+    assert!(waits.await.is_err());
+    let restarting = server.clone();
+    let restart = move || {
+        restarting.kill_9();
+        restarting.start_server();
+    };
+    tokio::task::spawn_blocking(restart).await.unwrap();
+    let mut living = Vec::new();
+    for _ in 0..SESSIONS {
+        living.push(my(&url).await);
+    }
+    let mut numbers = Vec::new();
+    for session in &mut living {
+        let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        numbers.push(number.get_result::<i64>(&mut **session).await.unwrap());
+    }
+    assert!(numbers.contains(&number), "{number} is not one of {numbers:?}");
+    // What the killer sends last.
+    proxy.arm("wait_timeout = 31536000", 1, Cut::After);
+    drop(conn);
+    until(async || proxy.fired() == 1).await;
+    for session in &mut living {
+        session.batch_execute("DO 0").await.unwrap();
+    }
 }

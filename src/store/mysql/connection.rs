@@ -9,7 +9,7 @@
 //! with those that it has (G3, G7, G13, G16).
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use diesel::connection::{
@@ -33,7 +33,7 @@ use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
-use super::killer::Killer;
+use super::killer::{Doomed, Killer};
 use super::literal::{Bound, size_of};
 use super::session::{self, Session};
 use super::watch::{Admission, Watch, leaves_its_session_alone, may_be_rewritten};
@@ -52,6 +52,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// refuses everything: return an error.
 pub struct MysqlConn {
     conn: Option<Conn>,
+    opened: Instant,
     session: Session,
     killer: Killer,
     /// An answer is on its way, or will never come.
@@ -89,6 +90,7 @@ impl MysqlConn {
         let session = session::set_up(&mut conn, killer.allows_blocks()).await?;
         Ok(Self {
             conn: Some(conn),
+            opened: Instant::now(),
             session,
             killer: killer.clone(),
             in_flight: false,
@@ -336,13 +338,13 @@ async fn first_told(
 
 impl Drop for MysqlConn {
     fn drop(&mut self) {
-        // The socket closes: a session that waits for its client ends immediately.
         let Some(conn) = self.conn.take() else { return };
-        let id = conn.id();
+        let session = Doomed { id: conn.id(), since: self.opened };
+        // The driver takes its leave of the server in a task of its own: a session that waits for its client ends then.
         drop(conn);
         // One that executes does not look at its client: it would keep its locks until it is done.
         if self.in_flight {
-            self.killer.end_soon(id);
+            self.killer.end_soon(session);
         }
     }
 }

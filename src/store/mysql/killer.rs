@@ -7,7 +7,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts};
@@ -25,8 +25,7 @@ const KEPT_ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 /// How long a new connection has to open, and to end a session.
 const NEW_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a session may take to be ended, with those that are ended before it. Later, a server that was restarted
-/// may have given its id to another session.
+/// How long a session may take to be ended, with those that are ended before it.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// The kept connection may be idle for months. A year, in seconds, is the server's maximum.
@@ -34,6 +33,24 @@ const MAY_BE_IDLE: &str = "SET SESSION wait_timeout = 31536000";
 
 /// It has ended by itself.
 const NO_SUCH_SESSION: u16 = 1094;
+
+/// For how many seconds the server has run, without their fraction.
+const UPTIME: &str = "SHOW STATUS LIKE 'Uptime'";
+
+/// A session of the server's that is to be ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doomed {
+    pub(super) id: u32,
+    /// When it was open, by this process's clock.
+    pub(super) since: Instant,
+}
+
+impl Doomed {
+    /// Whether it ended with its server: one that runs for so long was restarted since, and its ids began anew.
+    fn is_older_than(self, uptime: u64) -> bool {
+        self.since.elapsed() > Duration::from_secs(uptime.saturating_add(1))
+    }
+}
 
 /// What ends sessions, of all connections that were opened with it.
 #[derive(Clone, Debug)]
@@ -71,29 +88,30 @@ impl Killer {
         Ok(())
     }
 
-    /// Ends a session of this user's, soon. An id is given to another session only after a restart of the server.
-    pub(super) fn end_soon(&self, id: u32) {
+    /// Ends a session of this user's, soon. Without a runtime, which is a process that ends, nothing ends it but its
+    /// statement.
+    pub(super) fn end_soon(&self, session: Doomed) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let killer = self.clone();
             runtime.spawn(async move {
                 tokio::time::sleep(ENDS_WITHIN).await;
-                timeout(GIVES_UP_AFTER, killer.end(id)).await
+                timeout(GIVES_UP_AFTER, killer.end(session)).await
             });
         }
     }
 
     /// Ends it by the kept connection, once that is free; or else by a new one, which is then kept.
-    async fn end(&self, id: u32) {
+    async fn end(&self, session: Doomed) {
         let mut kept = self.kept.lock().await;
         let Some(conn) = kept.take() else {
-            *kept = self.end_by_new(id).await;
+            *kept = self.end_by_new(session).await;
             return;
         };
-        let mut by_kept = pin!(kill(conn, id));
+        let mut by_kept = pin!(kill(conn, session));
         *kept = match timeout(KEPT_ANSWERS_WITHIN, &mut by_kept).await {
             Ok(Some(conn)) => Some(conn),
-            Ok(None) => self.end_by_new(id).await,
-            Err(_) => match self.end_by_new(id).await {
+            Ok(None) => self.end_by_new(session).await,
+            Err(_) => match self.end_by_new(session).await {
                 Some(conn) => Some(conn),
                 // The server is full, or slow: what was sent is all that there is.
                 None => timeout(NEW_ANSWERS_WITHIN, by_kept).await.ok().flatten(),
@@ -101,9 +119,9 @@ impl Killer {
         };
     }
 
-    async fn end_by_new(&self, id: u32) -> Option<Conn> {
+    async fn end_by_new(&self, session: Doomed) -> Option<Conn> {
         let ended = async {
-            let mut conn = kill(Conn::new(self.opts.clone()).await.ok()?, id).await?;
+            let mut conn = kill(Conn::new(self.opts.clone()).await.ok()?, session).await?;
             conn.query_drop(MAY_BE_IDLE).await.ok()?;
             Some(conn)
         };
@@ -111,9 +129,14 @@ impl Killer {
     }
 }
 
-/// Ends a session, and returns the connection if it was good for it.
-async fn kill(mut conn: Conn, id: u32) -> Option<Conn> {
-    match conn.query_drop(format!("KILL {id}")).await {
+/// Ends a session, and returns the connection if it was good for it. A restart between the question and the `KILL`
+/// ends the connection, too.
+async fn kill(mut conn: Conn, session: Doomed) -> Option<Conn> {
+    let uptime: Option<(String, u64)> = conn.query_first(UPTIME).await.ok()?;
+    if uptime.is_some_and(|(_, seconds)| session.is_older_than(seconds)) {
+        return Some(conn);
+    }
+    match conn.query_drop(format!("KILL {}", session.id)).await {
         Ok(()) => Some(conn),
         Err(Error::Server(error)) if error.code == NO_SUCH_SESSION => Some(conn),
         Err(_) => None,

@@ -9,6 +9,8 @@
 //! | `error`, `literal` | from a code to what it means; from a query to what is sent |
 
 mod admin;
+#[cfg(test)]
+mod assignments;
 mod batch;
 mod block;
 mod connection;

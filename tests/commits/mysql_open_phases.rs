@@ -1,0 +1,210 @@
+//! What happens to a phase's transaction on MySQL and MariaDB while the phase is in the middle of it: a switch-over, a
+//! record that another transaction changes, and a server that ends it for its idleness.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use atomic_phases::{CallError, Engine, Mysql, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use diesel::sql_query;
+use diesel::sql_types::BigInt;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::support::db::{open_my, open_my_without_blocks, prepare_my, sessions};
+use crate::support::mariadb::{Server, mysqld};
+use crate::support::*;
+
+/// Stops the first run of a phase in its middle.
+#[derive(Clone)]
+struct Middle {
+    runs: Arc<AtomicU32>,
+    reached: mpsc::UnboundedSender<i64>,
+    go_on: Arc<Semaphore>,
+}
+
+impl Middle {
+    fn new() -> (Self, mpsc::UnboundedReceiver<i64>) {
+        let (reached, is_reached) = mpsc::unbounded_channel();
+        (Self { runs: Arc::default(), reached, go_on: Arc::new(Semaphore::new(0)) }, is_reached)
+    }
+
+    /// The phase is there, in this session.
+    async fn reached(&self, session: i64) {
+        if self.runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            let _ = self.reached.send(session);
+            self.go_on.acquire().await.expect("open").forget();
+        }
+    }
+
+    fn go_on(&self) {
+        self.go_on.add_permits(1);
+    }
+
+    fn runs(&self) -> u32 {
+        AtomicU32::load(&self.runs, Ordering::SeqCst)
+    }
+}
+
+/// Writes in front of the middle, and perhaps behind it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Writes {
+    goes_on: bool,
+}
+
+#[atomic_phases(name = "writes", version = 1, app = Middle)]
+impl Writes {
+    #[phase]
+    async fn wrote(&self, tx: &mut Tx<'_, Mysql>, app: &Middle) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "before").await?;
+        app.reached(0).await;
+        if self.goes_on {
+            Mysql::insert_step(tx, "r", "behind").await?;
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y35: a server that becomes read only in the middle of a phase refuses what is left of it. Nothing of it is durable,
+/// and it runs where the server may write again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_phase_in_whose_middle_the_server_becomes_read_only_leaves_nothing() {
+    let start = || {
+        let server = Server::start(&[]);
+        let url = server.new_database();
+        // With more privileges it could write to such a server.
+        server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+        (server, url)
+    };
+    let (server, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    let db = prepare_my(&url).await;
+    let app = url.replace("root@", "app@");
+    let stores = [open_my(&app, 4).await, open_my_without_blocks(&app, 4).await];
+    for (store, form) in stores.iter().zip(["blocks", "texts"]) {
+        for goes_on in [false, true] {
+            let what = format!("{form}-{goes_on}");
+            db.sql("DELETE FROM steps").await;
+            let (middle, mut is_reached) = Middle::new();
+            let builder = Engine::builder(store.clone()).app(middle.clone()).register::<Writes>();
+            let engine = builder.build().unwrap();
+            let call = engine.call(&scope(), &key(&what), Writes { goes_on });
+            let call = tokio::spawn(call.into_future());
+            is_reached.recv().await.unwrap();
+            server.ask("SET GLOBAL read_only = 1");
+            middle.go_on();
+            let told = call.await.unwrap();
+            assert!(
+                matches!(told, Err(CallError::Unavailable(_)) | Ok(Outcome::Failed { .. })),
+                "{what}: {told:?}"
+            );
+            assert_eq!(db.number("SELECT count(*) FROM steps").await, 0, "{what}: {told:?}");
+            server.ask("SET GLOBAL read_only = 0");
+            let told = engine.call(&scope(), &key(&what), Writes { goes_on }).await;
+            assert!(!finished(told).replayed, "{what}");
+            let steps = db.number("SELECT count(*) FROM steps").await;
+            assert_eq!(steps, 1 + i64::from(goes_on), "{what}");
+        }
+    }
+}
+
+/// Reads a value in front of the middle, and writes it behind.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct ReadsAndWrites {
+    swallows: bool,
+}
+
+#[atomic_phases(name = "reads_and_writes", version = 1, app = Middle)]
+impl ReadsAndWrites {
+    #[phase(isolation = "repeatable_read")]
+    async fn wrote(&self, tx: &mut Tx<'_, Mysql>, app: &Middle) -> PhaseResult<Reply> {
+        tx.batch_execute("SET SESSION innodb_snapshot_isolation = ON").await?;
+        let n = diesel::dsl::sql::<BigInt>("SELECT CAST(n AS SIGNED) FROM pair WHERE id = 1");
+        let n: i64 = n.get_result(tx).await?;
+        app.reached(n).await;
+        let update = format!("UPDATE pair SET n = {n} + 1 WHERE id = 1");
+        let updated = sql_query(update).execute(tx).await;
+        if !self.swallows {
+            updated?;
+        }
+        let _ = Mysql::insert_step(tx, "r", "behind").await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y14, Y31: with `innodb_snapshot_isolation`, a record that was changed since the phase has read it fails with 1020,
+/// and the transaction is undone. The phase runs again, and no update is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_record_that_was_changed_in_the_middle_undoes_the_phase_and_it_runs_again() {
+    if mysqld().is_some() {
+        // It has no such setting.
+        return;
+    }
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE pair (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO pair VALUES (1, 0)",
+    )
+    .await;
+    for swallows in [false, true] {
+        db.sql("DELETE FROM steps; UPDATE pair SET n = 0").await;
+        let (middle, mut is_reached) = Middle::new();
+        let builder = Engine::builder(db.clone()).app(middle.clone()).register::<ReadsAndWrites>();
+        let engine = builder.build().unwrap();
+        let name = key(&format!("swallows-{swallows}"));
+        let call = engine.call(&scope(), &name, ReadsAndWrites { swallows });
+        let call = tokio::spawn(call.into_future());
+        assert_eq!(is_reached.recv().await, Some(0));
+        db.sql("UPDATE pair SET n = 10 WHERE id = 1").await;
+        middle.go_on();
+        assert_eq!(finished(call.await.unwrap()).reply.status(), 204);
+        assert_eq!(middle.runs(), 2, "swallows: {swallows}");
+        assert_eq!(db.number("SELECT n FROM pair").await, 11, "swallows: {swallows}");
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 1, "swallows: {swallows}");
+    }
+}
+
+/// Is idle in its middle for longer than the server lets it be.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Idles {
+    goes_on: bool,
+}
+
+#[atomic_phases(name = "idles", version = 1, app = Middle)]
+impl Idles {
+    #[phase]
+    async fn idled(&self, tx: &mut Tx<'_, Mysql>, app: &Middle) -> PhaseResult<Reply> {
+        let setting = if mysqld().is_some() { "wait_timeout" } else { "idle_transaction_timeout" };
+        tx.batch_execute(&format!("SET SESSION {setting} = 1")).await?;
+        Mysql::insert_step(tx, "r", "before").await?;
+        let session = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        let session: i64 = session.get_result(tx).await?;
+        app.reached(session).await;
+        if self.goes_on {
+            Mysql::insert_step(tx, "r", "behind").await?;
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y37: a transaction that the server has ended because it was idle has left nothing, and the phase runs again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_phase_whose_transaction_was_ended_for_its_idleness_runs_again() {
+    for goes_on in [false, true] {
+        let db = Mysql::fresh().await;
+        let (middle, mut is_reached) = Middle::new();
+        let builder = Engine::builder(db.clone()).app(middle.clone()).register::<Idles>();
+        let engine = builder.build().unwrap();
+        let call = engine.call(&scope(), &key("k"), Idles { goes_on });
+        let call = tokio::spawn(call.into_future());
+        let session = is_reached.recv().await.unwrap();
+        let lives = format!("SELECT count(*) FROM {} WHERE id = {session}", sessions());
+        until(async || db.number(&lives).await == 0).await;
+        assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+        middle.go_on();
+        let again = tokio::time::timeout(Duration::from_secs(30), call).await.expect("an answer");
+        assert_eq!(finished(again.unwrap()).reply.status(), 204);
+        assert_eq!(middle.runs(), 2);
+        let steps = db.number("SELECT count(*) FROM steps").await;
+        assert_eq!(steps, 1 + i64::from(goes_on), "of the second run");
+    }
+}
