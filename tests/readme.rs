@@ -29,6 +29,9 @@ mod root;
 #[path = "readme/rows.rs"]
 mod rows;
 
+#[path = "readme/transcripts.rs"]
+mod transcripts;
+
 const README: &str = include_str!("../README.md");
 
 /// Pages with blocks of Rust, and the least number of blocks in each.
@@ -307,6 +310,24 @@ fn each_page_is_a_chapter_of_the_book() {
         assert!(chapters.contains(page), "{page} is not in docs/SUMMARY.md");
         assert!(page.contains('/') || questions.contains(page), "{page} is not in docs/README.md");
     }
+}
+
+/// Who adds a test finds each program on the page about the tests.
+#[test]
+fn each_program_of_tests_is_on_their_page() {
+    let page = include_str!("README.md");
+    let table = page.split("| program |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let rows = table.lines().skip(2).filter_map(|row| row.split('|').nth(1));
+    let mut told: Vec<&str> = rows.flat_map(quoted).collect();
+    told.sort_unstable();
+    let mut there: Vec<String> = fs::read_dir("tests")
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").exists())
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    there.sort_unstable();
+    assert_eq!(told, there);
 }
 
 /// An ignored example may be wrong without a test noticing.

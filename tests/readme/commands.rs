@@ -11,14 +11,21 @@ fn commands(page: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Why a command cannot be run, if it names something that is not there.
-fn is_wrong(command: &str) -> Option<String> {
+fn is_wrong(command: &str, tests: &[String]) -> Option<String> {
     let manifest = include_str!("../../Cargo.toml");
     let mut words = command.split_whitespace().take_while(|word| *word != "--");
-    if !["run", "test", "bench", "build"].contains(&words.next()?) {
+    let verb = words.next()?;
+    if !["run", "test", "bench", "build"].contains(&verb) {
         return None;
     }
     let missing = |what: &str, name: &str| Some(format!("`cargo {command}`: no {what} {name}"));
     while let Some(word) = words.next() {
+        // The filter of the tests that are run, or a placeholder for one.
+        let is_filter = verb == "test" && !word.starts_with('-') && word != "NAME";
+        let filter = word.trim_end_matches("::");
+        if is_filter && !tests.iter().any(|test| test.contains(filter)) {
+            return missing("test", filter);
+        }
         if !["--example", "--test", "--bench", "--package", "-p", "--features", "--manifest-path"]
             .contains(&word)
         {
@@ -54,15 +61,30 @@ fn is_wrong(command: &str) -> Option<String> {
     None
 }
 
+/// The names of functions and modules of tests, by which a command selects them.
+fn tests() -> Vec<String> {
+    let mut sources = Vec::new();
+    for below in ["src", "tests", "cli/tests", "otel/tests"] {
+        files(below, &[".rs"], &mut sources);
+    }
+    let functions = sources.iter().flat_map(|(_, text)| text.split("fn ").skip(1));
+    let names = functions.filter_map(|rest| super::words(rest).next().map(ToOwned::to_owned));
+    let modules = sources.iter().filter_map(|(path, _)| path.file_stem());
+    names.chain(modules.map(|name| name.to_string_lossy().into_owned())).collect()
+}
+
 #[test]
 fn each_command_of_cargo_names_what_is_there() {
+    let tests = tests();
     let mut pages = vec![("README.md".into(), super::README.to_owned())];
     files("docs", &[".md"], &mut pages);
     let all = pages.iter().flat_map(|(path, page)| commands(page).map(move |c| (path, c)));
     let all: Vec<_> = all.collect();
     let wrong: Vec<_> = all
         .iter()
-        .filter_map(|(path, command)| Some(format!("{}: {}", path.display(), is_wrong(command)?)))
+        .filter_map(|(path, command)| {
+            Some(format!("{}: {}", path.display(), is_wrong(command, &tests)?))
+        })
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     let run = all.iter().filter(|(_, command)| command.contains("--example rocket_rides")).count();
@@ -72,7 +94,8 @@ fn each_command_of_cargo_names_what_is_there() {
         ("test --all-features --test lease", "no program of tests lease"),
         ("run --example quickstart --features axum,consol", "no feature consol"),
         ("test --package atomic-phases-client", "no package atomic-phases-client"),
+        ("test --test processes fails_over_twice", "no test fails_over_twice"),
     ] {
-        assert!(is_wrong(command).is_some_and(|why| why.ends_with(missing)), "{command}");
+        assert!(is_wrong(command, &tests).is_some_and(|why| why.ends_with(missing)), "{command}");
     }
 }

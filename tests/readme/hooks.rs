@@ -1,8 +1,14 @@
 //! The engine asks what a test has arranged through macros that are empty in a build without the features
 //! (`src/fault/hooks.rs`), so that its code reads the same with and without them: no `#[cfg]` stands around a hook.
 
-/// What a test has arranged lives here, and a store has methods for it: these are items, and not hooks.
-const FOR_TESTS: [&str; 3] = ["src/fault/", "src/simulation/", "src/store/"];
+/// What a test has arranged lives here.
+const FOR_TESTS: [&str; 2] = ["src/fault/", "src/simulation/"];
+
+/// A store has methods, statements and a store in memory for it. Each is an item, and not a hook in a body.
+const STORES: &str = "src/store/";
+
+/// How an item begins.
+const ITEMS: [&str; 7] = ["async fn ", "const ", "fn ", "mod ", "pub", "statement! ", "use "];
 
 /// The conditions on these features, but for those of a crate's or a file's whole (`#![cfg(..)]`), of modules of the
 /// root, and of tests.
@@ -22,6 +28,17 @@ fn conditions(text: &str) -> Vec<usize> {
     (0..lines.len()).filter(is_condition).map(|at| at + 1).collect()
 }
 
+/// The same, but for those of an item.
+fn conditions_in_bodies(text: &str) -> Vec<usize> {
+    let mut found = conditions(text);
+    found.retain(|line| {
+        let behind = text.lines().skip(*line).map(str::trim_start);
+        let mut code = behind.skip_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        !code.next().is_some_and(|line| ITEMS.iter().any(|item| line.starts_with(item)))
+    });
+    found
+}
+
 #[test]
 fn no_condition_stands_around_a_hook() {
     let mut files = Vec::new();
@@ -29,9 +46,14 @@ fn no_condition_stands_around_a_hook() {
     let mut found = Vec::new();
     for (path, text) in &files {
         let path = path.display().to_string();
-        if !FOR_TESTS.iter().any(|room| path.starts_with(room)) {
-            found.extend(conditions(text).into_iter().map(|line| format!("{path}:{line}")));
+        if FOR_TESTS.iter().any(|room| path.starts_with(room)) {
+            continue;
         }
+        let lines = match path.starts_with(STORES) {
+            true => conditions_in_bodies(text),
+            false => conditions(text),
+        };
+        found.extend(lines.into_iter().map(|line| format!("{path}:{line}")));
     }
     assert!(files.len() > 200, "{}", files.len());
     assert!(
@@ -61,6 +83,21 @@ fn a_condition_on_a_hook_is_seen_in_each_form() {
             "#[cfg(feature = \"http\")]\nfn f() {}".to_owned(),
         ];
         others.iter().for_each(|other| assert!(conditions(other).is_empty(), "{other}"));
+        let cfg = format!("    #[cfg(feature = \"{feature}\")]\n");
+        let in_bodies = [
+            "    let asked = true;",
+            "    crate::fault::reach();",
+            "    if asked {",
+            "    self.held = 1;",
+        ];
+        in_bodies.iter().for_each(|code| {
+            assert_eq!(conditions_in_bodies(&(cfg.clone() + code)), [1], "{code}")
+        });
+        let items =
+            ["    /// Of a test.\n    fn f() {}", "const N: u8 = 1;", "statement! {", "pub mod m;"];
+        items.iter().for_each(|item| {
+            assert!(conditions_in_bodies(&(cfg.clone() + item)).is_empty(), "{item}")
+        });
     };
     with("fault-injection");
     with("simulation");

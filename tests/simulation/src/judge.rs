@@ -698,7 +698,8 @@ fn in_progress_of_nothing(history: &History) -> Vec<String> {
                 && overlaps
         })
     });
-    let text = |op: &Op| format!("G10: told in progress, and no process works on it: {:?}", op.call);
+    let text =
+        |op: &Op| format!("G10: told in progress, and no process works on it: {:?}", op.call);
     without.map(text).collect()
 }
 

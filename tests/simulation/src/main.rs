@@ -223,6 +223,18 @@ fn a_plan_that_fails_is_shrunk_to_one_line() {
     assert!(text.len() * 4 < serde_json::to_string(&plan).unwrap().len());
 }
 
+/// What `docs/simulation.md` shows is what is printed for the plan in the last line of it.
+#[test]
+fn the_page_shows_the_story_of_its_plan() {
+    let page = include_str!("../../../docs/simulation.md");
+    let block = page.split("```text\n").nth(1).and_then(|rest| rest.split("\n```").next());
+    let (shown, plan) = block.and_then(|block| block.rsplit_once('\n')).unwrap();
+    let plan: Plan = serde_json::from_str(plan).unwrap();
+    let report = run(&plan, Some(Mutant::AssumeIntent), Told::Lines);
+    assert_eq!(shown, report.trace.trim_end(), "in docs/simulation.md, and printed now");
+    assert!(run(&plan, None, Told::Nothing).violations.is_empty(), "the mutant's alone");
+}
+
 /// The text of each file below, without its unit tests.
 fn sources(below: &Path, found: &mut Vec<(PathBuf, String)>) {
     if below.is_dir() {
