@@ -209,7 +209,7 @@ impl<S: Store> Attempt<S> {
     /// takes long. What a row says comes before that it is busy: a call that expected a new key has not
     /// looked at it yet (G9).
     async fn busy(&self) -> Result<Outcome, CallError> {
-        let retry_after = self.core.settings.lock_wait;
+        let retry_after = self.core.settings.creation_wait;
         if self.caller.is_gone() {
             return Ok(Outcome::InProgress { retry_after });
         }

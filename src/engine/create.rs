@@ -62,7 +62,7 @@ impl<S: Store> Attempt<S> {
                 true => Birth::Pending,
             },
             retention: settings.retention,
-            lock_wait: settings.lock_wait,
+            creation_wait: settings.creation_wait,
             caller: &self.caller,
             replaces,
         };
