@@ -134,6 +134,7 @@ impl<S: Store> Attempt<S> {
             may_be_executed: None,
             back_off_ends: None,
             reruns: 0,
+            creation: self.creation.clone(),
             admission,
             hint: None,
         }

@@ -233,6 +233,7 @@ impl<S: Store> Core<S> {
             may_be_executed: None,
             back_off_ends: None,
             reruns: 0,
+            creation: Arc::default(),
             admission: None,
             hint: None,
         }
