@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     /// How long a finished key replays. 24 h, as the Stripe API.
     pub(crate) retention: Duration,
-    /// How long a duplicate waits for the first commit of the other call. 1 s: that commit takes
+    /// How long a call waits for the first commit of another one of its key. 1 s: that commit takes
     /// milliseconds, unless something is wrong.
     pub(crate) creation_wait: Duration,
     pub(crate) on_duplicate: OnDuplicate,
@@ -125,7 +125,7 @@ impl Quota {
 }
 
 impl OnDuplicate {
-    fn check(self) -> Result<(), SettingError> {
+    pub(crate) fn check(self) -> Result<(), SettingError> {
         match self {
             Self::Answer => Ok(()),
             Self::Wait(bound) => duration("on_duplicate (Wait)", bound, Duration::ZERO, DAY),
