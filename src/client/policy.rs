@@ -83,8 +83,8 @@ impl RetryPolicy {
         Self { repeat, ..self }
     }
 
-    /// Whether it can work. [`Caller::send`](super::Caller::send) asks before it sends anything; who calls
-    /// [`decide`](super::decide) asks at the start.
+    /// Whether it can work. `Caller::send` asks before it sends anything; an application that calls
+    /// [`decide`](super::decide) itself asks at its start.
     ///
     /// # Errors
     /// [`SettingError`] names the setting that cannot.
