@@ -29,9 +29,9 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     /// How long a finished key replays. 24 h, as the Stripe API.
     pub(crate) retention: Duration,
-    /// How long a duplicate waits for the first commit of the other call. 1 s: that commit takes
+    /// How long a call waits for the first commit of another one of its key. 1 s: that commit takes
     /// milliseconds, unless something is wrong.
-    pub(crate) lock_wait: Duration,
+    pub(crate) creation_wait: Duration,
     pub(crate) on_duplicate: OnDuplicate,
     /// How often a lease of one request is acquired before it is a dead letter.
     pub(crate) max_attempts: u32,
@@ -125,7 +125,7 @@ impl Quota {
 }
 
 impl OnDuplicate {
-    fn check(self) -> Result<(), SettingError> {
+    pub(crate) fn check(self) -> Result<(), SettingError> {
         match self {
             Self::Answer => Ok(()),
             Self::Wait(bound) => duration("on_duplicate (Wait)", bound, Duration::ZERO, DAY),
@@ -200,7 +200,7 @@ impl Default for Settings {
         Self {
             lease: Duration::from_secs(30),
             retention: Duration::from_secs(24 * 3600),
-            lock_wait: Duration::from_secs(1),
+            creation_wait: Duration::from_secs(1),
             on_duplicate: OnDuplicate::default(),
             max_attempts: 20,
             max_reruns: 5,
@@ -227,7 +227,7 @@ impl Settings {
         let most = i32::MAX as u64;
         duration("lease", self.lease, MILLISECOND * 100, DAY)?;
         duration("retention", self.retention, self.lease, CENTURY)?;
-        duration("lock_wait", self.lock_wait, MILLISECOND, HOUR)?;
+        duration("creation_wait", self.creation_wait, MILLISECOND, HOUR)?;
         self.on_duplicate.check()?;
         number("max_attempts", self.max_attempts, 1, most)?;
         duration("back_off (the longest)", self.max_back_off, Duration::ZERO, month)?;

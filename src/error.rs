@@ -2,6 +2,9 @@
 //!
 //! A database's message may repeat a value (`Key (email)=(…) already exists`), and a value must not
 //! reach a log (G19). The engine keeps the error for classification and prints only what it is.
+//!
+//! What the texts of three databases say is judged here, and not in `store/<backend>/error.rs`: phases and the engine
+//! hold such an error, and import nothing of a store.
 
 use std::fmt;
 

@@ -36,6 +36,7 @@ pub use unfingerprinted::Unfingerprinted;
 /// Compared as text, byte by byte: `POST` and `post`, `/a` and `/a/`, `x=1&y=2` and `y=2&x=1` are different.
 /// The default is the origin of a request that did not come over HTTP.
 #[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequestOrigin {
     /// The method: `POST`.
     pub method: String,

@@ -175,6 +175,12 @@
 //! * `fault-injection`: the module `fault`, with which your tests crash your requests at every point. A
 //!   release build refuses it without `fault-injection-in-release`.
 //!
+//! # diesel
+//!
+//! Phases use diesel and diesel-async, which an application has as dependencies of its own, in the versions that the
+//! README states. They are not re-exported: `table!`, `#[derive(Queryable)]` and the other macros of diesel name the
+//! crate `diesel`, so a re-export would save no line of a `Cargo.toml`.
+//!
 //! [`Call::accept`]: engine::Call::accept
 //! [`Completer`]: worker::Completer
 //! [`DerivedKey`]: phase::DerivedKey

@@ -196,7 +196,8 @@ async fn world(db: &Postgres, provider: Provider) -> (App, TestEngine<Postgres>)
     .await;
     let app = App::new(provider);
     let engine = engine_with(db, &app, |builder| {
-        let builder = builder.lease(Duration::from_secs(60)).lock_wait(Duration::from_millis(30));
+        let builder =
+            builder.lease(Duration::from_secs(60)).creation_wait(Duration::from_millis(30));
         builder.back_off(Duration::from_millis(1), Duration::from_millis(1))
     });
     (app, engine)

@@ -11,11 +11,17 @@ mod page;
 #[path = "readme/commands.rs"]
 mod commands;
 
+#[path = "readme/commits.rs"]
+mod commits;
+
 #[path = "readme/debug.rs"]
 mod debug;
 
 #[path = "readme/english.rs"]
 mod english;
+
+#[path = "readme/growth.rs"]
+mod growth;
 
 #[path = "readme/hooks.rs"]
 mod hooks;

@@ -7,7 +7,7 @@ use atomic_phases::compat::{Levels, Lint, Locks, blocks, compare, github, json, 
 
 use crate::arguments::{Arguments, Format};
 use crate::plain::plain;
-use crate::{End, Failure, git};
+use crate::{End, Failure, git, with_causes};
 
 pub(crate) fn lock(arguments: &Arguments, passed: &[String]) -> Result<End, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -33,7 +33,7 @@ pub(crate) fn diff(
         .map_err(|error| format!("{}: {error}", arguments.manifest_path.display()))?;
     let levels = Levels::from_manifest(&manifest)?;
     let old = Locks::from_files(git::files(package, against, &arguments.folder)?)
-        .map_err(|error| format!("at {against}: {error}"))?;
+        .map_err(|error| format!("at {against}: {}", with_causes(&error)))?;
     let new = Locks::read(&package.join(&arguments.folder))?;
     // Where no file is looked at, nothing is fine.
     let folder = arguments.folder.display();

@@ -47,11 +47,17 @@ fn main() -> ExitCode {
         Ok(End::Refused) => ExitCode::from(5),
         Ok(End::Found) => ExitCode::from(6),
         Err(error) => {
-            eprintln!("error: {}", plain::plain(&error.to_string()));
+            eprintln!("error: {}", plain::plain(&with_causes(&*error)));
             let is_usage = matches!(error.downcast_ref(), Some(NotOpened::Unknown));
             ExitCode::from(if is_usage { 2 } else { 1 })
         }
     }
+}
+
+/// An error and its causes, each of which says what happened once.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn run(arguments: &Arguments) -> Result<End, Failure> {

@@ -218,7 +218,10 @@ fn mistakes_end_with_their_codes() {
     it.change("\"24h\"", "\"a day\"");
     let (code, text) = it.diff("text");
     assert_eq!(code, 1);
-    assert!(text.contains("rides.create@1.toml: phase charge_created: `window`"), "{text}");
+    assert!(
+        text.contains("rides.create@1.toml cannot be read: phase charge_created: `window`"),
+        "{text}"
+    );
     it.write("app/phases/rides.create@1.toml", &LOCK.replace("version = 1", "version = 3"));
     assert!(it.diff("text").1.contains("belongs into rides.create@3.toml"));
 }

@@ -35,6 +35,7 @@ const MOST_BYTES_OF_LIST: usize = 4096;
 
 /// A value that a type of a shape may have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Example {
     /// It, as JSON.
     pub json: String,

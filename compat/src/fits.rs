@@ -8,6 +8,7 @@ use crate::tags::has_tag;
 
 /// Where a stored value does not fit. It names places and types, never a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Misfit {
     /// From the value inwards: `.origin.lat`, `[0]`.
     pub path: String,

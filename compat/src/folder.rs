@@ -14,6 +14,7 @@ pub struct Locks(BTreeMap<(String, u32), Lock>);
 
 /// What is wrong with a folder of lock files.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum FolderError {
     /// A file cannot be read or written.
     Io(PathBuf, std::io::Error),
@@ -31,8 +32,8 @@ pub enum FolderError {
 impl fmt::Display for FolderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Lock(file, error) => write!(f, "{file}: {error}"),
+            Self::Io(path, _) => write!(f, "{} cannot be read or written", path.display()),
+            Self::Lock(file, _) => write!(f, "{file} cannot be read"),
             Self::Misnamed { file, wanted } => {
                 write!(f, "{file}: the lock in it belongs into {wanted}")
             }
@@ -40,7 +41,15 @@ impl fmt::Display for FolderError {
     }
 }
 
-impl std::error::Error for FolderError {}
+impl std::error::Error for FolderError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, error) => Some(error),
+            Self::Lock(_, error) => Some(error),
+            Self::Misnamed { .. } => None,
+        }
+    }
+}
 
 /// The name of a lock's file: `rides.create@1.toml`. What not every file system takes in a name is
 /// written as `%` and two hexadecimal digits for each byte.

@@ -31,6 +31,7 @@ pub struct Lock {
 
 /// Where a version is in its life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum State {
     /// New requests are of it.
     #[default]

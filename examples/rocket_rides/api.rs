@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use atomic_phases::config::SettingError;
 use atomic_phases::http::{Answer, Bodies, Idempotency, Keyed, Params, Policy, Profile};
 use atomic_phases::{Engine, Scope};
 use axum::Router;
@@ -19,7 +20,10 @@ use crate::db::RidesDb;
 /// A ride's parameters are a hundred bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn router<Db: RidesDb>(engine: Engine<Db, App>, profile: Profile) -> Router {
+pub fn router<Db: RidesDb>(
+    engine: Engine<Db, App>,
+    profile: Profile,
+) -> Result<Router, SettingError> {
     let idempotency = Idempotency::new(engine, |request| {
         let User(id) = request.extensions.get()?;
         Scope::new(format!("user-{id}")).ok()
@@ -30,12 +34,13 @@ pub fn router<Db: RidesDb>(engine: Engine<Db, App>, profile: Profile) -> Router 
             .bodies(Bodies::JsonOrForm)
             .body_timeout(BODY_TIMEOUT)
             .challenge(HeaderValue::from_static("Email realm=\"rocket rides\"")),
-    );
-    Router::new()
+    )?;
+    let router = Router::new()
         .route("/rides", post(create_ride::<Db>))
         .layer(middleware::from_fn_with_state(idempotency.clone(), authenticate::<Db>))
         .merge(idempotency.documentation())
-        .with_state(idempotency)
+        .with_state(idempotency);
+    Ok(router)
 }
 
 /// The parameters as they are sent, as a form or as JSON.

@@ -272,7 +272,7 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         let server = format!("http://{address}");
         tokio::spawn(Trouble { server, provider: charge_api.clone(), database }.make());
     }
-    let router = api::router(engine.clone(), options.profile)
+    let router = api::router(engine.clone(), options.profile)?
         .merge(webhook::router(engine.clone(), &options.webhook_secret));
     let drain = Duration::from_secs_f64(options.drain);
     let cut_off = server::serve(listener, router, asked_to_stop(engine), drain).await;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::setting::{CENTURY, MILLISECOND, SettingError, duration, number};
+
 /// How long a call may take in total, how many attempts it has, and how the waits grow.
 ///
 /// ```
@@ -79,6 +81,20 @@ impl RetryPolicy {
     #[must_use]
     pub fn repeat(self, repeat: Repeat) -> Self {
         Self { repeat, ..self }
+    }
+
+    /// Whether it can work. `Caller::send` asks before it sends anything; an application that calls
+    /// [`decide`](super::decide) itself asks at its start.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting that cannot.
+    pub fn check(&self) -> Result<(), SettingError> {
+        duration("RetryPolicy::new", self.deadline, MILLISECOND, CENTURY)?;
+        number("RetryPolicy::attempts", self.attempts, 1, u32::MAX.into())?;
+        duration("RetryPolicy::attempt_timeout", self.attempt_timeout, MILLISECOND, CENTURY)?;
+        // Without a pause, a client repeats a request as fast as the server refuses it.
+        duration("RetryPolicy::backoff (the longest)", self.longest, MILLISECOND, CENTURY)?;
+        duration("RetryPolicy::backoff (the first)", self.first, MILLISECOND, self.longest)
     }
 
     /// How long the attempt that begins `elapsed` after the first may take: the attempt timeout, or

@@ -9,6 +9,7 @@ use reqwest::{Request, StatusCode};
 use super::answer::{Answer, REPLAY_MARKER};
 use super::call::{KeyForm, KeyedCall};
 use super::decide::{Decision, End, Reason, Transport};
+use crate::setting::SettingError;
 
 /// Sends keyed requests over a `reqwest::Client`, and retries when that can help.
 ///
@@ -74,6 +75,9 @@ pub enum SendError {
     /// The body is a stream, which cannot be sent twice: give the request its bytes.
     #[error("the request's body is a stream and cannot be sent again: give it as bytes")]
     NotRepeatable,
+    /// The call's policy cannot work. Nothing was sent.
+    #[error(transparent)]
+    Policy(#[from] SettingError),
     /// `reqwest` cannot send this request at all, whatever the network. The error does not contain the URL.
     #[error("the request cannot be sent")]
     Invalid(#[source] reqwest::Error),
@@ -160,6 +164,7 @@ impl Caller {
         mut request: Request,
         mut watch: impl FnMut(Tried),
     ) -> Result<Answered, SendError> {
+        call.policy().check()?;
         if let Ok(mut key) = HeaderValue::from_str(&call.header_value(self.key_form)) {
             // Keeps the key out of the HTTP library's own logs (G19).
             key.set_sensitive(true);

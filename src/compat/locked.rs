@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::{Definitions, Finding, Levels, Lint, Locks, blocks, compare_with, text};
+use crate::error::Causes;
 use crate::store::Store;
 
 /// `update` writes the lock files anew; `off` checks nothing.
@@ -104,7 +105,7 @@ pub fn check_locks<S: Store, A: Send + Sync + 'static>(
     if *mode == Mode::Off {
         return Ok(());
     }
-    let refused = |error: &dyn std::fmt::Display| NotLocked(error.to_string());
+    let refused = |error: &(dyn std::error::Error + 'static)| NotLocked(Causes(error).to_string());
     let levels = match std::fs::read_to_string(manifest.join("Cargo.toml")) {
         Ok(text) => Levels::from_manifest(&text).map_err(|error| refused(&error))?,
         Err(_) => Levels::default(),

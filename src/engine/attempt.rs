@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::creation::Creation;
 use super::decide::{Decision, decide, is_held_by_its_creator};
 use super::given::{Asking, Comparison};
 use super::lease::Entered;
@@ -18,7 +19,7 @@ use super::replays::{Told, Whose};
 use super::run::{RoundEnd, timed_out};
 use super::{Core, observed};
 use crate::caller::Caller;
-use crate::definition::{Definition, STARTED};
+use crate::definition::{Definition, FINISHED, STARTED};
 use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -46,6 +47,7 @@ pub(super) struct Attempt<S: Store> {
     /// Under which this call creates the row, if it does. By it the call knows its own row again
     /// after a commit that got no answer.
     pub(super) request_id: Uuid,
+    pub(super) creation: Arc<Creation>,
     /// Until when to wait for the other process.
     pub(super) patience: Option<Moment>,
     pub(super) caller: Caller,
@@ -82,8 +84,6 @@ struct Rounds {
     first_sent: Option<Moment>,
     /// Why the last commit is not tried again.
     too_slow: Option<FailureCause>,
-    /// Whether the row that a commit without an answer created was counted.
-    is_counted: bool,
     /// The quota's word about a new key, asked for once.
     admitted: Option<Option<Arc<Admission>>>,
 }
@@ -209,11 +209,11 @@ impl<S: Store> Attempt<S> {
     /// takes long. What a row says comes before that it is busy: a call that expected a new key has not
     /// looked at it yet (G9).
     async fn busy(&self) -> Result<Outcome, CallError> {
-        let retry_after = self.core.settings.lock_wait;
+        let retry_after = self.core.settings.creation_wait;
         if self.caller.is_gone() {
             return Ok(Outcome::InProgress { retry_after });
         }
-        let mut row = self.core.store.look(&self.scope, &self.key).await?;
+        let mut row = self.look().await?;
         let told = self.told_at_once(&mut row).await?;
         Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
     }
@@ -241,7 +241,51 @@ impl<S: Store> Attempt<S> {
     }
 
     async fn settle(&self, seen: Seen) -> Result<Outcome, CallError> {
-        self.answered(self.settled(seen).await)
+        let settled = self.settled(seen).await;
+        if self.creation.is_unknown() {
+            self.look_later();
+        }
+        self.answered(settled)
+    }
+
+    /// Reads the key's row, which a commit of this call that got no answer may have created.
+    async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
+        let row = self.core.store.look(&self.scope, &self.key).await?;
+        self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
+        Ok(row)
+    }
+
+    fn is_ours(&self, row: Option<&KeySummary>) -> bool {
+        row.is_some_and(|row| row.request_id == self.request_id)
+    }
+
+    /// The call ends, and does not know whether it has created the row. Reads the key for as long as its commit may be
+    /// under way, so that a request that was created is counted, and counted as completed where that was the same commit.
+    fn look_later(&self) {
+        let (core, creation) = (self.core.clone(), self.creation.clone());
+        let (scope, key, began) = (self.scope.clone(), self.key.clone(), self.began);
+        let (name, request_id) = (self.definition.name, self.request_id);
+        task::spawn(async move {
+            // For as long as another process would wait for our lease.
+            let until = Moment::now().after(core.settings.lease);
+            let mut tries = 0;
+            loop {
+                match core.store.look(&scope, &key).await {
+                    Ok(Some(row)) => {
+                        creation.seen(name, row.request_id == request_id);
+                        let is_finished = row.status == Status::Completed;
+                        if is_finished && is_held_by_its_creator(&row, Some(request_id)) {
+                            observe::committed(FINISHED);
+                            observe::completed(name, 1, began.elapsed());
+                        }
+                        return;
+                    }
+                    Ok(None) | Err(_) if Moment::now() >= until => return,
+                    Ok(None) | Err(_) => tries += 1,
+                }
+                tokio::time::sleep(jitter(tries)).await;
+            }
+        });
     }
 
     /// Round after round, until there is an answer.
@@ -252,7 +296,7 @@ impl<S: Store> Attempt<S> {
             let row = match std::mem::replace(&mut seen, Seen::NotYet) {
                 Seen::ExpectedNew => None,
                 Seen::Row(row) => row,
-                Seen::NotYet => self.core.store.look(&self.scope, &self.key).await?,
+                Seen::NotYet => self.look().await?,
             };
             let end = match self.asked(row.as_ref()).await? {
                 Some(asked) => {
@@ -266,7 +310,7 @@ impl<S: Store> Attempt<S> {
                 // What the row of a key says that was wrongly expected to be new comes before why nothing
                 // was begun (G8, G9).
                 RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
-                    match self.core.store.look(&self.scope, &self.key).await? {
+                    match self.look().await? {
                         Some(row) => RoundEnd::Found(row),
                         None => RoundEnd::Outcome(failed),
                     }
@@ -337,13 +381,6 @@ impl<S: Store> Attempt<S> {
             observe::not_begun(self.subject(), observed::failure(&cause));
             let retry_after = self.core.settings.back_off(1);
             return Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }));
-        }
-        // A commit of this call that got no answer has created it.
-        if rounds.restarts > 0
-            && row.as_ref().is_some_and(|row| row.request_id == self.request_id)
-            && !std::mem::replace(&mut rounds.is_counted, true)
-        {
-            observe::created(self.definition.name);
         }
         match (decision, row) {
             (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
@@ -420,7 +457,7 @@ impl<S: Store> Attempt<S> {
                 | CallError::TooManyKeys { .. }
                 | CallError::CreatingOthers { .. }
         );
-        if is_of_quota && let Some(row) = self.core.store.look(&self.scope, &self.key).await? {
+        if is_of_quota && let Some(row) = self.look().await? {
             return Ok(RoundEnd::Found(row));
         }
         match is_of_quota && self.core.is_creating(&self.scope, &self.key) {
@@ -468,6 +505,7 @@ impl<S: Store> Attempt<S> {
                     // Its commit arrived, and the answer to that did not: it is counted here.
                     (false, Some(stored)) => {
                         self.core.attempt_begins(row.request_id, 1, STARTED, None);
+                        observe::committed(FINISHED);
                         observe::completed(self.definition.name, 1, self.began.elapsed());
                         self.core.traced_end(stored.status);
                     }

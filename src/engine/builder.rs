@@ -150,9 +150,10 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// How long a duplicate waits in the database for the first commit of the other call; default 1 s.
-    pub fn lock_wait(mut self, lock_wait: Duration) -> Self {
-        self.settings.lock_wait = lock_wait;
+    /// How long a call waits while another one is creating the row of its key, until that row is committed; default 1 s.
+    /// Then it is answered as in progress. A call of the same process waits in memory, one of another in the database.
+    pub fn creation_wait(mut self, creation_wait: Duration) -> Self {
+        self.settings.creation_wait = creation_wait;
         self
     }
 

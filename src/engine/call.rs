@@ -181,6 +181,7 @@ impl<S: Store> Asked<S> {
             background,
             looks_first: !self.expects_new || has_quota,
             request_id: new_request_id(),
+            creation: Arc::default(),
             patience: match self.on_duplicate {
                 OnDuplicate::Answer => None,
                 OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),

@@ -62,7 +62,7 @@ impl<S: Store> Attempt<S> {
                 true => Birth::Pending,
             },
             retention: settings.retention,
-            lock_wait: settings.lock_wait,
+            creation_wait: settings.creation_wait,
             caller: &self.caller,
             replaces,
         };
@@ -134,6 +134,7 @@ impl<S: Store> Attempt<S> {
             may_be_executed: None,
             back_off_ends: None,
             reruns: 0,
+            creation: self.creation.clone(),
             admission,
             hint: None,
         }

@@ -363,7 +363,7 @@ mod tests {
                 trace: None,
                 birth: Birth::Held(hold.lease),
                 retention: hold.retention,
-                lock_wait: hold.lease,
+                creation_wait: hold.lease,
                 caller: &crate::caller::Caller::here(),
                 replaces: None,
             };

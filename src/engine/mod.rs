@@ -15,6 +15,7 @@ mod clock;
 mod compare;
 pub(crate) mod compiled;
 mod create;
+mod creation;
 mod decide;
 mod encoding;
 mod erase;

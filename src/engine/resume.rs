@@ -72,7 +72,7 @@ impl<S: Store> Core<S> {
             Ok(taken) => taken,
             Err(Refused::Changed) => return Ok(RoundEnd::Changed),
             Err(Refused::Locked) => {
-                let retry_after = self.settings.lock_wait;
+                let retry_after = self.settings.creation_wait;
                 return Ok(RoundEnd::Outcome(Outcome::InProgress { retry_after }));
             }
             Err(Refused::Stranded(because)) => {
@@ -233,6 +233,7 @@ impl<S: Store> Core<S> {
             may_be_executed: None,
             back_off_ends: None,
             reruns: 0,
+            creation: Arc::default(),
             admission: None,
             hint: None,
         }

@@ -154,6 +154,7 @@ fn is_after_a_commit(point: &Point) -> bool {
 
 /// One fault at one visit of one point. Printed, and parsed, as `charge_created/after_call#0=drop`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Fault {
     /// The point.
     pub point: Point,

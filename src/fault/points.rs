@@ -113,6 +113,7 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
 
 /// A place in a phase. Printed, and parsed, as `charge_created/after_call`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Point {
     /// The phase's name; `started` for the reservation of the key.
     pub phase: String,

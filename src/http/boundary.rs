@@ -12,6 +12,7 @@ use crate::engine::{Call, CallError, Engine, Outcome};
 use crate::fingerprint::RequestOrigin;
 use crate::key::{IdempotencyKey, Scope};
 use crate::request::RequestDefinition;
+use crate::setting::SettingError;
 use crate::store::Store;
 
 type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
@@ -72,10 +73,13 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     }
 
     /// Sets the policy.
-    #[must_use]
-    pub fn with_policy(mut self, policy: Policy) -> Self {
+    ///
+    /// # Errors
+    /// [`SettingError`] names what of it cannot work.
+    pub fn with_policy(mut self, policy: Policy) -> Result<Self, SettingError> {
+        policy.check()?;
         self.policy = Arc::new(policy);
-        self
+        Ok(self)
     }
 
     /// The policy.

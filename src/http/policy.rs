@@ -10,6 +10,7 @@ use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, KeySyntax, segment_of_
 use super::profile::{Profile, SHOULD_RETRY};
 use crate::config::OnDuplicate;
 use crate::key::IdempotencyKey;
+use crate::setting::{HOUR, MILLISECOND, SettingError, duration, number};
 
 /// Whether a request needs a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +83,13 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Whether its settings can work.
+    pub(crate) fn check(&self) -> Result<(), SettingError> {
+        number("Policy::body_limit", self.body_limit, 1, i32::MAX as u64)?;
+        duration("Policy::body_timeout", self.body_timeout, MILLISECOND, HOUR)?;
+        self.on_duplicate.map_or(Ok(()), OnDuplicate::check)
+    }
+
     /// The methods that take a key. The others are idempotent by themselves, and pass
     /// through with whatever header they have.
     pub(crate) fn guards(method: &Method) -> bool {

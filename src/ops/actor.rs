@@ -81,6 +81,7 @@ impl Actor {
 /// Whose requests an actor may see and act on. Each search has this as a condition in its statement; requests
 /// of other scopes appear not to exist.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Scopes {
     /// All scopes.
     All,

@@ -87,6 +87,7 @@ impl BulkAct {
 
 /// The requests of a bulk act; a thousand at most.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Selection {
     /// All requests that this filter lists. A filter without a condition is refused.
     Filter(Filter),
@@ -111,6 +112,7 @@ pub struct BulkPlan {
 
 /// What was planned, as it is passed to the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Planned {
     /// This many requests. It does not distinguish them from as many others: for a list of ids, or in a test. Passed
     /// twice, the act is started twice.

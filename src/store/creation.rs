@@ -26,7 +26,7 @@ pub struct NewRow<'a> {
     pub(crate) birth: Birth,
     pub(crate) retention: Duration,
     /// How long to wait for another transaction that is about to create the row.
-    pub(crate) lock_wait: Duration,
+    pub(crate) creation_wait: Duration,
     /// Who asked for it. Nothing waits for the row's lock any more once they are gone.
     pub(crate) caller: &'a Caller,
     /// A finished, expired life of the same key, which this row replaces.

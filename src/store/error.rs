@@ -7,7 +7,8 @@ use crate::setting::SettingError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// No connection within the pool's time limit, or none could be opened.
+    /// No connection within the pool's time limit, or none could be opened. The text says why; the driver's error is
+    /// not kept as a source, because its `Debug` has the URL and what the server said (G19).
     #[error("no database connection: {0}")]
     NoConnection(String),
     /// The database answered with an error, or not at all.
@@ -34,10 +35,12 @@ pub enum StoreError {
         /// The column's name.
         column: &'static str,
     },
-    /// A migration failed.
+    /// A migration failed. The text is all that diesel's error says, which has no cause of its own. It is not kept as a
+    /// source, because its `Debug` may repeat what a row has (G19).
     #[error("migration: {0}")]
     Migration(String),
-    /// The store's configuration is invalid.
+    /// The store's configuration is invalid. The text is that of a [`SettingError`](crate::config::SettingError), or says
+    /// what is wrong with a URL without repeating it (G19).
     #[error("{0}")]
     Configuration(String),
 }

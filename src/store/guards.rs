@@ -116,7 +116,7 @@ impl<S: Store> One<S> {
             trace: None,
             birth: Birth::Held(lease),
             retention,
-            lock_wait: Duration::from_secs(1),
+            creation_wait: Duration::from_secs(1),
             caller: &crate::caller::Caller::here(),
             replaces: None,
         };

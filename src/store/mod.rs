@@ -179,7 +179,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<KeyRow>, StoreError>> + Send;
 
     /// Begins a transaction and, in one statement, creates the row in it or tells the row that the
-    /// key has. Waits at most the bound of `row.lock_wait` for another transaction that is about to
+    /// key has. Waits at most the bound of `row.creation_wait` for another transaction that is about to
     /// create it.
     #[doc(hidden)]
     fn reserve(
@@ -189,7 +189,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// A whole transaction in one round trip: creates the row as `change` leaves it, unless the key
     /// has one ([`Commit::Fenced`]), runs the statements, stages the jobs and commits. Waits at most the
-    /// bound of `row.lock_wait` for another transaction that is about to create it
+    /// bound of `row.creation_wait` for another transaction that is about to create it
     /// ([`StoreError::Locked`]). The row gets the `created_at` that its phases have seen (G5): it was estimated
     /// before they ran, from what the database's clock said earlier.
     #[doc(hidden)]

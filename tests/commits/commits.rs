@@ -277,7 +277,7 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     )
     .await;
     let app = App::default();
-    let engine = engine_with(&db, &app, |b| b.lock_wait(Duration::from_millis(200)));
+    let engine = engine_with(&db, &app, |b| b.creation_wait(Duration::from_millis(200)));
     let caller = engine.clone();
     let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";

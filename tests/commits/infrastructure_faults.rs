@@ -341,7 +341,7 @@ impl<S: TestDb> Nesting<S> {
         let app =
             Self { provider: Provider::default(), engine: Arc::default(), heard: Arc::default() };
         let builder = Engine::builder(db.clone()).app(app.clone()).register::<Nests>();
-        let engine = builder.lock_wait(Duration::from_millis(100)).build().unwrap();
+        let engine = builder.creation_wait(Duration::from_millis(100)).build().unwrap();
         app.engine.set(engine.clone()).ok().unwrap();
         (engine, app)
     }

@@ -345,7 +345,7 @@ async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock(
     let node = async || -> (MysqlProxy, Engine<Mysql, Gate>) {
         let proxy = MysqlProxy::start(db.__url()).await;
         let builder = Engine::builder(open_my(&proxy.url(db.__url()), 4).await).app(gate.clone());
-        let builder = builder.register::<FailsFirst>().lock_wait(Duration::from_secs(60));
+        let builder = builder.register::<FailsFirst>().creation_wait(Duration::from_secs(60));
         (proxy, builder.build().unwrap())
     };
     let nodes = [node().await, node().await, node().await];

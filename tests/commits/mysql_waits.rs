@@ -37,7 +37,7 @@ async fn g16_a_key_that_another_process_creates_is_waited_for_without_a_connecti
         let proxy = MysqlProxy::start(db.__url()).await;
         let store = open_my(&proxy.url(db.__url()), 1).await;
         let app = App::default();
-        let engine = engine_with(&store, &app, |b| b.lock_wait(LOCK_WAIT));
+        let engine = engine_with(&store, &app, |b| b.creation_wait(LOCK_WAIT));
         finished(engine.call(&scope(), &key("done"), book(20)).await);
         let mut other = my(db.__url()).await;
         other.batch_execute(CREATES).await.unwrap();
@@ -69,7 +69,7 @@ async fn g13_nobody_waits_for_a_key_whose_caller_is_gone() {
     let proxy = MysqlProxy::start(db.__url()).await;
     let store = open_my(&proxy.url(db.__url()), 2).await;
     let app = App::default();
-    let engine = engine_with(&store, &app, |b| b.lock_wait(LOCK_WAIT));
+    let engine = engine_with(&store, &app, |b| b.creation_wait(LOCK_WAIT));
     finished(engine.call(&scope(), &key("done"), book(20)).await);
     let mut other = my(db.__url()).await;
     other.batch_execute(CREATES).await.unwrap();

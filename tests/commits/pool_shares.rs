@@ -21,7 +21,7 @@ async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
     let app = App::default();
     let engine =
         engine_with(&crate::support::db::open_pg(&url_of(&db), 4).await, &app, |builder| {
-            builder.lock_wait(Duration::from_secs(600))
+            builder.creation_wait(Duration::from_secs(600))
         });
     finished(engine.call(&scope(), &key("other"), book(20)).await);
     finished(engine.call(&scope(), &key("parcel"), Form::AsOne.parcel(Trouble::None)).await);

@@ -320,7 +320,7 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
     for limit in ["10", "400", "0"] {
         let url = format!("{}?options=-c%20statement_timeout%3D{limit}", url_of(&db));
         let store = crate::support::db::open_pg(&url, 4).await;
-        let engine = engine_with(&store, &app, |b| b.lock_wait(Duration::from_millis(600)));
+        let engine = engine_with(&store, &app, |b| b.creation_wait(Duration::from_millis(600)));
         // On a busy machine any statement may take longer than the shortest limit.
         let is_told = |told: Result<Outcome, CallError>| match told {
             Ok(Outcome::InProgress { .. }) => true,
@@ -340,7 +340,7 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
          CREATE TRIGGER slow_no BEFORE INSERT ON rides FOR EACH ROW EXECUTE FUNCTION slow_no();",
     )
     .await;
-    let engine = engine_with(&db, &app, |b| b.lock_wait(Duration::from_millis(50)));
+    let engine = engine_with(&db, &app, |b| b.creation_wait(Duration::from_millis(50)));
     for (name, form) in [("one", Form::AsOne), ("two", Form::InTurn)] {
         let told = engine.call(&scope(), &key(name), form.parcel(Trouble::None)).await;
         assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");

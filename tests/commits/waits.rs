@@ -21,7 +21,7 @@ on_every_store! {
 async fn g16_a_wait_for_a_key_that_is_being_created_ends_with_its_caller() {
     let db = Postgres::fresh().await;
     let app = App::default();
-    let engine = engine_with(&db, &app, |builder| builder.lock_wait(Duration::from_secs(600)));
+    let engine = engine_with(&db, &app, |builder| builder.creation_wait(Duration::from_secs(600)));
     finished(engine.call(&scope(), &key("other"), book(20)).await);
     let mut aside = crate::support::db::pg(&url_of(&db)).await;
     aside

@@ -22,7 +22,7 @@ struct World<S> {
 
 /// How long a duplicate waits. On MariaDB, a wait below a second limits the time of the whole statement, on a busy
 /// machine, too.
-fn lock_wait<S: TestDb>() -> Duration {
+fn creation_wait<S: TestDb>() -> Duration {
     Duration::from_millis(if is_mysql::<S>() { 250 } else { 30 })
 }
 
@@ -35,7 +35,7 @@ async fn emptied<S: TestDb>(db: &S, provider: Provider) -> (TestEngine<S>, World
     .await;
     let app = App::new(provider);
     let engine = engine_with(db, &app, |builder| {
-        let builder = builder.lease(Duration::from_secs(60)).lock_wait(lock_wait::<S>());
+        let builder = builder.lease(Duration::from_secs(60)).creation_wait(creation_wait::<S>());
         builder.back_off(Duration::from_millis(1), Duration::from_millis(1))
     });
     (engine, World { db: db.clone(), app })
@@ -151,7 +151,7 @@ async fn worlds_do_not_pile_up_connections() {
         let (_, world) = emptied(&db, Provider::default()).await;
         let store = Postgres::connect(&url).await.unwrap();
         let engine = engine_with(&store, &world.app, |builder| {
-            builder.lease(Duration::from_secs(60)).lock_wait(lock_wait::<Postgres>())
+            builder.lease(Duration::from_secs(60)).creation_wait(creation_wait::<Postgres>())
         });
         (engine, world)
     };
@@ -254,7 +254,8 @@ async fn a_request_is_told_of_exactly_if_it_began_to_wait<S: TestDb>(db: S) {
     let world = async move || {
         let (_, world) = emptied(&db, Provider::that_ignores_keys()).await;
         let engine = engine_with(&db, &world.app, |builder| {
-            let builder = builder.lease(Duration::from_secs(60)).lock_wait(lock_wait::<S>());
+            let builder =
+                builder.lease(Duration::from_secs(60)).creation_wait(creation_wait::<S>());
             let builder = builder.back_off(Duration::from_millis(1), Duration::from_millis(1));
             builder.max_reconciles(1).tell_of_waiting()
         });
@@ -377,7 +378,7 @@ fn printing<S: TestDb>(
             .app(world.app.clone())
             .register::<Print>()
             .lease(Duration::from_secs(60))
-            .lock_wait(lock_wait::<S>())
+            .creation_wait(creation_wait::<S>())
             .build()
             .unwrap();
         (engine, world)

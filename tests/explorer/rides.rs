@@ -104,7 +104,10 @@ fn a_ride<Db: Counts>(user_id: i64, fresh: impl AsyncFn() -> Db) -> impl Explore
             pilots: PilotApi::new(&world.url).unwrap(),
         };
         let engine = Engine::builder(store).app(app).register::<CreateRide>();
-        (engine.lock_wait(std::time::Duration::from_millis(LOCK_WAIT_MS)).build().unwrap(), world)
+        (
+            engine.creation_wait(std::time::Duration::from_millis(LOCK_WAIT_MS)).build().unwrap(),
+            world,
+        )
     };
     explore(world, ride(user_id, -122.39))
         .and_another(ride(user_id, -122.38))

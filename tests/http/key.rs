@@ -28,7 +28,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 async fn boundary() -> Idempotency<Sqlite, App> {
     let engine = engine(&Sqlite::fresh().await, &App::default());
     let policy = Policy::default().key(KeyRule::Optional);
-    Idempotency::new(engine, single_tenant()).with_policy(policy)
+    Idempotency::new(engine, single_tenant()).with_policy(policy).unwrap()
 }
 
 /// Runs what is admitted, and returns the key that it ran under.

@@ -161,7 +161,7 @@ impl Server {
         let router = Router::new()
             .route("/v1/charges", post(create))
             .layer(middleware::from_fn_with_state(seen.clone(), seen_by))
-            .with_state(idempotency.with_policy(policy));
+            .with_state(idempotency.with_policy(policy).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });

@@ -9,6 +9,7 @@ mod builds_in_turn;
 mod deploys;
 mod encryption;
 mod erase;
+mod errors;
 mod expect_new;
 mod fingerprint;
 mod in_progress_hints;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
+use atomic_phases::http::{Idempotency, Policy, single_tenant};
 use atomic_phases::store::{PoolSettings, StoreError};
 use atomic_phases::worker::{Completer, WorkerConfig};
 use atomic_phases::{Engine, Postgres, Sqlite};
@@ -21,8 +23,8 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("lease", Box::new(move |b| b.lease(ever).retention(ever))),
         ("retention", Box::new(move |b| b.retention(second))),
         ("retention", Box::new(move |b| b.retention(ever))),
-        ("lock_wait", Box::new(move |b| b.lock_wait(zero))),
-        ("lock_wait", Box::new(move |b| b.lock_wait(second * 40 * 24 * 3600))),
+        ("creation_wait", Box::new(move |b| b.creation_wait(zero))),
+        ("creation_wait", Box::new(move |b| b.creation_wait(second * 40 * 24 * 3600))),
         ("on_duplicate", Box::new(move |b| b.on_duplicate(OnDuplicate::Wait(ever)))),
         ("max_attempts", Box::new(|b| b.max_attempts(0))),
         ("max_attempts", Box::new(|b| b.max_attempts(u32::MAX))),
@@ -31,6 +33,10 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("reconcile_after", Box::new(move |b| b.reconcile_after(ever))),
         ("max_reconciles", Box::new(|b| b.max_reconciles(0))),
         ("window_margin", Box::new(move |b| b.window_margin(ever))),
+        ("pauses_every", Box::new(move |b| b.pauses_every(zero))),
+        ("pauses_every", Box::new(move |b| b.pauses_every(ever))),
+        ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(0))),
+        ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(1001))),
         ("Limits::params", limits(Limits::default().params(0))),
         ("Limits::outputs", limits(Limits::default().outputs(usize::MAX))),
         ("Limits::context", limits(Limits::default().context(1 << 30))),
@@ -48,7 +54,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         assert!(error.setting.starts_with(setting), "{error}");
         assert!(error.to_string().contains("but it must be"), "{error}");
     }
-    let workers: [(&str, WorkerConfig); 11] = [
+    let workers: [(&str, WorkerConfig); 12] = [
         ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
         ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
         ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
@@ -56,6 +62,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(ever)),
         ("WorkerConfig::reap_every", WorkerConfig::default().reap_every(zero)),
         ("WorkerConfig::reap_batch", WorkerConfig::default().reap_batch(0)),
+        ("WorkerConfig::census_every", WorkerConfig::default().census_every(zero)),
         ("WorkerConfig::delivery", WorkerConfig::default().delivery(zero)),
         ("WorkerConfig::max_deliveries", WorkerConfig::default().max_deliveries(0)),
         ("WorkerConfig::node (name)", WorkerConfig::default().node("a".repeat(101), "")),
@@ -71,5 +78,44 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
     for pool in [PoolSettings::default().max_size(0), PoolSettings::default().wait(zero)] {
         let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
         assert!(matches!(refused, Err(StoreError::Configuration(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_it_is_used() {
+    let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
+    let policy = || RetryPolicy::new(second);
+    assert_eq!(policy().check(), Ok(()));
+    let client = [
+        ("RetryPolicy::new", RetryPolicy::new(zero)),
+        ("RetryPolicy::new", RetryPolicy::new(ever)),
+        ("RetryPolicy::attempts", policy().attempts(0)),
+        ("RetryPolicy::attempt_timeout", policy().attempt_timeout(zero)),
+        ("RetryPolicy::backoff (the first)", policy().backoff(second * 2, second)),
+        ("RetryPolicy::backoff (the first)", policy().backoff(zero, second)),
+        ("RetryPolicy::backoff (the longest)", policy().backoff(zero, zero)),
+    ];
+    for (setting, policy) in client {
+        assert_eq!(policy.check().unwrap_err().setting, setting);
+        // Nothing is sent, so no server has to be there.
+        let caller = Caller::new(reqwest::Client::new());
+        let request = reqwest::Client::new().post("http://127.0.0.1:9/").build().unwrap();
+        match caller.send(KeyedCall::new(policy), request).await {
+            Err(SendError::Policy(error)) => assert_eq!(error.setting, setting),
+            other => panic!("{setting}: {other:?}"),
+        }
+    }
+    let boundary = [
+        ("Policy::body_limit", Policy::default().body_limit(0)),
+        ("Policy::body_limit", Policy::default().body_limit(usize::MAX)),
+        ("Policy::body_timeout", Policy::default().body_timeout(zero)),
+        ("Policy::body_timeout", Policy::default().body_timeout(ever)),
+        ("on_duplicate (Wait)", Policy::default().on_duplicate(OnDuplicate::Wait(ever))),
+    ];
+    let db = Sqlite::connect(":memory:").await.unwrap();
+    let engine = Engine::builder(db).build().unwrap();
+    for (setting, policy) in boundary {
+        let refused = Idempotency::new(engine.clone(), single_tenant()).with_policy(policy);
+        assert_eq!(refused.err().map(|error| error.setting), Some(setting));
     }
 }

@@ -10,6 +10,7 @@ use super::{
 
 /// A text that is not a shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShapeError {
     /// What was expected, and where.
     pub message: String,

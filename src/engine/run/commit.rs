@@ -1,5 +1,6 @@
-//! Sends a transition to the store, and finds out its outcome: the one place that reads a commit's
-//! answer.
+//! Sends a transition to the store, and finds out its outcome: the one place that reads the answer to a commit of
+//! a run. A resolution by an operator holds no lease by which it could be asked about, so `engine/resolve` sends it
+//! again instead, and reads the answer itself (`tests/readme/commits.rs`).
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
@@ -97,6 +98,7 @@ impl<S: Store> Run<S> {
             }
             (Commit::Unknown(error), RowIs::Reserved | RowIs::Absent) => {
                 observe::commit_unanswered(self.definition.name, self.subject());
+                self.creation.unanswered();
                 CommitFate::Unanswered(error)
             }
         };
@@ -104,7 +106,7 @@ impl<S: Store> Run<S> {
             CommitFate::Applied(sent) => {
                 self.lease.confirm(*sent);
                 if row != RowIs::Committed {
-                    observe::created(self.definition.name);
+                    self.creation.committed(self.definition.name);
                 }
                 if row == RowIs::Absent {
                     self.core.attempt_begins(

@@ -2,7 +2,7 @@
 //! stops.
 //!
 //! Each phase comes to a `Transition` of the row; `commit` is the one place that
-//! sends one and says its outcome.
+//! sends one for a run and says its outcome.
 
 mod attended;
 mod body;
@@ -23,6 +23,7 @@ use chrono::{DateTime, Utc};
 
 use super::Core;
 use super::bound::Bound;
+use super::creation::Creation;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::quota::Admission;
@@ -68,6 +69,8 @@ pub(super) struct Run<S: Store> {
     pub(super) back_off_ends: Option<Moment>,
     /// How often a phase was run again by itself.
     pub(super) reruns: u32,
+    /// What the call knows of the row that it creates.
+    pub(super) creation: Arc<Creation>,
     /// Of a request that has no row yet, where its scope has a quota.
     pub(super) admission: Option<Arc<Admission>>,
     /// What the replay cache was told about this request, where it takes hints.

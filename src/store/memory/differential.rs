@@ -183,7 +183,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 _ => Birth::Held(ends),
             },
             retention,
-            lock_wait: Duration::from_millis(50),
+            creation_wait: Duration::from_millis(50),
             caller: &crate::caller::Caller::here(),
             replaces,
         };

@@ -7,6 +7,7 @@ use super::record::KeyRecord;
 
 /// A change of a key's row, at its commit; for a test that watches.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct KeyChange<'a> {
     /// As it was; `None` where it is new.
     pub before: Option<KeyState<'a>>,

@@ -218,7 +218,7 @@ impl Store for Memory {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MemoryTransaction>, StoreError> {
-        let mut patience = Patience::new(row.lock_wait);
+        let mut patience = Patience::new(row.creation_wait);
         loop {
             let reserved = match self.try_reserve(row).await {
                 Err(error) if error.is_of_the_connection() => {
@@ -246,7 +246,7 @@ impl Store for Memory {
             Ok(written) => written,
             Err(error) => return Commit::Failed(StoreError::database("create the key", error)),
         };
-        let mut patience = Patience::new(row.lock_wait);
+        let mut patience = Patience::new(row.creation_wait);
         loop {
             let birth = Birth::of(row).changed(created_at, change);
             match self.try_create(birth, written.clone()).await {

@@ -319,7 +319,7 @@ impl Store for Mysql {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MysqlTransaction>, StoreError> {
-        let until = Instant::now() + row.lock_wait;
+        let until = Instant::now() + row.creation_wait;
         let Some(turn) = self.turn(row, until).await else { return Ok(Reserved::Busy) };
         let insert = || Bound::of(&sql::Insert::new(row));
         match self.create_when_free(row, until, insert).await? {
@@ -344,7 +344,7 @@ impl Store for Mysql {
         if let Some(refusal) = refusal(&writes) {
             return Commit::Refused(refusal);
         }
-        let until = Instant::now() + row.lock_wait;
+        let until = Instant::now() + row.creation_wait;
         let Some(_turn) = self.turn(row, until).await else {
             return Commit::Failed(StoreError::Locked);
         };

@@ -73,7 +73,7 @@ const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 
 /// A migration that changes a table needs a lock which every request waits behind from the moment that it is
 /// asked for, granted or not. So it is asked for 50 ms at a time, and a statement takes half a second at most:
-/// together less than a request waits for a row (`lock_wait`, a second by default). In between it rests for a
+/// together less than a request waits for a row (`creation_wait`, a second by default). In between it rests for a
 /// second or two. A process that freezes in the middle loses its locks after five seconds, by the server's
 /// own clock.
 const MIGRATION_TERMS: Terms = Terms {
@@ -97,7 +97,7 @@ const MOST_CONNECTIONS: u64 = 100_000;
 /// All nodes must write to one primary with `synchronous_commit = on`.
 ///
 /// A statement of a request waits at most 20 ms for a key that another transaction has locked or is about
-/// to create; for the rest of the [lock wait](crate::engine::EngineBuilder::lock_wait) the call waits without a
+/// to create; for the rest of the [creation wait](crate::engine::EngineBuilder::creation_wait) the call waits without a
 /// connection. A scope uses one of the pool's connections to poll a key that it waits for;
 /// all scopes together use a quarter of them.
 ///
@@ -329,7 +329,7 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
-        let until = Instant::now() + row.lock_wait;
+        let until = Instant::now() + row.creation_wait;
         let Some(turn) = self.waits.for_the_key(row, until).await else {
             return Ok(Reserved::Busy);
         };
@@ -389,7 +389,7 @@ impl<P: Pool> Store for Postgres<P> {
         change: &Change<'_>,
         mut writes: Writes<'_, Self>,
     ) -> Commit<RowTimes> {
-        let until = Instant::now() + row.lock_wait;
+        let until = Instant::now() + row.creation_wait;
         let Some(_turn) = self.waits.for_the_key(row, until).await else {
             return Commit::Failed(StoreError::Locked);
         };

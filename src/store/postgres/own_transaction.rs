@@ -53,7 +53,7 @@ impl Bench {
             trace: None,
             birth: Birth::Held(Duration::from_secs(60)),
             retention: Duration::from_secs(60),
-            lock_wait: Duration::from_secs(1),
+            creation_wait: Duration::from_secs(1),
             caller: const { &Caller::here() },
             replaces: None,
         }

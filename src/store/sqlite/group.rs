@@ -17,9 +17,10 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel::{QueryResult, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
+use super::error::not_written;
 use super::thread::caught;
 use super::turns::ConnectionLock;
-use super::{RELEASE, WatchedConnection, commit, end, not_written};
+use super::{RELEASE, WatchedConnection, commit, end};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.

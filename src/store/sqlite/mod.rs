@@ -8,6 +8,7 @@
 //! transaction ([`movable_task`]). A look at a key needs none of it (`reader`).
 
 mod admin;
+mod error;
 mod group;
 mod ops;
 mod ops_nodes;
@@ -38,6 +39,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
+use self::error::{TimeLimitPassed, is_certain_at_commit};
 use self::group::{Queued, Start, Waiting, Work, work_off};
 use self::ops::Operators;
 use self::ops_statements::InsertAudit;
@@ -630,19 +632,6 @@ fn writing(
     }
 }
 
-/// Among diesel's errors: the statements of a phase took longer than they may.
-#[derive(Debug, thiserror::Error)]
-#[error("the statements took longer than their time limit")]
-struct TimeLimitPassed;
-
-/// What the store says of an error of the statements that a phase handed over.
-fn not_written(error: Error) -> StoreError {
-    match error {
-        Error::QueryBuilderError(error) if error.is::<TimeLimitPassed>() => StoreError::TimeLimit,
-        error => StoreError::database("write the phase", error),
-    }
-}
-
 /// Deletes a job, and makes the next of its request due. Whether it was ours.
 fn delivered(
     conn: &mut SqliteConnection,
@@ -764,7 +753,7 @@ fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
 fn commit(conn: &mut SqliteConnection) -> Commit {
     match conn.batch_execute("COMMIT") {
         Ok(()) => Commit::Done(()),
-        Err(error @ Error::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) => {
+        Err(error) if is_certain_at_commit(&error) => {
             Commit::Failed(StoreError::database("commit", error))
         }
         // A full disk or a failed fsync: what is in the log decides, and a read tells.

@@ -217,7 +217,8 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
     let idempotency = Idempotency::new(engine, |head| {
         Scope::new(head.headers.get("x-tenant")?.to_str().ok()?).ok()
     })
-    .with_policy(policy);
+    .with_policy(policy)
+    .unwrap();
     let passed = || async { "passed" };
     Router::new()
         .route("/book", post(book::<S>).get(passed).put(passed).delete(passed).options(passed))

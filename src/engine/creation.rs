@@ -1,0 +1,40 @@
+//! [`Creation`]: a key is counted as created when its row is known to be durable, and once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::observe;
+
+/// What one call knows of the row that it creates. It may send the row several times: of its commits one at most is
+/// done, because all of them are of the same request id.
+#[derive(Debug, Default)]
+pub(super) struct Creation {
+    /// Whether a commit of the row got no answer.
+    is_unanswered: AtomicBool,
+    is_counted: AtomicBool,
+}
+
+impl Creation {
+    /// A commit of the row is done.
+    pub(super) fn committed(&self, definition: &'static str) {
+        if !self.is_counted.swap(true, Ordering::Relaxed) {
+            observe::created(definition);
+        }
+    }
+
+    /// A commit of the row got no answer.
+    pub(super) fn unanswered(&self) {
+        self.is_unanswered.store(true, Ordering::Relaxed);
+    }
+
+    /// The key was read. `is_ours`: it has the row that this call would create.
+    pub(super) fn seen(&self, definition: &'static str, is_ours: bool) {
+        if is_ours && self.is_unanswered.load(Ordering::Relaxed) {
+            self.committed(definition);
+        }
+    }
+
+    /// Whether the row may be there without having been counted.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.is_unanswered.load(Ordering::Relaxed) && !self.is_counted.load(Ordering::Relaxed)
+    }
+}
