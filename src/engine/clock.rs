@@ -36,7 +36,7 @@ impl Clock {
 
 impl<S: Store> Core<S> {
     /// The database's time; asked for once an hour at most, while requests come in.
-    pub(super) async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+    pub(crate) async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
         if let Some(now) = self.clock.reads() {
             return Ok(now);
         }

@@ -362,6 +362,12 @@ impl<S: OperatorStore> Ops<S> {
         Ok(page.map(AuditRecord::from))
     }
 
+    /// The database's time. A statement at most once an hour: in between, this machine's monotonic clock carries it on.
+    #[cfg(feature = "console")]
+    pub(crate) async fn now(&self) -> Result<DateTime<Utc>, OpsError> {
+        Ok(self.core.now().await?)
+    }
+
     fn needs(&self, needs: Permissions) -> Result<(), OpsError> {
         match self.actor.permissions().contain(needs) {
             true => Ok(()),

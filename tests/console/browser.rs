@@ -11,9 +11,10 @@ use atomic_phases::worker::BulkRunner;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
+use super::accessibility::check_accessibility_of;
 use super::cast::*;
 use super::desk::Desk;
-use super::pages::{cast, check_accessibility_of};
+use super::pages::cast;
 use super::webdriver::{Browser, DOWN, ENTER, SPACE};
 use crate::support::work::config;
 use crate::support::*;

@@ -25,24 +25,65 @@ pub fn tags(html: &str) -> Vec<Tag> {
             continue;
         }
         assert!(rest.starts_with(|c: char| c.is_ascii_lowercase()), "a raw <: {}", clip(rest));
-        tags.push(tag(rest));
+        tags.push(tag(rest).0);
     }
     tags
+}
+
+/// An element of a page.
+#[derive(Debug)]
+pub struct Element {
+    pub tag: Tag,
+    /// Its place among the elements.
+    pub parent: Option<usize>,
+    /// The texts in it, those of the elements in it included.
+    pub text: String,
+}
+
+/// The elements of a page, in order. Panics where a tag closes another than the last that is open.
+pub fn elements(html: &str) -> Vec<Element> {
+    let mut all: Vec<Element> = Vec::new();
+    let mut open: Vec<usize> = Vec::new();
+    for (at, _) in html.match_indices('<') {
+        let rest = &html[at + 1..];
+        let behind = if let Some(end) = rest.strip_prefix('/') {
+            let (name, behind) = end.split_once('>').unwrap();
+            let last = open.pop().unwrap_or_else(|| panic!("</{name}> closes nothing"));
+            assert_eq!(all[last].tag.name, name, "at {}", clip(rest));
+            behind
+        } else if rest.starts_with('!') {
+            continue;
+        } else {
+            let (tag, behind) = tag(rest);
+            let is_void = ["meta", "link", "input", "br", "img", "hr"].contains(&tag.name.as_str());
+            let parent = open.last().copied();
+            all.push(Element { tag, parent, text: String::new() });
+            if !is_void {
+                open.push(all.len() - 1);
+            }
+            behind
+        };
+        let text = &behind[..behind.find('<').unwrap_or(behind.len())];
+        open.iter().for_each(|&element| all[element].text.push_str(text));
+    }
+    assert!(open.is_empty(), "not closed: {:?}", all[open[0]]);
+    all
 }
 
 fn clip(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-fn tag(mut rest: &str) -> Tag {
+/// The tag, and what follows it.
+fn tag(mut rest: &str) -> (Tag, &str) {
     let end = rest.find([' ', '>']).unwrap();
     let name = rest[..end].to_owned();
     rest = &rest[end..];
     let mut attributes = Vec::new();
     loop {
         rest = rest.trim_start();
-        if rest.starts_with('>') {
-            return Tag { name, attributes };
+        if let Some(behind) = rest.strip_prefix('>') {
+            return (Tag { name, attributes }, behind);
         }
         let end = rest.find(['=', ' ', '>']).unwrap();
         let attribute = rest[..end].to_owned();

@@ -8,6 +8,7 @@ mod support;
 #[path = "../ops/cast.rs"]
 mod cast;
 
+mod accessibility;
 mod acts;
 mod browser;
 mod desk;

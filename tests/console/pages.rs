@@ -1,13 +1,17 @@
 //! What the pages show, and that every link and form of them leads somewhere.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use atomic_phases::ops::OperatorStore;
+use atomic_phases::ops::{BulkAct, OperatorStore, Selection};
+use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::worker::{Announcer, WorkerConfig};
+use chrono::{TimeDelta, Utc};
 
+use super::accessibility::check_accessibility_of;
 use super::cast::*;
 use super::desk::Desk;
-use super::html::{forms, links, tags};
+use super::html::{elements, forms, links, tags};
 use crate::support::*;
 
 on_every_store! {
@@ -53,6 +57,72 @@ async fn each_page_that_the_runbooks_name_is_there() {
     assert!(named > 15, "{named}");
 }
 
+/// A service whose clock is years off tells the same ages: they are counted from the database's time.
+#[tokio::test(flavor = "multi_thread")]
+async fn ages_are_of_the_databases_clock_and_not_of_the_services() {
+    for days in [-3000, 3000] {
+        let database = Database::starting_at(Utc::now() + TimeDelta::days(days));
+        let engine = engine(&Memory::connect(&database), &App::default());
+        cast(&engine).await;
+        let ops = admin(&engine);
+        let _ = ops.pause("book", "charged", Some(Duration::from_secs(600)), "r").await.unwrap();
+        let one = Selection::Requests(vec![id_of(&engine, "dead-letter").await]);
+        let bulk = ops.start_bulk(BulkAct::Retry, &one, 1, "r").await.unwrap();
+        Announcer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
+        let desk = Desk::of(&engine).await;
+        let mut pages = Vec::new();
+        for path in ["overview", "waiting", "requests", "jobs", "definitions", "pauses", "bulk"] {
+            pages.push(desk.get(path).await.is(200));
+        }
+        pages.push(desk.get(&format!("bulk/{bulk}")).await.is(200));
+        let find = pages[2].form("/find").with("scope", "tenant-1");
+        pages.push(desk.submit(&find).await.is(200));
+        let filtered = desk.get("requests?state=dead_letter").await.is(200);
+        pages.push(desk.submit(&filtered.form("/bulk/plan").with("act", "retry")).await.is(200));
+        pages.push(desk.submit(&pages[3].form("/jobs/plan").with("act", "retry")).await.is(200));
+        for name in ["finished", "unknown", "running", "backing-off"] {
+            pages.push(desk.request(id_of(&engine, name).await).await);
+        }
+        let erase = pages[11].form("/plan").with("act", "erase");
+        pages.push(desk.submit(&erase).await.is(200));
+        let inbox = &pages[1];
+        assert!(inbox.text.contains("asked <time"), "{}", inbox.text);
+        pages[0].has("7 requests in ");
+        let mut ages = 0;
+        for page in &pages {
+            for time in elements(&page.text).iter().filter(|one| one.tag.name == "time") {
+                // A date begins with the year.
+                if time.text.contains(' ') && !time.text.contains(':') {
+                    let days = time.text.split(" d ").next().filter(|_| time.text.contains(" d "));
+                    let days = days.and_then(|text| text.rsplit(' ').next()?.parse().ok());
+                    assert!(days.unwrap_or(0) < 30, "{} on {}", time.text, page.url);
+                    ages += 1;
+                }
+            }
+            let chart = tags(&page.text).into_iter().find(|tag| tag.name == "svg");
+            let label = chart.and_then(|chart| chart.get("aria-label").map(str::to_owned));
+            assert!(!label.unwrap_or_default().contains(" d "), "{}", page.text);
+        }
+        assert!(ages > 40, "{ages}");
+    }
+}
+
+/// The rule behind it, for a page that is not written yet.
+#[test]
+fn no_page_reads_the_clock_of_its_process() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/console/pages");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let sources: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|end| end == "rs")).collect();
+    assert!(sources.len() > 20, "{sources:?}");
+    for file in sources {
+        let source = std::fs::read_to_string(&file).unwrap();
+        for clock in ["Utc::now", "Local::now", "wall_clock", "SystemTime", "Moment", "Instant"] {
+            assert!(!source.contains(clock), "{clock} in {}", file.display());
+        }
+    }
+}
+
 async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     cast(&engine).await;
@@ -92,39 +162,6 @@ async fn no_link_and_no_form_of_any_page_leads_nowhere<S: TestDb + OperatorStore
         5,
         "find, plan (of requests, of jobs, of pauses), reveal, requests, audit: {actions:?}"
     );
-}
-
-/// The accessibility rules that can be checked without a browser: a label for each field, one `h1`, headings in
-/// order, one `main`, unique ids.
-pub fn check_accessibility_of(html: &str) {
-    let all = tags(html);
-    let labelled: HashSet<_> =
-        all.iter().filter(|tag| tag.name == "label").filter_map(|tag| tag.get("for")).collect();
-    let mut level = 0;
-    let mut ids = HashSet::new();
-    for tag in &all {
-        if let Some(id) = tag.get("id") {
-            assert!(ids.insert(id), "{id} twice: {html}");
-        }
-        if ["input", "select", "textarea"].contains(&tag.name.as_str()) {
-            let is_seen = tag.get("type") != Some("hidden") && tag.get("hidden").is_none();
-            let is_inside = tag.get("type") == Some("checkbox");
-            let has = tag.get("id").is_some_and(|id| labelled.contains(id));
-            assert!(!is_seen || is_inside || has, "no label: {tag:?}");
-        }
-        if let Some(next) = tag.name.strip_prefix('h').and_then(|digit| digit.parse::<u32>().ok()) {
-            assert!(
-                next <= level + 1 && (next > 1 || level == 0),
-                "h{next} behind h{level}: {html}"
-            );
-            level = next;
-        }
-    }
-    for (name, number) in [("h1", 1), ("main", 1), ("header", 1), ("footer", 1), ("title", 1)] {
-        assert_eq!(all.iter().filter(|tag| tag.name == name).count(), number, "{name}: {html}");
-    }
-    let described = all.iter().filter_map(|tag| tag.get("aria-describedby"));
-    described.for_each(|id| assert!(ids.contains(id), "{id}"));
 }
 
 async fn a_page_shows_what_waits_and_what_ends_it<S: TestDb + OperatorStore>(db: S) {

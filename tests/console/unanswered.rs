@@ -2,20 +2,38 @@
 
 use std::time::{Duration, Instant};
 
-use atomic_phases::Postgres;
 use atomic_phases::console::Console;
-use atomic_phases::ops::{BulkAct, Filter, Selection, State};
+use atomic_phases::ops::{BulkAct, Filter, OperatorStore, Selection, State};
+use atomic_phases::{Mysql, Postgres};
 use diesel_async::SimpleAsyncConnection;
 use reqwest::Method;
+use uuid::Uuid;
 
 use super::cast::*;
 use super::desk::{Desk, operator};
 use super::html::Form;
-use crate::support::db::{pg, url_of};
+use crate::support::db::{my, open_my, pg, url_of};
+use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Proxy;
 use crate::support::*;
 
-const PAGES: [&str; 6] = ["overview", "waiting", "requests", "jobs", "definitions", "audit"];
+/// All pages, with those of one request and of one bulk act.
+fn pages(request: Uuid, bulk: Uuid) -> Vec<String> {
+    let lists =
+        ["overview", "waiting", "requests", "jobs", "definitions", "pauses", "bulk", "audit"];
+    let ones = [format!("requests/{request}"), format!("bulk/{bulk}")];
+    lists.map(str::to_owned).into_iter().chain(ones).collect()
+}
+
+/// Each page says that the database does not answer, and nothing of what the database said.
+async fn each_says_so(desk: &Desk, pages: &[String]) {
+    for path in pages {
+        let page = desk.get(path).await.is(503);
+        page.has("The database does not answer").has("Nothing was changed");
+        page.has_not("postgres").has_not("mysql").has_not("MySQL");
+        assert_eq!(page.headers["retry-after"], "5");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_says_that_the_database_is_gone() {
@@ -31,29 +49,65 @@ async fn a_page_says_that_the_database_is_gone() {
     let act = desk.request(id).await.form("/plan").with("act", "not_executed");
     let act = desk.submit(&act).await.form("/act").with("reason", "because");
     dead_letter(&here, "dead").await;
-    let stop = stop_of_a_bulk_act(&here, &desk).await;
+    let (bulk, stop) = stop_of_a_bulk_act(&here, &desk).await;
     proxy.refuse(true);
     db.text(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
          WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )
     .await;
-    for path in PAGES {
-        let page = desk.get(path).await.is(503);
-        page.has("The database does not answer").has("Nothing was changed").has_not("postgres");
-        assert_eq!(page.headers["retry-after"], "5");
-    }
+    each_says_so(&desk, &pages(id, bulk)).await;
     for act in [act, stop] {
         desk.submit(&act).await.is(503).has("Whether it was done is not known");
     }
 }
 
-/// The form that stops a bulk act over the dead letters.
-async fn stop_of_a_bulk_act(engine: &TestEngine<Postgres>, desk: &Desk) -> Form {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_says_that_mariadb_is_slow_or_gone() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
+    dead_letter(&engine, "dead").await;
+    let id = id_of(&engine, "dead").await;
+    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(900));
+    let desk = Desk::with(console).await;
+    let (bulk, stop) = stop_of_a_bulk_act(&engine, &desk).await;
+    let pages = pages(id, bulk);
+    for path in &pages {
+        desk.get(path).await.is(200);
+    }
+    proxy.delay(1500);
+    each_says_so(&desk, &pages).await;
+    proxy.delay(0);
+    for path in &pages {
+        until(async || desk.get(path).await.status == 200).await;
+    }
+    proxy.refuse(true);
+    let others = "SELECT coalesce(group_concat(id), '') FROM information_schema.processlist WHERE db = database() \
+                  AND id <> connection_id()";
+    let others = db.text(others).await;
+    let mut own = my(db.__url()).await;
+    for one in others.split(',').filter(|one| !one.is_empty()) {
+        // One that has ended meanwhile.
+        let _ = own.batch_execute(&format!("KILL {one}")).await;
+    }
+    each_says_so(&desk, &pages).await;
+    desk.submit(&stop).await.is(503).has("Whether it was done is not known");
+    proxy.refuse(false);
+    for path in &pages {
+        until(async || desk.get(path).await.status == 200).await;
+    }
+}
+
+/// The form that stops a bulk act over the dead letters, and the act's id.
+async fn stop_of_a_bulk_act<S: TestDb + OperatorStore>(
+    engine: &TestEngine<S>,
+    desk: &Desk,
+) -> (Uuid, Form) {
     let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
     let id = admin(engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
     let page = desk.get(&format!("bulk/{id}")).await.is(200);
-    page.form("/stop").with("because", "a slip")
+    (id, page.form("/stop").with("because", "a slip"))
 }
 
 /// The page times out before the act has begun to write; the act is done all the same.
@@ -64,7 +118,7 @@ async fn an_act_that_the_page_gives_up_runs_to_its_end() {
     let console = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
     let desk = Desk::with(console).await;
     dead_letter(&engine, "dead").await;
-    let stop = stop_of_a_bulk_act(&engine, &desk).await;
+    let (_, stop) = stop_of_a_bulk_act(&engine, &desk).await;
     let mut lock = pg(&url_of(&db)).await;
     lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_bulk IN ACCESS EXCLUSIVE MODE")
         .await
@@ -136,6 +190,39 @@ async fn no_request_waits_for_looks_at_a_table_that_is_locked() {
         lock.batch_execute("ROLLBACK").await.unwrap();
         until(async || desk.get(page).await.status == 200).await;
     }
+}
+
+/// Acts and looks at values use the requests' connections: each for a moment only, however long it waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_served_while_acts_wait_for_the_audit() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    dead_letter(&engine, "dead").await;
+    finish(&engine, "before").await;
+    let page = desk.request(id_of(&engine, "dead").await).await;
+    let reveal = page.form("/reveal").with("what", "parameters").with("reason", "look");
+    let erase = desk.submit(&page.form("/plan").with("act", "erase")).await.is(200);
+    let erase = erase.form("/act").with("reason", "because");
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_audit IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let acts = (0..60).map(|number| desk.submit(if number % 2 == 0 { &reveal } else { &erase }));
+    let requests = async {
+        // They have come as far as the audit.
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                       AND datname = current_database()";
+        until(async || db.number(waiting).await >= 2).await;
+        for number in 0..10 {
+            finish(&engine, &format!("meanwhile-{number}")).await;
+        }
+    };
+    let (acts, ()) = tokio::join!(futures_util::future::join_all(acts), requests);
+    // None of them shows or does anything without its row.
+    assert!(acts.iter().all(|page| page.status == 503), "{:?}", acts[0]);
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    desk.submit(&reveal).await.is(200).has("Revealed: parameters");
 }
 
 /// A search and a review are sent as forms, and change nothing.

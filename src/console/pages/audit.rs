@@ -29,7 +29,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         "" => None,
         text => Some(text.parse()?),
     };
-    let page = ops.audit(request, before, PAGE).await?;
+    let (now, page) = (asked.now().await?, ops.audit(request, before, PAGE).await?);
     Ok(html! {
         h1 { "Audit" }
         p.lead {
@@ -42,7 +42,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
                 (list::none(query, "No act."))
             } @else {
                 (acts(frame, &page.rows))
-                (list::more(&page, |place| {
+                (list::more(&page, now, |place| {
                     let of = query.query_without(&["before"]);
                     let and = if of.is_empty() { "" } else { "&" };
                     let to = frame.to(format_args!("audit?{of}{and}before={place}"));

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::fields::{Fields, Named};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{facts, relative, said, short, table};
+use super::look::{Now, facts, said, short, table};
 use super::{list, trouble};
 use crate::ops::{BulkDetails, BulkView, OperatorStore, OpsError, Permissions};
 
@@ -27,7 +27,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         "" => None,
         text => Some(text.parse()?),
     };
-    let page = ops.bulks(before, PAGE).await?;
+    let (now, page) = (asked.now().await?, ops.bulks(before, PAGE).await?);
     Ok(html! {
         h1 { "Bulk acts" }
         p.lead {
@@ -38,8 +38,8 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             @if list::is_none(&page) {
                 (list::none(query, "No bulk act."))
             } @else {
-                (bulks(frame, &page.rows))
-                (list::more(&page, |next| html! {
+                (bulks(frame, &page.rows, now))
+                (list::more(&page, now, |next| html! {
                     a.button rel="next" href=(frame.to(format_args!("bulk?before={next}"))) { "Older" }
                 }))
             }
@@ -47,16 +47,16 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     })
 }
 
-fn bulks(frame: &Frame, rows: &[BulkView]) -> Markup {
+fn bulks(frame: &Frame, rows: &[BulkView], now: Now) -> Markup {
     let cells = rows.iter().map(|bulk| {
         vec![
             html! {
                 a href=(frame.to(format_args!("bulk/{}", bulk.id))) { (said(&bulk.act)) " " code { (short(bulk.id)) } }
             },
-            state(bulk),
+            state(bulk, now),
             html! { (bulk.applied) " of " (bulk.count) },
             html! { (bulk.settled - bulk.applied) },
-            html! { (said(&bulk.actor)) " " (relative(bulk.started_at)) },
+            html! { (said(&bulk.actor)) " " (now.relative(bulk.started_at)) },
             html! { span.reason { (said(&bulk.reason)) } },
         ]
     });
@@ -64,7 +64,7 @@ fn bulks(frame: &Frame, rows: &[BulkView]) -> Markup {
     table("Bulk acts, the newest first", &head, cells)
 }
 
-fn state(bulk: &BulkView) -> Markup {
+fn state(bulk: &BulkView, now: Now) -> Markup {
     match (&bulk.ended_at, &bulk.stopped_by) {
         (None, None) => {
             html! { span.chip.running { "under way" } " " (bulk.settled) " of " (bulk.count) }
@@ -72,9 +72,9 @@ fn state(bulk: &BulkView) -> Markup {
         (None, Some(by)) => {
             html! { span.chip.running { "stopping" } " by " (said(by)) }
         }
-        (Some(at), None) => html! { span.chip.finished { "ended" } " " (relative(*at)) },
+        (Some(at), None) => html! { span.chip.finished { "ended" } " " (now.relative(*at)) },
         (Some(at), Some(by)) => {
-            html! { span.chip.dead_letter { "stopped" } " by " (said(by)) " " (relative(*at)) }
+            html! { span.chip.dead_letter { "stopped" } " by " (said(by)) " " (now.relative(*at)) }
         }
     }
 }
@@ -84,8 +84,11 @@ pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Named(id): Named) -> 
     let Ok(id) = Uuid::parse_str(&id) else {
         return trouble::page(frame, &OpsError::NoSuchBulk);
     };
-    let body = ops.bulk(id).await.map(|details| shown(frame, query, &details, None));
-    frame.answer(Section::Bulk, "Bulk act", body)
+    let body = async {
+        let (now, details) = (asked.now().await?, ops.bulk(id).await?);
+        Ok(shown(frame, query, &details, now, None))
+    };
+    frame.answer(Section::Bulk, "Bulk act", body.await)
 }
 
 /// A stop that was refused: why, and the reason that was typed.
@@ -99,6 +102,7 @@ pub(super) fn shown(
     frame: &Frame,
     query: &Fields,
     details: &BulkDetails,
+    now: Now,
     refused: Option<&Refused<'_>>,
 ) -> Markup {
     let bulk = &details.bulk;
@@ -115,10 +119,10 @@ pub(super) fn shown(
         p.id { code { (bulk.id) } }
         section #progress data-live="2" aria-label="Progress" {
             (facts(vec![
-                ("State", Some(state(bulk))),
+                ("State", Some(state(bulk, now))),
                 ("Done", Some(html! { (bulk.applied) " of " (bulk.count) " requests" })),
                 ("Left as it was", Some(html! { (bulk.settled - bulk.applied) })),
-                ("By", Some(html! { (said(&bulk.actor)) " " (relative(bulk.started_at)) })),
+                ("By", Some(html! { (said(&bulk.actor)) " " (now.relative(bulk.started_at)) })),
                 ("Reason", Some(html! { span.reason { (said(&bulk.reason)) } })),
             ]))
             @if !details.refusals.is_empty() {

@@ -33,12 +33,14 @@ async fn sheet<S: OperatorStore>(
     wrong: Option<&str>,
 ) -> Response {
     let Asked { ops, frame, .. } = asked;
-    let planned = match read(form) {
-        Ok((act, _)) if !frame.may(act.needs()) => Err(OpsError::NotAllowed { needs: act.needs() }),
-        Ok((act, selection)) => ops.plan_bulk(act, &selection).await.map(|plan| (act, plan)),
-        Err(error) => Err(error),
+    let planning = async {
+        let (act, selection) = read(form)?;
+        if !frame.may(act.needs()) {
+            return Err(OpsError::NotAllowed { needs: act.needs() });
+        }
+        Ok((asked.now().await?, act, ops.plan_bulk(act, &selection).await?))
     };
-    let (act, plan) = match planned {
+    let (now, act, plan) = match planning.await {
         Ok(planned) => planned,
         Err(error) => return trouble::page(frame, &error),
     };
@@ -79,7 +81,7 @@ async fn sheet<S: OperatorStore>(
             }
         }
         h2 { "The first of them" }
-        (list::requests(frame, &plan.sample))
+        (list::requests(frame, &plan.sample, now))
     };
     frame.page(status, Section::Bulk, "Review", page)
 }
@@ -134,10 +136,11 @@ pub(super) async fn stop<S: OperatorStore>(
         Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
-            match asked.ops.bulk(id).await {
-                Ok(details) => {
+            let looked = async { Ok((asked.now().await?, asked.ops.bulk(id).await?)) };
+            match looked.await {
+                Ok((now, details)) => {
                     let refused = Refused { wrong: &wrong, because: form.raw("because") };
-                    let page = shown(frame, &asked.query, &details, Some(&refused));
+                    let page = shown(frame, &asked.query, &details, now, Some(&refused));
                     frame.page(status, Section::Bulk, "Bulk act", page)
                 }
                 Err(error) => trouble::page(frame, &error),

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::look::{exact, span};
+use super::look::{Now, exact, span};
 use crate::ops::{State, Summary};
 
 const BARS: usize = 40;
@@ -23,8 +23,7 @@ fn part(state: State) -> usize {
 }
 
 /// One bar for each part of the time between the oldest of them and now.
-pub(super) fn arrivals(rows: &[Summary]) -> Markup {
-    let now = Utc::now();
+pub(super) fn arrivals(rows: &[Summary], Now(now): Now) -> Markup {
     let first = rows.iter().map(|row| row.created_at).min().unwrap_or(now);
     let counts = counted(rows, first, now);
     let highest = counts.iter().map(|bar| bar.iter().sum()).max().unwrap_or(1).max(1);

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{age, relative, said, short, table};
+use super::look::{Now, said, short, table};
 use crate::ops::{DefinitionView, NodeView, OperatorStore, OpsError, PhaseViewKind};
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
@@ -14,6 +14,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
+    let now = asked.now().await?;
     let (definitions, nodes) = (ops.definitions().await?, ops.nodes().await?);
     Ok(html! {
         h1 { "Definitions" }
@@ -33,7 +34,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
                     }
                 }
             } @else {
-                (lists(frame, &definitions))
+                (lists(frame, &definitions, now))
             }
         }
         section #nodes data-live="15" aria-label="Processes" {
@@ -41,13 +42,13 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             @if nodes.is_empty() {
                 p.empty { "None was seen for a day." }
             } @else {
-                (processes(&nodes))
+                (processes(&nodes, now))
             }
         }
     })
 }
 
-fn lists(frame: &Frame, all: &[DefinitionView]) -> Markup {
+fn lists(frame: &Frame, all: &[DefinitionView], now: Now) -> Markup {
     let cells = all.iter().map(|one| {
         let (name, version) = &one.definition;
         let of = serde_urlencoded::to_string([
@@ -70,7 +71,7 @@ fn lists(frame: &Frame, all: &[DefinitionView]) -> Markup {
             },
             html! {
                 (number(one.requests))
-                @if let Some(oldest) = one.oldest { ", the oldest for " (age(oldest)) }
+                @if let Some(oldest) = one.oldest { ", the oldest for " (now.age(oldest)) }
             },
             number(one.waiting),
             html! {
@@ -101,7 +102,7 @@ fn phases(one: &DefinitionView) -> Markup {
     }
 }
 
-fn processes(nodes: &[NodeView]) -> Markup {
+fn processes(nodes: &[NodeView], now: Now) -> Markup {
     let cells = nodes.iter().map(|node| {
         vec![
             html! {
@@ -117,10 +118,10 @@ fn processes(nodes: &[NodeView]) -> Markup {
                     (said(name)) " v" (version)
                 }
             },
-            relative(node.started_at),
+            now.relative(node.started_at),
             html! {
                 @if node.is_gone { span.chip.dead_letter { "gone" } " " }
-                (relative(node.seen_at))
+                (now.relative(node.seen_at))
             },
         ]
     });

@@ -15,9 +15,10 @@ use maud::html;
 use super::super::access::NotLetIn;
 use super::fields::Fields;
 use super::frame::{Frame, Section};
+use super::look::Now;
 use super::trouble::{NoAnswer, Sent};
 use super::{Console, LARGEST_FORM, trouble};
-use crate::ops::{Actor, OperatorStore, Ops};
+use crate::ops::{Actor, OperatorStore, Ops, OpsError};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -27,6 +28,13 @@ pub(super) struct Asked<S: OperatorStore> {
     pub(super) ops: Ops<S>,
     pub(super) frame: Frame,
     pub(super) query: Fields,
+}
+
+impl<S: OperatorStore> Asked<S> {
+    /// What ages are counted from.
+    pub(super) async fn now(&self) -> Result<Now, OpsError> {
+        self.ops.now().await.map(Now)
+    }
 }
 
 impl<S: OperatorStore> FromRequestParts<Console<S>> for Asked<S> {
@@ -137,8 +145,9 @@ pub(super) async fn back(uri: Uri) -> Response {
 }
 
 pub(super) async fn nowhere<S: OperatorStore>(asked: Asked<S>) -> Response {
-    let text = html! { p { "There is no such page." } };
-    asked.frame.page(StatusCode::NOT_FOUND, Section::None, "Not found", text)
+    let (title, text) = ("Not found", html! { p { "There is no such page." } });
+    let page = trouble::titled(title, &text);
+    asked.frame.page(StatusCode::NOT_FOUND, Section::None, title, page)
 }
 
 /// Go there, with a `GET`.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::fields::{Fields, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::{facts, relative, said, short, table};
+use super::look::{Now, facts, said, short, table};
 use super::{list, trouble};
 use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
 
@@ -25,7 +25,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         "" => None,
         text => Some(text.parse()?),
     };
-    let page = ops.dead_jobs(after, PAGE).await?;
+    let (now, page) = (asked.now().await?, ops.dead_jobs(after, PAGE).await?);
     let notice = match query.text("said") {
         "retried" => Some("Done. It is delivered again in a moment."),
         "discarded" => Some("Done. It is never delivered."),
@@ -42,8 +42,8 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             @if list::is_none(&page) {
                 (list::none(query, "No job gave up."))
             } @else {
-                (dead(frame, &page.rows))
-                (list::more(&page, |next| html! {
+                (dead(frame, &page.rows, now))
+                (list::more(&page, now, |next| html! {
                     a.button rel="next" href=(frame.to(format_args!("jobs?after={next}"))) { "Next page" }
                 }))
             }
@@ -51,7 +51,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     })
 }
 
-fn dead(frame: &Frame, rows: &[JobView]) -> Markup {
+fn dead(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
     let may_act = frame.may(Permissions::ACT);
     let cells = rows.iter().map(|job| {
         vec![
@@ -63,7 +63,7 @@ fn dead(frame: &Frame, rows: &[JobView]) -> Markup {
             },
             html! { (job.attempts) },
             reason(job),
-            relative(job.staged_at),
+            now.relative(job.staged_at),
             html! {
                 @if may_act {
                     form.row method="post" action=(frame.to("jobs/plan")) {
@@ -135,8 +135,9 @@ async fn sheet<S: OperatorStore>(
         Ok(read) => read,
         Err(error) => return trouble::page(frame, &error),
     };
-    let job = match ops.dead_job(id).await {
-        Ok(job) => job,
+    let looked = async { Ok((asked.now().await?, ops.dead_job(id).await?)) };
+    let (now, job) = match looked.await {
+        Ok(looked) => looked,
         Err(error) => return trouble::page(frame, &error),
     };
     let after = match act {
@@ -153,7 +154,7 @@ async fn sheet<S: OperatorStore>(
             ("Job", Some(html! { code { (said(&job.name)) } " " code { (job.id) } })),
             ("Now", Some(html! { "gave up after " (job.attempts) " attempts: " (reason(&job)) })),
             ("After", Some(html! { (after) })),
-            ("Staged", Some(relative(job.staged_at))),
+            ("Staged", Some(now.relative(job.staged_at))),
             ("By", Some(html! {
                 bdi { (super::look::visible(frame.actor())) } ", with your reason, in the audit"
             })),

@@ -1,11 +1,10 @@
 //! Requests as rows of a table.
 
-use chrono::Utc;
 use maud::{Markup, html};
 
 use super::fields::Fields;
 use super::frame::Frame;
-use super::look::{age, chip, relative, said, short, table};
+use super::look::{Now, chip, said, short, table};
 use crate::definition::STARTED;
 use crate::ops::{Page, State, Summary};
 
@@ -37,23 +36,23 @@ pub(super) fn reason(row: &Summary) -> Markup {
     }
 }
 
-fn next(row: &Summary) -> Markup {
+fn next(row: &Summary, now: Now) -> Markup {
     match (row.leased_until, row.next_at) {
-        (Some(until), _) => html! { "lease ends " (relative(until)) },
-        (None, Some(at)) => relative(at),
+        (Some(until), _) => html! { "lease ends " (now.relative(until)) },
+        (None, Some(at)) => now.relative(at),
         (None, None) => html! { span.quiet { "–" } },
     }
 }
 
 /// What waits for an operator, with what is to be done about it.
-pub(super) fn inbox(frame: &Frame, rows: &[Summary], may_act: bool) -> Markup {
+pub(super) fn inbox(frame: &Frame, rows: &[Summary], now: Now, may_act: bool) -> Markup {
     let cells = rows.iter().map(|row| {
         let to = frame.to(format_args!("requests/{}#settle", row.request_id));
         let since = row.waiting_since.unwrap_or(row.created_at);
         let next = match (row.state, row.leased_until, row.next_at) {
             (State::DeadLetter, ..) | (_, _, None) => html! { span.quiet { "an operator" } },
-            (_, Some(lease), _) if lease > Utc::now() => html! { "is looked into" },
-            (_, _, Some(at)) => html! { "asked " (relative(at)) },
+            (_, Some(lease), _) if lease > now.0 => html! { "is looked into" },
+            (_, _, Some(at)) => html! { "asked " (now.relative(at)) },
         };
         let answer = html! {
             a.button href=(to) {
@@ -61,14 +60,15 @@ pub(super) fn inbox(frame: &Frame, rows: &[Summary], may_act: bool) -> Markup {
                 span.unseen { " request " (short(row.request_id)) }
             }
         };
-        vec![link(frame, row), chip(row.state), place(row), reason(row), age(since), next, answer]
+        let since = now.age(since);
+        vec![link(frame, row), chip(row.state), place(row), reason(row), since, next, answer]
     });
     let head = ["Request", "State", "Stands", "Why it stopped", "Waiting for", "Next", "Act"];
     table("Requests that wait, the longest waiting first", &head, cells)
 }
 
 /// Any requests.
-pub(super) fn requests(frame: &Frame, rows: &[Summary]) -> Markup {
+pub(super) fn requests(frame: &Frame, rows: &[Summary], now: Now) -> Markup {
     let cells = rows.iter().map(|row| {
         vec![
             link(frame, row),
@@ -76,8 +76,8 @@ pub(super) fn requests(frame: &Frame, rows: &[Summary]) -> Markup {
             place(row),
             reason(row),
             html! { (row.attempts) },
-            relative(row.created_at),
-            next(row),
+            now.relative(row.created_at),
+            next(row, now),
         ]
     });
     let head = ["Request", "State", "Stands", "Reason", "Attempts", "Accepted", "Next"];
@@ -85,7 +85,7 @@ pub(super) fn requests(frame: &Frame, rows: &[Summary]) -> Markup {
 }
 
 /// How far the list looked, and the way on.
-pub(super) fn more<T, N>(page: &Page<T, N>, next: impl FnOnce(&N) -> Markup) -> Markup {
+pub(super) fn more<T, N>(page: &Page<T, N>, now: Now, next: impl FnOnce(&N) -> Markup) -> Markup {
     html! {
         div.more {
             p.quiet {
@@ -93,7 +93,7 @@ pub(super) fn more<T, N>(page: &Page<T, N>, next: impl FnOnce(&N) -> Markup) -> 
                     None => { (page.rows.len()) " shown" }
                     Some(to) => {
                         @if page.rows.is_empty() { "None " } @else { (page.rows.len()) " shown, none more " }
-                        "among the ten thousand looked at, which reach to " (relative(to))
+                        "among the ten thousand looked at, which reach to " (now.relative(to))
                     }
                 }
             }

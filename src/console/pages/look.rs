@@ -66,18 +66,25 @@ fn element(at: DateTime<Utc>, text: &str) -> Markup {
     }
 }
 
-/// How long ago it was, or how long it is until then.
-pub(super) fn relative(at: DateTime<Utc>) -> Markup {
-    let ago = Utc::now() - at;
-    match ago < TimeDelta::zero() {
-        true => element(at, &format!("in {}", span(-ago))),
-        false => element(at, &format!("{} ago", span(ago))),
-    }
-}
+/// The database's time when a page was read: the clock of the service, which may be another, is asked by no page.
+#[derive(Clone, Copy)]
+pub(super) struct Now(pub(super) DateTime<Utc>);
 
-/// For how long.
-pub(super) fn age(at: DateTime<Utc>) -> Markup {
-    element(at, &span(Utc::now() - at))
+impl Now {
+    /// How long ago it was, or how long it is until then.
+    pub(super) fn relative(self, at: DateTime<Utc>) -> Markup {
+        let ago = self.0 - at;
+        // Less than a second is none.
+        match ago.num_seconds() < 0 {
+            true => element(at, &format!("in {}", span(-ago))),
+            false => element(at, &format!("{} ago", span(ago))),
+        }
+    }
+
+    /// For how long.
+    pub(super) fn age(self, at: DateTime<Utc>) -> Markup {
+        element(at, &span(self.0 - at))
+    }
 }
 
 /// Date and time.

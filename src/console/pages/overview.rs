@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{age, said, table};
+use super::look::{Now, said, table};
 use super::{chart, list};
 use crate::ops::{
     Count, Counts, Cursor, Filter, OperatorStore, OpsError, Page, Permissions, State, Summary,
@@ -25,20 +25,21 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
+    let now = asked.now().await?;
     let counts = ops.counts().await?;
     let waiting = ops.list(Filter::waiting().page(LONGEST)).await?;
     let newest = ops.list(Filter::new().page(NEWEST)).await?;
     Ok(html! {
         h1 { "Overview" }
         section #counts data-live="5" aria-label="How much waits" {
-            (tiles(frame, &counts))
+            (tiles(frame, &counts, now))
             h2 { "Waiting the longest" }
             @if list::is_none(&waiting) {
                 p.empty { "Nothing waits for you." }
             } @else if waiting.rows.is_empty() {
-                (behind(&waiting, |cursor| frame.to(format_args!("waiting?after={cursor}"))))
+                (behind(&waiting, now, |cursor| frame.to(format_args!("waiting?after={cursor}"))))
             } @else {
-                (list::inbox(frame, &waiting.rows, frame.may(Permissions::ACT)))
+                (list::inbox(frame, &waiting.rows, now, frame.may(Permissions::ACT)))
                 @if waiting.next.is_some() {
                     p.more { a.button href=(frame.to("waiting")) { "All that wait" } }
                 }
@@ -49,9 +50,9 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             @if list::is_none(&newest) {
                 p.empty { "There is no request yet." }
             } @else if newest.rows.is_empty() {
-                (behind(&newest, |cursor| frame.to(format_args!("requests?after={cursor}"))))
+                (behind(&newest, now, |cursor| frame.to(format_args!("requests?after={cursor}"))))
             } @else {
-                (chart::arrivals(&newest.rows))
+                (chart::arrivals(&newest.rows, now))
                 (by_definition(frame, &newest.rows))
             }
         }
@@ -59,17 +60,18 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
 }
 
 /// Of an operator before whose requests there are thousands of others.
-fn behind(page: &Page<Summary>, next: impl FnOnce(&Cursor) -> String) -> Markup {
+fn behind(page: &Page<Summary>, now: Now, next: impl FnOnce(&Cursor) -> String) -> Markup {
     list::more(
         page,
+        now,
         |cursor| html! { a.button rel="next" href=(next(cursor)) { "Look behind them" } },
     )
 }
 
-fn tiles(frame: &Frame, counts: &Counts) -> Markup {
+fn tiles(frame: &Frame, counts: &Counts, now: Now) -> Markup {
     let since = counts.oldest_waiting;
     let oldest = match since {
-        Some(since) => html! { "the oldest for " (age(since)) },
+        Some(since) => html! { "the oldest for " (now.age(since)) },
         None if counts.unknown.or_more => html! { "none among those looked at" },
         None => html! { "none" },
     };

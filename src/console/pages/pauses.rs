@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::fields::{Fields, carried, duration, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::{facts, relative, said, table, visible};
+use super::look::{Now, facts, said, table, visible};
 use super::trouble;
 use crate::engine::Resolved;
 use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions};
@@ -21,7 +21,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
-    let rows = rows(ops).await?;
+    let (now, rows) = (asked.now().await?, rows(ops).await?);
     let notice = match query.text("said") {
         "paused" => Some("Done. Within five seconds no engine begins the phase."),
         "ended" => Some("Done. Engines begin the phase again within five seconds."),
@@ -39,7 +39,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             @if rows.is_empty() {
                 p.empty { "No definition here has a foreign phase." }
             } @else {
-                (phases(frame, &rows, may_set(ops, frame).is_ok()))
+                (phases(frame, &rows, now, may_set(ops, frame).is_ok()))
             }
         }
     })
@@ -82,7 +82,7 @@ fn may_set<S: OperatorStore>(ops: &Ops<S>, frame: &Frame) -> Result<(), OpsError
     }
 }
 
-fn phases(frame: &Frame, rows: &[Row], may_set: bool) -> Markup {
+fn phases(frame: &Frame, rows: &[Row], now: Now, may_set: bool) -> Markup {
     let cells = rows.iter().map(|Row { definition, phase, pause }| {
         let (act, name) = match pause {
             Some(_) => ("unpause", "End the pause"),
@@ -91,9 +91,9 @@ fn phases(frame: &Frame, rows: &[Row], may_set: bool) -> Markup {
         vec![
             html! { span.definition { (said(definition)) } },
             html! { code { (said(phase)) } },
-            state(pause.as_ref()),
+            state(pause.as_ref(), now),
             match pause {
-                Some(pause) => html! { (said(&pause.paused_by)) " " (relative(pause.paused_at)) },
+                Some(pause) => html! { (said(&pause.paused_by)) " " (now.relative(pause.paused_at)) },
                 None => html! { span.quiet { "–" } },
             },
             match pause {
@@ -117,11 +117,13 @@ fn phases(frame: &Frame, rows: &[Row], may_set: bool) -> Markup {
     table("Foreign phases, the paused first", &head, cells)
 }
 
-fn state(pause: Option<&PauseView>) -> Markup {
+fn state(pause: Option<&PauseView>, now: Now) -> Markup {
     match pause.map(|pause| pause.ends_at) {
         None => html! { span.chip.finished { "runs" } },
         Some(None) => html! { span.chip.dead_letter { "paused" } " until it is ended" },
-        Some(Some(ends)) => html! { span.chip.dead_letter { "paused" } ", ends " (relative(ends)) },
+        Some(Some(ends)) => {
+            html! { span.chip.dead_letter { "paused" } ", ends " (now.relative(ends)) }
+        }
     }
 }
 
@@ -174,8 +176,9 @@ async fn sheet<S: OperatorStore>(
     wrong: Option<&str>,
 ) -> Response {
     let frame = &asked.frame;
-    let (begins, row) = match wanted(asked, form).await {
-        Ok(wanted) => wanted,
+    let looked = async { Ok((asked.now().await?, wanted(asked, form).await?)) };
+    let (now, (begins, row)) = match looked.await {
+        Ok(looked) => looked,
         Err(error) => return trouble::page(frame, &error),
     };
     let Row { definition, phase, .. } = &row;
@@ -198,7 +201,7 @@ async fn sheet<S: OperatorStore>(
         (facts(vec![
             ("Phase", Some(html! { code { (said(phase)) } " of " span.definition { (said(definition)) } })),
             ("Now", Some(html! {
-                (state(row.pause.as_ref()))
+                (state(row.pause.as_ref(), now))
                 @if let Some(pause) = &row.pause {
                     " by " (said(&pause.paused_by)) ": " span.reason { (said(&pause.reason)) }
                 }

@@ -11,7 +11,7 @@ use super::act::Act;
 use super::fields::{Fields, Named, carried, id_of, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{chip, facts, relative, said, sentence, visible};
+use super::look::{Now, chip, facts, said, sentence, visible};
 use super::settle::Offered;
 use super::timeline::happened;
 use super::{settle, trouble};
@@ -198,7 +198,9 @@ fn after(act: &Act, details: &Details) -> Markup {
         Act::Erase => html! {
             (chip(State::Erased)) " Parameters, context, outputs and reply are gone for good, and so are its dead \
              jobs. The key stays used "
-            @if details.summary.state == State::Finished { "until " (relative(details.summary.expires_at)) }
+            @if details.summary.state == State::Finished {
+                "until " (Now(details.read_at).relative(details.summary.expires_at))
+            }
             @else { "for a whole retention from now" }
             ": a retry is told that it was erased."
         },

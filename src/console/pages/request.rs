@@ -7,12 +7,12 @@ use uuid::Uuid;
 use super::fields::{Fields, Named, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{chip, exact, facts, relative, said, sentence, table};
+use super::look::{Now, chip, exact, facts, said, sentence, table};
 use super::timeline::happened;
 use super::{settle, trouble};
 use crate::ops::{
-    Details, EndedBy, HeldBy, JobView, OperatorStore, Permissions, PhaseStands, PhaseView,
-    PhaseViewKind, What,
+    Details, EndedBy, HeldBy, OperatorStore, Permissions, PhaseStands, PhaseView, PhaseViewKind,
+    What,
 };
 
 pub(super) async fn page<S: OperatorStore>(Named(id): Named, asked: Asked<S>) -> Response {
@@ -70,7 +70,7 @@ fn body(frame: &Frame, query: &Fields, details: &Details) -> Markup {
             }
         }
         (values(frame, details))
-        div #staged data-live="5" { @if !details.jobs.is_empty() { (jobs(frame, &details.jobs)) } }
+        div #staged data-live="5" { @if !details.jobs.is_empty() { (jobs(frame, details)) } }
     }
 }
 
@@ -129,11 +129,11 @@ fn track(phases: &[PhaseView]) -> Markup {
 }
 
 fn row_facts(details: &Details) -> Markup {
-    let row = &details.summary;
-    let at = |time: Option<_>| time.map(relative);
+    let (row, now) = (&details.summary, Now(details.read_at));
+    let at = |time: Option<_>| time.map(|time| now.relative(time));
     let code = |text: &str| Some(html! { code { (said(text)) } });
     facts(vec![
-        ("Accepted", Some(relative(row.created_at))),
+        ("Accepted", Some(now.relative(row.created_at))),
         ("Attempts", Some(html! { (row.attempts) })),
         ("Recovery point", code(&row.recovery_point)),
         ("Open call", row.open_intent.as_deref().and_then(code)),
@@ -144,7 +144,7 @@ fn row_facts(details: &Details) -> Markup {
         ("Times looked into", (details.reconciles > 0).then(|| html! { (details.reconciles) })),
         ("Last word", details.resolution.as_deref().map(said)),
         ("Stranded", row.stranded.map(|because| html! { (because) })),
-        ("Key kept until", Some(relative(row.expires_at))),
+        ("Key kept until", Some(now.relative(row.expires_at))),
         ("Scope (hash)", code(&row.scope_hash)),
         ("Key (hash)", code(&row.key_hash)),
         ("Read at", Some(exact(details.read_at))),
@@ -204,15 +204,16 @@ pub(super) fn reveal_form(frame: &Frame, id: Uuid, chosen: Option<What>, reason:
     }
 }
 
-fn jobs(frame: &Frame, jobs: &[JobView]) -> Markup {
+fn jobs(frame: &Frame, details: &Details) -> Markup {
+    let (jobs, now) = (&details.jobs, Now(details.read_at));
     let rows = jobs.iter().map(|job| {
         let next = match job.next_at {
-            Some(at) => relative(at),
+            Some(at) => now.relative(at),
             None => html! { a href=(frame.to("jobs")) { "gave up" } },
         };
         let reason = job.reason.as_deref().map_or_else(|| html! { span.quiet { "–" } }, said);
         let name = html! { code { (said(&job.name)) } };
-        vec![name, relative(job.staged_at), html! { (job.attempts) }, reason, next]
+        vec![name, now.relative(job.staged_at), html! { (job.attempts) }, reason, next]
     });
     html! {
         section #jobs {

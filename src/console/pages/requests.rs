@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::fields::{Fields, duration};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::name_of;
+use super::look::{Now, name_of};
 use super::{bulk, list, trouble};
 use crate::key::{IdempotencyKey, Scope};
 use crate::ops::{Cursor, Filter, OperatorStore, OpsError, Page, State, Summary};
@@ -18,12 +18,9 @@ const CHOICES: &[State] = State::ALL.split_at(State::ALL.len() - 1).0;
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
-    let listed = match filter(query) {
-        Ok(filter) => ops.list(filter).await,
-        Err(error) => Err(error),
-    };
-    let (status, list) = match listed {
-        Ok(page) => (StatusCode::OK, found(frame, query, &page)),
+    let listed = async { Ok((asked.now().await?, ops.list(filter(query)?).await?)) };
+    let (status, list) = match listed.await {
+        Ok((now, page)) => (StatusCode::OK, found(frame, query, &page, now)),
         Err(error @ (OpsError::BadFilter(_) | OpsError::BadCursor)) => {
             (trouble::status(&error), html! { p.error role="alert" { (error) } })
         }
@@ -38,14 +35,13 @@ pub(super) async fn find<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Resp
     let form = Fields::read(&form);
     let told = match Scope::new(form.raw("scope")) {
         Ok(scope) if form.text("key").is_empty() => {
-            let filter = cursor(&form).map(|at| {
+            let listed = async {
                 let filter = Filter::new().scope(&scope);
-                at.into_iter().fold(filter, Filter::after)
-            });
-            match filter {
-                Ok(filter) => ops.list(filter).await.map(|page| of_scope(frame, &form, &page)),
-                Err(error) => Err(error),
-            }
+                let filter = cursor(&form)?.into_iter().fold(filter, Filter::after);
+                let (now, page) = (asked.now().await?, ops.list(filter).await?);
+                Ok(of_scope(frame, &form, &page, now))
+            };
+            listed.await
         }
         Ok(scope) => match IdempotencyKey::new(form.text("key")) {
             Ok(key) => match ops.find(&scope, &key).await {
@@ -205,28 +201,28 @@ fn filters(frame: &Frame, query: &Fields) -> Markup {
     }
 }
 
-fn found(frame: &Frame, query: &Fields, page: &Page<Summary>) -> Markup {
+fn found(frame: &Frame, query: &Fields, page: &Page<Summary>, now: Now) -> Markup {
     html! {
         section #list data-live="10" aria-label="What was found" {
             @if list::is_none(page) {
                 (list::none(query, "There is no such request."))
             } @else {
-                (list::requests(frame, &page.rows))
-                (list::more(page, |cursor| next_link(frame, "requests", query, cursor)))
+                (list::requests(frame, &page.rows, now))
+                (list::more(page, now, |cursor| next_link(frame, "requests", query, cursor)))
                 (bulk::choice(frame, query))
             }
         }
     }
 }
 
-fn of_scope(frame: &Frame, form: &Fields, page: &Page<Summary>) -> Markup {
+fn of_scope(frame: &Frame, form: &Fields, page: &Page<Summary>, now: Now) -> Markup {
     html! {
         section #list aria-label="Requests of the scope" {
             @if list::is_none(page) {
                 (list::none(form, "There is no request of this scope."))
             } @else {
-                (list::requests(frame, &page.rows))
-                (list::more(page, |cursor| html! {
+                (list::requests(frame, &page.rows, now))
+                (list::more(page, now, |cursor| html! {
                     form method="post" action=(frame.to("requests/find")) {
                         input type="hidden" name="scope" value=(form.raw("scope"));
                         input type="hidden" name="after" value=(cursor);

@@ -25,7 +25,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     if let Some(cursor) = cursor(query)? {
         filter = filter.after(cursor);
     }
-    let page = ops.list(filter).await?;
+    let (now, page) = (asked.now().await?, ops.list(filter).await?);
     let tabs = [("waiting", "All", None)].into_iter().chain([
         ("waiting?state=unknown", "Unknown outcomes", Some(State::Unknown)),
         ("waiting?state=dead_letter", "Dead letters", Some(State::DeadLetter)),
@@ -45,8 +45,8 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             @if list::is_none(&page) {
                 (list::none(query, "Nothing waits."))
             } @else {
-                (list::inbox(frame, &page.rows, frame.may(Permissions::ACT)))
-                (list::more(&page, |cursor| next_link(frame, "waiting", query, cursor)))
+                (list::inbox(frame, &page.rows, now, frame.may(Permissions::ACT)))
+                (list::more(&page, now, |cursor| next_link(frame, "waiting", query, cursor)))
             }
         }
     })
