@@ -1,17 +1,21 @@
-//! Each change of one of the engine's rows is committed between two crash points. The test reads this from what is
-//! sent to PostgreSQL, not from the source. Separate, because it records the statements of every connection.
+//! Each change of one of the engine's rows is committed between two crash points, or is in a list with the reason why a
+//! crash on either side of it leaves the same. The test reads this from what is sent to PostgreSQL, not from the source.
+//! Separate, because it records the statements of every connection.
 #![cfg(feature = "fault-injection")]
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use atomic_phases::Postgres;
+use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::fault::{Mode, explore};
-use atomic_phases::worker::{Completer, Reconciler, WorkerConfig};
+use atomic_phases::ops::{Actor, Permissions, Scopes};
+use atomic_phases::worker::{Completer, Enqueuer, Reaper, Reconciler};
+use atomic_phases::{Postgres, Reply};
 use diesel::connection::InstrumentationEvent;
+use support::work::{Inbox, config};
 use support::*;
 use tokio::task::Id;
 use tracing::field::{Field, Visit};
@@ -27,13 +31,25 @@ enum Step {
     Failed,
 }
 
-static SEEN: Mutex<Vec<(Id, Step)>> = Mutex::new(Vec::new());
+/// `None`: the test's own future.
+type Task = Option<Id>;
 
-/// Only the engine's tasks: statements that a test sends itself do not count.
+static SEEN: Mutex<Vec<(Task, Step)>> = Mutex::new(Vec::new());
+
+tokio::task_local! {
+    /// Set while the test itself changes rows.
+    static ARRANGES: ();
+}
+
 fn see(step: Step) {
-    if let Some(task) = tokio::task::try_id() {
-        SEEN.lock().unwrap().push((task, step));
+    if ARRANGES.try_with(|()| ()).is_err() {
+        SEEN.lock().unwrap().push((tokio::task::try_id(), step));
     }
+}
+
+/// What the test does itself, and not the engine.
+async fn arranged<T>(work: impl Future<Output = T>) -> T {
+    ARRANGES.scope((), work).await
 }
 
 fn see_statement(event: InstrumentationEvent<'_>) {
@@ -102,21 +118,42 @@ static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// What each task did since the last call, as far as it is a crash point or makes a change of the engine's durable:
 /// the points, and one `Sent` for each change, whether the change is a statement by itself or part of a
 /// transaction.
-fn done_by_each_task() -> Vec<Vec<Step>> {
-    let mut tasks: HashMap<Id, Vec<Step>> = HashMap::new();
-    for (task, step) in std::mem::take(&mut *SEEN.lock().unwrap()) {
+fn done_by_each_task() -> Vec<(Task, Vec<Step>)> {
+    let mut tasks: HashMap<Task, Vec<Step>> = HashMap::new();
+    for (task, step) in without_shared(std::mem::take(&mut *SEEN.lock().unwrap())) {
         tasks.entry(task).or_default().push(step);
     }
-    tasks.into_values().map(changes).filter(|steps| steps.iter().any(is_point)).collect()
+    tasks.into_iter().map(|(task, steps)| (task, changes(steps))).collect()
 }
 
-fn is_point(step: &Step) -> bool {
-    matches!(step, Step::Point(_))
+const TAKES_OVER: &str =
+    "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, ";
+
+/// Without the takeovers that several requests share. A task of its own sends them, which passes no point, while those
+/// that wait for it stand between their points.
+fn without_shared(seen: Vec<(Task, Step)>) -> Vec<(Task, Step)> {
+    let mut last: HashMap<Task, String> = HashMap::new();
+    let mut kept = Vec::new();
+    for (task, step) in seen {
+        match &step {
+            Step::Point(place) => {
+                last.insert(task, place.clone());
+            }
+            Step::Sent(sql) if sql.starts_with(TAKES_OVER) && !last.contains_key(&task) => {
+                if last.values().any(|place| place == "before_take_over") {
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        kept.push((task, step));
+    }
+    kept
 }
 
 fn changes(steps: Vec<Step>) -> Vec<Step> {
     // A transaction is open: with what it has changed.
-    let mut open: Option<Option<String>> = None;
+    let mut open: Option<Vec<String>> = None;
     let mut done = Vec::new();
     for step in steps {
         let sql = match step {
@@ -135,14 +172,15 @@ fn changes(steps: Vec<Step>) -> Vec<Step> {
             }
         };
         if sql.starts_with("BEGIN") {
-            open = Some(None);
+            open = Some(Vec::new());
         } else if sql == "COMMIT" || sql == "ROLLBACK" {
-            if let (Some(Some(changed)), "COMMIT") = (open.take(), sql.as_str()) {
-                done.push(Step::Sent(changed));
+            let changed = open.take().unwrap_or_default();
+            if sql == "COMMIT" && !changed.is_empty() {
+                done.push(Step::Sent(changed.join("; ")));
             }
         } else if changes_a_row_of_ours(&sql) {
             match &mut open {
-                Some(changed) => *changed = Some(sql),
+                Some(changed) => changed.push(sql),
                 None => done.push(Step::Sent(sql)),
             }
         }
@@ -150,13 +188,59 @@ fn changes(steps: Vec<Step>) -> Vec<Step> {
     done
 }
 
+/// What is committed without points, and why a crash before it and one after it leave the same.
+const EXEMPT: [(&str, &str); 6] = [
+    (
+        "UPDATE atomic_phases_keys SET locked_until = (SELECT clock_timestamp()",
+        "a renewal extends the lease and changes nothing else",
+    ),
+    (
+        "UPDATE atomic_phases_keys SET run_after = locked_until",
+        "an abandoned row is entered in the index of due rows, by the next look if not by this one",
+    ),
+    (
+        "AND status = 'completed' AND expires_at <= (SELECT clock_timestamp())",
+        "a call treats an expired row as one that is not there, and deletes it before it creates its own",
+    ),
+    (
+        "AND status = 'completed' AND expires_at <= statement_timestamp()",
+        "the reaper deletes it, in the next pass if not in this one",
+    ),
+    (
+        "UPDATE atomic_phases_staged_jobs AS j SET attempts = ",
+        "a claim of a job has a lease, which ends by itself",
+    ),
+    (
+        "WITH ended AS (DELETE FROM atomic_phases_staged_jobs",
+        "a job is delivered at least once: if this is not committed, once more",
+    ),
+];
+
+/// The exemptions that a statement has used.
+static EXEMPTED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+
+/// Verb and table of each change that a statement makes.
+fn written(sql: &str) -> Vec<String> {
+    let words: Vec<&str> = sql.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let is_table = |word: &&str| word.starts_with("atomic_phases_");
+    let at = (0..words.len()).filter(|at| is_table(&words[*at]));
+    at.filter_map(|at| match words[..at] {
+        [.., "INSERT", "INTO"] => Some(format!("INSERT {}", words[at])),
+        [.., "DELETE", "FROM"] => Some(format!("DELETE {}", words[at])),
+        [.., "UPDATE"] => Some(format!("UPDATE {}", words[at])),
+        [.., "MERGE", "INTO"] | [.., "TRUNCATE"] | [.., "COPY"] => Some(words[at].to_owned()),
+        _ => None,
+    })
+    .collect()
+}
+
 fn changes_a_row_of_ours(sql: &str) -> bool {
-    let changes = ["INSERT INTO", "UPDATE", "DELETE FROM"]
-        .iter()
-        .any(|verb| sql.contains(&format!("{verb} atomic_phases_")));
-    // A renewal extends the lease and changes nothing else, so a crash before it and one after it leave the same.
-    let renews = sql.starts_with("UPDATE atomic_phases_keys SET locked_until = ");
-    changes && !renews
+    if let Some((exempt, _)) = EXEMPT.iter().find(|(exempt, _)| sql.contains(exempt)) {
+        EXEMPTED.lock().unwrap().insert(exempt);
+        return false;
+    }
+    !written(sql).is_empty()
 }
 
 /// The point after a commit that belongs to the given point before it.
@@ -171,11 +255,11 @@ fn behind(before: &str) -> Option<&'static str> {
 }
 
 /// For a run without faults: each change is the only one between the two points of its kind.
-fn assert_between_two_points(steps: &[Step]) -> usize {
-    let mut changes = 0;
+fn assert_between_two_points(steps: &[Step]) -> Vec<&str> {
+    let mut changes = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let Step::Sent(sql) = step else { continue };
-        changes += 1;
+        changes.push(&**sql);
         let before = index.checked_sub(1).and_then(|index| steps.get(index));
         let Some(Step::Point(before)) = before else {
             panic!("no point before {sql}\nin {steps:#?}");
@@ -189,11 +273,9 @@ fn assert_between_two_points(steps: &[Step]) -> usize {
 }
 
 async fn world(db: &Postgres, provider: Provider) -> (App, TestEngine<Postgres>) {
-    db.sql(
-        "DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs; \
-         DELETE FROM rides; DELETE FROM steps",
-    )
-    .await;
+    let empty = "DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs; \
+         DELETE FROM rides; DELETE FROM steps";
+    arranged(db.sql(empty)).await;
     let app = App::new(provider);
     let engine = engine_with(db, &app, |builder| {
         let builder =
@@ -203,13 +285,25 @@ async fn world(db: &Postgres, provider: Provider) -> (App, TestEngine<Postgres>)
     (app, engine)
 }
 
+/// An operator's words about two calls whose outcome stays unknown: one with an audit row, and one without.
+async fn resolve(engine: &TestEngine<Postgres>) {
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    let row = ops.find(&scope(), &key("book-false")).await.unwrap();
+    let word = Resolution::not_executed("charged", row.attempts);
+    let done = ops.resolve(row.request_id, &row.version, word, "asked the provider").await;
+    assert_eq!(done.unwrap(), Resolved::Applied);
+    let word = Resolution::finish(Reply::text(409, "by hand"));
+    let done = engine.resolve(&scope(), &key("book-true"), word).await;
+    assert_eq!(done.unwrap(), Resolved::Applied);
+}
+
 /// G4, G13: for every way in which a request can run, with calls, workers and an operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_of_a_row_is_committed_between_two_crash_points() {
     let _alone = ALONE.lock().await;
     let db = Postgres::fresh().await;
     record();
-    let mut seen = 0;
+    let (mut seen, mut kinds) = (0, BTreeSet::new());
     for trouble in [
         Trouble::None,
         Trouble::RejectFirst,
@@ -249,15 +343,35 @@ async fn each_change_of_a_row_is_committed_between_two_crash_points() {
             }
         }
         for _ in 0..3 {
-            db.let_time_pass().await;
-            Completer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
-            Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
+            arranged(db.let_time_pass()).await;
+            Completer::new(&engine, config()).run_once().await.unwrap();
+            Reconciler::new(&engine, config()).run_once().await.unwrap();
         }
-        for steps in done_by_each_task() {
-            seen += assert_between_two_points(&steps);
+        if trouble == Trouble::UnknownForeign {
+            resolve(&engine).await;
+        }
+        Enqueuer::new(&engine, Inbox::default().sink(), config()).run_once().await.unwrap();
+        arranged(db.sql("UPDATE atomic_phases_keys SET expires_at = clock_timestamp()")).await;
+        // A new life of an expired key; the reaper deletes the others.
+        let _ = engine.call(&scope(), &key("book-false"), troubled(trouble)).await;
+        Reaper::new(engine.store(), config()).run_once().await.unwrap();
+        for (_, steps) in done_by_each_task() {
+            for change in assert_between_two_points(&steps) {
+                seen += 1;
+                kinds.extend(written(change));
+            }
         }
     }
     assert!(seen > 200, "{seen} changes");
+    let expected = [
+        "INSERT atomic_phases_audit",
+        "INSERT atomic_phases_keys",
+        "INSERT atomic_phases_staged_jobs",
+        "UPDATE atomic_phases_keys",
+    ];
+    assert_eq!(kinds.iter().collect::<Vec<_>>(), expected, "each kind is recognized");
+    let used = EXEMPTED.lock().unwrap().len();
+    assert!(used >= 4, "{used} exemptions are used");
 }
 
 /// G13: also after a crash or a lost answer.
@@ -284,7 +398,11 @@ async fn each_change_after_a_fault_has_a_crash_point_before_it() {
         .await;
         report.assert_ok();
         let mut seen = 0;
-        for steps in done_by_each_task() {
+        for (task, steps) in done_by_each_task() {
+            // The explorer's own.
+            if task.is_none() {
+                continue;
+            }
             for (index, step) in steps.iter().enumerate() {
                 let Step::Sent(sql) = step else { continue };
                 seen += 1;
