@@ -81,8 +81,8 @@ counts!(Postgres, |db| db.pool().get().await.unwrap());
 #[cfg(feature = "mysql")]
 counts!(Mysql, |db| db.connection().await.unwrap());
 
-/// Enough for MariaDB, where it limits the time of the whole statement.
-const LOCK_WAIT_MS: u64 = 150;
+/// How long a duplicate waits.
+const CREATION_WAIT: std::time::Duration = std::time::Duration::from_millis(30);
 
 const GOOD: i64 = 1;
 const DECLINED: i64 = 2;
@@ -104,10 +104,7 @@ fn a_ride<Db: Counts>(user_id: i64, fresh: impl AsyncFn() -> Db) -> impl Explore
             pilots: PilotApi::new(&world.url).unwrap(),
         };
         let engine = Engine::builder(store).app(app).register::<CreateRide>();
-        (
-            engine.creation_wait(std::time::Duration::from_millis(LOCK_WAIT_MS)).build().unwrap(),
-            world,
-        )
+        (engine.creation_wait(CREATION_WAIT).build().unwrap(), world)
     };
     explore(world, ride(user_id, -122.39))
         .and_another(ride(user_id, -122.38))

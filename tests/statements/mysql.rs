@@ -2,11 +2,13 @@
 //! server's own count of writing transactions.
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
+use atomic_phases::worker::{Completer, Enqueuer, Handlers, Reaper};
 use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, RequestContext, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use crate::support::db::{numbers, open_my, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
+use crate::support::work::config;
 use crate::support::*;
 
 /// A server that logs the commands of a user `app`.
@@ -53,6 +55,34 @@ impl Observed {
             String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
         };
         hex.lines().map(text).collect()
+    }
+
+    /// Asserts that a statement reads the engine's tables by an index, not from its begin to its end, and sorts none.
+    fn reads_a_part_of_an_index(&self, url: &str, sql: &str) {
+        let database = url.rsplit_once('/').unwrap().1;
+        let explain = if mysqld().is_some() { "EXPLAIN FORMAT=TRADITIONAL" } else { "EXPLAIN" };
+        let plan = self.0.ask(&format!("USE {database}; {explain} {sql}"));
+        // What is not in brackets is a table, or its alias.
+        let is_stored = |line: &&str| {
+            let name = line.split('\t').nth(2).unwrap_or("<");
+            !name.starts_with('<') && !["NULL", "looked", "ends"].contains(&name)
+        };
+        let tables: Vec<&str> = plan.lines().filter(is_stored).collect();
+        assert!(!tables.is_empty(), "{plan}");
+        for table in tables {
+            let reads_all = ["\tALL\t", "filesort"].iter().any(|word| table.contains(word));
+            assert!(!reads_all, "{sql}\n{plan}");
+        }
+    }
+
+    /// How many rows the server reads for a statement, which is undone.
+    fn rows_read(&self, url: &str, sql: &str) -> u64 {
+        let database = url.rsplit_once('/').unwrap().1;
+        let asked = self.0.ask(&format!(
+            "USE {database}; FLUSH STATUS; BEGIN; {sql}; SHOW SESSION STATUS LIKE 'Handler_read%'; ROLLBACK"
+        ));
+        let counts = asked.lines().filter(|line| line.starts_with("Handler_read"));
+        counts.map(|line| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
     /// How many transactions have written and committed, without that of the log itself.
@@ -219,15 +249,72 @@ async fn operators_lists_are_read_in_the_order_of_an_index() {
     }
     let lists = server.lists();
     assert!(lists.len() >= 5, "{lists:#?}");
-    let database = url.rsplit_once('/').unwrap().1;
-    let explain = if mysqld().is_some() { "EXPLAIN FORMAT=TRADITIONAL" } else { "EXPLAIN" };
     for list in lists {
-        let plan = server.0.ask(&format!("USE {database}; {explain} {list}"));
-        let tables: Vec<&str> =
-            plan.lines().filter(|line| line.contains("\tatomic_phases_keys\t")).collect();
-        assert!(!tables.is_empty(), "{plan}");
-        for table in tables {
-            assert!(!table.contains("filesort") && !table.contains("\tALL\t"), "{list}\n{plan}");
+        server.reads_a_part_of_an_index(&url, &list);
+    }
+}
+
+/// Y49, G17: what a worker looks for is a bounded part of one index, in its order, from any place in it. Each of its
+/// columns begins several indexes, and only one of them has the order.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_searches_read_a_bounded_part_of_an_index() {
+    const PAGE: u32 = 100;
+    let (server, url) = tokio::task::spawn_blocking(Observed::start).await.unwrap();
+    let db = prepare_my(&url).await;
+    let store = open_my(&url.replace("root@", "app@"), 1).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    // Of another build's request: nothing runs, so that the next page is looked for. A third each is due, held by a
+    // process that is gone, and expired.
+    let rows = |name: &str, status: &str, run_after: &str, locked_until: &str, expires_at: &str| {
+        format!(
+            "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, \
+             phases, fingerprint, status, recovery_point, lease_token, attempts, advanced_at, created_at, \
+             expires_at, params, run_after, locked_until) \
+             SELECT scope, '{name}' || n, randomblob(16), 'gone', definition_version, phases, fingerprint, \
+             '{status}', recovery_point, 1, 1, created_at, created_at, {expires_at}, 'x', {run_after}, \
+             {locked_until} FROM atomic_phases_keys, {} WHERE idempotency_key = 'k'; ",
+            numbers::<Mysql>(3_000)
+        )
+    };
+    let held = "created_at + 86400000 - n";
+    let fill = [
+        rows("due", "pending", "created_at - n", "NULL", "expires_at + n"),
+        rows("held", "in_progress", "NULL", "created_at - n", held),
+        rows("expired", "completed", "NULL", "NULL", "created_at - 90000000 - n"),
+        format!(
+            "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, args, \
+             staged_at, run_after) SELECT scope, randomblob(16), 1, randomblob(16), '', 'gone', '', created_at, \
+             created_at - n FROM atomic_phases_keys, {} WHERE idempotency_key = 'k'; ",
+            numbers::<Mysql>(5_000)
+        ),
+        "ANALYZE TABLE atomic_phases_keys, atomic_phases_staged_jobs".to_owned(),
+    ];
+    db.sql(&fill.concat()).await;
+    server.logged("true");
+    for _ in 0..2 {
+        Completer::new(&engine, config().batch(PAGE)).run_once().await.unwrap();
+        Enqueuer::new(&engine, Handlers::new(), config().batch(PAGE)).run_once().await.unwrap();
+        Reaper::new(&store, config().batch(PAGE)).run_once().await.unwrap();
+    }
+    let searches = server.logged("command_type = 'Execute'");
+    for (what, part) in [
+        ("due", "FROM atomic_phases_keys WHERE run_after <="),
+        ("held", "WITH looked AS"),
+        ("jobs due", "FROM atomic_phases_staged_jobs AS j WHERE run_after <="),
+        ("expired", "DELETE k FROM"),
+    ] {
+        let found: Vec<_> = searches.iter().filter(|sql| sql.contains(part)).collect();
+        assert!(found.len() >= 2, "{what}: {searches:#?}");
+        // The first, and the last, which begins behind a page.
+        for search in [found[0], found[found.len() - 1]] {
+            server.reads_a_part_of_an_index(&url, search);
+            // That for rows that are held has a page of its own, of ten thousand entries.
+            if what != "held" {
+                let read = server.rows_read(&url, search);
+                println!("{what}: {read} rows for a page of {PAGE}");
+                assert!(read <= 10 * u64::from(PAGE), "{what}: {read}: {search}");
+            }
         }
     }
 }

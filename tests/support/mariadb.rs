@@ -150,7 +150,7 @@ impl Server {
     fn try_ask(&self, sql: &str) -> Option<String> {
         let asked =
             client(&format!("mysql://root@127.0.0.1:{}/", self.port), sql).output().unwrap();
-        let said = String::from_utf8(asked.stdout).unwrap();
+        let said = String::from_utf8_lossy(&asked.stdout);
         asked.status.success().then(|| said.trim().to_owned())
     }
 }

@@ -11,14 +11,15 @@ use crate::store::statement::statement;
 
 statement! {
     /// A bounded part of the index of expiry, from one place on. Of the rows that are read there, those in
-    /// progress that the index of due rows does not have; and, of a full page, where it ends.
+    /// progress that the index of due rows does not have; and, of a full page, where it ends. On its own, the server
+    /// would read and sort a table of a few pages.
     HeldKeys for Db, rows (BigInt, Text, Text, Binary, BigInt, BigInt, Bool),
     {
         from: i64, to: i64, expires_at: i64, scope: String, key: String, limit: i64, again: i64,
     },
     "WITH looked AS (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
-     WHERE expires_at >= ", from, " AND expires_at <= ", to, " AND expires_at >= ", expires_at,
+     FORCE INDEX (atomic_phases_keys_expiry) WHERE expires_at >= ", from, " AND expires_at <= ", to, " AND expires_at >= ", expires_at,
     " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
     ") ORDER BY expires_at, scope, idempotency_key LIMIT ", limit,
     ") SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
