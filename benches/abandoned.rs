@@ -1,14 +1,14 @@
 //! Requests whose process died: how much memory one in flight takes, how fast a client's retry
-//! resumes one, and how fast the completer drains them.
+//! resumes one, and how fast the completer drains as many, with as many at once.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atomic_phases::worker::{Completer, WorkerConfig};
-use atomic_phases::{Outcome, Scope};
+use atomic_phases::{IdempotencyKey, Outcome};
 use tokio::task::JoinSet;
 
-use crate::contestants::{PgEngine, key_of, ride};
+use crate::background::completed;
+use crate::contestants::{PgEngine, ride, scope_of};
 use crate::load::{Figures, figures, own_cpu};
 use crate::server::Server;
 
@@ -20,22 +20,24 @@ pub struct Drained {
     pub completed: Figures,
 }
 
+/// How many at once, of the retries and of the completer.
+pub const AT_ONCE: usize = 32;
+
 /// Kills `requests` of them in their foreign call, twice; a retry resumes the first lot, and a
-/// completer the second.
+/// completer the second. Both are spread over a hundred scopes.
 pub async fn measure(server: &Server, engine: &PgEngine, requests: u64) -> Drained {
-    let scope = Scope::new("retried").unwrap();
-    let memory = abandon(server, engine, &scope, requests).await;
+    let memory = abandon(server, engine, "retried", requests).await;
     let (began, client, on_server) = (Instant::now(), own_cpu(), server.cpu());
     let mut latencies = Vec::new();
     let mut running = JoinSet::new();
     for number in 0..requests {
-        if running.len() >= 32 {
+        if running.len() >= AT_ONCE {
             latencies.extend(running.join_next().await.transpose().unwrap());
         }
-        let (engine, scope) = (engine.clone(), scope.clone());
+        let engine = engine.clone();
         running.spawn(async move {
             let began = Instant::now();
-            let outcome = engine.call(&scope, &key_of(number), ride()).await;
+            let outcome = engine.call(&scope_of(number), &key("retried", number), ride()).await;
             assert!(matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
             began.elapsed().as_secs_f64() * 1e3
         });
@@ -47,34 +49,30 @@ pub async fn measure(server: &Server, engine: &PgEngine, requests: u64) -> Drain
     };
     let resumed = taken(began, client, on_server, latencies);
 
-    let scope = Scope::new("drained").unwrap();
-    abandon(server, engine, &scope, requests).await;
-    let config = WorkerConfig::default().grace(Duration::ZERO).batch(500).concurrency(16);
-    let mut completer = Completer::new(engine, config);
+    abandon(server, engine, "drained", requests).await;
     let (began, client, on_server) = (Instant::now(), own_cpu(), server.cpu());
-    let mut finished = 0;
-    while finished < requests {
-        let swept = completer.run_once().await.unwrap();
-        assert_eq!(swept.finished, swept.total(), "{swept:?}");
-        finished += u64::from(swept.finished);
-    }
+    completed(server, engine, engine.app(), requests, AT_ONCE).await;
     let completed = taken(began, client, on_server, vec![f64::NAN; requests as usize]);
     Drained { requests, memory, resumed, completed }
 }
 
+fn key(lot: &str, number: u64) -> IdempotencyKey {
+    IdempotencyKey::new(format!("{lot}-{number}")).unwrap()
+}
+
 /// Leaves the rows that a dead process leaves, with their leases run out; says how much memory a
 /// request took.
-async fn abandon(server: &Server, engine: &PgEngine, scope: &Scope, requests: u64) -> f64 {
+async fn abandon(server: &Server, engine: &PgEngine, lot: &'static str, requests: u64) -> f64 {
     let app = engine.app();
     app.closed.store(true, Ordering::Relaxed);
     app.parked.store(0, Ordering::Relaxed);
     let before = resident();
     let mut doomed = JoinSet::new();
     for number in 0..requests {
-        let (engine, scope) = (engine.clone(), scope.clone());
+        let engine = engine.clone();
         // On the caller's own task: aborting it is the crash.
         doomed.spawn(async move {
-            let call = engine.call(&scope, &key_of(number), ride());
+            let call = engine.call(&scope_of(number), &key(lot, number), ride());
             drop(call.__call_in_place().await);
         });
     }

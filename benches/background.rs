@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
 use atomic_phases::{Outcome, Scope};
+use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::contestants::{PgEngine, batch_ride, builder_with, new_key, ride, scope_of, store};
 use crate::load::{Figures, figures, own_cpu};
@@ -72,39 +74,31 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
                         call(&engine, work.requests, is_batch, false).await
                     }
                     name if name == accepting => call(&engine, work.requests, is_batch, true).await,
-                    _ => completed(server, &engine, &app, work.requests).await,
+                    _ => completed(server, &engine, &app, work.requests, AT_ONCE).await,
                 };
                 let (figures, each) = timed(server, work.requests, done).await;
                 samples.add(name, 1, round, figures);
                 commits.add(name, 1, round, Figures { per_second: each, ..figures });
             }
         }
-        accept_by_hand(server, work.requests).await;
-        let done = async || completed_by_hand(server, work.requests).await;
-        let (figures, each) = timed(server, work.requests, done).await;
-        samples.add(CLAIMED_BY_HAND, 1, round, figures);
-        commits.add(CLAIMED_BY_HAND, 1, round, Figures { per_second: each, ..figures });
+        for name in [TX_BY_HAND, BATCH_BY_HAND] {
+            accept_by_hand(server, work.requests).await;
+            let done =
+                async || completed_by_hand(server, work.requests, name == BATCH_BY_HAND).await;
+            let (figures, each) = timed(server, work.requests, done).await;
+            samples.add(name, 1, round, figures);
+            commits.add(name, 1, round, Figures { per_second: each, ..figures });
+        }
         server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs, hand_accepted").await;
     }
     let mut out = table("Staged jobs", ["jobs/s", "job"], &JOBS, MANY, &samples, &commits);
-    out += &table(
-        "Accepted requests, `Tx`",
-        ["requests/s", "request"],
-        &TX,
-        TX[0],
-        &samples,
-        &commits,
-    );
-    let [foreground, accepted, completed] = BATCH;
-    let names = [foreground, accepted, completed, CLAIMED_BY_HAND];
-    out += &table(
-        "Accepted, batch",
-        ["requests/s", "request"],
-        &names,
-        foreground,
-        &samples,
-        &commits,
-    );
+    for (title, [foreground, accepted, completed], by_hand) in
+        [("Accepted requests, `Tx`", TX, TX_BY_HAND), ("Accepted, batch", BATCH, BATCH_BY_HAND)]
+    {
+        let names = [foreground, accepted, completed, by_hand];
+        let rate = ["requests/s", "request"];
+        out += &table(title, rate, &names, foreground, &samples, &commits);
+    }
     out
 }
 
@@ -115,9 +109,11 @@ const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
 const TX: [&str; 3] = ["tx in the foreground", "tx accepted", "tx completed"];
 const BATCH: [&str; 3] = ["batch in the foreground", "batch accepted", "batch completed"];
 
-/// The floor of *batch completed*: the same SQL as the yardstick's, each transaction as one statement, and claims of
-/// as many as a batch of the worker's has. Nothing is decoded, checked or fenced.
-const CLAIMED_BY_HAND: &str = "completed by hand, claimed 100 together";
+/// The floors of *tx completed* and *batch completed*: the same SQL as the yardstick's, each statement awaited, or each
+/// transaction as one statement, and claims of as many as a batch of the worker's has. Nothing is decoded, checked or
+/// fenced.
+const TX_BY_HAND: &str = "completed by hand, claimed 100 together";
+const BATCH_BY_HAND: &str = "completed by hand as one, claimed 100 together";
 
 /// What it came to, and transactions that wrote for each.
 async fn timed(server: &Server, count: u64, work: impl AsyncFnOnce()) -> (Figures, f64) {
@@ -244,39 +240,50 @@ async fn accept_by_hand(server: &Server, requests: u64) {
     server.sql("VACUUM ANALYZE hand_accepted").await;
 }
 
-/// Each of them claimed, and brought to its end by two statements.
-async fn completed_by_hand(server: &Server, requests: u64) {
+/// Each of them claimed, and brought to its end by two transactions.
+async fn completed_by_hand(server: &Server, requests: u64, as_one: bool) {
     let (queue, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(requests)));
     let mut running = JoinSet::new();
     for _ in 0..AT_ONCE {
         let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
         tokio::spawn(connection);
         let (queue, left) = (queue.clone(), left.clone());
-        running.spawn(async move { complete(&client, &queue, &left).await });
+        let ends = match as_one {
+            true => Ends::AsOne(AsOne::prepare(&client).await),
+            false => Ends::InTurn(InTurn::prepare(&client).await),
+        };
+        running.spawn(async move { complete(&client, &ends, &queue, &left).await });
     }
     running.join_all().await;
 }
 
-async fn complete(client: &Client, queue: &Mutex<Vec<(String, String)>>, left: &AtomicU64) {
+/// How a claimed request is brought to its end.
+enum Ends {
+    AsOne(AsOne),
+    InTurn(InTurn),
+}
+
+/// A claimed request, and the names of what it writes.
+struct Claimed {
+    scope: String,
+    key: String,
+    ride: String,
+    audit: String,
+}
+
+const CHARGE: &str = "ch_0123456789";
+
+async fn complete(
+    client: &Client,
+    ends: &Ends,
+    queue: &Mutex<Vec<(String, String)>>,
+    left: &AtomicU64,
+) {
     let claim = "UPDATE hand_accepted SET token = token + 1, locked_until = clock_timestamp() + interval '30 s', \
         run_after = clock_timestamp() + interval '30 s' WHERE (scope, idempotency_key) IN (SELECT scope, idempotency_key \
         FROM hand_accepted WHERE run_after <= clock_timestamp() ORDER BY run_after LIMIT $1 FOR UPDATE SKIP LOCKED) \
         RETURNING scope, idempotency_key, params";
-    let first = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'created', outputs = convert_to($3, 'UTF8') \
-        WHERE scope = $1 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'started' RETURNING 1), \
-        ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES ($3, 2000, '')), \
-        audit AS (INSERT INTO bench_audits (id, action) VALUES ($4, 'created')) SELECT count(*) FROM key";
-    let last = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'finished', locked_until = NULL, run_after = NULL, \
-        response_status = 201, response_body = convert_to($4, 'UTF8') WHERE scope = $1 AND idempotency_key = $2 \
-        AND token = 1 AND recovery_point = 'created' RETURNING 1), \
-        ride AS (UPDATE bench_rides SET charge = $4 WHERE id = $3), \
-        job AS (INSERT INTO limit_jobs (scope, name, args) SELECT $1, 'receipt', convert_to('2000', 'UTF8')) \
-        SELECT count(*) FROM key";
-    let (claim, first, last) = (
-        client.prepare(claim).await.unwrap(),
-        client.prepare(first).await.unwrap(),
-        client.prepare(last).await.unwrap(),
-    );
+    let claim = client.prepare(claim).await.unwrap();
     while left.load(Ordering::Relaxed) > 0 {
         let claimed = {
             let mut queue = queue.lock().await;
@@ -287,10 +294,98 @@ async fn complete(client: &Client, queue: &Mutex<Vec<(String, String)>>, left: &
             queue.pop()
         };
         let Some((scope, key)): Option<(String, String)> = claimed else { return };
-        let (ride, audit) = (uuid::Uuid::new_v4().to_string(), uuid::Uuid::new_v4().to_string());
-        client.execute(&first, &[&scope, &key, &ride, &audit]).await.unwrap();
-        client.execute(&last, &[&scope, &key, &ride, &"ch_0123456789"]).await.unwrap();
+        let new = || uuid::Uuid::new_v4().to_string();
+        let claimed = Claimed { scope, key, ride: new(), audit: new() };
+        match ends {
+            Ends::AsOne(ends) => ends.end(client, &claimed).await,
+            Ends::InTurn(ends) => ends.end(client, &claimed).await,
+        }
         left.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Each transaction as one statement.
+struct AsOne {
+    first: Statement,
+    last: Statement,
+}
+
+impl AsOne {
+    async fn prepare(client: &Client) -> Self {
+        let first = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'created', outputs = convert_to($3, 'UTF8') \
+            WHERE scope = $1 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'started' RETURNING 1), \
+            ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES ($3, 2000, '')), \
+            audit AS (INSERT INTO bench_audits (id, action) VALUES ($4, 'created')) SELECT count(*) FROM key";
+        let last = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'finished', locked_until = NULL, run_after = NULL, \
+            response_status = 201, response_body = convert_to($4, 'UTF8') WHERE scope = $1 AND idempotency_key = $2 \
+            AND token = 1 AND recovery_point = 'created' RETURNING 1), \
+            ride AS (UPDATE bench_rides SET charge = $4 WHERE id = $3), \
+            job AS (INSERT INTO limit_jobs (scope, name, args) SELECT $1, 'receipt', convert_to('2000', 'UTF8')) \
+            SELECT count(*) FROM key";
+        let (first, last) = (client.prepare(first).await, client.prepare(last).await);
+        Self { first: first.unwrap(), last: last.unwrap() }
+    }
+
+    async fn end(&self, client: &Client, Claimed { scope, key, ride, audit }: &Claimed) {
+        client.execute(&self.first, &[scope, key, ride, audit]).await.unwrap();
+        client.execute(&self.last, &[scope, key, ride, &CHARGE]).await.unwrap();
+    }
+}
+
+/// As phases with a `Tx`: each statement of a phase is awaited, and what the program adds travels with `COMMIT`.
+struct InTurn {
+    begin: Statement,
+    ride: Statement,
+    audit: Statement,
+    advance: Statement,
+    charge: Statement,
+    job: Statement,
+    finish: Statement,
+    commit: Statement,
+}
+
+impl InTurn {
+    async fn prepare(client: &Client) -> Self {
+        let prepare = async |sql: &str| client.prepare(sql).await.unwrap();
+        Self {
+            begin: prepare("BEGIN ISOLATION LEVEL READ COMMITTED").await,
+            ride: prepare("INSERT INTO bench_rides (id, amount, charge) VALUES ($1, 2000, '')")
+                .await,
+            audit: prepare("INSERT INTO bench_audits (id, action) VALUES ($1, 'created')").await,
+            advance: prepare(
+                "UPDATE hand_accepted SET recovery_point = 'created', outputs = convert_to($3, 'UTF8') \
+                 WHERE scope = $1 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'started'",
+            )
+            .await,
+            charge: prepare("UPDATE bench_rides SET charge = $2 WHERE id = $1").await,
+            job: prepare(
+                "INSERT INTO limit_jobs (scope, name, args) VALUES ($1, 'receipt', convert_to('2000', 'UTF8'))",
+            )
+            .await,
+            finish: prepare(
+                "UPDATE hand_accepted SET recovery_point = 'finished', locked_until = NULL, run_after = NULL, \
+                 response_status = 201, response_body = convert_to($3, 'UTF8') WHERE scope = $1 \
+                 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'created'",
+            )
+            .await,
+            commit: prepare("COMMIT").await,
+        }
+    }
+
+    async fn end(&self, client: &Client, Claimed { scope, key, ride, audit }: &Claimed) {
+        // Sent in this order, and awaited together.
+        let together = async |statements: &[(&Statement, &[&(dyn ToSql + Sync)])]| {
+            let sent = statements.iter().map(|(sql, values)| client.execute(*sql, values));
+            try_join_all(sent).await.unwrap();
+        };
+        client.execute(&self.begin, &[]).await.unwrap();
+        client.execute(&self.ride, &[ride]).await.unwrap();
+        client.execute(&self.audit, &[audit]).await.unwrap();
+        together(&[(&self.advance, &[scope, key, ride]), (&self.commit, &[])]).await;
+        client.execute(&self.begin, &[]).await.unwrap();
+        client.execute(&self.charge, &[ride, &CHARGE]).await.unwrap();
+        let finish: &[&(dyn ToSql + Sync)] = &[scope, key, &CHARGE];
+        together(&[(&self.job, &[scope]), (&self.finish, finish), (&self.commit, &[])]).await;
     }
 }
 
@@ -331,8 +426,14 @@ where
 
 /// Until none is left that is due. That is asked for once each has made its call: before, the question would read
 /// all that the index has left behind, again and again.
-async fn completed(server: &Server, engine: &PgEngine, app: &App, requests: u64) {
-    let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(AT_ONCE);
+pub async fn completed(
+    server: &Server,
+    engine: &PgEngine,
+    app: &App,
+    requests: u64,
+    at_once: usize,
+) {
+    let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(at_once);
     let left = "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE run_after IS NOT NULL LIMIT 1) AS due";
     let all = app.calls.load(Ordering::Relaxed) + requests;
     let done = async {

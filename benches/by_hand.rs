@@ -5,13 +5,16 @@ use atomic_phases::Postgres;
 use atomic_phases::store::DeadpoolPool;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
 use deadpool::managed::Object;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{Binary, Nullable, SmallInt, Text};
+use diesel::sql_types::{
+    BigInt, Binary, Integer, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid,
+};
 use diesel::{ExpressionMethods, QueryResult};
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use sha2::{Digest, Sha256};
 use tokio::try_join;
 use uuid::Uuid;
@@ -226,6 +229,62 @@ fn guarded_finish(held: &Held, body: &str) -> Cached<13, 6> {
     }
 }
 
+/// Creates the row as its first phase leaves it, for a transaction that travels as a whole: an error where the key is
+/// taken, which turns the `COMMIT` behind it into a rollback.
+fn guarded_create(held: &Held, fingerprint: &str, params: &str, outputs: &str) -> Cached<14, 6> {
+    Cached {
+        text: &[
+            "INSERT INTO guarded_keys (scope, idempotency_key, request_id, fingerprint, params, outputs, \
+             recovery_point, token, locked_until, created_at) SELECT ",
+            ", ",
+            ", ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'created', 1, t + interval '30 s', t FROM clock_timestamp() AS t",
+        ],
+        binds: [SCOPE, &held.key, &held.id, fingerprint, params, outputs].map(str::to_owned),
+    }
+}
+
+/// As many columns as the engine reads of a row for a replay.
+struct ReadAnswer(String);
+
+impl QueryId for ReadAnswer {
+    type QueryId = Self;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl QueryFragment<Pg> for ReadAnswer {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "SELECT request_id, definition, definition_version, fingerprint, status::text, lease_token, \
+             clock_timestamp(), locked_until, run_after, expires_at, trace, response_status, response_headers, \
+             response_body FROM guarded_answers WHERE scope = 'replay' AND idempotency_key = ",
+        );
+        out.push_bind_param::<Text, String>(&self.0)
+    }
+}
+
+impl Query for ReadAnswer {
+    type SqlType = (
+        (SqlUuid, Text, Integer, Text),
+        (Text, BigInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Timestamptz),
+        (Nullable<Binary>, Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
+    );
+}
+
+impl diesel::RunQueryDsl<AsyncPgConnection> for ReadAnswer {}
+
+type Time = DateTime<Utc>;
+type WholeAnswer = (
+    (Uuid, String, i32, String),
+    (String, i64, Time, Option<Time>, Option<Time>, Time),
+    (Option<Vec<u8>>, Option<i16>, Option<Vec<u8>>, Option<Vec<u8>>),
+);
+
+const PARAMS: &str = r#"{"user":1,"amount":2000}"#;
+
 const SCOPE: &str = "tenant-1";
 
 /// The life of a key that a call has.
@@ -299,8 +358,7 @@ impl ByHand {
     /// and the answer's headers are stored (G8).
     pub async fn fresh_guarded(self) {
         let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
-        let params = r#"{"user":1,"amount":2000}"#;
-        let print = hash(&["POST", "/rides", params]);
+        let print = hash(&["POST", "/rides", PARAMS]);
         let ride = Uuid::new_v4().to_string();
         let lent = self.lent().await;
         let seen = guarded_read(SCOPE, &held.key).execute(&mut &*lent).await;
@@ -310,7 +368,7 @@ impl ByHand {
         let (_, _, reserved) = try_join!(
             begin().execute(&mut &*lent),
             settings().execute(&mut &*lent),
-            guarded_reserve(&held, &print, params).execute(&mut &*lent)
+            guarded_reserve(&held, &print, PARAMS).execute(&mut &*lent)
         )
         .unwrap();
         assert_eq!(reserved, 1);
@@ -379,6 +437,49 @@ impl ByHand {
         .unwrap();
     }
 
+    /// [`fresh_guarded`](Self::fresh_guarded) with each transaction in one round trip. Its first phase needs no answer, so
+    /// its output is known when the key is reserved.
+    pub async fn fresh_guarded_pipelined(self) {
+        use {bench_audits as a, bench_rides as r};
+        let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
+        let print = hash(&["POST", "/rides", PARAMS]);
+        let ride = Uuid::new_v4().to_string();
+        let lent = self.lent().await;
+        assert_eq!(guarded_read(SCOPE, &held.key).execute(&mut &*lent).await, Ok(0));
+        drop(lent);
+        let lent = self.lent().await;
+        let outputs = format!(r#"[{{"ride":"{ride}"}}]"#);
+        let row = (r::id.eq(&ride), r::amount.eq(2000), r::charge.eq(""));
+        let audit = Uuid::new_v4().to_string();
+        let audit = (a::id.eq(&audit), a::action.eq("created"));
+        try_join!(
+            begin().execute(&mut &*lent),
+            settings().execute(&mut &*lent),
+            guarded_create(&held, &print, PARAMS, &outputs).execute(&mut &*lent),
+            diesel::insert_into(r::table).values(row).execute(&mut &*lent),
+            diesel::insert_into(a::table).values(audit).execute(&mut &*lent),
+            commit().execute(&mut &*lent),
+        )
+        .unwrap();
+        drop(lent);
+
+        let foreign_key = hash(&[SCOPE, &held.key, "charged", &print]);
+        let charge =
+            tokio::spawn(async move { format!("ch_{}", &foreign_key[..32]) }).await.unwrap();
+
+        let lent = self.lent().await;
+        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
+        try_join!(
+            begin().execute(&mut &*lent),
+            settings().execute(&mut &*lent),
+            guarded_finish(&held, &body).execute(&mut &*lent),
+            set_charge(&ride, &charge).execute(&mut &*lent),
+            job(SCOPE, "2000").execute(&mut &*lent),
+            commit().execute(&mut &*lent)
+        )
+        .unwrap();
+    }
+
     /// The same with each transaction as one statement; for a key that may be new, or is.
     pub async fn fresh_as_one(self, is_new: bool) {
         let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
@@ -402,6 +503,32 @@ impl ByHand {
     pub async fn replay(self, key: String) {
         let row: Vec<Answer> = read("replay", &key).load(&mut &*self.lent().await).await.unwrap();
         assert_eq!(row.len(), 1);
+    }
+
+    /// The engine's finished rows in a table of their own, with a fingerprint of this program's.
+    pub async fn copy_answers(&self) {
+        let print = hash(&["POST", "/rides", PARAMS]);
+        let sql = format!(
+            "DROP TABLE IF EXISTS guarded_answers; \
+             CREATE TABLE guarded_answers AS SELECT * FROM atomic_phases_keys WHERE scope = 'replay'; \
+             UPDATE guarded_answers SET fingerprint = '{print}'; \
+             ALTER TABLE guarded_answers ADD PRIMARY KEY (scope, idempotency_key)"
+        );
+        self.lent().await.batch_execute(&sql).await.unwrap();
+        self.lent().await.batch_execute("VACUUM ANALYZE guarded_answers").await.unwrap();
+    }
+
+    /// With all that a replay has to judge: whether the row is finished and in time, and of the same parameters (G8, G9).
+    pub async fn replay_guarded(self, key: String) {
+        let print = hash(&["POST", "/rides", PARAMS]);
+        let rows: Vec<WholeAnswer> = ReadAnswer(key).load(&mut &*self.lent().await).await.unwrap();
+        let [((.., stored), (status, _, now, _, _, expires_at), (_, response, headers, body))] =
+            &rows[..]
+        else {
+            panic!("{} rows", rows.len())
+        };
+        assert!(*stored == print && status == "completed" && now < expires_at);
+        assert!(response.is_some() && headers.is_some() && body.is_some());
     }
 }
 

@@ -15,6 +15,11 @@ use crate::server::Server;
 
 const CONTESTANTS: [&str; 4] = ["replay", "replay, Redis", "fresh", "fresh, Redis"];
 
+/// Whether the program is there that this needs.
+pub fn is_there() -> bool {
+    Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok()
+}
+
 /// A server of the bench's own. Dropped, it is killed.
 struct Redis {
     child: Child,
@@ -96,17 +101,25 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
             }
         }
     }
-    table(&samples, &redis_cpu)
+    table(&samples, &redis_cpu, plan)
 }
 
 type Builder = atomic_phases::engine::EngineBuilder<atomic_phases::Postgres, crate::requests::App>;
 
-fn table(samples: &Samples, redis_cpu: &Samples) -> String {
-    let mut out = "# A cache in front of replays\n\nWritten by `cargo bench --bench bench --features redis -- \
-                   --replay-cache`. Microseconds of processor time for each request.\n\n\
-                   | at once | | requests/s | p50 ms | p99 ms | client µs | PostgreSQL µs | Redis µs |\n\
-                   |---|---|---|---|---|---|---|---|\n"
-        .to_owned();
+fn table(samples: &Samples, redis_cpu: &Samples, plan: &Plan) -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: Vec<&str> = load.split(' ').take(2).collect();
+    let mut out = format!(
+        "# A cache in front of replays\n\nWritten by `sh benches/run --replay-cache`: {} rounds of {} s for each, on {} cores \
+         that client, PostgreSQL and Redis share; load average at the end {}. Microseconds of processor time for each \
+         request.\n\n\
+         | at once | | requests/s | p50 ms | p99 ms | client µs | PostgreSQL µs | Redis µs |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        plan.rounds,
+        plan.seconds,
+        std::thread::available_parallelism().map_or(0, usize::from),
+        load.join(" "),
+    );
     for at_once in samples.concurrencies(CONTESTANTS[0]) {
         for name in CONTESTANTS {
             let median = |samples: &Samples, figure: fn(&Figures) -> f64| {

@@ -1,14 +1,17 @@
-//! Requests of 1, 3, 6 and 12 phases, each local one with a single insert.
+//! Requests of 1, 3, 6 and 12 phases, each local one with a single insert; and of 12 whose outputs are large.
+
+use std::sync::LazyLock;
 
 use atomic_phases::phase::ForeignError;
 use atomic_phases::{ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
+use crate::by_hand::hash;
 use crate::requests::App;
 use crate::requests::postgres::{Charged, foreign, step};
 
 macro_rules! chain {
-    ($request:ident $name:tt: $($output:literal $local:ident $($foreign:ident)?),*) => {
+    ($request:ident $name:tt $called:tt: $($output:literal $made:tt $local:ident $($foreign:ident)?),*) => {
         #[derive(Clone, Serialize, Deserialize)]
         pub struct $request;
 
@@ -20,9 +23,9 @@ macro_rules! chain {
                     &self,
                     tx: &mut Tx<'_, Postgres>,
                     ctx: &RequestContext,
-                ) -> PhaseResult<[u8; $output]> {
+                ) -> PhaseResult<$made> {
                     step(tx, &ctx.uuid($output).to_string()).await?;
-                    Ok([0; $output])
+                    Ok(Default::default())
                 }
 
                 $(
@@ -31,8 +34,8 @@ macro_rules! chain {
                         &self,
                         call: ForeignCall,
                         app: &App,
-                    ) -> PhaseResult<Charged, ForeignError> {
-                        foreign(call, app).await
+                    ) -> PhaseResult<$called, ForeignError> {
+                        foreign(call, app).await.map(Into::into)
                     }
                 )?
             )*
@@ -50,7 +53,34 @@ macro_rules! chain {
     };
 }
 
-chain!(One "bench.one":);
-chain!(Three "bench.three": 1 a b);
-chain!(Six "bench.six": 1 a b, 2 c d, 3 e);
-chain!(Twelve "bench.twelve": 1 a b, 2 c d, 3 e f, 4 g h, 5 i j, 6 k);
+/// Ten kilobytes that do not compress, as behind an encrypting codec.
+static TEXT: LazyLock<String> =
+    LazyLock::new(|| (0..238).map(|number: u32| hash(&[&number.to_string()])).collect());
+
+/// What a phase returns that has much to remember.
+#[derive(Serialize, Deserialize)]
+pub struct Large(String);
+
+impl Default for Large {
+    fn default() -> Self {
+        Self(TEXT.clone())
+    }
+}
+
+impl From<Charged> for Large {
+    fn from(_: Charged) -> Self {
+        Self::default()
+    }
+}
+
+chain!(One "bench.one" Charged:);
+chain!(Three "bench.three" Charged: 1 [u8; 1] a b);
+chain!(Six "bench.six" Charged: 1 [u8; 1] a b, 2 [u8; 2] c d, 3 [u8; 3] e);
+chain!(
+    Twelve "bench.twelve" Charged:
+    1 [u8; 1] a b, 2 [u8; 2] c d, 3 [u8; 3] e f, 4 [u8; 4] g h, 5 [u8; 5] i j, 6 [u8; 6] k
+);
+chain!(
+    TwelveLarge "bench.twelve_large" Large:
+    1 Large a b, 2 Large c d, 3 Large e f, 4 Large g h, 5 Large i j, 6 Large k
+);

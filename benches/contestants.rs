@@ -13,7 +13,7 @@ use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope,
 use uuid::Uuid;
 
 use crate::by_hand::ByHand;
-use crate::chains::{One, Six, Three, Twelve};
+use crate::chains::{One, Six, Three, Twelve, TwelveLarge};
 use crate::load::{Figures, for_a_while};
 use crate::requests::{App, postgres, sqlite};
 use crate::server::{Server, url};
@@ -51,6 +51,7 @@ pub fn builder_with(store: Postgres, app: App) -> EngineBuilder<Postgres, App> {
         .register::<Three>()
         .register::<Six>()
         .register::<Twelve>()
+        .register::<TwelveLarge>()
 }
 
 pub fn ride() -> postgres::Ride {
@@ -129,7 +130,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 17] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -141,16 +142,19 @@ impl<'s> Field<'s> {
         "by hand",
         "by hand, guarded",
         "by hand, pipelined",
+        "by hand, guarded, pipelined",
         "by hand, as one",
         "by hand, new key",
         "replay",
         "replay by hand",
+        "replay by hand, guarded",
     ];
 
     pub async fn open(server: &'s Server, connections: usize) -> Self {
         let engine = open(server.port(), connections).await;
         answer_some(&engine).await;
         let by_hand = ByHand::on(engine.store());
+        by_hand.copy_answers().await;
         Self { server, engine, by_hand }
     }
 
@@ -167,6 +171,9 @@ impl<'s> Field<'s> {
             "by hand, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
             }
+            "by hand, guarded, pipelined" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined()) as Work)
+            }
             "by hand, as one" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
             }
@@ -174,7 +181,8 @@ impl<'s> Field<'s> {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(true)) as Work)
             }
             "replay" => Box::new(replay(engine)),
-            "replay by hand" => Box::new(replay_by_hand(&floor)),
+            "replay by hand" => Box::new(replay_by_hand(&floor, ByHand::replay)),
+            "replay by hand, guarded" => Box::new(replay_by_hand(&floor, ByHand::replay_guarded)),
             script => return yardstick::run(self.server, script, at_once, length.as_secs()),
         };
         let work: Arc<dyn Start> = Arc::from(work);
@@ -224,11 +232,14 @@ pub fn replays<S: Store, R: RequestDefinition<S, App> + Clone + Sync>(
 }
 
 /// The same without the engine.
-pub fn replay_by_hand(by_hand: &ByHand) -> impl Fn() -> Work + Clone + Send + use<> {
+pub fn replay_by_hand<F: Future<Output = ()> + Send + 'static>(
+    by_hand: &ByHand,
+    replay: fn(ByHand, String) -> F,
+) -> impl Fn() -> Work + Clone + Send + Sync + use<F> {
     let (by_hand, next) = (by_hand.clone(), Arc::new(AtomicU64::new(0)));
     move || {
-        let number = next.fetch_add(7, Ordering::Relaxed) % ANSWERED + 1;
-        Box::pin(by_hand.clone().replay(format!("key-{number}")))
+        let number = next.fetch_add(7, Ordering::Relaxed) % ANSWERED;
+        Box::pin(replay(by_hand.clone(), key_of(number).as_str().to_owned()))
     }
 }
 

@@ -38,13 +38,16 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::by_hand::ByHand;
-use crate::chains::{One, Six, Three, Twelve};
+use crate::chains::{One, Six, Three, Twelve, TwelveLarge};
 use crate::contestants::{Field, batch_ride, contended, fresh, new, open, replay, ride};
 use crate::embedded::Embedded;
 use crate::load::for_a_while;
 use crate::options::{Options, Plan};
 use crate::samples::Samples;
 use crate::server::Server;
+
+/// How many requests are counted.
+const COUNTED: u64 = 1000;
 
 /// How long a profiler may look.
 const PROFILED: Duration = Duration::from_secs(10);
@@ -163,20 +166,26 @@ async fn main() {
             "by hand",
             "by hand, guarded",
             "by hand, pipelined",
+            "by hand, guarded, pipelined",
             "by hand, as one",
             "by hand, new key",
         ],
     );
-    text += &report::section("Replay", &samples, &["replay"], &["select1", "replay by hand"]);
+    text += &report::section(
+        "Replay",
+        &samples,
+        &["replay"],
+        &["select1", "replay by hand", "replay by hand, guarded"],
+    );
     if options.only_main {
         println!("{text}");
         return;
     }
-    text += &costs(&server).await;
-    text += &pools(&server, &plan, &mut samples).await;
-    text += &other_cases(&server, &plan, &mut samples).await;
+    text += &costs(&server, COUNTED).await;
+    text += &pools(&server, &plan, &mut samples, plan.length()).await;
+    text += &other_cases(&server, &plan, &mut samples, plan.length()).await;
     text += &on_sqlite(&plan, &mut samples).await;
-    let (flat, plans) = on_large_tables(&server, &plan, &mut samples).await;
+    let (flat, plans) = on_large_tables(&server, &plan, &mut samples, plan.length()).await;
     text += &flat;
     write(&server, &plan, &samples, &text, &plans).await;
 }
@@ -197,10 +206,21 @@ async fn mariadb(_: &Plan, _: Option<&str>) {
     panic!("built without the feature `mysql`");
 }
 
-/// Every path for a moment, so that none rots: its figures say nothing.
+/// Every path for a moment, so that none rots: its figures say nothing. What a profiler looks at, and the programs of
+/// `sh benches/hooks`, are contestants that run here too.
 async fn smoke(server: &Server, pool: usize) {
     const MOMENT: Duration = Duration::from_millis(50);
     const SCRIPTS: [&str; 4] = ["limit2", "limit2_pipe", "limit2_one", "select1"];
+    // A process that is measured by itself counts whole seconds.
+    let plan = Plan {
+        rounds: 1,
+        seconds: 1,
+        at_once: vec![2],
+        abandoned: 20,
+        jobs: 300,
+        large: 1000,
+        pool,
+    };
     let field = Field::open(server, pool).await;
     for name in Field::NAMES {
         match SCRIPTS.contains(&name) {
@@ -208,19 +228,37 @@ async fn smoke(server: &Server, pool: usize) {
             false => println!("{name}: {:?}", field.run(name, 2, MOMENT).await),
         }
     }
+    drop(field);
     let embedded = Embedded::open().await;
     for name in Embedded::NAMES {
         println!("{name}: {:?}", embedded.run(name, 2, MOMENT).await);
     }
+    drop(embedded);
     #[cfg(feature = "mysql")]
     on_mariadb::smoke(pool, MOMENT).await;
-    let engine = open(server.port(), pool).await;
-    println!(
-        "abandoned: {:.0}/s",
-        abandoned::measure(server, &engine, 20).await.completed.per_second
-    );
-    let work = background::Work { rounds: 1, jobs: 300, requests: 50 };
+    let mut samples = Samples::default();
+    println!("{}", costs(server, 20).await);
+    println!("{}", pools(server, &plan, &mut samples, MOMENT).await);
+    println!("{}", other_cases(server, &plan, &mut samples, MOMENT).await);
+    let work = background::Work { rounds: 1, jobs: plan.jobs, requests: 50 };
     println!("{}", background::measure(server, work, pool).await);
+    println!("{}", several::measure(server, &plan).await);
+    let program = std::env::current_exe().unwrap();
+    println!("{}", beside::measure(server, &program, &plan).await);
+    #[cfg(feature = "metrics")]
+    println!("{}", watched::measure(server, &plan).await);
+    #[cfg(feature = "redis")]
+    match cached::is_there() {
+        true => {
+            // An answer comes into the cache when it is given for the first time.
+            server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs").await;
+            println!("{}", cached::measure(server, &plan).await);
+        }
+        false => println!("no redis-server: replays behind a Redis were left out"),
+    }
+    let (flat, plans) = on_large_tables(server, &plan, &mut samples, MOMENT).await;
+    println!("{flat}\n{plans}");
+    println!("{}", tending::measure(server, plan.large, 1, Duration::from_secs(1)).await);
 }
 
 /// Every contestant once in each round, one after the other.
@@ -236,8 +274,7 @@ async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
 }
 
 /// Counted on a serial run of one connection.
-async fn costs(server: &Server) -> String {
-    const REQUESTS: u64 = 1000;
+async fn costs(server: &Server, requests: u64) -> String {
     let mut out =
         "\n## Counted, for each request\n\n| | commits that write | statements | round trips \
         | WAL bytes | HOT |\n|---|---|---|---|---|---|\n"
@@ -251,34 +288,36 @@ async fn costs(server: &Server) -> String {
         );
     };
     for script in ["limit2", "limit2_pipe", "limit2_one", "select1"] {
-        let run = async |port| yardstick::exactly(port, script, REQUESTS);
-        add(script, counts::of(server, REQUESTS, "limit_keys", run).await);
+        let run = async |port| yardstick::exactly(port, script, requests);
+        add(script, counts::of(server, requests, "limit_keys", run).await);
     }
-    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, ride())).await;
-    add("tx", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    let run = async |port| serially(requests, fresh(&open(port, 1).await, ride())).await;
+    add("tx", counts::of(server, requests, "atomic_phases_keys", run).await);
     for (name, independent) in [("batch", false), ("batch, independent", true)] {
         let run = async |port| {
-            serially(REQUESTS, fresh(&open(port, 1).await, batch_ride(independent))).await;
+            serially(requests, fresh(&open(port, 1).await, batch_ride(independent))).await;
         };
-        add(name, counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+        add(name, counts::of(server, requests, "atomic_phases_keys", run).await);
     }
     let run = async |port| {
-        serially(REQUESTS, new(&open(port, 1).await, batch_ride(true))).await;
+        serially(requests, new(&open(port, 1).await, batch_ride(true))).await;
     };
-    add("batch, new key", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
-    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, One)).await;
-    add("1 phase", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
-    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Six)).await;
-    add("6 phases", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
-    let run = async |port| serially(REQUESTS, fresh(&open(port, 1).await, Twelve)).await;
-    add("12 phases", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    add("batch, new key", counts::of(server, requests, "atomic_phases_keys", run).await);
+    let run = async |port| serially(requests, fresh(&open(port, 1).await, One)).await;
+    add("1 phase", counts::of(server, requests, "atomic_phases_keys", run).await);
+    let run = async |port| serially(requests, fresh(&open(port, 1).await, Six)).await;
+    add("6 phases", counts::of(server, requests, "atomic_phases_keys", run).await);
+    let run = async |port| serially(requests, fresh(&open(port, 1).await, Twelve)).await;
+    add("12 phases", counts::of(server, requests, "atomic_phases_keys", run).await);
+    let run = async |port| serially(requests, fresh(&open(port, 1).await, TwelveLarge)).await;
+    add("12 phases, 10 kB each", counts::of(server, requests, "atomic_phases_keys", run).await);
     let run = async |port| {
         let by_hand = ByHand::on(open(port, 1).await.store());
-        serially(REQUESTS, move || by_hand.clone().fresh()).await;
+        serially(requests, move || by_hand.clone().fresh()).await;
     };
-    add("by hand", counts::of(server, REQUESTS, "limit_keys", run).await);
-    let run = async |port| serially(REQUESTS, replay(&open(port, 1).await)).await;
-    add("replay", counts::of(server, REQUESTS, "atomic_phases_keys", run).await);
+    add("by hand", counts::of(server, requests, "limit_keys", run).await);
+    let run = async |port| serially(requests, replay(&open(port, 1).await)).await;
+    add("replay", counts::of(server, requests, "atomic_phases_keys", run).await);
     out
 }
 
@@ -289,7 +328,7 @@ async fn serially<F: Future<Output = ()>>(requests: u64, work: impl Fn() -> F) {
 }
 
 /// How many connections are best.
-async fn pools(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
+async fn pools(server: &Server, plan: &Plan, samples: &mut Samples, length: Duration) -> String {
     const SIZES: [(usize, &str); 5] = [
         (4, "pool of 4"),
         (8, "pool of 8"),
@@ -304,7 +343,7 @@ async fn pools(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
     for round in 0..plan.rounds {
         for (name, engine) in &engines {
             let work = fresh(engine, batch_ride(true));
-            let figures = for_a_while(64, plan.length(), &|| server.cpu(), work).await;
+            let figures = for_a_while(64, length, &|| server.cpu(), work).await;
             samples.add(name, 64, round, figures);
         }
     }
@@ -312,18 +351,25 @@ async fn pools(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
     report::section("64 at once over pools of several sizes", samples, &names, &[])
 }
 
-async fn other_cases(server: &Server, plan: &Plan, samples: &mut Samples) -> String {
+async fn other_cases(
+    server: &Server,
+    plan: &Plan,
+    samples: &mut Samples,
+    length: Duration,
+) -> String {
     let engine = open(server.port(), plan.pool).await;
     let cpu = || server.cpu();
     for round in 0..plan.rounds {
         let mut add = |name, figures| samples.add(name, 8, round, figures);
-        add("1 phase", for_a_while(8, plan.length(), &cpu, fresh(&engine, One)).await);
-        add("3 phases", for_a_while(8, plan.length(), &cpu, fresh(&engine, Three)).await);
-        add("6 phases", for_a_while(8, plan.length(), &cpu, fresh(&engine, Six)).await);
-        add("12 phases", for_a_while(8, plan.length(), &cpu, fresh(&engine, Twelve)).await);
-        add("contended key", contended(server, &engine, 8, plan.length()).await);
+        add("1 phase", for_a_while(8, length, &cpu, fresh(&engine, One)).await);
+        add("3 phases", for_a_while(8, length, &cpu, fresh(&engine, Three)).await);
+        add("6 phases", for_a_while(8, length, &cpu, fresh(&engine, Six)).await);
+        add("12 phases", for_a_while(8, length, &cpu, fresh(&engine, Twelve)).await);
+        let large = fresh(&engine, TwelveLarge);
+        add("12 phases, 10 kB each", for_a_while(8, length, &cpu, large).await);
+        add("contended key", contended(server, &engine, 8, length).await);
     }
-    let names = ["1 phase", "3 phases", "6 phases", "12 phases"];
+    let names = ["1 phase", "3 phases", "6 phases", "12 phases", "12 phases, 10 kB each"];
     let mut out = report::section("Numbers of phases", samples, &names, &[]);
     out += &report::section("8 callers of each key, who wait", samples, &["contended key"], &[]);
     let drained = abandoned::measure(server, &engine, plan.abandoned).await;
@@ -331,9 +377,9 @@ async fn other_cases(server: &Server, plan: &Plan, samples: &mut Samples) -> Str
         out,
         "\n## {} requests whose process died in the foreign call\n\n\
          | | requests/s | client CPU µs | server CPU µs |\n|---|---|---|---|\n\
-         | resumed by a retry, 32 at once | {:.0} | {:.0} | {:.0} |\n\
-         | drained by a completer, 16 at once | {:.0} | {:.0} | {:.0} |\n\n\
-         Each took {:.1} kB of the client's memory while it was in flight.",
+         | resumed by a retry, {at_once} at once | {:.0} | {:.0} | {:.0} |\n\
+         | drained by a completer, {at_once} at once | {:.0} | {:.0} | {:.0} |\n\n\
+         Both in a hundred scopes. Each took {:.1} kB of the client's memory while it was in flight.",
         drained.requests,
         drained.resumed.per_second,
         drained.resumed.client_cpu,
@@ -342,6 +388,7 @@ async fn other_cases(server: &Server, plan: &Plan, samples: &mut Samples) -> Str
         drained.completed.client_cpu,
         drained.completed.server_cpu,
         drained.memory / 1e3,
+        at_once = abandoned::AT_ONCE,
     );
     out
 }
@@ -359,16 +406,21 @@ async fn on_sqlite(plan: &Plan, samples: &mut Samples) -> String {
         "SQLite, fresh request of three phases",
         samples,
         &["sqlite engine", "sqlite batch"],
-        &["rusqlite"],
+        &["rusqlite", "rusqlite, guarded"],
     )
 }
 
-async fn on_large_tables(server: &Server, plan: &Plan, samples: &mut Samples) -> (String, String) {
+async fn on_large_tables(
+    server: &Server,
+    plan: &Plan,
+    samples: &mut Samples,
+    length: Duration,
+) -> (String, String) {
     let engine = open(server.port(), plan.pool).await;
     large::fill(server, 10_000).await;
-    large::load(server, &engine, samples, "small table", plan.rounds, plan.length()).await;
+    large::load(server, &engine, samples, "small table", plan.rounds, length).await;
     large::fill(server, plan.large).await;
-    large::load(server, &engine, samples, "large table", plan.rounds, plan.length()).await;
+    large::load(server, &engine, samples, "large table", plan.rounds, length).await;
     let rows = server.number("SELECT count(*) FROM atomic_phases_keys").await;
     let title = format!("A table of {rows} rows beside the one before");
     let names = ["small table", "large table"];

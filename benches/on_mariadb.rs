@@ -15,6 +15,7 @@ use atomic_phases::{Engine, IdempotencyKey, Mysql, Scope, Store};
 use diesel_async::SimpleAsyncConnection;
 
 use self::by_hand::ByHand;
+use self::guarded::{ENGINES, NARROW};
 use crate::contestants::{Start, Work, fresh, key_of, new, replays};
 use crate::counts::Proxy;
 use crate::load::{Figures, for_a_while};
@@ -36,7 +37,7 @@ const SETTINGS: [&str; 2] = ["--innodb-buffer-pool-size=1G", "--innodb-log-file-
 const ANSWERED: u64 = 1000;
 
 const FRESH: [&str; 3] = ["tx", "batch", "batch, new key"];
-const FRESH_BY_HAND: [&str; 7] = [
+const FRESH_BY_HAND: [&str; 10] = [
     "by hand",
     "by hand, guarded",
     "by hand, as texts",
@@ -44,6 +45,9 @@ const FRESH_BY_HAND: [&str; 7] = [
     "by hand, as one, guarded",
     "by hand, new key",
     "by hand, new key, guarded",
+    "by hand, guarded, engine's tables",
+    "by hand, as one, guarded, engine's tables",
+    "by hand, new key, guarded, engine's tables",
 ];
 
 /// Requests per second beside those of a yardstick.
@@ -97,7 +101,7 @@ async fn open(url: &str, connections: usize) -> MyEngine {
 }
 
 impl Field {
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 16] = [
         "tx",
         "batch",
         "batch, new key",
@@ -108,8 +112,12 @@ impl Field {
         "by hand, as one, guarded",
         "by hand, new key",
         "by hand, new key, guarded",
+        "by hand, guarded, engine's tables",
+        "by hand, as one, guarded, engine's tables",
+        "by hand, new key, guarded, engine's tables",
         "replay",
         "replay by hand",
+        "replay by hand, 14 columns",
     ];
 
     pub async fn open(connections: usize) -> Self {
@@ -143,12 +151,21 @@ impl Field {
             "batch" => Arc::new(fresh(engine, batch_ride())),
             "batch, new key" => Arc::new(new(engine, batch_ride())),
             "by hand" => Arc::new(move || Box::pin(floor.clone().fresh()) as Work),
-            "by hand, guarded" => Arc::new(move || Box::pin(floor.clone().fresh_guarded()) as Work),
+            "by hand, guarded" => guarded(floor, |floor| floor.fresh_guarded(&NARROW)),
             "by hand, as one, guarded" => {
-                Arc::new(move || Box::pin(floor.clone().fresh_guarded_as_one(false)) as Work)
+                guarded(floor, |floor| floor.fresh_guarded_as_one(&NARROW, false))
             }
             "by hand, new key, guarded" => {
-                Arc::new(move || Box::pin(floor.clone().fresh_guarded_as_one(true)) as Work)
+                guarded(floor, |floor| floor.fresh_guarded_as_one(&NARROW, true))
+            }
+            "by hand, guarded, engine's tables" => {
+                guarded(floor, |floor| floor.fresh_guarded(&ENGINES))
+            }
+            "by hand, as one, guarded, engine's tables" => {
+                guarded(floor, |floor| floor.fresh_guarded_as_one(&ENGINES, false))
+            }
+            "by hand, new key, guarded, engine's tables" => {
+                guarded(floor, |floor| floor.fresh_guarded_as_one(&ENGINES, true))
             }
             "by hand, as texts" => {
                 Arc::new(move || Box::pin(floor.clone().fresh_as_texts()) as Work)
@@ -163,6 +180,10 @@ impl Field {
             "replay by hand" => Arc::new(move || {
                 let key: IdempotencyKey = answered();
                 Box::pin(floor.clone().replay(key.as_str().to_owned())) as Work
+            }),
+            "replay by hand, 14 columns" => Arc::new(move || {
+                let key: IdempotencyKey = answered();
+                Box::pin(floor.clone().replay_guarded(key.as_str().to_owned())) as Work
             }),
             other => panic!("no contestant is named {other}"),
         }
@@ -219,6 +240,13 @@ impl Field {
     }
 }
 
+fn guarded<F: Future<Output = ()> + Send + 'static>(
+    by_hand: ByHand,
+    request: fn(ByHand) -> F,
+) -> Arc<dyn Start> {
+    Arc::new(move || Box::pin(request(by_hand.clone())) as Work)
+}
+
 /// Every contestant once in each round, one after the other.
 pub async fn measure(plan: &Plan) -> String {
     let field = Field::open(plan.pool).await;
@@ -241,7 +269,8 @@ pub async fn measure(plan: &Plan) -> String {
         report::machine(TITLE, &format!("MariaDB {version}"), &settings, plan.rounds, plan.seconds);
     text += &reached(&samples, &plan.at_once);
     text += &report::section("Fresh request of three phases", &samples, &FRESH, &FRESH_BY_HAND);
-    text += &report::section("Replay", &samples, &["replay"], &["replay by hand"]);
+    let by_hand = ["replay by hand", "replay by hand, 14 columns"];
+    text += &report::section("Replay", &samples, &["replay"], &by_hand);
     text += &field.costs().await;
     text
 }

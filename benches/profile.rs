@@ -11,7 +11,7 @@ use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// Who is looked at, and with how many at once.
-const CONTESTANTS: [(&str, usize); 14] = [
+const CONTESTANTS: [(&str, usize); 18] = [
     ("limit2_one", 32),
     ("by hand, as one", 32),
     ("by hand, new key", 32),
@@ -22,7 +22,11 @@ const CONTESTANTS: [(&str, usize); 14] = [
     ("batch, new key", 8),
     ("select1", 32),
     ("replay by hand", 32),
+    ("replay by hand, guarded", 32),
     ("replay", 32),
+    ("by hand, pipelined", 32),
+    ("by hand, guarded, pipelined", 32),
+    ("batch", 32),
     ("by hand", 32),
     ("by hand, guarded", 32),
     ("tx", 32),

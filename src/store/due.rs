@@ -48,6 +48,7 @@ pub struct DueKey {
 }
 
 /// A row in progress that the index of due rows does not have: it is young, or its holder died young.
+#[derive(Clone)]
 pub struct HeldKey {
     pub(crate) scope: Scope,
     pub(crate) key: IdempotencyKey,
@@ -55,6 +56,25 @@ pub struct HeldKey {
     pub(crate) lease_token: i64,
     /// Until its lease ends; zero once it has ended.
     pub(crate) lease_left: Duration,
+}
+
+/// What came of the entry of such a row in the index of due rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enrolled {
+    /// It is in the index now.
+    Entered,
+    /// It is as it was found, and for so long its holder's; zero where another transaction has it locked.
+    Held(Duration),
+    /// It has ended, is another holder's, or was entered before.
+    Gone,
+}
+
+impl Enrolled {
+    /// From how much is left of the lease of a row that is as it was found.
+    pub(super) fn unless_entered(left_ms: Option<i64>) -> Self {
+        let held = |left| Self::Held(Duration::from_millis(u64::try_from(left).unwrap_or(0)));
+        left_ms.map_or(Self::Gone, held)
+    }
 }
 
 /// A place in the index of expiry.

@@ -298,20 +298,35 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
         lease_left: Duration::ZERO,
     };
     let alive = One::of(&store, FAR, FAR).await;
-    assert!(!store.enrol(&found(&alive, 1)).await.unwrap(), "its holder lives");
-    let one = One::of(&store, OVER, FAR).await;
-    let another = HeldKey { request_id: Uuid::new_v4(), ..found(&one, 1) };
-    assert!(!store.enrol(&another).await.unwrap(), "another life");
-    assert!(!store.enrol(&found(&one, 2)).await.unwrap(), "another token");
-    assert!(store.enrol(&found(&one, 1)).await.unwrap());
-    assert!(!store.enrol(&found(&one, 1)).await.unwrap(), "it is entered");
+    let (one, other) = (One::of(&store, OVER, FAR).await, One::of(&store, OVER, FAR).await);
+    let another = || HeldKey { request_id: Uuid::new_v4(), ..found(&one, 1) };
     let done = One::of(&store, OVER, OVER).await;
     let finished = Change { status: Status::Completed, ..to("finished", OVER) };
     assert!(matches!(
         store.write(&done.guard(1, "started"), &finished, None).await,
         Commit::Done(())
     ));
-    assert!(!store.enrol(&found(&done, 1)).await.unwrap(), "it is finished");
+    let is_gone = async |held| store.enrol(&[held]).await.unwrap() == [Enrolled::Gone];
+    let is_far = |enrolled: &Enrolled| match enrolled {
+        Enrolled::Held(left) => *left > FAR / 2 && *left <= FAR,
+        _ => false,
+    };
+    assert!(is_far(&store.enrol(&[found(&alive, 1)]).await.unwrap()[0]), "its holder lives");
+    assert!(is_gone(another()).await, "another life");
+    assert!(is_gone(found(&one, 2)).await, "another token");
+    assert!(is_gone(found(&done, 1)).await, "it is finished");
+    assert_eq!(store.enrol(&[found(&one, 1)]).await.unwrap(), [Enrolled::Entered]);
+    assert!(is_gone(found(&one, 1)).await, "it is entered");
+    assert!(store.enrol(&[]).await.unwrap().is_empty());
+    // Of many at once each is judged as it is alone.
+    let tokens = [(&alive, 1), (&other, 2), (&done, 1), (&other, 1), (&one, 1)];
+    let mut many: Vec<_> = tokens.map(|(one, token)| found(one, token)).into();
+    many.push(another());
+    let many = store.enrol(&many).await.unwrap();
+    assert!(is_far(&many[0]), "{many:?}");
+    use Enrolled::{Entered, Gone};
+    assert_eq!(many[1..], [Gone, Gone, Entered, Gone, Gone]);
+    assert!(is_gone(found(&other, 1)).await, "it is entered");
     assert_eq!(
         store.reap(10).await.unwrap(),
         1,

@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::pauses::PausedPhase;
 use super::{
-    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
-    Undelivered,
+    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
+    StoreError, Undelivered,
 };
 
 /// The part of a [`Store`](super::Store) that the workers need.
@@ -32,9 +32,13 @@ pub trait WorkerStore: Send + Sync {
         limit: u32,
     ) -> impl Future<Output = Result<Page<HeldKey, ExpiryPlace>, StoreError>> + Send;
 
-    /// Enters a row whose lease has ended in the index of due rows: one guarded statement. `false` where
-    /// that was done by another node, or a holder has its lease.
-    fn enrol(&self, held: &HeldKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    /// Enters rows whose lease has ended in the index of due rows, each by its own guard, in one transaction:
+    /// what came of each. Waits for no row that another transaction has locked: it passes over it. `Err`: nothing
+    /// was entered, or no answer came.
+    fn enrol(
+        &self,
+        held: &[HeldKey],
+    ) -> impl Future<Output = Result<Vec<Enrolled>, StoreError>> + Send;
 
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
     /// row that another transaction has locked: it passes over it.

@@ -8,7 +8,7 @@
 //! * the *full* walk reads all of them, at the start and then every
 //!   [`full_sweep`](WorkerConfig::full_sweep): rows of another retention, and of a clock that was set back.
 //!
-//! A row that is still held when it is read is watched until its own lease ends. So a lease may be longer
+//! A row is watched until its own lease ends, and then entered with the others whose lease has. So a lease may be longer
 //! on another node, and the database's clock may be set forward, behind which the lease ends sooner than it
 //! was watched for: it is found all the same, within the lease that it has and a look (G17).
 
@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::watched::Watched;
+use super::watched::{Place, Watched};
 use super::{More, Stop, Worker, WorkerConfig};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::setting::CENTURY;
-use crate::store::{ExpiryPlace, HeldKey, KeySummary, Page, Status, Store, StoreError};
+use crate::store::{Enrolled, ExpiryPlace, HeldKey, Store, StoreError};
 
 /// How old a request is at most when it first shows in the index of due rows: see `run_after` in the
 /// guarded update. Plus what a commit may take.
@@ -32,6 +32,9 @@ const BEFORE_THE_START: Duration = Duration::from_secs(600);
 
 /// How many rows of the index a search reads: some ten milliseconds.
 const PAGE: u32 = 10_000;
+
+/// How many rows are entered by one statement at most: its locks, and what the completer has to run meanwhile.
+const MOST_AT_ONCE: usize = 500;
 
 /// How many times as long as a page of the full walk took the worker rests behind it, and how long at
 /// most: a walk over any number of rows takes a fifth of one connection's time.
@@ -79,66 +82,103 @@ impl<S: Store> Enroller<S> {
     }
 
     /// For a worker that looks once: the young walk to its end, and then the full one, until rows were
-    /// entered.
+    /// entered. No more than it takes to run: the rest waits for the next call.
     pub(super) async fn enrol_some(&mut self) -> Result<(), StoreError> {
-        let mut entered = self.enter_watched(&Stop::default()).await?;
-        entered += self.walk_young().await?;
-        while self.young.is_some() && self.watched.has_room() {
-            entered += self.walk_young().await?;
+        if self.enter_ended().await? >= self.most() {
+            return Ok(());
         }
+        self.walk_young().await?;
+        while self.young.is_some() && self.watched.has_room() {
+            self.walk_young().await?;
+        }
+        let mut entered = self.enter_ended().await?;
         self.begin_full();
         while entered == 0 && self.full.is_some() && self.watched.has_room() {
-            entered += self.walk_full().await?;
+            self.walk_full().await?;
+            entered = self.enter_ended().await?;
         }
         Ok(())
     }
 
-    /// Enters rows whose lease has ended since they were read, a batch at most.
-    async fn enter_watched(&mut self, stop: &Stop) -> Result<u32, StoreError> {
-        let mut entered = 0;
-        for _ in 0..self.batch {
-            if stop.is_set() {
-                break;
-            }
-            let Some(row) = self.watched.take_ended() else { break };
-            entered += match self.held_for(&row).await {
-                Ok(Some(Duration::ZERO)) => self.enter(row).await?,
-                Ok(Some(left)) => self.watch(row, left),
-                // Settled, or another holder's.
-                Ok(None) | Err(StoreError::Unreadable { .. }) => 0,
-                Err(error) => {
-                    self.watched.insert(row, Moment::now());
-                    return Err(error);
-                }
-            };
+    /// How many rows are entered at once at most.
+    fn most(&self) -> usize {
+        MOST_AT_ONCE.min(self.batch as usize)
+    }
+
+    /// Enters rows whose lease has ended since they were read, a batch at most: by one statement, and where that
+    /// cannot be executed, each by one of its own, so that one that the server refuses keeps no other from it.
+    async fn enter_ended(&mut self) -> Result<usize, StoreError> {
+        let (places, rows): (Vec<_>, Vec<_>) = self.watched.ended(self.most()).into_iter().unzip();
+        if rows.is_empty() {
+            return Ok(0);
         }
-        self.announce(entered);
+        match self.engine.store().enrol(&rows).await {
+            Ok(enrolled) => Ok(self.settle(&places, &enrolled)),
+            Err(error) if error.is_from_server() => self.enter_each(&places, &rows).await,
+            Err(error) => {
+                self.watch_on(&places);
+                if matches!(error, StoreError::Locked) { Ok(0) } else { Err(error) }
+            }
+        }
+    }
+
+    async fn enter_each(
+        &mut self,
+        places: &[Place],
+        rows: &[HeldKey],
+    ) -> Result<usize, StoreError> {
+        let mut entered = 0;
+        for (place, row) in places.chunks(1).zip(rows.chunks(1)) {
+            match self.engine.store().enrol(row).await {
+                Ok(enrolled) => entered += self.settle(place, &enrolled),
+                Err(error) => {
+                    self.watch_on(place);
+                    if !error.may_be_of_one() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
         Ok(entered)
     }
 
-    /// How long its holder still has the row, if it is that holder's.
-    async fn held_for(&self, row: &HeldKey) -> Result<Option<Duration>, StoreError> {
-        let found = self.engine.store().look(&row.scope, &row.key).await?;
-        let is_the_same = |found: &KeySummary| {
-            found.request_id == row.request_id
-                && found.lease_token == row.lease_token
-                && found.status == Status::InProgress
-        };
-        Ok(found.filter(is_the_same).map(|found| found.lease_left))
+    /// What came of each; how many were entered.
+    fn settle(&mut self, places: &[Place], enrolled: &[Enrolled]) -> usize {
+        let mut entered = 0;
+        for (place, enrolled) in places.iter().zip(enrolled) {
+            match *enrolled {
+                Enrolled::Entered => {
+                    entered += 1;
+                    self.watched.forget(*place);
+                }
+                Enrolled::Gone => self.watched.forget(*place),
+                // Another transaction has locked it.
+                Enrolled::Held(Duration::ZERO) => self.watched.watch_on(*place, Moment::now()),
+                Enrolled::Held(left) => self.watched.watch_on(*place, self.until(left)),
+            }
+        }
+        if entered > 0 {
+            self.engine.wakeups().accepted.notify_one();
+        }
+        entered
+    }
+
+    /// None of them was entered.
+    fn watch_on(&mut self, places: &[Place]) {
+        places.iter().for_each(|place| self.watched.watch_on(*place, Moment::now()));
     }
 
     /// A page of the young walk, which begins where the last one ended.
-    async fn walk_young(&mut self) -> Result<u32, StoreError> {
+    async fn walk_young(&mut self) -> Result<(), StoreError> {
         let walk = match self.young.take() {
             Some(walk) => walk,
             None => self.young_walk().await?,
         };
-        let (next, entered) = self.page(&walk).await?;
-        match next {
+        match self.page(&walk).await? {
             Some(place) => self.young = Some(Walk { place, ..walk }),
             None => self.read = Some(walk.reads),
         }
-        Ok(entered)
+        Ok(())
     }
 
     async fn young_walk(&self) -> Result<Walk, StoreError> {
@@ -171,13 +211,12 @@ impl<S: Store> Enroller<S> {
         self.full.is_some()
     }
 
-    async fn walk_full(&mut self) -> Result<u32, StoreError> {
-        let Some(walk) = self.full.take() else { return Ok(0) };
-        let read = self.page(&walk).await;
-        match read {
-            Ok((next, entered)) => {
+    async fn walk_full(&mut self) -> Result<(), StoreError> {
+        let Some(walk) = self.full.take() else { return Ok(()) };
+        match self.page(&walk).await {
+            Ok(next) => {
                 self.full = next.map(|place| Walk { place, ..walk });
-                Ok(entered)
+                Ok(())
             }
             Err(error) => {
                 self.full = Some(walk);
@@ -186,55 +225,23 @@ impl<S: Store> Enroller<S> {
         }
     }
 
-    /// Reads a page: enters rows whose lease has ended, and watches the others. Each is entered by a
-    /// statement of its own, so that one that is locked keeps no other from it; behind one that fails the
-    /// others are watched, and the page is read again.
-    async fn page(&mut self, walk: &Walk) -> Result<(Option<ExpiryPlace>, u32), StoreError> {
+    /// Reads a page. All of its rows are watched: those whose lease has ended are entered next.
+    async fn page(&mut self, walk: &Walk) -> Result<Option<ExpiryPlace>, StoreError> {
         let found = self.engine.store().held(walk.expiry, &walk.place, PAGE).await?;
-        let Page { rows, next } = found;
-        let mut entered = 0;
-        let mut failed = None;
-        for row in rows {
-            let left = row.lease_left;
-            if left.is_zero() && failed.is_none() {
-                match self.enter(row).await {
-                    Ok(new) => entered += new,
-                    Err(error) => failed = Some(error),
-                }
-            } else {
-                self.watch(row, left);
-            }
+        for row in found.rows {
+            let until = match row.lease_left {
+                Duration::ZERO => Moment::now(),
+                left => self.until(left),
+            };
+            self.watched.insert(row, until);
         }
-        self.announce(entered);
-        match failed {
-            None => Ok((next, entered)),
-            Some(error) => Err(error),
-        }
-    }
-
-    /// Enters a row, or watches it on where another transaction holds it.
-    async fn enter(&mut self, row: HeldKey) -> Result<u32, StoreError> {
-        match self.engine.store().enrol(&row).await {
-            Ok(is_ours) => Ok(is_ours.into()),
-            Err(error) => {
-                let is_locked = matches!(error, StoreError::Locked) || error.is_from_server();
-                self.watched.insert(row, Moment::now());
-                if is_locked { Ok(0) } else { Err(error) }
-            }
-        }
+        Ok(found.next)
     }
 
     /// A holder may renew its lease, and then the row enters the index of due ones by itself. What comes
     /// first is the grace of its client.
-    fn watch(&mut self, row: HeldKey, left: Duration) -> u32 {
-        self.watched.insert(row, Moment::now().after(left + self.grace));
-        0
-    }
-
-    fn announce(&self, entered: u32) {
-        if entered > 0 {
-            self.engine.wakeups().accepted.notify_one();
-        }
+    fn until(&self, lease_left: Duration) -> Moment {
+        Moment::now().after(lease_left + self.grace)
     }
 }
 
@@ -246,17 +253,29 @@ impl<S: Store> Worker for Enroller<S> {
     }
 
     async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
-        self.enter_watched(stop).await?;
+        if self.watched.has_room() {
+            self.walk_young().await?;
+        }
+        if stop.is_set() {
+            return Ok(More::No);
+        }
+        let most = self.most();
+        if self.enter_ended().await? >= most {
+            return Ok(More::Likely);
+        }
         if stop.is_set() || !self.watched.has_room() {
             return Ok(More::No);
         }
-        self.walk_young().await?;
         if !self.begin_full() {
             return Ok(if self.young.is_some() { More::Likely } else { More::No });
         }
         let began = tokio::time::Instant::now();
         self.walk_full().await?;
         let rest = (began.elapsed() * REST_RATIO).min(LONGEST_REST);
+        let entered = self.enter_ended().await?;
+        if entered >= most {
+            return Ok(More::Likely);
+        }
         tokio::select! {
             biased;
             () = stop.set() => {}

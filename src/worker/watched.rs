@@ -10,10 +10,13 @@ use crate::store::HeldKey;
 /// How many rows are watched before no more are read: some ten megabytes. A page may bring a few more.
 const MOST: usize = 50_000;
 
+/// Where a row stands among them: the end of its lease, and a number.
+pub(super) type Place = (Moment, u64);
+
 /// Rows by the end of their lease, each once.
 #[derive(Default)]
 pub(super) struct Watched {
-    rows: BTreeMap<(Moment, u64), HeldKey>,
+    rows: BTreeMap<Place, HeldKey>,
     known: HashSet<(Uuid, i64)>,
     inserted: u64,
 }
@@ -31,13 +34,26 @@ impl Watched {
         }
     }
 
-    /// The row whose lease ended first, if one has.
-    pub(super) fn take_ended(&mut self) -> Option<HeldKey> {
-        let first = self.rows.first_entry()?;
-        if first.key().0 > Moment::now() {
-            return None;
+    /// Up to `most` rows whose lease has ended, the longest ended first. They are watched on until it is known what
+    /// came of them: a look that is given up loses none.
+    pub(super) fn ended(&self, most: usize) -> Vec<(Place, HeldKey)> {
+        let ended = self.rows.range(..=(Moment::now(), u64::MAX)).take(most);
+        ended.map(|(place, row)| (*place, row.clone())).collect()
+    }
+
+    pub(super) fn forget(&mut self, place: Place) {
+        self.take(place);
+    }
+
+    /// Watches it until then; behind those whose lease has ended by now.
+    pub(super) fn watch_on(&mut self, place: Place, until: Moment) {
+        if let Some(row) = self.take(place) {
+            self.insert(row, until);
         }
-        let row = first.remove();
+    }
+
+    fn take(&mut self, place: Place) -> Option<HeldKey> {
+        let row = self.rows.remove(&place)?;
         self.known.remove(&(row.request_id, row.lease_token));
         Some(row)
     }
@@ -65,10 +81,19 @@ mod tests {
         let (now, mut watched) = (Moment::now(), Watched::default());
         watched.insert(row(1), now.after(Duration::from_secs(3600)));
         watched.insert(row(2), now);
+        watched.insert(row(3), now);
         watched.insert(row(1), now);
-        assert_eq!(watched.take_ended().map(|row| row.request_id.as_u128()), Some(2));
-        assert!(watched.take_ended().is_none(), "its lease has not ended, whatever came later");
-        watched.insert(row(2), now);
-        assert!(watched.take_ended().is_some(), "it may be watched again");
+        let ids = |rows: &[(Place, HeldKey)]| {
+            rows.iter().map(|(_, row)| row.request_id.as_u128()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&watched.ended(1)), [2], "no more than it is asked for");
+        let ended = watched.ended(9);
+        assert_eq!(ids(&ended), [2, 3], "its lease has not ended, whatever came later");
+        watched.watch_on(ended[0].0, now);
+        assert_eq!(ids(&watched.ended(9)), [3, 2], "behind the other");
+        watched.forget(ended[1].0);
+        assert_eq!(ids(&watched.ended(9)), [2]);
+        watched.insert(row(3), now);
+        assert_eq!(ids(&watched.ended(9)), [2, 3], "it may be watched again");
     }
 }

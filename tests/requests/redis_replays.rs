@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::support::redis_server::Redis;
+use crate::support::redis_server::{Redis, Slow};
 use crate::support::replay_cache::SECRET;
 use crate::support::*;
 use atomic_phases::replay_cache::{CachedReplays, RedisReplays};
@@ -18,6 +18,9 @@ on_every_store! {
     g9_a_redis_that_lies_is_not_believed,
     g17_a_hint_in_redis_ends_and_is_withdrawn,
     a_redis_that_is_full_or_evicts_costs_no_answer,
+    g8_an_answer_that_redis_has_evicted_is_read_from_the_row,
+    g8_an_answer_that_redis_keeps_too_long_is_not_told,
+    g8_an_answer_of_redis_that_comes_late_is_nobodys,
     g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer,
     a_redis_that_is_not_there_is_used_once_it_is,
     an_erasure_reaches_redis,
@@ -59,8 +62,13 @@ async fn has_answers(redis: &Redis, number: usize) {
 
 /// The number of reads that found a value.
 async fn hits(redis: &Redis) -> u64 {
+    stat(redis, "keyspace_hits").await
+}
+
+/// A number of `INFO stats`.
+async fn stat(redis: &Redis, name: &str) -> u64 {
     let stats: String = command(redis, &["INFO", "stats"]).await;
-    let line = stats.lines().find_map(|line| line.strip_prefix("keyspace_hits:"));
+    let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap().trim().parse().unwrap()
 }
 
@@ -217,6 +225,113 @@ async fn a_redis_that_is_full_or_evicts_costs_no_answer<S: TestDb>(db: S) {
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     has_answers(&redis, 1).await;
     is_read_from(&redis, &engine, "k").await;
+}
+
+async fn g8_an_answer_that_redis_has_evicted_is_read_from_the_row<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let engine = through(&db, &app, &redis);
+    let mut first = Vec::new();
+    for number in 0..10 {
+        let done = engine.call(&scope(), &key(&format!("k{number}")), book(20)).await;
+        first.push(finished(done).reply);
+    }
+    has_answers(&redis, 10).await;
+    let () = command(&redis, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    let () = command(&redis, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    // It makes room when it is asked for something.
+    until(async || {
+        let _: String = command(&redis, &["PING"]).await;
+        stat(&redis, "evicted_keys").await == 10
+    })
+    .await;
+    for (number, first) in first.iter().enumerate() {
+        assert_eq!(replays(&engine, &format!("k{number}")).await, *first);
+    }
+    assert_eq!(app.provider.effects(), 10);
+}
+
+/// As after a restore of an old backup: the value is there again, and has no end.
+async fn g8_an_answer_that_redis_keeps_too_long_is_not_told<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let cache = CachedReplays::new(RedisReplays::new(&redis.url()).unwrap(), SECRET);
+    let cache = cache.keep_for(Duration::from_secs(3600)).time_limit(Duration::from_secs(1));
+    let engine = engine_with(&db, &app, |builder| {
+        let builder = builder.lease(Duration::from_millis(500));
+        builder.retention(Duration::from_secs(6)).cached_replays(cache)
+    });
+    let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&redis, 1).await;
+    let name = answers(&redis).await.remove(0);
+    let value: Vec<u8> = command(&redis, &["GET", &name]).await;
+    let mut set = redis::cmd("SET");
+    let () = set.arg(&name).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
+    let left: i64 = command(&redis, &["PTTL", &name]).await;
+    assert_eq!(left, -1, "it has no end");
+    let second = loop {
+        let before = chrono::Utc::now();
+        let told = finished(engine.call(&scope(), &key("k"), book(20)).await);
+        if !told.replayed {
+            break told;
+        }
+        assert_eq!(told.reply, first.reply);
+        assert!(before < told.expires_at, "told at {before}, kept until {}", told.expires_at);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(hits(&redis).await > 1, "Redis had it all the time");
+    assert_ne!(second.reply, first.reply, "a new request");
+    assert_eq!(app.bodies(), [2, 2, 2]);
+}
+
+/// Within the limit it is waited for. Past it the row answers, and what comes then is not taken for the answer to what
+/// is asked next.
+async fn g8_an_answer_of_redis_that_comes_late_is_nobodys<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let way = Slow::to(&redis).await;
+    let with_limit = |limit| {
+        let cache = CachedReplays::new(RedisReplays::new(&way.url()).unwrap(), SECRET);
+        let cache = cache.time_limit(limit);
+        engine_with(&db, &app, |builder| {
+            builder.lease(Duration::from_secs(60)).cached_replays(cache)
+        })
+    };
+    let patient = with_limit(Duration::from_secs(1));
+    let names = ["one", "two", "three"];
+    let mut first = Vec::new();
+    for name in names {
+        first.push(finished(patient.call(&scope(), &key(name), book(20)).await).reply);
+    }
+    has_answers(&redis, names.len()).await;
+    let asks_for_each = async |engine: &TestEngine<S>| {
+        for (name, first) in names.iter().zip(&first) {
+            assert_eq!(replays(engine, name).await, *first, "{name}");
+        }
+    };
+    way.answer_slowly(Duration::from_millis(20));
+    let before = hits(&redis).await;
+    until(async || {
+        asks_for_each(&patient).await;
+        hits(&redis).await > before + 2
+    })
+    .await;
+    let hurried = with_limit(Duration::from_millis(50));
+    way.answer_slowly(Duration::ZERO);
+    let is_asked = async || {
+        let before = hits(&redis).await;
+        until(async || {
+            asks_for_each(&hurried).await;
+            hits(&redis).await > before
+        })
+        .await;
+    };
+    // So that it is connected when each answer takes longer than it waits for one.
+    is_asked().await;
+    way.answer_slowly(Duration::from_millis(60));
+    is_asked().await;
+    way.answer_slowly(Duration::ZERO);
+    for _ in 0..10 {
+        asks_for_each(&hurried).await;
+    }
+    assert_eq!(app.provider.effects(), names.len());
 }
 
 async fn g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer<S: TestDb>(db: S) {

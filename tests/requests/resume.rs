@@ -1,7 +1,10 @@
 //! A request from its first call to its replay, with every possible end of a phase in between.
 
+use crate::support::work::completed;
 use crate::support::*;
+use atomic_phases::config::Limits;
 use atomic_phases::engine::{FailureCause, Resolution, Resolved};
+use atomic_phases::phase::ForeignError;
 use atomic_phases::worker::{Reconciler, WorkerConfig};
 use atomic_phases::{
     Batch, CallError, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Scope,
@@ -28,6 +31,7 @@ on_every_store! {
     a_reply_or_output_that_cannot_be_stored_is_a_misuse_that_says_why,
     g5_the_time_of_creation_is_the_same_in_each_attempt,
     caps_name_the_limit_and_nothing_runs,
+    g8_parameters_and_a_reply_of_a_mebibyte_come_back_byte_for_byte,
     g11_past_the_window_no_call_is_repeated,
     g17_a_call_that_had_no_effect_is_made_again_after_whatever_time,
     g17_the_attempt_cap_ends_in_a_dead_letter,
@@ -616,4 +620,81 @@ async fn g5_the_time_of_creation_is_the_same_in_each_attempt<S: TestDb>(db: S) {
     }
     assert_eq!(app.provider.calls().len(), 6);
     assert_eq!(app.provider.effects(), 3, "one key, and the same parameters each time");
+}
+
+/// A request whose parameters and reply are large.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Letter {
+    text: String,
+}
+
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+struct Written(String);
+
+#[atomic_phases(name = "letter", version = 1)]
+impl<Db: TestDb> Letter {
+    #[phase]
+    async fn written(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Written> {
+        let id = ctx.uuid(0).to_string();
+        Db::add_ride(batch, &id, self.text.len() as i64);
+        Ok(Written(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn sent(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        written: &Written,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let what = format!("{} {}", written.0, self.text.len());
+        let id = call
+            .make(async |key| Ok::<_, ForeignError>(app.provider.call(key.as_str(), &what).await))
+            .await?;
+        match app.provider.calls().len() {
+            1 => Err(ForeignError::retryable("asked for")),
+            _ => Ok(Charge { id, padding: String::new() }),
+        }
+    }
+
+    #[phase]
+    async fn read(&self, batch: &mut Batch<'_, Db>, charge: &Charge) -> PhaseResult<Reply> {
+        Db::add_step(batch, &charge.id, "read");
+        Ok(Reply::text(200, self.text.clone()))
+    }
+}
+
+/// A worker resumes it from what is stored.
+async fn g8_parameters_and_a_reply_of_a_mebibyte_come_back_byte_for_byte<S: TestDb>(db: S) {
+    let app = App::default();
+    // As JSON and as a literal each of the first four is longer than it is.
+    let signs = ['"', '\\', '\'', '\n', 'a', 'é', '雪', '?', ';'];
+    let text: String =
+        (0..).map(|at: usize| signs[(at * at + at / 7) % signs.len()]).take(1 << 20).collect();
+    assert!(text.len() > 1 << 20);
+    let limits = Limits::default().params(4 << 20).reply_body(4 << 20);
+    let engine =
+        engine_with(&db, &app, |builder| builder.register::<Letter>().limits(limits.clone()));
+    let letter = || Letter { text: text.clone() };
+    failed(engine.call(&scope(), &key("k"), letter()).await);
+    db.let_time_pass().await;
+    assert_eq!(completed(&engine).await.finished, 1);
+    for engine in [
+        &engine,
+        &engine_with(&db.another().await, &app, |builder| {
+            builder.register::<Letter>().limits(limits.clone())
+        }),
+    ] {
+        let again = finished(engine.call(&scope(), &key("k"), letter()).await);
+        assert!(again.replayed && again.reply.bytes() == text.as_bytes());
+    }
+    let mut other = letter();
+    other.text.pop();
+    let told = engine.call(&scope(), &key("k"), other).await;
+    assert!(matches!(told, Ok(Outcome::Mismatch)), "{told:?}");
+    assert_eq!((app.provider.effects(), app.provider.calls().len()), (1, 2));
 }

@@ -4,6 +4,7 @@ mod recorded;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod abandoned;
 mod accepted;
 mod counts;
 mod distributed;

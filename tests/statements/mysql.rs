@@ -86,7 +86,7 @@ impl Observed {
     }
 
     /// How many transactions have written and committed, without that of the log itself.
-    fn commits(&self) -> u64 {
+    pub fn commits(&self) -> u64 {
         let count =
             "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rw_commits'";
         self.0.ask(count).parse().unwrap()

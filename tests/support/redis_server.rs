@@ -1,7 +1,12 @@
 //! A Redis server of a test's own: killed, stopped and started again.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::process::free_port;
 
@@ -66,5 +71,76 @@ impl Drop for Redis {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A way to it on which each answer takes longer, and which counts round trips.
+#[derive(Clone)]
+pub struct Slow {
+    port: u16,
+    millis: Arc<AtomicU64>,
+    turns: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    pub async fn to(redis: &Redis) -> Self {
+        let (listener, upstream) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), redis.port);
+        let port = listener.local_addr().unwrap().port();
+        let slow = Self { port, millis: Arc::default(), turns: Arc::default() };
+        let way = slow.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
+                    tokio::spawn(way.clone().connection(client, server));
+                }
+            }
+        });
+        slow
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// From now on each answer takes this much longer.
+    pub fn answer_slowly(&self, delay: Duration) {
+        self.millis.store(delay.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// How often a client sent something after an answer.
+    pub fn turns(&self) -> usize {
+        self.turns.load(Ordering::SeqCst)
+    }
+
+    async fn connection(self, client: TcpStream, server: TcpStream) {
+        let (mut of_client, mut to_client) = client.into_split();
+        let (mut of_server, mut to_server) = server.into_split();
+        let has_heard = AtomicBool::new(true);
+        let forward = async {
+            let mut said = vec![0; 64 << 10];
+            while let Ok(length @ 1..) = of_client.read(&mut said).await {
+                if has_heard.swap(false, Ordering::SeqCst) {
+                    self.turns.fetch_add(1, Ordering::SeqCst);
+                }
+                if to_server.write_all(&said[..length]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let backward = async {
+            let mut said = vec![0; 64 << 10];
+            while let Ok(length @ 1..) = of_server.read(&mut said).await {
+                tokio::time::sleep(Duration::from_millis(self.millis.load(Ordering::SeqCst))).await;
+                has_heard.store(true, Ordering::SeqCst);
+                if to_client.write_all(&said[..length]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        // Whichever ends drops all four halves.
+        tokio::select! {
+            () = forward => {}
+            () = backward => {}
+        }
     }
 }

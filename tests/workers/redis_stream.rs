@@ -2,8 +2,9 @@
 #![cfg(feature = "redis")]
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use crate::support::redis_server::Redis;
+use crate::support::redis_server::{Redis, Slow};
 use crate::support::*;
 use atomic_phases::worker::{Enqueuer, RedisStream, WorkerConfig};
 
@@ -51,4 +52,34 @@ async fn g18_jobs_reach_the_stream_through_a_crash_of_redis<S: TestDb>(db: S) {
         assert_eq!(field(at, "scope"), "tenant-1");
         serde_json::from_str::<String>(&field(at, "args")).unwrap();
     }
+}
+
+/// A hundred jobs, two of each request, which are appended in order: one after the other, they would be a hundred round
+/// trips.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_begin_together_are_sent_to_redis_together() {
+    const REQUESTS: u32 = 50;
+    let (db, redis) = (atomic_phases::Sqlite::fresh().await, Redis::start().await);
+    let engine = engine(&db, &App::default());
+    for number in 0..REQUESTS {
+        finished(engine.call(&scope(), &key(&format!("k{number}")), book(20)).await);
+    }
+    let way = Slow::to(&redis).await;
+    let sink = RedisStream::connect(&way.url(), "jobs").await.unwrap();
+    // A scope may have half of them.
+    let config = WorkerConfig::default().concurrency(4 * REQUESTS as usize);
+    let mut enqueuer = Enqueuer::new(&engine, sink, config);
+    // What is sent before the first answer arrives is one round trip, on a busy machine too.
+    way.answer_slowly(Duration::from_millis(100));
+    let before = way.turns();
+    let mut delivered = 0;
+    while delivered < 2 * REQUESTS {
+        delivered += enqueuer.run_once().await.unwrap().delivered;
+    }
+    let turns = way.turns() - before;
+    assert!(turns <= 2 * REQUESTS as usize / 5, "{turns} round trips for {delivered} jobs");
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let length: u32 = connection.xlen("jobs").await.unwrap();
+    assert_eq!(length, 2 * REQUESTS);
 }

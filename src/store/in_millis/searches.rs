@@ -5,6 +5,7 @@ use std::time::Duration;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use super::InMillis;
+use crate::store::HeldKey;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 
@@ -65,10 +66,26 @@ statement! {
 }
 
 statement! {
-    /// Enters such a row in the index of due rows, unless a holder has it by now.
-    Enrol in D: InMillis, rows sql_types::Untyped,
+    /// A row in progress that the index of due rows does not have, as it was found.
+    NotEntered in D: InMillis, rows sql_types::Untyped,
     { scope: String, key: String, request_id: Vec<u8>, token: i64 },
-    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET run_after = locked_until WHERE scope = ", scope,
-    " AND idempotency_key = ", key, " AND request_id = ", request_id, " AND lease_token = ", token,
-    " AND status = 'in_progress' AND run_after IS NULL AND locked_until <= ", (D::CLOCK)
+    "scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND lease_token = ", token, " AND status = 'in_progress' AND run_after IS NULL"
+}
+
+impl NotEntered {
+    pub(in crate::store) fn new(held: &HeldKey) -> Self {
+        Self {
+            scope: held.scope.as_str().to_owned(),
+            key: held.key.as_str().to_owned(),
+            request_id: held.request_id.as_bytes().to_vec(),
+            token: held.lease_token,
+        }
+    }
+}
+
+statement! {
+    /// What is left of its lease; no row where it has moved on.
+    StillHeld in D: InMillis, rows BigInt, { not_entered: NotEntered },
+    "SELECT ", (D::GREATEST), "(0, coalesce(locked_until, 0) - ", (D::CLOCK), ") FROM atomic_phases_keys WHERE ", not_entered
 }

@@ -11,8 +11,8 @@ use crate::simulation::Chance;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
 use crate::store::{
-    Birth, DueJob, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements, Status,
-    StoredResponse, Transaction, Undelivered,
+    Birth, DueJob, Enrolled, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements,
+    Status, StoredResponse, Transaction, Undelivered,
 };
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.
@@ -363,12 +363,16 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         let limit = pick(&mut numbers, &[1, 2, 10]);
         let read = store.held(ever, &place, limit).await.unwrap();
         write!(line, " | due {:?}", sorted(due)).unwrap();
+        let mut picked = Vec::new();
         for held in &read.rows {
             let left = !held.lease_left.is_zero();
             write!(line, " held {}/{} {left}", held.scope.as_str(), held.key.as_str()).unwrap();
             if numbers.happens(1, 4) {
-                write!(line, " enrolled {}", store.enrol(held).await.unwrap()).unwrap();
+                picked.push(held.clone());
             }
+        }
+        for enrolled in store.enrol(&picked).await.unwrap() {
+            write!(line, " enrolled {}", enrolled == Enrolled::Entered).unwrap();
         }
         if let Some(ExpiryPlace { scope, key, .. }) = read.next {
             write!(line, " up to {scope}/{key}").unwrap();

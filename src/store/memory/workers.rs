@@ -17,8 +17,8 @@ use crate::job::FIRST_NOTICE;
 use crate::store::due::{DueJobRow, DueKeyRow, HeldKeyRow, due_jobs, due_keys, held_keys};
 use crate::store::pauses::PausedPhase;
 use crate::store::{
-    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, Status,
-    StoreError, Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
+    Status, StoreError, Undelivered, WorkerStore,
 };
 
 impl WorkerStore for Memory {
@@ -86,13 +86,11 @@ impl WorkerStore for Memory {
         Ok(held_keys(rows))
     }
 
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        let place = place_of(&held.scope, &held.key);
-        let (request_id, token) = (held.request_id, held.lease_token);
-        self.ask_again("enrol a key", move |session| {
-            enrol(session, place, request_id, token).boxed()
-        })
-        .await
+    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+        let found =
+            |held: &HeldKey| (place_of(&held.scope, &held.key), held.request_id, held.lease_token);
+        let found: Vec<_> = held.iter().map(found).collect();
+        self.ask_again("enrol keys", move |session| enrol_each(session, found).boxed()).await
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
@@ -359,21 +357,43 @@ async fn change_behind(session: &mut Session, place: &Place, behind: Behind) -> 
     Ok(())
 }
 
+async fn enrol_each(
+    session: &mut Session,
+    found: Vec<(Place, Uuid, i64)>,
+) -> QueryResult<Vec<Enrolled>> {
+    session.begin(Isolation::ReadCommitted)?;
+    let each = async {
+        let mut enrolled = Vec::new();
+        for (place, request_id, token) in found {
+            enrolled.push(enrol(session, &place, request_id, token).await?);
+        }
+        Ok(enrolled)
+    };
+    let enrolled = each.await;
+    session.conclude(enrolled).await
+}
+
 async fn enrol(
     session: &mut Session,
-    place: Place,
+    place: &Place,
     request_id: Uuid,
     token: i64,
-) -> QueryResult<bool> {
-    session.begin(Isolation::ReadCommitted)?;
-    let abandoned = move |key: &KeyRecord, now| {
+) -> QueryResult<Enrolled> {
+    let is_held = move |key: &KeyRecord| {
         key.request_id.uuid() == request_id
             && key.lease_token == token
             && key.is(Status::InProgress)
             && key.run_after.is_none()
-            && key.locked_until.is_some_and(|until| until.0 <= now)
+    };
+    let abandoned = move |key: &KeyRecord, now| {
+        is_held(key) && key.locked_until.is_some_and(|until| until.0 <= now)
     };
     let enter = |key: &mut KeyRecord, _| key.run_after = key.locked_until;
-    let entered = session.update_key(&place, Wait::ForTheLock, abandoned, enter).await;
-    Ok(session.conclude(entered).await?.is_some())
+    if session.update_key(place, Wait::No, abandoned, enter).await?.is_some() {
+        return Ok(Enrolled::Entered);
+    }
+    let now = session.now();
+    let left =
+        |key: KeyRecord| key.locked_until.map_or(0, |until| (until.0 - now).num_milliseconds());
+    Ok(Enrolled::unless_entered(session.read_key(place)?.filter(is_held).map(left)))
 }

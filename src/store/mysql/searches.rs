@@ -4,9 +4,10 @@
 //! one end of a plain index, and no search comes there.
 
 use diesel::mysql::Mysql as Db;
-use diesel::sql_types::{self, BigInt, Binary, Bool, Text};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Nullable, Text};
 
 use super::words::CLOCK;
+use crate::store::in_millis::searches::{NotEntered, StillHeld};
 use crate::store::statement::statement;
 
 statement! {
@@ -27,6 +28,22 @@ statement! {
      UNION ALL SELECT * FROM (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0 AS lease, \
      1 AS is_the_last FROM looked WHERE (SELECT count(*) FROM looked) = ", again,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1) AS ends"
+}
+
+statement! {
+    /// Enters such a row in the index of due rows, unless a holder has it by now, or another transaction has
+    /// locked it.
+    Enrol for Db, rows sql_types::Untyped, { not_entered: NotEntered },
+    "UPDATE (SELECT scope, idempotency_key FROM atomic_phases_keys FORCE INDEX (PRIMARY) WHERE ", not_entered,
+    " AND locked_until <= ", [CLOCK], " LIMIT 1 FOR UPDATE SKIP LOCKED) AS d \
+     STRAIGHT_JOIN atomic_phases_keys AS k ON k.scope = d.scope AND k.idempotency_key = d.idempotency_key \
+     SET k.run_after = k.locked_until"
+}
+
+statement! {
+    /// How many rows were noted; and what is left of the lease of a row that was not entered.
+    NotedOrHeld for Db, rows (BigInt, Nullable<BigInt>), { held: StillHeld },
+    "SELECT @atomic_phases, (", held, ")"
 }
 
 statement! {

@@ -207,18 +207,28 @@ impl Mysql {
         each: impl Fn(&JobAt) -> QueryResult<EachTold>,
     ) -> Result<Vec<Option<Row>>, StoreError> {
         let ordered = in_lock_order(at);
-        let script = ordered.iter().map(|(_, at)| each(at)).collect::<QueryResult<Vec<_>>>();
+        let script = ordered.iter().map(|(_, at)| each(at)).collect();
+        let told = self.of_each(doing, script).await?;
+        let mut of_each: Vec<_> = at.iter().map(|_| None).collect();
+        for ((number, _), row) in ordered.into_iter().zip(told) {
+            if let Some(of) = of_each.get_mut(number) {
+                *of = row;
+            }
+        }
+        Ok(of_each)
+    }
+
+    /// The same about rows of any kind, in this order.
+    pub(super) async fn of_each(
+        &self,
+        doing: &'static str,
+        script: QueryResult<Vec<EachTold>>,
+    ) -> Result<Vec<Option<Row>>, StoreError> {
         let script = script.map_err(|error| StoreError::database(doing, error))?;
         let (commit, told) = each_in_one_go(&self.pool, script).await;
         let error = match commit {
             Commit::Done(()) => {
-                let mut of_each: Vec<_> = at.iter().map(|_| None).collect();
-                for ((number, _), rows) in ordered.into_iter().zip(told) {
-                    if let Some(of) = of_each.get_mut(number) {
-                        *of = rows.into_iter().next();
-                    }
-                }
-                return Ok(of_each);
+                return Ok(told.into_iter().map(|rows| rows.into_iter().next()).collect());
             }
             Commit::Failed(error) | Commit::Unknown(error) => error,
             Commit::Fenced | Commit::Refused(_) => StoreError::database(doing, Error::NotFound),

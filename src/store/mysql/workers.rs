@@ -8,7 +8,7 @@ use mysql_async::{Row, from_row_opt};
 
 use super::literal::Bound;
 use super::pool::Lent;
-use super::store::{answered, as_u32, ask, ask_again};
+use super::store::{answered, as_u32, ask_again};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, job, page};
@@ -17,8 +17,8 @@ use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{
-    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
-    Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
+    StoreError, Undelivered, WorkerStore,
 };
 
 impl WorkerStore for Mysql {
@@ -62,17 +62,24 @@ impl WorkerStore for Mysql {
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        let enrolled = ask!(self.pool, "enter an abandoned key among the due ones", |conn| {
-            sql::Enrol {
-                scope: held.scope.as_str().to_owned(),
-                key: held.key.as_str().to_owned(),
-                request_id: held.request_id.as_bytes().to_vec(),
-                token: held.lease_token,
-            }
-            .execute(conn)
-        })?;
-        Ok(enrolled == 1)
+    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+        const DOING: &str = "enter abandoned keys among the due ones";
+        let row = |held: &HeldKey| {
+            let enrol = sql::Enrol { not_entered: sql::NotEntered::new(held) };
+            let held = sql::StillHeld { not_entered: sql::NotEntered::new(held) };
+            Ok(EachTold {
+                writes: vec![Bound::of(&enrol)?, Bound::of(&sql::NoteCount {})?],
+                tells: Bound::of(&sql::NotedOrHeld { held })?,
+            })
+        };
+        let script = held.iter().map(row).collect();
+        let told = self.of_each(DOING, script).await?;
+        let enrolled = |row: Option<Row>| match row.map(from_row_opt::<(i64, Option<i64>)>) {
+            Some(Ok((1, _))) => Enrolled::Entered,
+            Some(Ok((_, left))) => Enrolled::unless_entered(left),
+            _ => Enrolled::Gone,
+        };
+        Ok(told.into_iter().map(enrolled).collect())
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {

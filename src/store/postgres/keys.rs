@@ -9,7 +9,7 @@ use diesel_async::RunQueryDsl;
 use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join_all, join3, join4};
 
-use super::ask::{ask, ask_again, ask_within};
+use super::ask::{ask, ask_again, ask_for_many, ask_within};
 use super::commit_statements::{self, WriteWithNotice};
 use super::connection::Lent;
 use super::ops_statements::EraseSeen;
@@ -25,7 +25,8 @@ use crate::store::due::ExpiredRow;
 use crate::store::patience::LOCKED_WAIT;
 use crate::store::row::{KeySummaryRow, Row, millis};
 use crate::store::{
-    Change, Claim, Erase, Guard, HeldKey, Hold, NewRow, Reserved, Store, StoreError, Transaction,
+    Change, Claim, Enrolled, Erase, Guard, HeldKey, Hold, NewRow, Reserved, Store, StoreError,
+    Transaction,
 };
 
 impl<P: Pool> Postgres<P> {
@@ -148,18 +149,33 @@ impl<P: Pool> Postgres<P> {
         lent.settle("take over the key", answer).await
     }
 
-    /// One guarded update. `false` where the row is not as it was read.
-    pub(super) async fn try_enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
+    /// One guarded update.
+    pub(super) async fn enrol_one(&self, held: &HeldKey) -> Result<Enrolled, StoreError> {
         let entered = ask_again!(self, "enter an abandoned key among the due ones", |conn| {
             sql::Enrol::new(held).execute(&mut conn)
         })?;
         if entered == 1 {
-            return Ok(true);
+            return Ok(Enrolled::Entered);
         }
-        let stands = ask_again!(self, "look at the key", |conn| {
-            sql::StandsAbandoned::new(held).load::<bool>(&mut conn)
+        let left = ask_again!(self, "look at the key", |conn| {
+            sql::StillHeld::new(held).load::<i64>(&mut conn)
         })?;
-        if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
+        Ok(Enrolled::unless_entered(left.into_iter().next()))
+    }
+
+    /// The same of many, by one statement.
+    pub(super) async fn enrol_many(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+        let told = ask_for_many!(self, "enter abandoned keys among the due ones", |conn| {
+            sql::EnrolMany::new(held).load::<(i64, Option<i64>)>(&mut conn)
+        })?;
+        let mut all = vec![Enrolled::Gone; held.len()];
+        for (number, left) in told {
+            let nth = usize::try_from(number - 1).unwrap_or(usize::MAX);
+            if let Some(one) = all.get_mut(nth) {
+                *one = left.map_or(Enrolled::Entered, |left| Enrolled::unless_entered(Some(left)));
+            }
+        }
+        Ok(all)
     }
 
     /// One guarded update. `false` where the row is not as the guard says.

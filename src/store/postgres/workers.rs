@@ -14,8 +14,8 @@ use crate::store::due::{
 use crate::store::pauses::{PauseRow, PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{
-    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
-    Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
+    StoreError, Undelivered, WorkerStore,
 };
 
 impl<P: Pool> WorkerStore for Postgres<P> {
@@ -59,8 +59,18 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         Ok(held_keys(rows))
     }
 
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        self.try_enrol(held).await
+    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+        // Where the table is distributed, only the statement about one can be executed.
+        if let [one] = held {
+            return Ok(vec![self.enrol_one(one).await?]);
+        }
+        match self.enrol_many(held).await {
+            Err(error) if error.is_of_the_connection() => {
+                self.pool.forget_idle();
+                self.enrol_many(held).await
+            }
+            enrolled => enrolled,
+        }
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {

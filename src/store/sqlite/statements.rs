@@ -89,6 +89,13 @@ statement! {
 }
 
 statement! {
+    /// Enters such a row in the index of due rows, unless a holder has it by now.
+    Enrol for Db, rows sql_types::Untyped, { not_entered: NotEntered },
+    "UPDATE atomic_phases_keys SET run_after = locked_until WHERE ", not_entered,
+    " AND locked_until <= ", [NOW]
+}
+
+statement! {
     /// A bounded batch of expired rows (G15).
     Reap for Db, rows sql_types::Untyped,
     { limit: i64 },

@@ -11,8 +11,8 @@ use crate::store::in_millis::whole::RowsAtOnce;
 use crate::store::pauses::PausedPhase;
 use crate::store::row::millis;
 use crate::store::{
-    DueJob, DueKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page, StoreError,
-    Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
+    StoreError, Undelivered, WorkerStore,
 };
 
 impl WorkerStore for Sqlite {
@@ -53,15 +53,23 @@ impl WorkerStore for Sqlite {
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
-    async fn enrol(&self, held: &HeldKey) -> Result<bool, StoreError> {
-        let enrol = sql::Enrol {
-            scope: held.scope.as_str().to_owned(),
-            key: held.key.as_str().to_owned(),
-            request_id: held.request_id.as_bytes().to_vec(),
-            token: held.lease_token,
-        };
-        let doing = "enter an abandoned key among the due ones";
-        Ok(self.run(doing, |conn| enrol.execute(conn)).await? == 1)
+    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+        let row = |held| (sql::NotEntered::new(held), sql::NotEntered::new(held));
+        let rows: Vec<_> = held.iter().map(row).collect();
+        self.run("enter abandoned keys among the due ones", |conn| {
+            conn.immediate_transaction(|conn| {
+                let rows = rows.into_iter();
+                rows.map(|(enters, looks)| {
+                    if (sql::Enrol { not_entered: enters }).execute(conn)? == 1 {
+                        return Ok(Enrolled::Entered);
+                    }
+                    let left = sql::StillHeld { not_entered: looks }.rows::<i64>(conn)?;
+                    Ok(Enrolled::unless_entered(left.first().copied()))
+                })
+                .collect()
+            })
+        })
+        .await
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {

@@ -77,20 +77,18 @@ statement! {
     " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key, ") \
      ORDER BY expires_at, scope, idempotency_key LIMIT ", limit, ") \
      SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
-     coalesce(extract(epoch FROM greatest(locked_until - statement_timestamp(), interval '0')) * 1000, 0)\
-     ::bigint, false FROM read WHERE is_held \
+     ", [LEASE_LEFT], ", false FROM read WHERE is_held \
      UNION ALL (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0::bigint, true FROM read \
      WHERE (SELECT count(*) FROM read) = ", again,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1)"
 }
 
 statement! {
-    /// What guards the entry of such a row: no process holds it by now.
-    Abandoned<'a> for Pg, rows sql_types::Untyped, { held: Held<'a> },
-    {held}, " AND run_after IS NULL AND locked_until <= (SELECT clock_timestamp())"
+    /// What guards the entry of such a row, but for its lease.
+    NotEntered<'a> for Pg, rows sql_types::Untyped, { held: Held<'a> }, {held}, " AND run_after IS NULL"
 }
 
-impl<'a> Abandoned<'a> {
+impl<'a> NotEntered<'a> {
     fn new(held: &'a HeldKey) -> Self {
         let (scope, key) = (held.scope.as_str(), held.key.as_str());
         let (request_id, token) = (held.request_id, held.lease_token);
@@ -99,26 +97,66 @@ impl<'a> Abandoned<'a> {
 }
 
 statement! {
-    /// Enters such a row in the index of due rows. Never waits for its lock: the rows behind it would wait as long.
-    Enrol<'a> for Pg, rows sql_types::Untyped, { abandoned: Abandoned<'a>, not_locked: NotLocked<'a> },
-    "UPDATE atomic_phases_keys SET run_after = locked_until", {abandoned}, " AND ", {not_locked}
+    /// Enters such a row in the index of due rows, if its lease has ended. Never waits for its lock: the rows
+    /// behind it would wait as long.
+    Enrol<'a> for Pg, rows sql_types::Untyped, { not_entered: NotEntered<'a>, not_locked: NotLocked<'a> },
+    "UPDATE atomic_phases_keys SET run_after = locked_until", {not_entered},
+    " AND locked_until <= (SELECT clock_timestamp()) AND ", {not_locked}
 }
 
 impl<'a> Enrol<'a> {
     pub(in crate::store::postgres) fn new(held: &'a HeldKey) -> Self {
-        Self { abandoned: Abandoned::new(held), not_locked: NotLocked::new(&held.scope, &held.key) }
+        let not_locked = NotLocked::new(&held.scope, &held.key);
+        Self { not_entered: NotEntered::new(held), not_locked }
     }
 }
 
+/// What is left of the lease of a row in progress, in milliseconds.
+const LEASE_LEFT: &str = "coalesce(extract(epoch FROM greatest(locked_until - statement_timestamp(), \
+    interval '0')) * 1000, 0)::bigint";
+
 statement! {
-    /// As [`StandsFree`], of such an entry.
-    StandsAbandoned<'a> for Pg, rows Bool, { abandoned: Abandoned<'a> },
-    "SELECT EXISTS (SELECT 1 FROM atomic_phases_keys", {abandoned}, ")"
+    /// What is left of the lease of such a row that was not entered; no row where it has moved on.
+    StillHeld<'a> for Pg, rows BigInt, { not_entered: NotEntered<'a> },
+    "SELECT ", [LEASE_LEFT], " FROM atomic_phases_keys", {not_entered}
 }
 
-impl<'a> StandsAbandoned<'a> {
+impl<'a> StillHeld<'a> {
     pub(in crate::store::postgres) fn new(held: &'a HeldKey) -> Self {
-        Self { abandoned: Abandoned::new(held) }
+        Self { not_entered: NotEntered::new(held) }
+    }
+}
+
+/// A row as it was found, of those that are given.
+const IS_GIVEN: &str = "scope = given.of_scope AND idempotency_key = given.of_key \
+    AND request_id = given.of_request AND lease_token = given.token AND status = 'in_progress' \
+    AND run_after IS NULL";
+
+statement! {
+    /// [`Enrol`] of many, each guarded as it is alone, with their numbers counted from one; and [`StillHeld`] of
+    /// those that were not entered. A row that is locked is passed over.
+    EnrolMany for Pg, rows (BigInt, Nullable<BigInt>),
+    { scopes: Vec<String>, keys: Vec<String>, requests: Vec<Uuid>, tokens: Vec<i64> },
+    "WITH given AS MATERIALIZED (SELECT * FROM unnest(", scopes, ", ", keys, ", ", requests, ", ", tokens,
+    ") WITH ORDINALITY AS given (of_scope, of_key, of_request, token, number)), \
+     entered AS (UPDATE atomic_phases_keys SET run_after = locked_until FROM given, \
+     (SELECT clock_timestamp() AS now OFFSET 0) AS clock WHERE ", [IS_GIVEN],
+    " AND locked_until <= clock.now AND EXISTS (SELECT 1 FROM atomic_phases_keys AS free \
+     WHERE free.scope = given.of_scope AND free.idempotency_key = given.of_key \
+     FOR NO KEY UPDATE SKIP LOCKED) RETURNING given.number) \
+     SELECT number, NULL FROM entered UNION ALL SELECT number, ", [LEASE_LEFT],
+    " FROM given, atomic_phases_keys WHERE ", [IS_GIVEN],
+    " AND number NOT IN (SELECT number FROM entered)"
+}
+
+impl EnrolMany {
+    pub(in crate::store::postgres) fn new(held: &[HeldKey]) -> Self {
+        Self {
+            scopes: held.iter().map(|held| held.scope.as_str().to_owned()).collect(),
+            keys: held.iter().map(|held| held.key.as_str().to_owned()).collect(),
+            requests: held.iter().map(|held| held.request_id).collect(),
+            tokens: held.iter().map(|held| held.lease_token).collect(),
+        }
     }
 }
 
