@@ -1,14 +1,19 @@
 //! Values that are meant to break a page: markup, characters that change the text direction, a mebibyte, deep JSON;
 //! in every field that a page shows.
 
+use atomic_phases::config::Limits;
+use atomic_phases::console::Api;
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{Actor, BulkAct, OperatorStore, Permissions, Scopes, Selection};
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{Reply, Scope};
+use axum::Router;
+use reqwest::{Client, Method};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::cast::*;
-use super::desk::{Desk, Page};
+use super::desk::{Desk, Page, serve};
 use super::html::tags;
 use crate::support::*;
 
@@ -16,6 +21,9 @@ on_every_store! {
     what_is_meant_to_break_a_page_is_text,
     what_operators_say_is_text,
     a_mebibyte_and_deep_json_are_shown,
+    a_mebibyte_and_deep_json_in_every_field_break_no_page,
+    what_is_stored_is_told_whole_by_pages_and_by_the_api,
+    the_api_takes_and_tells_what_is_meant_to_break_it,
 }
 
 /// Breaks out of a text, an attribute, a script and a style; and changes the direction of the following text.
@@ -252,4 +260,263 @@ async fn a_mebibyte_and_deep_json_are_shown<S: TestDb + OperatorStore>(db: S) {
     let shown = reveal(id).await.is(200);
     has_nothing_inline(&shown);
     shown.has("18446744073709551617");
+}
+
+/// A mebibyte that breaks out of everything, and JSON that is deeper than a stack.
+fn large_and_deep() -> [String; 2] {
+    let deep = format!("{}18446744073709551617{}", "[".repeat(20_000), "]".repeat(20_000));
+    [format!("{HOSTILE}{}", "é".repeat(524_000)), deep]
+}
+
+/// Whatever is typed, wherever it may be typed: a page says what is wrong with it, or takes it as a text.
+async fn a_mebibyte_and_deep_json_in_every_field_break_no_page<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let desk = Desk::of(&engine).await;
+    unknown(&engine, "k").await;
+    finish(&engine, "with-jobs").await;
+    db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+    let id = id_of(&engine, "k").await;
+    let one = Selection::Requests(vec![id]);
+    let bulk = admin(&engine).start_bulk(BulkAct::Retry, &one, 1, "r").await.unwrap();
+    let page = desk.request(id).await;
+    let list = desk.get("requests?state=unknown").await;
+    let settle = page.form("/plan").with("act", "not_executed");
+    let pause = desk.get("pauses").await.form("/pauses/plan").with("act", "pause");
+    let job = desk.get("jobs").await.form("/jobs/plan").with("act", "retry");
+    let start = list.form("/bulk/plan").with("act", "retry");
+    let forms = [
+        desk.get("requests").await.form("/find"),
+        page.form("/plan").with("act", "executed"),
+        page.form("/plan").with("act", "finish"),
+        desk.submit(&settle).await.is(200).form("/act"),
+        page.form("/reveal").with("reason", "r"),
+        desk.submit(&pause).await.is(200).form("/pauses/act"),
+        desk.submit(&job).await.is(200).form("/jobs/act"),
+        desk.submit(&start).await.is(200).form("/bulk/act"),
+        desk.get(&format!("bulk/{bulk}")).await.form("/stop"),
+        settle,
+        pause,
+        job,
+        start,
+    ];
+    let filters = ["definition", "version", "phase", "reason", "older", "waiting", "after"];
+    let mut sent = 0;
+    for value in large_and_deep() {
+        for form in &forms {
+            let names: std::collections::BTreeSet<_> =
+                form.names.iter().map(String::as_str).collect();
+            let is_filtered = form.action.path().contains("/bulk/");
+            let filters = filters.into_iter().filter(|_| is_filtered);
+            for name in names.into_iter().chain(filters) {
+                let told = desk.submit(&form.clone().with(name, &value)).await;
+                assert!(told.status < 500, "{name} of {}: {}", form.action, told.status);
+                shows_it(&told);
+                sent += 1;
+            }
+        }
+        // What stands in an address, as far as an address may be long.
+        let text: String = value.chars().take(15_000).collect();
+        for name in filters.into_iter().chain(["state", "before", "request", "said"]) {
+            for path in ["requests", "waiting", "jobs", "audit", "bulk", &format!("requests/{id}")]
+            {
+                let mut url = desk.url(path);
+                url.query_pairs_mut().append_pair(name, &text.replace('é', "e"));
+                let told = desk.send(desk.ask(Method::GET, url)).await;
+                assert!(told.status < 500, "{name} of {path}: {}", told.status);
+                shows_it(&told);
+                sent += 1;
+            }
+        }
+    }
+    assert!(sent > 2 * 120, "{sent}");
+}
+
+/// The operators' API, over a socket.
+async fn api<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> String {
+    let api = Api::new(engine.clone(), super::desk::operator);
+    format!("http://{}/api", serve(Router::new().nest("/api", api.router())).await)
+}
+
+/// What it answers: JSON, whatever is in it. The body may be deeper than a `Value` can be.
+async fn ask(method: Method, url: &str, body: Option<String>) -> (u16, String) {
+    let mut request = Client::new().request(method, url).bearer_auth("token");
+    if let Some(body) = body {
+        request = request.header("content-type", "application/json").body(body);
+    }
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    assert!(kind.starts_with("application/") && kind.contains("json"), "{kind}");
+    assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+    let text = answer.text().await.unwrap();
+    let _: Value = serde_json::from_str(&text).unwrap();
+    assert!(status < 500, "{url}: {status}: {text}");
+    (status, text)
+}
+
+/// As parameters, context, outputs and reply: the page escapes it, and the API tells it character by character.
+async fn what_is_stored_is_told_whole_by_pages_and_by_the_api<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine_with(&db, &App::default(), |builder| {
+        builder.limits(Limits::default().reply_body(4 << 20))
+    });
+    let desk = Desk::of(&engine).await;
+    let api = api(&engine).await;
+    let [large, deep] = large_and_deep();
+    let large = serde_json::to_string(&large).unwrap();
+    for (name, value) in [("large", large), ("deep", deep)] {
+        unknown(&engine, name).await;
+        let reply = Reply::json(200, &RawValue::from_string(value.clone()).unwrap()).unwrap();
+        let _ = engine.resolve(&scope(), &key(name), Resolution::finish(reply)).await.unwrap();
+        let hex = |json: &str| json.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let bytes = |json: &str| match is_postgres::<S>() {
+            true => format!("'\\x{}'::bytea", hex(json)),
+            false => format!("x'{}'", hex(json)),
+        };
+        let (one, all) = (bytes(&value), bytes(&format!("[{value}]")));
+        set(&engine, name, &format!("params = {one}, context = {one}, outputs = {all}")).await;
+        let id = id_of(&engine, name).await;
+        for what in ["parameters", "context", "outputs", "reply"] {
+            let reveal = desk.request(id).await.form("/reveal").with("what", what);
+            let shown = desk.submit(&reveal.with("reason", "look")).await.is(200);
+            shows_it(&shown);
+            assert!(shown.text.len() > value.len(), "{what}: {}", shown.text.len());
+
+            let look = json!({ "what": what, "reason": "look" }).to_string();
+            let (status, told) =
+                ask(Method::POST, &format!("{api}/requests/{id}/values"), Some(look)).await;
+            assert_eq!(status, 200, "{told}");
+            let told: Value = serde_json::from_str(&told).unwrap();
+            let text = match what {
+                "reply" => told["reply"]["body"].as_str(),
+                _ => told["json"].as_str(),
+            };
+            let is_whole = match what {
+                "outputs" => text == Some(&format!("[{value}]")),
+                _ => text == Some(&value),
+            };
+            assert!(is_whole, "{what} of {name}");
+        }
+    }
+}
+
+async fn the_api_takes_and_tells_what_is_meant_to_break_it<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    hostile_scene(&engine).await;
+    let api = api(&engine).await;
+    let id = id_of(&engine, "k").await;
+    let mut told = String::new();
+    let job = &admin(&engine).dead_jobs(None, 1).await.unwrap().rows[0];
+    let bulk = &admin(&engine).bulks(None, 1).await.unwrap().rows[0];
+    let (request, job, bulk) =
+        (format!("requests/{id}"), format!("jobs/{}", job.id), format!("bulk/{}", bulk.id));
+    let why = format!("{request}/why");
+    for path in [
+        "overview",
+        "requests",
+        "requests?state=unknown",
+        "requests?stranded=true",
+        &request,
+        &why,
+        "jobs",
+        &job,
+        "definitions",
+        "nodes",
+        "pauses",
+        "bulk",
+        &bulk,
+        "audit",
+    ] {
+        let (status, text) = ask(Method::GET, &format!("{api}/{path}"), None).await;
+        assert_eq!(status, 200, "{path}: {text}");
+        told.push_str(&text);
+    }
+    // As it was given, for a program to read.
+    let given = serde_json::to_string(HOSTILE).unwrap();
+    assert!(told.contains(given.trim_matches('"')), "{told}");
+    let [large, deep] = large_and_deep();
+    for value in [json!(HOSTILE).to_string(), json!(large[..1_000_000]).to_string(), deep] {
+        for (path, fields) in [
+            (
+                "requests/search",
+                &["state", "definition", "version", "phase", "reason", "scope"][..],
+            ),
+            ("requests/search", &["older_than", "waiting_for", "limit", "cursor", "stranded"]),
+            ("requests/find", &["scope", "key"]),
+            (&format!("{request}/values"), &["what", "reason"]),
+            (
+                &format!("{request}/resolve"),
+                &["word", "phase", "output", "attempt", "reply", "reason"],
+            ),
+            (&format!("{request}/retry"), &["reason"]),
+            (&format!("{request}/erase"), &["reason"]),
+            (&format!("{job}/retry"), &["reason"]),
+            (&format!("{job}/discard"), &["reason"]),
+            ("pauses/begin", &["definition", "phase", "for", "reason"]),
+            ("pauses/end", &["definition", "phase", "reason"]),
+            ("bulk/plan", &["act", "filter", "requests"]),
+            ("bulk/start", &["act", "filter", "requests", "planned", "reason"]),
+            (&format!("{bulk}/stop"), &["reason"]),
+        ] {
+            for field in fields {
+                // The others as a program may send them.
+                let others = ["word", "phase", "attempt", "reason", "what", "scope", "key", "act"];
+                let others = others.iter().filter(|name| fields.contains(name) && *name != field);
+                let others: Vec<String> = others
+                    .map(|name| match *name {
+                        "word" => "\"word\":\"executed\"".to_owned(),
+                        "attempt" => "\"attempt\":1".to_owned(),
+                        "what" => "\"what\":\"key\"".to_owned(),
+                        "act" => "\"act\":\"retry\"".to_owned(),
+                        name => format!("\"{name}\":\"text\""),
+                    })
+                    .chain([format!("\"{field}\":{value}")])
+                    .collect();
+                let body = format!("{{{}}}", others.join(","));
+                ask(Method::POST, &format!("{api}/{path}"), Some(body)).await;
+            }
+        }
+    }
+}
+
+/// Hostile texts wherever a page shows one that others wrote, and a name without a place to break it. The pages of
+/// it.
+pub async fn hostile_scene<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<String> {
+    unknown(engine, "k").await;
+    unknown(engine, "renamed").await;
+    finish(engine, "with-jobs").await;
+    let long = "W".repeat(150);
+    let text = format!("{}{long}", HOSTILE.replace('\'', "''"));
+    let dead = format!("run_after = NULL, name = '{}', reason = '{text}'", &long[..50]);
+    engine.store().sql(&format!("UPDATE atomic_phases_staged_jobs SET {dead}")).await;
+    set(engine, "k", &format!("reason = '{text}'")).await;
+    let id = id_of(engine, "k").await;
+    let renamed = id_of(engine, "renamed").await;
+    // Names that no build has, as long as the columns allow.
+    let columns = ["definition", "recovery_point", "open_intent"];
+    let columns = columns.map(|column| format!("{column} = '{}'", &long[..50]));
+    match (is_memory::<S>(), is_postgres::<S>()) {
+        (true, _) => {}
+        (false, true) => {
+            engine.store().sql("DROP TRIGGER forward_only ON atomic_phases_keys").await
+        }
+        (false, false) => engine.store().sql("DROP TRIGGER forward_only").await,
+    }
+    set(engine, "renamed", &columns.join(", ")).await;
+    let name = &HOSTILE[HOSTILE.len() - 60..];
+    let ops = engine.ops(Actor::new(name, Permissions::admin(), Scopes::All).unwrap());
+    let reason = format!("{HOSTILE}{long}");
+    let _ = ops.pause("book", "charged", None, &reason).await.unwrap();
+    let both = Selection::Requests(vec![id, renamed]);
+    let under_way = ops.start_bulk(BulkAct::Retry, &both, 2, &reason).await.unwrap();
+    let stopped = ops.start_bulk(BulkAct::Erase, &both, 2, &reason).await.unwrap();
+    let _ = ops.stop_bulk(stopped, &reason).await.unwrap();
+    let _ = ops.reveal(id, atomic_phases::ops::What::Key, &reason).await.unwrap();
+    let node = WorkerConfig::default().node(HOSTILE, HOSTILE);
+    Announcer::new(engine, node).run_once().await.unwrap();
+    let pages =
+        ["overview", "waiting", "requests", "jobs", "definitions", "pauses", "bulk", "audit"];
+    let mut pages = pages.map(str::to_owned).to_vec();
+    pages.extend([under_way, stopped].map(|id| format!("bulk/{id}")));
+    pages.extend([id, renamed].map(|id| format!("requests/{id}")));
+    pages
 }
