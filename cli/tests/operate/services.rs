@@ -90,6 +90,15 @@ async fn a_service_is_asked_with_a_token() {
         assert!(code == 0 && told.contains("stopped by ada"), "{told}");
         assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
         assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
+        // As JSON, a reply near its limit is larger than that.
+        let unknown = run.id("unknown");
+        let quotes = "\"".repeat(1 << 20);
+        let finish = ["resolve", &unknown, "finish", "--status", "200", "--body", "-"];
+        let (code, told, said) = run.with(&quotes, &[&finish[..], &["--reason", "r"]].concat());
+        assert_eq!((code, told), (0, format!("{unknown} applied\n")), "{said}");
+        let reply = ["reveal", &unknown, "--what", "reply", "--reason", "r"];
+        let (code, told) = run.told(&reply);
+        assert_eq!((code, told.matches("\\\"").count()), (0, 1 << 20));
         let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");

@@ -104,7 +104,7 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
         send(&routes, Some(Caller::admin()), typed("Application/JSON; charset=utf-8"), Some(&body))
             .await;
     told.is(428, "version_missing");
-    let large = json!({ "reason": "x".repeat(1 << 20) });
+    let large = json!({ "reason": "x".repeat(4 << 20) });
     post(&routes, &format!("{path}/retry"), Some(&version), large).await.is(413, "body_too_large");
     assert_eq!(get(&routes, &path).await.version(), version, "nothing was done");
 
