@@ -177,23 +177,43 @@ impl Drop for Flagship {
     }
 }
 
-/// Starts it, and returns the line for a terminal, once the trouble is made.
-fn flagship(folder: &Path) -> (Flagship, String) {
+/// Starts it, and returns what it printed up to a line with this text.
+fn flagship(folder: &Path, arguments: &[&str], until: &str) -> (Flagship, Vec<String>) {
     let programs = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();
     let program = programs.join("examples/rocket_rides");
     assert!(program.exists(), "not built: run `cargo build --workspace --examples --all-features`");
     let mut child = Command::new(program);
-    child.args(["--listen", "127.0.0.1:0", "--trouble"]).current_dir(folder);
+    child.args(["--listen", "127.0.0.1:0"]).args(arguments).current_dir(folder);
     child.env_remove("DATABASE_URL").stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = child.stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let flagship = Flagship(child);
-    let export = lines
-        .by_ref()
-        .find_map(|line| line.strip_prefix("from a terminal: ").map(ToOwned::to_owned));
-    assert!(lines.by_ref().any(|line| line.starts_with("trouble: made")), "no trouble was made");
+    let mut printed = Vec::new();
+    while printed.last().is_none_or(|line: &String| !line.contains(until)) {
+        printed.push(lines.next().unwrap_or_else(|| panic!("no {until:?} in {printed:?}")));
+    }
     std::thread::spawn(move || lines.for_each(drop));
-    (flagship, export.unwrap())
+    (flagship, printed)
+}
+
+/// What stands behind the beginning of the line that begins so.
+#[track_caller]
+fn behind<'a>(printed: &'a [String], beginning: &str) -> &'a str {
+    let mut lines = printed.iter().filter_map(|line| line.strip_prefix(beginning));
+    lines.next().unwrap_or_else(|| panic!("no {beginning:?} in {printed:?}"))
+}
+
+#[test]
+fn the_flagship_prints_a_console_on_this_machine_without_being_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_flagship, printed) = flagship(folder.path(), &[], " is ready on ");
+    let console = behind(&printed, "console: ");
+    let (address, token) = console.split_once("/enter?token=").unwrap();
+    let port: u16 = address.strip_prefix("http://127.0.0.1:").unwrap().parse().unwrap();
+    assert!(port > 0 && token.len() >= 32, "{console}");
+    // For nobody else: of all addresses of this machine it listens on that one.
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    assert!(std::net::TcpStream::connect(("127.0.0.2", port)).is_err());
 }
 
 #[test]
@@ -203,7 +223,10 @@ fn g2_the_walk_from_a_terminal_settles_what_is_unknown() {
     let blocks = blocks(section.split("\n## ").next().unwrap());
     let [look, told, not_told, after] = blocks[..] else { panic!("{blocks:?}") };
     let folder = tempfile::tempdir().unwrap();
-    let (_flagship, export) = flagship(folder.path());
+    let (_flagship, printed) = flagship(folder.path(), &["--trouble"], "trouble: made");
+    assert_eq!(behind(&printed, "trouble: a card was declined: "), "402");
+    assert!(behind(&printed, "console: ").starts_with("http://127.0.0.1:"), "{printed:?}");
+    let export = behind(&printed, "from a terminal: ");
     assert!(export.starts_with("export ATOMIC_PHASES_URL=http://127.0.0.1:"), "{export}");
     let sh = |script: &str| {
         let here = Path::new(env!("CARGO_BIN_EXE_atomic-phases")).parent().unwrap();

@@ -3,7 +3,8 @@
 //! and the process may be killed at any moment, with or without a client who asks again.
 //!
 //! `cargo run --example rocket_rides --features axum,console,ops-api,reqwest` needs no server: SQLite in the working
-//! directory, a provider of its own, and a `curl` command to paste.
+//! directory, a provider of its own, and a `curl` command to paste. The features are part of the command: without them
+//! cargo refuses it, and names them.
 
 mod api;
 mod charge_api;

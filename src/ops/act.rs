@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
+use super::audit::ACTS;
 use super::request::RowVersion;
 use super::{Ops, OpsError, Permissions};
 use crate::chance;
 use crate::engine::{EraseError, Resolution, ResolveError, Resolved, Terms};
 use crate::observe;
-use crate::store::audit::{AuditEntry, Audited};
+use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
 use crate::store::{EraseAct, KeyRow, Status, StoreError};
 
@@ -150,9 +151,10 @@ impl<S: OperatorStore> Ops<S> {
         is_so: impl Fn(&Audited) -> bool + Send,
     ) -> Result<bool, StoreError> {
         let (all, since) = (Limits::default(), since - CLOCKS_DIFFER);
+        let search = AuditSearch::of_request(request_id);
         let mut before = (Walk::Newest.start().time, Uuid::max());
         loop {
-            let page = self.core.store.audit_before(&all, request_id, before, AUDIT_PAGE).await?;
+            let page = self.core.store.audit_before(&all, &search, before, AUDIT_PAGE).await?;
             if page.rows.iter().any(&is_so) {
                 return Ok(true);
             }
@@ -243,6 +245,7 @@ impl<S: OperatorStore> Ops<S> {
         request_id: Option<Uuid>,
         reason: &str,
     ) -> AuditEntry {
+        debug_assert!(ACTS.contains(&act), "{act} cannot be found in the audit");
         AuditEntry {
             id: next_id(),
             actor: self.actor.name().to_owned(),

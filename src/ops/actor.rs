@@ -32,6 +32,12 @@ pub struct Actor {
 #[error("an actor's name is 1 to {MAX_NAME} characters, and none of them a control character")]
 pub struct InvalidActor;
 
+/// Whether an actor can have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    let length = name.chars().count();
+    !name.trim().is_empty() && length <= MAX_NAME && !name.contains(char::is_control)
+}
+
 impl Actor {
     /// An actor of this name, with these permissions, for the requests of these scopes.
     ///
@@ -43,11 +49,10 @@ impl Actor {
         scopes: Scopes,
     ) -> Result<Self, InvalidActor> {
         let name = name.into();
-        let length = name.chars().count();
-        if name.trim().is_empty() || length > MAX_NAME || name.contains(char::is_control) {
-            return Err(InvalidActor);
+        match is_name(&name) {
+            true => Ok(Self { name, permissions, limits: scopes.limits() }),
+            false => Err(InvalidActor),
         }
-        Ok(Self { name, permissions, limits: scopes.limits() })
     }
 
     /// The name in the audit.

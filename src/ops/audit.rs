@@ -1,10 +1,99 @@
-//! [`AuditRecord`]: what an operator did, or was refused.
+//! [`AuditRecord`]: what an operator did, or was refused. [`AuditFilter`]: which of them to read.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::OpsError;
+use super::actor::is_name;
 use crate::key::ShortHash;
-use crate::store::audit::Audited;
+use crate::store::audit::{AuditSearch, Audited};
+
+/// Each act that has a row in the audit.
+pub(super) const ACTS: [&str; 16] = [
+    "resolve.executed",
+    "resolve.not_executed",
+    "resolve.finish",
+    "retry",
+    "erase",
+    "job.retry",
+    "job.discard",
+    "pause",
+    "unpause",
+    "bulk.start",
+    "bulk.stop",
+    "reveal.key",
+    "reveal.parameters",
+    "reveal.context",
+    "reveal.outputs",
+    "reveal.reply",
+];
+
+const NO_SUCH_ACT: OpsError = OpsError::BadFilter(
+    "an act is one of resolve.executed, resolve.not_executed, resolve.finish, retry, erase, job.retry, \
+     job.discard, pause, unpause, bulk.start, bulk.stop, reveal.key, reveal.parameters, reveal.context, \
+     reveal.outputs and reveal.reply, or what stands before the dot",
+);
+
+/// Which records of the audit to read: all, unless it says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    request_id: Option<Uuid>,
+    actor: Option<String>,
+    act: Option<String>,
+}
+
+impl AuditFilter {
+    /// Every record.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only records of this request.
+    #[must_use]
+    pub fn request(self, id: Uuid) -> Self {
+        Self { request_id: Some(id), ..self }
+    }
+
+    /// Only what the operator of this name did, or was refused.
+    #[must_use]
+    pub fn actor(self, name: impl Into<String>) -> Self {
+        Self { actor: Some(name.into()), ..self }
+    }
+
+    /// Only this act, by its name as in [`AuditRecord::act`], or every act whose name begins with it and a dot: `erase`,
+    /// `reveal.key`, or `reveal`.
+    #[must_use]
+    pub fn act(self, name: impl Into<String>) -> Self {
+        Self { act: Some(name.into()), ..self }
+    }
+
+    /// Refuses a name that no record can have: nothing would be found, as if nothing had been done.
+    pub(super) fn search(self) -> Result<AuditSearch, OpsError> {
+        let Self { request_id, actor, act } = self;
+        if actor.as_ref().is_some_and(|name| !is_name(name)) {
+            return Err(OpsError::BadFilter(
+                "an operator's name is 1 to 200 characters, and none of them a control character",
+            ));
+        }
+        let is_of = |known: &str, name: &str| {
+            known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let acts = act.map(|name| {
+            let acts: Vec<String> =
+                ACTS.into_iter().filter(|known| is_of(known, &name)).map(str::to_owned).collect();
+            (!acts.is_empty()).then_some(acts).ok_or(NO_SUCH_ACT)
+        });
+        Ok(AuditSearch { request_id, actor, acts: acts.transpose()? })
+    }
+}
+
+/// The records of this request, or all.
+impl From<Option<Uuid>> for AuditFilter {
+    fn from(request_id: Option<Uuid>) -> Self {
+        Self { request_id, ..Self::default() }
+    }
+}
 
 /// A row of the audit: what an operator did, or was refused. Contains no key, scope or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +151,28 @@ impl From<Audited> for AuditRecord {
             phase: row.definition.zip(row.phase),
             before: row.before,
             after: row.after,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_act_is_asked_for_by_its_name_or_by_what_stands_before_its_dot() {
+        let acts = |name: &str| AuditFilter::new().act(name).search().map(|search| search.acts);
+        for known in ACTS {
+            assert_eq!(acts(known).unwrap().unwrap(), [known]);
+        }
+        assert_eq!(acts("reveal").unwrap().unwrap().len(), 5);
+        assert_eq!(acts("retry").unwrap().unwrap(), ["retry"], "and not that of a job");
+        let Err(OpsError::BadFilter(text)) = acts("revea") else { panic!("it is no act") };
+        for known in ACTS {
+            assert!(text.contains(known), "{known}");
+        }
+        for bad in ["", ".", "reveal.", "reveal.key.", "RETRY", "retry "] {
+            assert!(acts(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::why::HeldBy;
-use crate::definition::{Definition, PhaseKind, STARTED};
-use crate::engine::{Core, Stands, StrandedBecause, left_of_window};
+use super::why::{HeldBy, next_window};
+use crate::definition::Definition;
+use crate::engine::{Core, Stands, StrandedBecause};
 use crate::moment::wall_clock;
 use crate::observe::OTHER;
 use crate::store::census::{Census, CensusGroup, JobCensus, LOOKED_INTO};
@@ -96,15 +96,8 @@ impl<S: Store> Core<S> {
         if is_settled || group.open_intent.is_some() {
             return None;
         }
-        let point = group.recovery_point.as_str();
-        let next = match definition.phases.iter().position(|phase| phase.is_called(point)) {
-            Some(done) => done + 1,
-            None if point == STARTED => 0,
-            None => return None,
-        };
-        let PhaseKind::Foreign(effect) = definition.phases.get(next)?.kind else { return None };
         let margin = self.settings.window_margin;
-        let whole = left_of_window(effect, std::time::Duration::ZERO, margin)?;
+        let (_, whole) = next_window(definition, &group.recovery_point, margin)?;
         (now >= group.advanced_at + whole / 2).then(|| group.advanced_at + whole)
     }
 }

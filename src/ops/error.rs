@@ -48,11 +48,11 @@ pub enum OpsError {
     )]
     BadCursor,
     /// The resolution was refused.
-    #[error("{0}")]
-    Resolve(#[source] ResolveError),
+    #[error(transparent)]
+    Resolve(ResolveError),
     /// The request was not erased.
-    #[error("{0}")]
-    Erase(#[source] EraseError),
+    #[error(transparent)]
+    Erase(EraseError),
     /// A stored value cannot be read here.
     #[error("the stored {what} cannot be read here: {why}")]
     Unreadable {
@@ -62,7 +62,7 @@ pub enum OpsError {
         why: &'static str,
     },
     /// The store could not be read or written.
-    #[error("the store is unavailable: {0}")]
+    #[error("the store is unavailable")]
     Unavailable(#[source] StoreError),
 }
 
@@ -102,6 +102,35 @@ impl From<EraseError> for OpsError {
             EraseError::MovedOn => Self::MovedOn,
             EraseError::Unavailable(error) => Self::Unavailable(error),
             error => Self::Erase(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_chain_of_causes_says_each_cause_once() {
+        let deadlock = || StoreError::Database {
+            doing: "read the key",
+            source: diesel::result::Error::RollbackTransaction,
+        };
+        for error in [
+            OpsError::Resolve(ResolveError::Unavailable(deadlock())),
+            OpsError::Erase(EraseError::Unavailable(deadlock())),
+            OpsError::Resolve(ResolveError::OtherType),
+            OpsError::Erase(EraseError::InUse),
+            OpsError::Unavailable(deadlock()),
+        ] {
+            let causes = std::iter::successors(Some(&error as &dyn Error), |error| error.source());
+            let texts: Vec<String> = causes.map(ToString::to_string).collect();
+            for (index, text) in texts.iter().enumerate() {
+                let others = texts[index + 1..].iter();
+                assert!(others.clone().all(|other| !text.contains(other.as_str())), "{texts:?}");
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
-pub use self::audit::AuditRecord;
+pub use self::audit::{AuditFilter, AuditRecord};
 pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Planned, Selection};
 pub(crate) use self::census::Tally;
 pub use self::error::OpsError;
@@ -48,6 +48,7 @@ use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
 use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
+use crate::store::audit::AuditSearch;
 use crate::store::operators::{
     Found, FoundRequest, ListedRequest, MOST_LOOKED_AT, RequestAt, Walk,
 };
@@ -271,7 +272,8 @@ impl<S: OperatorStore> Ops<S> {
         let mut timeline = happened(&found, &jobs, &events);
         let mut earlier_acts = None;
         if self.actor.permissions().contain(Permissions::AUDIT) {
-            let acts = self.audit_page(Some(request_id), None, MOST_ACTS).await?;
+            let acts = AuditSearch::of_request(Some(request_id));
+            let acts = self.audit_page(&acts, None, MOST_ACTS).await?;
             earlier_acts = acts.next;
             timeline.extend(
                 acts.rows.into_iter().map(|act| Happened::at(act.at, Event::Acted(Box::new(act)))),
@@ -333,31 +335,34 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, a
-    /// thousand at most; with a request, only its records. Needs [`Permissions::AUDIT`].
+    /// thousand at most, of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id its records. A page
+    /// reads ten thousand rows of the request, or of the audit, at most, and says [how far](Page::looked_to) it came. Needs
+    /// [`Permissions::AUDIT`].
     ///
     /// # Errors
-    /// [`OpsError`].
+    /// [`OpsError::BadFilter`] if there is no act of the filter's name.
     pub async fn audit(
         &self,
-        request_id: Option<Uuid>,
+        filter: impl Into<AuditFilter>,
         before: Option<Place>,
         rows: u32,
     ) -> Result<Page<AuditRecord, Place>, OpsError> {
+        let search = filter.into().search();
         self.needs(Permissions::AUDIT)?;
-        self.audit_page(request_id, before, rows.clamp(1, 1000)).await
+        self.audit_page(&search?, before, rows.clamp(1, 1000)).await
     }
 
     async fn audit_page(
         &self,
-        request_id: Option<Uuid>,
+        search: &AuditSearch,
         before: Option<Place>,
         limit: u32,
     ) -> Result<Page<AuditRecord, Place>, OpsError> {
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limits = self.actor.limits();
-        let until = self.until(List::Audit(request_id), before).await?;
-        let found = self.core.store.audit_before(limits, request_id, before, limit + 1).await?;
+        let until = self.until(List::Audit(search.request_id), before).await?;
+        let found = self.core.store.audit_before(limits, search, before, limit + 1).await?;
         let page = page(&until, Goes::Down, before, limit, found, |row| (row.at, row.id));
         Ok(page.map(AuditRecord::from))
     }

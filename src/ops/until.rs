@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::bound::{At, Bound, Goes};
 use super::{Ops, OpsError, Page, Place};
+use crate::store::audit::AuditSearch;
 use crate::store::operators::{Found, Limits, ListPlace, ListRequests, OperatorStore, Walk};
 
 /// Up to which place a list is told.
@@ -139,7 +140,10 @@ impl<S: OperatorStore> Ops<S> {
                 store.list_requests(&search).await?.looked_to.map(at_of)
             }
             List::DeadJobs => store.dead_jobs_after(&limits, from, 1).await?.looked_to,
-            List::Audit(of) => store.audit_before(&limits, of, from, 1).await?.looked_to,
+            List::Audit(of) => {
+                let search = AuditSearch::of_request(of);
+                store.audit_before(&limits, &search, from, 1).await?.looked_to
+            }
         })
     }
 }

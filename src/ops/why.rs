@@ -5,8 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::config::Settings;
-use crate::definition::Definition;
-use crate::engine::StrandedBecause;
+use crate::definition::{Definition, PhaseKind, STARTED};
+use crate::engine::{StrandedBecause, left_of_window};
 use crate::store::pauses::PausedPhase;
 use crate::store::{ERASED, KeyRow, Status};
 
@@ -20,6 +20,9 @@ pub struct Why {
     pub ended_by: EndedBy,
     /// When the wait ends, if that is known, by the database's clock.
     pub until: Option<DateTime<Utc>>,
+    /// When the next call may not be made any more, because its provider may have forgotten an earlier one (G11): by the
+    /// phase's `window`, less the margin. `None` if there is no such call.
+    pub window_ends: Option<DateTime<Utc>>,
     /// The sentence for an operator. Contains no key, scope or value.
     pub sentence: String,
 }
@@ -114,6 +117,24 @@ impl EndedBy {
     }
 }
 
+/// The next phase behind a recovery point, if its provider forgets calls, and for how long its call may be made from the
+/// commit of that recovery point on (G11).
+pub(super) fn next_window(
+    definition: &Definition,
+    recovery_point: &str,
+    margin: Duration,
+) -> Option<(&'static str, Duration)> {
+    let done = definition.phases.iter().position(|phase| phase.is_called(recovery_point));
+    let next = match done {
+        Some(done) => done + 1,
+        None if recovery_point == STARTED => 0,
+        None => return None,
+    };
+    let next = definition.phases.get(next)?;
+    let PhaseKind::Foreign(effect) = next.kind else { return None };
+    Some((next.name, left_of_window(effect, Duration::ZERO, margin)?))
+}
+
 /// What is known of a request.
 pub(super) struct Facts<'a> {
     pub(super) now: DateTime<Utc>,
@@ -173,12 +194,29 @@ impl Facts<'_> {
         self.row.resolution.as_deref().filter(|_| !counted)
     }
 
+    /// The next phase, and until when its call may be made, if its provider forgets calls (G11).
+    fn window(&self) -> Option<(&'static str, DateTime<Utc>)> {
+        let row = self.row;
+        let is_unknown = match row.status {
+            Status::Completed => return None,
+            Status::Unknown => true,
+            Status::InProgress => row.waiting_since.is_some(),
+            Status::Pending | Status::FailedRetryable | Status::DeadLetter => false,
+        };
+        if is_unknown || row.open_intent.is_some() || self.stranded.is_some() {
+            return None;
+        }
+        let margin = self.settings.window_margin;
+        let (phase, whole) = next_window(self.definition?, &row.recovery_point, margin)?;
+        Some((phase, self.now - row.since_advance + whole))
+    }
+
     /// Whether the phase whose outcome is unknown has a reconcile function that can be called.
     fn is_asked(&self) -> bool {
         let Some(intent) = self.row.open_intent.as_ref().filter(|_| self.row.for_workers) else {
             return false;
         };
-        // Without the definition the row tells: a worker looks at it if the phase has a reconcile function.
+        // Without the definition the row tells: a worker looks at it if there is such a function.
         self.definition.is_none_or(|definition| {
             let mut phases = definition.phases.iter();
             phases.any(|phase| phase.is_called(intent) && phase.reconciles)
@@ -198,7 +236,34 @@ fn coarse(time: Duration) -> String {
 }
 
 /// What holds the request, and what ends that.
+struct Held {
+    held_by: HeldBy,
+    ended_by: EndedBy,
+    until: Option<DateTime<Utc>>,
+    sentence: String,
+}
+
+/// What holds the request, what ends that, and until when its next call may be made, if there is an end to it.
 pub(super) fn why(facts: &Facts<'_>) -> Why {
+    let Held { held_by, ended_by, until, mut sentence } = held(facts);
+    let window = facts.window();
+    if let Some((phase, ends)) = window {
+        let ends_at = facts.at(ends);
+        sentence.push_str(&match ends > facts.now {
+            true => format!(
+                " The call of `{phase}` may be made until {ends_at}; later its outcome is unknown, because the \
+                 provider may have forgotten an earlier one."
+            ),
+            false => format!(
+                " The provider may have forgotten an earlier call of `{phase}` since {ends_at}: the next attempt \
+                 makes its outcome unknown."
+            ),
+        });
+    }
+    Why { held_by, ended_by, until, window_ends: window.map(|(_, ends)| ends), sentence }
+}
+
+fn held(facts: &Facts<'_>) -> Held {
     let row = facts.row;
     match row.status {
         Status::Completed => over(facts),
@@ -217,7 +282,7 @@ pub(super) fn why(facts: &Facts<'_>) -> Why {
             Some(pause) => paused(facts, pause),
             None => released(facts),
         },
-        Status::Pending => Why {
+        Status::Pending => Held {
             held_by: HeldBy::Accepted,
             ended_by: EndedBy::Worker,
             until: Some(facts.after(row.back_off_left)),
@@ -229,7 +294,7 @@ pub(super) fn why(facts: &Facts<'_>) -> Why {
     }
 }
 
-fn over(facts: &Facts<'_>) -> Why {
+fn over(facts: &Facts<'_>) -> Held {
     let row = facts.row;
     let expiry = facts.at(row.expires_at);
     let (held_by, sentence) = if row.expired {
@@ -246,10 +311,10 @@ fn over(facts: &Facts<'_>) -> Why {
     } else {
         (HeldBy::Finished, format!("It is finished, and its reply is replayed until {expiry}."))
     };
-    Why { held_by, ended_by: EndedBy::Retention, until: Some(row.expires_at), sentence }
+    Held { held_by, ended_by: EndedBy::Retention, until: Some(row.expires_at), sentence }
 }
 
-fn gave_up(facts: &Facts<'_>) -> Why {
+fn gave_up(facts: &Facts<'_>) -> Held {
     let since = facts
         .row
         .waiting_since
@@ -270,10 +335,10 @@ fn gave_up(facts: &Facts<'_>) -> Why {
         None => (HeldBy::DeadLetter, "an operator retries, finishes or erases it".to_owned()),
     };
     let sentence = format!("It is a dead letter{since}{because}; {what}.{here}");
-    Why { held_by, ended_by: EndedBy::Operator, until: None, sentence }
+    Held { held_by, ended_by: EndedBy::Operator, until: None, sentence }
 }
 
-fn runs(facts: &Facts<'_>) -> Why {
+fn runs(facts: &Facts<'_>) -> Held {
     let until = facts.after(facts.row.lease_left);
     let call = match facts.row.open_intent {
         Some(_) => format!(", and {} may be under way", facts.call()),
@@ -284,10 +349,10 @@ fn runs(facts: &Facts<'_>) -> Why {
         facts.tries(),
         facts.at(until)
     );
-    Why { held_by: HeldBy::Lease, ended_by: EndedBy::Holder, until: Some(until), sentence }
+    Held { held_by: HeldBy::Lease, ended_by: EndedBy::Holder, until: Some(until), sentence }
 }
 
-fn stranded(facts: &Facts<'_>) -> Why {
+fn stranded(facts: &Facts<'_>) -> Held {
     let because = facts.stranded.unwrap_or(StrandedBecause::NewerForm);
     let what = match facts.row.status {
         Status::Unknown => {
@@ -299,10 +364,10 @@ fn stranded(facts: &Facts<'_>) -> Why {
         "{what} does not go on with it: {because}; a build that knows it does, or an operator finishes it."
     );
     let held_by = HeldBy::Stranded(because);
-    Why { held_by, ended_by: EndedBy::Deploy, until: None, sentence }
+    Held { held_by, ended_by: EndedBy::Deploy, until: None, sentence }
 }
 
-fn unknown(facts: &Facts<'_>) -> Why {
+fn unknown(facts: &Facts<'_>) -> Held {
     let row = facts.row;
     let most = match facts.definition {
         Some(_) => format!(" of {}", facts.settings.max_reconciles),
@@ -318,17 +383,17 @@ fn unknown(facts: &Facts<'_>) -> Why {
             row.reconciles
         );
         let (held_by, ended_by) = (HeldBy::UnknownAsked, EndedBy::Reconciler);
-        return Why { held_by, ended_by, until: Some(next), sentence };
+        return Held { held_by, ended_by, until: Some(next), sentence };
     }
     let sentence = format!(
         "Whether {call} was executed is unknown{because}, and its phase has no reconcile function: an \
          operator says executed or not executed, or finishes it."
     );
-    Why { held_by: HeldBy::UnknownUnasked, ended_by: EndedBy::Operator, until: None, sentence }
+    Held { held_by: HeldBy::UnknownUnasked, ended_by: EndedBy::Operator, until: None, sentence }
 }
 
-/// While a process looks into it, or has crashed there.
-fn looked_into(facts: &Facts<'_>) -> Why {
+/// While a worker asks about it, or after that worker died.
+fn looked_into(facts: &Facts<'_>) -> Held {
     let KeyRow { lease_left, back_off_left, .. } = facts.row;
     let (left, then) = match lease_left.is_zero() {
         true => {
@@ -336,7 +401,7 @@ fn looked_into(facts: &Facts<'_>) -> Why {
                 true => String::new(),
                 false => format!(" after {}", facts.at(facts.after(*back_off_left))),
             };
-            let crashed = "the process that looked into it crashed or is cut off; a worker makes it unknown again";
+            let crashed = "the worker that looked into it crashed or is cut off, and another makes it unknown again";
             (*back_off_left, format!("{crashed}{when}"))
         }
         false => {
@@ -348,10 +413,10 @@ fn looked_into(facts: &Facts<'_>) -> Why {
     let sentence =
         format!("Whether {} was executed is unknown{}; {then}.", facts.call(), facts.because());
     let (held_by, ended_by) = (HeldBy::UnknownAsked, EndedBy::Reconciler);
-    Why { held_by, ended_by, until: Some(until), sentence }
+    Held { held_by, ended_by, until: Some(until), sentence }
 }
 
-fn lease_ended(facts: &Facts<'_>) -> Why {
+fn lease_ended(facts: &Facts<'_>) -> Held {
     let then = match facts.row.open_intent {
         Some(_) => format!("makes it unknown, because {} may have been executed", facts.call()),
         None => "resumes it behind its last committed phase".to_owned(),
@@ -361,10 +426,10 @@ fn lease_ended(facts: &Facts<'_>) -> Why {
         facts.tries()
     );
     let until = Some(facts.after(facts.row.back_off_left));
-    Why { held_by: HeldBy::EndedLease, ended_by: EndedBy::Worker, until, sentence }
+    Held { held_by: HeldBy::EndedLease, ended_by: EndedBy::Worker, until, sentence }
 }
 
-fn paused(facts: &Facts<'_>, pause: &PausedPhase) -> Why {
+fn paused(facts: &Facts<'_>, pause: &PausedPhase) -> Held {
     let PausedPhase { phase, paused_by, reason, .. } = pause;
     let ends = match pause.ends_at {
         Some(ends) => format!("until {}", facts.at(ends)),
@@ -374,10 +439,10 @@ fn paused(facts: &Facts<'_>, pause: &PausedPhase) -> Why {
         "The phase `{phase}` is paused {ends}, by {paused_by} since {}: {reason}; no engine begins it.",
         facts.at(pause.paused_at)
     );
-    Why { held_by: HeldBy::Paused, ended_by: EndedBy::Operator, until: pause.ends_at, sentence }
+    Held { held_by: HeldBy::Paused, ended_by: EndedBy::Operator, until: pause.ends_at, sentence }
 }
 
-fn released(facts: &Facts<'_>) -> Why {
+fn released(facts: &Facts<'_>) -> Held {
     let what = match facts.word() {
         Some(word) => format!("It was settled (`{word}`)"),
         None => format!("Its last attempt failed ({}){}", facts.tries(), facts.because()),
@@ -386,12 +451,12 @@ fn released(facts: &Facts<'_>) -> Why {
         let sentence =
             format!("{what}; the back-off is over, and the next retry or a completer resumes it.");
         let until = Some(facts.now);
-        return Why { held_by: HeldBy::Due, ended_by: EndedBy::Worker, until, sentence };
+        return Held { held_by: HeldBy::Due, ended_by: EndedBy::Worker, until, sentence };
     }
     let until = facts.after(facts.row.back_off_left);
     let sentence = format!(
         "{what}; a completer resumes it after {}, the client's next retry immediately.",
         facts.at(until)
     );
-    Why { held_by: HeldBy::BackOff, ended_by: EndedBy::Worker, until: Some(until), sentence }
+    Held { held_by: HeldBy::BackOff, ended_by: EndedBy::Worker, until: Some(until), sentence }
 }

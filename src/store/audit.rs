@@ -26,6 +26,23 @@ pub struct AuditEntry {
     pub(crate) after: Option<String>,
 }
 
+/// Which audit rows to read.
+#[derive(Clone, Default)]
+pub struct AuditSearch {
+    /// Of one request.
+    pub(crate) request_id: Option<Uuid>,
+    /// Of the operator of this name.
+    pub(crate) actor: Option<String>,
+    /// Of these acts.
+    pub(crate) acts: Option<Vec<String>>,
+}
+
+impl AuditSearch {
+    pub(crate) fn of_request(request_id: Option<Uuid>) -> Self {
+        Self { request_id, ..Self::default() }
+    }
+}
+
 /// The columns of an audit row, in the order in which each store selects them.
 pub(super) type AuditRow = (
     (DateTime<Utc>, Uuid, String, String),

@@ -12,7 +12,7 @@ macro_rules! opaque {
     };
 }
 
-use super::audit::{AuditEntry, Audited};
+use super::audit::{AuditEntry, AuditSearch, Audited};
 use super::bulk::{NewBulk, SettledItem};
 use super::due::{ExpiryPlace, JobPlace, KeyPlace};
 use super::operators::{Found, FoundRequest, JobAct, ListRequests, ListedRequest, OperatedJob};
@@ -42,6 +42,7 @@ opaque! {
     [] ListedRequest;
     [] OperatedJob;
     [] AuditEntry;
+    [] AuditSearch;
     [] Audited;
     [] KeyPlace;
     [] ExpiryPlace;

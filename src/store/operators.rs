@@ -8,7 +8,7 @@ use std::future::Future;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::audit::{AuditEntry, Audited};
+use super::audit::{AuditEntry, AuditSearch, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
@@ -520,12 +520,13 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn record(&self, entry: &AuditEntry) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The audit rows of one request, or of all, the newest first, from one place on.
+    /// The audit rows of a search, the newest first, from one place on. It looks at ten thousand rows of the request, or of
+    /// all, whatever else is asked for.
     #[doc(hidden)]
     fn audit_before(
         &self,
         limits: &Limits,
-        request_id: Option<Uuid>,
+        search: &AuditSearch,
         before: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> impl Future<Output = Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError>> + Send;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use atomic_phases::engine::{EraseError, Resolution, ResolveError, Resolved};
 use atomic_phases::ops::{
-    AuditRecord, BulkAct, OperatorStore, Ops, OpsError, Selection, State, Summary, What,
+    Actor, AuditFilter, AuditRecord, BulkAct, OperatorStore, Ops, OpsError, Permissions, Scopes,
+    Selection, State, Summary, What,
 };
 use atomic_phases::worker::Enqueuer;
 use atomic_phases::{Outcome, Reply};
@@ -22,6 +23,7 @@ on_every_store! {
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
     g4_the_audit_is_there_exactly_if_the_act_was_committed,
     the_audit_is_append_only,
+    the_audit_is_searched_by_request_actor_and_act,
 }
 
 async fn seen<S: TestDb + OperatorStore>(ops: &Ops<S>, name: &str) -> Summary {
@@ -229,6 +231,65 @@ async fn g18_a_dead_job_is_retried_or_discarded_as_it_was_seen<S: TestDb + Opera
     assert!(acts.iter().all(|act| act.job_id.is_some()));
     assert_eq!(ops.audit(None, None, 4).await.unwrap().next, None, "there is no fifth record");
     assert!(ops.audit(None, None, 3).await.unwrap().next.is_some());
+}
+
+async fn the_audit_is_searched_by_request_actor_and_act<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ada = admin(&engine);
+    let named =
+        |name: &str, scopes| engine.ops(Actor::new(name, Permissions::admin(), scopes).unwrap());
+    let bob = named("bob@example.com", Scopes::All);
+    dead_letter(&engine, "k").await;
+    finish(&engine, "done").await;
+    let (dead, done) = (seen(&ada, "k").await, seen(&ada, "done").await);
+    assert_eq!(ada.retry(dead.request_id, &dead.version, "r").await.unwrap(), Resolved::Applied);
+    ada.reveal(done.request_id, What::Key, "r").await.unwrap();
+    bob.reveal(done.request_id, What::Outputs, "r").await.unwrap();
+    let _ = bob.pause("book", "charged", None, "r").await.unwrap();
+    bob.retry(done.request_id, &done.version, "r").await.unwrap_err();
+    let found = async |ops: &Ops<S>, filter: AuditFilter| {
+        let rows = ops.audit(filter, None, 10).await.unwrap().rows;
+        rows.into_iter().map(|row| (row.actor, row.act)).collect::<Vec<_>>()
+    };
+    let of = |acts: &[(&str, &str)]| {
+        acts.iter().map(|(actor, act)| ((*actor).to_owned(), (*act).to_owned())).collect::<Vec<_>>()
+    };
+    let bobs = "bob@example.com";
+    let (pause, outputs) = ((bobs, "pause"), (bobs, "reveal.outputs"));
+    let all = [(bobs, "retry"), pause, outputs, ("ada", "reveal.key"), ("ada", "retry")];
+    let any = AuditFilter::new;
+    let cases = [
+        (any(), all.to_vec()),
+        (any().actor(bobs), all[..3].to_vec()),
+        (any().actor("ada"), all[3..].to_vec()),
+        (any().act("reveal"), all[2..4].to_vec()),
+        (any().act("reveal.outputs"), vec![outputs]),
+        (any().act("retry"), vec![all[0], all[4]]),
+        (any().act("reveal").actor("ada"), vec![all[3]]),
+        (any().act("reveal").request(done.request_id).actor(bobs), vec![outputs]),
+        (any().act("reveal").request(dead.request_id), vec![]),
+        (any().act("erase"), vec![]),
+        // As it is written, letter by letter, in every database.
+        (any().actor("Ada"), vec![]),
+        (any().actor("ada "), vec![]),
+        (any().actor("bob%"), vec![]),
+    ];
+    for (filter, expected) in cases {
+        assert_eq!(found(&ada, filter.clone()).await, of(&expected), "{filter:?}");
+    }
+    // Whoever sees some scopes sees what was done there, and nothing of a pause.
+    let here = named("eve", Scopes::Only(vec![scope()]));
+    assert_eq!(found(&here, any().actor(bobs)).await, of(&[all[0], outputs]));
+    let elsewhere = named("eve", Scopes::Prefix("tenant-2".into()));
+    assert_eq!(found(&elsewhere, any().act("reveal")).await, of(&[]));
+
+    let page = ada.audit(any().act("reveal"), None, 1).await.unwrap();
+    let next = ada.audit(any().act("reveal"), page.next, 1).await.unwrap();
+    assert_eq!((next.rows[0].act.as_str(), next.next), ("reveal.key", None));
+    for bad in [any().act("reveals"), any().act(""), any().actor(""), any().actor("a\0")] {
+        let told = ada.audit(bad.clone(), None, 1).await;
+        assert!(matches!(told, Err(OpsError::BadFilter(_))), "{bad:?}: {told:?}");
+    }
 }
 
 /// If the audit row cannot be written, the act is not done.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{
-    Actor, BulkAct, Cursor, Filter, HeldBy, OperatorStore, OpsError, Permissions, Place, Scopes,
-    Selection, State, Summary,
+    Actor, AuditFilter, BulkAct, Cursor, Filter, HeldBy, OperatorStore, OpsError, Permissions,
+    Place, Scopes, Selection, State, Summary,
 };
 use atomic_phases::{Engine, Outcome, Scope};
 use base64::Engine as _;
@@ -460,6 +460,18 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
         ))
         .await;
     }
+    // Of an act that there is none of, a page looks at ten thousand rows, and says so.
+    let (mut pages, mut next) = (0, None::<Place>);
+    loop {
+        let of = AuditFilter::new().act("erase").actor("eve");
+        let page = admin(&engine).audit(of, next, 10).await.unwrap();
+        assert!(page.rows.is_empty());
+        pages += 1;
+        assert_eq!(page.looked_to.is_some(), page.next.is_some());
+        let Some(place) = page.next else { break };
+        next = Some(place);
+    }
+    assert_eq!(pages, 6, "of fifty thousand rows");
     let bob = Actor::new("bob", Permissions::admin(), Scopes::Only(vec![scope()])).unwrap();
     let bob = engine.ops(bob);
     let seen = admin(&engine).find(&scope(), &key("needle")).await.unwrap().request_id;

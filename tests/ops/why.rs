@@ -1,5 +1,7 @@
 //! What holds a request, and what ends that: for every state, and for rows that this build cannot run.
 
+use std::time::Duration;
+
 use atomic_phases::Reply;
 use atomic_phases::engine::{Resolution, Resolved, StrandedBecause};
 use atomic_phases::ops::{
@@ -11,6 +13,7 @@ use crate::support::*;
 
 on_every_store! {
     each_state_says_what_holds_it_and_what_ends_that,
+    g11_a_call_that_its_provider_forgets_is_told_with_the_end_of_its_window,
     g14_a_row_that_this_build_cannot_run_says_so,
     details_tell_the_phases_and_what_happened,
     what_an_operator_finished_by_hand_did_not_run_and_says_so,
@@ -90,7 +93,7 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
     set(&engine, "unknown", "run_after = created_at").await;
     let (_, why) = told("unknown").await;
-    let says = ["crashed or is cut off, and a worker makes it unknown again."];
+    let says = ["crashed or is cut off, and another makes it unknown again."];
     is(&why, HeldBy::UnknownAsked, EndedBy::Reconciler, true, &says);
 
     // An operator's resolution decides what holds the request next, not the earlier reason.
@@ -132,6 +135,50 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     set(&engine, "finished", "expires_at = created_at").await;
     let (_, why) = told("finished").await;
     is(&why, HeldBy::Expired, EndedBy::Retention, true, &["the key is free"]);
+}
+
+async fn g11_a_call_that_its_provider_forgets_is_told_with_the_end_of_its_window<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let engine = engine_with(&db, &App::default(), |builder| {
+        builder.lease(Duration::from_secs(60)).window_margin(Duration::from_secs(3600))
+    });
+    let ops = admin(&engine);
+    let told = async |name: &str| ops.why(id_of(&engine, name).await).await.unwrap();
+    back_off(&engine, "failed").await;
+    dead_letter(&engine, "dead").await;
+    for name in ["failed", "dead"] {
+        let why = told(name).await;
+        let ends = why.window_ends.unwrap();
+        let created = ops.show(id_of(&engine, name).await).await.unwrap().summary.created_at;
+        // The window of 24 hours, less its margin.
+        let past = (ends - created - chrono::TimeDelta::hours(23)).num_seconds();
+        assert!((0..30).contains(&past), "{past} {why:?}");
+        let says = "The call of `charged` may be made until ";
+        assert!(why.sentence.contains(says) && why.sentence.contains("(in 22 h"), "{why:?}");
+    }
+    if !is_memory::<S>() {
+        let earlier = match is_postgres::<S>() {
+            true => "advanced_at = (SELECT now() - interval '24 hours')",
+            false => "advanced_at = created_at - 86400000",
+        };
+        set(&engine, "failed", earlier).await;
+        let why = told("failed").await;
+        assert!(why.window_ends.unwrap() < chrono::Utc::now(), "{why:?}");
+        let says = "may have forgotten an earlier call of `charged` since";
+        assert!(why.sentence.contains(says) && why.sentence.contains("(1 h 0 min ago)"), "{why:?}");
+    }
+    // Nothing is to be called, or it is not called again by itself, or its provider forgets nothing.
+    finish(&engine, "finished").await;
+    unknown_unasked(&engine, "unknown").await;
+    leased(&engine, "leased").await;
+    for name in ["finished", "unknown", "leased"] {
+        let why = told(name).await;
+        assert_eq!(why.window_ends, None, "{why:?}");
+        assert!(!why.sentence.contains("may be made") && !why.sentence.contains("forgotten"));
+    }
 }
 
 async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>(db: S) {

@@ -1,6 +1,6 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and reads a bounded part of it.
 
-use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
+use atomic_phases::ops::{Actor, AuditFilter, Filter, Permissions, Scopes, State};
 use atomic_phases::worker::{Announcer, BulkRunner, Census, WorkerConfig};
 use atomic_phases::{Postgres, Scope};
 
@@ -207,9 +207,24 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     let found = sent("run_after IS NULL AND job_id = $");
     is_bounded(&plan_of(&db, &found[0]).await, "atomic_phases_staged_jobs_dead_id");
     sent("");
-    ops.audit(None, None, 31).await.unwrap();
-    let audit = sent("FROM atomic_phases_audit");
-    is_bounded(&plan_of(&db, &audit[0]).await, "atomic_phases_audit_pkey");
+    db.sql(
+        "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, reason, request_id) SELECT now() - \
+         n * interval '1 second', gen_random_uuid(), 'eve', 'retry', 'applied', 'r', gen_random_uuid() \
+         FROM generate_series(1, 100000) AS n; ANALYZE atomic_phases_audit",
+    )
+    .await;
+    let found_none = AuditFilter::new().actor("bob").act("reveal");
+    for (filter, index) in [
+        (AuditFilter::new(), "atomic_phases_audit_pkey"),
+        (found_none.clone(), "atomic_phases_audit_pkey"),
+        (found_none.request(id), "atomic_phases_audit_request"),
+    ] {
+        sent("");
+        ops.audit(filter, None, 31).await.unwrap();
+        for audit in sent("FROM atomic_phases_audit") {
+            is_bounded(&plan_of(&db, &audit).await, index);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,4 +258,34 @@ async fn bulk_acts_are_found_by_their_indexes_at_20_000_of_them() {
     ops.bulk(bulks[7].id).await.unwrap();
     let one = sent("FROM atomic_phases_bulk_items WHERE");
     is_bounded(&plan_of(&db, &one[0]).await, "atomic_phases_bulk_items_pkey");
+}
+
+/// As docs/operating.md says: of values, only the row of one request is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_no_list_count_or_audit_reads_a_value() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let reads_values = || {
+        let statements = sent("FROM atomic_phases_");
+        assert!(!statements.is_empty());
+        let values = ["params", "context", "outputs", "response_", "args"];
+        statements.iter().any(|sql| values.iter().any(|value| sql.contains(value)))
+    };
+    sent("");
+    ops.list(Filter::new()).await.unwrap();
+    ops.list(Filter::waiting().reason("r").scope(&scope())).await.unwrap();
+    ops.counts().await.unwrap();
+    ops.definitions().await.unwrap();
+    ops.nodes().await.unwrap();
+    ops.dead_jobs(None, 10).await.unwrap();
+    ops.bulks(None, 10).await.unwrap();
+    ops.audit(AuditFilter::new().act("reveal"), None, 10).await.unwrap();
+    assert!(!reads_values());
+    let id = ops.find(&scope(), &key("k")).await.unwrap().request_id;
+    assert!(reads_values());
+    ops.show(id).await.unwrap();
+    assert!(reads_values());
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::mysql::Observed;
 use crate::operators_million::{
-    Face, NEEDLE, TIMES, WAITING, answer, asks, key_of_needle, median, needle, rows,
+    Face, Known, NEEDLE, TIMES, WAITING, answer, asks, key_of_needle, median, needle, rows,
 };
 use crate::support::db::{open_my, prepare_my};
 use crate::support::*;
@@ -181,7 +181,6 @@ async fn each_question_walks_a_bounded_part_of_an_index_among_a_million_requests
     assert_eq!(counts.unknown.number + counts.dead_letters.number, WAITING as u32);
     let found = ops.list(Filter::waiting().reason(NEEDLE)).await.unwrap().rows;
     assert_eq!(found.len(), 1);
-    let id = found[0].request_id.to_string();
     let shown = ops.show(found[0].request_id).await.unwrap();
     assert!(shown.why.sentence.contains(NEEDLE), "{}", shown.why.sentence);
     let walk = begun.elapsed();
@@ -202,10 +201,10 @@ async fn each_question_walks_a_bounded_part_of_an_index_among_a_million_requests
     }
     let by_key = median(times);
     let key_read = explained(server.logged(READS).last().unwrap());
-    let bulk = ops.bulks(None, 1).await.unwrap().rows[0].id.to_string();
+    let known = Known::of(&ops, &found[0]).await;
 
     let mut costs = Vec::new();
-    for ask in asks(&id, &bulk) {
+    for ask in asks(&known) {
         let router = if ask.face == Face::Api { &api } else { &pages };
         let (mut took, mut sent) = (Vec::new(), Vec::new());
         for _ in 0..TIMES {
@@ -217,18 +216,20 @@ async fn each_question_walks_a_bounded_part_of_an_index_among_a_million_requests
         }
         assert!(!sent.is_empty(), "{} sent nothing", ask.path);
         // A timer queries the pauses, too.
-        sent.retain(|sql| !sql.contains("FROM atomic_phases_pauses"));
+        sent.retain(|sql| ask.is_of_pauses() || !sql.contains("FROM atomic_phases_pauses"));
+        sent.dedup();
         let runs: Vec<Run> = sent.iter().map(|sql| explained(sql)).collect();
         for (run, sql) in runs.iter().zip(&sent) {
             // One row more than are shown says that there are more.
             assert!(run.rows <= 10_101, "{}: {} rows: {sql}", ask.path, run.rows);
-            // The table has a row for each process.
-            let is_small = |table: &String| table.contains("nodes");
+            // They have a row for each process, and for each paused phase.
+            let is_small =
+                |table: &String| ["nodes", "pauses"].iter().any(|name| table.contains(name));
             assert!(run.scanned.iter().all(is_small), "{}: {:?}: {sql}", ask.path, run.scanned);
         }
         let took = median(took);
         assert!(took < Duration::from_secs(5), "{}: {took:?}", ask.path);
-        costs.push(Cost { title: ask.title().replace(&id, "ID").replace(&bulk, "ID"), took, runs });
+        costs.push(Cost { title: known.without_ids(&ask.title()), took, runs });
     }
     let version = server.0.ask("SELECT VERSION()");
     let page = page(&costs, (by_key, &key_read), walk, &version);
@@ -256,7 +257,7 @@ fn page(
          it took {walk:.0} ms together.\n\n\
          A read by the primary key, `Engine::status`, took {key:.2} ms, and the server {server:.3} ms of it: a ratio is to \
          these two. *Rows* are the most that were read from one table or index; a search looks at ten thousand at most, and \
-         at one more to tell that there are more. No statement reads a whole table, but for that of the processes.\n\n\
+         at one more to tell that there are more. No statement reads a whole table, but for those of the processes and of the pauses.\n\n\
          | asked | statements | rows | the server's ms | x by key | answer ms | x by key | indexes |\n\
          |---|---|---|---|---|---|---|---|\n",
         rows = rows(),

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use atomic_phases::console::{Api, Console};
-use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
+use atomic_phases::ops::{Actor, Filter, OperatorStore, Ops, Permissions, Scopes, Summary};
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{IdempotencyKey, Outcome, Postgres, Scope};
 use axum::Router;
@@ -119,6 +119,10 @@ pub enum Face {
 }
 
 impl Ask {
+    pub fn is_of_pauses(&self) -> bool {
+        self.path.starts_with("/pauses")
+    }
+
     pub fn title(&self) -> String {
         let method = if self.body.is_some() { "POST" } else { "GET" };
         let what = match self.face {
@@ -139,6 +143,8 @@ struct Cost {
 
 struct Statement {
     sql: String,
+    /// The same without its values.
+    form: String,
     plan: String,
     /// The server's time.
     ms: f64,
@@ -187,7 +193,8 @@ async fn explained(db: &Postgres, sql: &str) -> Statement {
         .collect();
     indexes.sort();
     indexes.dedup();
-    Statement { ms, blocks, rows: most(&plan, "(actual rows="), indexes, sql: text, plan }
+    let form = sql.split(" -- binds: ").next().unwrap_or_default().to_owned();
+    Statement { ms, blocks, rows: most(&plan, "(actual rows="), indexes, sql: text, form, plan }
 }
 
 /// The statements since the last call that read the engine's rows.
@@ -204,7 +211,11 @@ fn read() -> Vec<String> {
 pub async fn answer(router: &Router, ask: &Ask) -> String {
     let mut request = Request::builder().uri(&ask.path).header("authorization", "Bearer ada");
     if ask.body.is_some() {
-        request = request.method("POST").header("content-type", "application/json");
+        let media = match ask.face {
+            Face::Api => "application/json",
+            Face::Page => "application/x-www-form-urlencoded",
+        };
+        request = request.method("POST").header("content-type", media);
     }
     let request = request.body(ask.body.clone().map_or_else(Body::empty, Body::from)).unwrap();
     let response = router.clone().oneshot(request).await.unwrap();
@@ -225,6 +236,9 @@ async fn cost(db: &Postgres, router: &Router, ask: &Ask) -> Cost {
         times.push(begun.elapsed());
         sent = read();
     }
+    if ask.is_of_pauses() {
+        sent.push(recorded::query_of_pauses());
+    }
     assert!(!sent.is_empty(), "{} sent nothing", ask.path);
     let mut statements = Vec::new();
     for sql in &sent {
@@ -234,12 +248,47 @@ async fn cost(db: &Postgres, router: &Router, ask: &Ask) -> Cost {
     Cost { title: ask.title(), took: median(times), statements }
 }
 
-/// Without the query of the pauses, a table of a few rows, which a timer sends, so that it is not recorded.
-pub fn asks(id: &str, bulk: &str) -> Vec<Ask> {
+/// What questions are about.
+pub struct Known {
+    /// The one request, and its version.
+    pub id: String,
+    pub version: String,
+    pub bulk: String,
+    /// A dead job.
+    pub job: String,
+}
+
+impl Known {
+    pub async fn of<S: OperatorStore>(ops: &Ops<S>, needle: &Summary) -> Self {
+        Self {
+            id: needle.request_id.to_string(),
+            version: needle.version.as_str().to_owned(),
+            bulk: ops.bulks(None, 1).await.unwrap().rows[0].id.to_string(),
+            job: ops.dead_jobs(None, 1).await.unwrap().rows[0].id.to_string(),
+        }
+    }
+
+    /// The same for any of them.
+    pub fn without_ids(&self, title: &str) -> String {
+        [&self.id, &self.bulk, &self.job]
+            .into_iter()
+            .fold(title.to_owned(), |title, id| title.replace(id.as_str(), "ID"))
+    }
+}
+
+/// Every route and page that reads. Only those of the pauses have the query of the pauses, a table of a few rows: a timer
+/// sends it, too.
+pub fn asks(Known { id, version, bulk, job }: &Known) -> Vec<Ask> {
     let found = NEEDLE.replace(' ', "+");
     let get = |face, path: &str, note| Ask { face, note, path: path.to_owned(), body: None };
     let post = |path: &str, body: String, note| Ask {
         face: Face::Api,
+        note,
+        path: path.to_owned(),
+        body: Some(body),
+    };
+    let form = |path: &str, body: String, note| Ask {
+        face: Face::Page,
         note,
         path: path.to_owned(),
         body: Some(body),
@@ -266,19 +315,36 @@ pub fn asks(id: &str, bulk: &str) -> Vec<Ask> {
         get(Face::Api, "/definitions", ""),
         get(Face::Api, "/nodes", ""),
         get(Face::Api, "/jobs", ""),
+        get(Face::Api, &format!("/jobs/{job}"), ""),
+        get(Face::Api, "/pauses", ""),
         get(Face::Api, "/bulk", ""),
         get(Face::Api, &format!("/bulk/{bulk}"), ""),
         post("/bulk/plan", retry, "those of one scope"),
         get(Face::Api, "/audit", ""),
         get(Face::Api, &format!("/audit?request={id}"), ""),
+        get(Face::Api, "/audit?actor=bob&act=reveal", "none: ten thousand are looked at"),
         get(Face::Page, "/overview", ""),
         get(Face::Page, "/waiting", ""),
         get(Face::Page, "/requests", ""),
+        get(Face::Page, &format!("/requests?state=unknown&reason={found}"), "the one"),
+        get(Face::Page, "/requests?definition=other", "none"),
+        form("/requests/find", "scope=tenant-7".to_owned(), "by scope"),
         get(Face::Page, &id_of(""), ""),
+        form(
+            &id_of("/plan"),
+            format!("act=not_executed&phase=notified&attempt=1&version={version}"),
+            "a review",
+        ),
         get(Face::Page, "/definitions", ""),
+        get(Face::Page, "/pauses", ""),
+        form("/pauses/plan", "act=pause&definition=book&phase=charged".to_owned(), "a review"),
         get(Face::Page, "/jobs", ""),
+        form("/jobs/plan", format!("act=retry&id={job}"), "a review"),
         get(Face::Page, "/bulk", ""),
+        get(Face::Page, &format!("/bulk/{bulk}"), ""),
+        form("/bulk/plan", format!("act=retry&state=unknown&reason={found}"), "a review: the one"),
         get(Face::Page, "/audit", ""),
+        get(Face::Page, &format!("/audit?request={id}"), ""),
     ]);
     all
 }
@@ -305,7 +371,6 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
     assert_eq!(counts.unknown.number + counts.dead_letters.number, WAITING as u32);
     let found = ops.list(Filter::waiting().reason(NEEDLE)).await.unwrap().rows;
     assert_eq!(found.len(), 1);
-    let id = found[0].request_id.to_string();
     let shown = ops.show(found[0].request_id).await.unwrap();
     assert!(shown.why.sentence.contains(NEEDLE), "{}", shown.why.sentence);
     let walk = begun.elapsed();
@@ -324,9 +389,9 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
     engine.status(&scope, &key).await.unwrap();
     let key_read = explained(&db, &read().pop().unwrap()).await;
 
-    let bulk = ops.bulks(None, 1).await.unwrap().rows[0].id.to_string();
+    let known = Known::of(&ops, &found[0]).await;
     let mut costs = Vec::new();
-    for ask in asks(&id, &bulk) {
+    for ask in asks(&known) {
         let router = if ask.face == Face::Api { &api } else { &pages };
         let cost = cost(&db, router, &ask).await;
         for one in &cost.statements {
@@ -340,7 +405,7 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
         costs.push((ask, cost));
     }
     for (ask, cost) in &mut costs {
-        cost.title = cost.title.replace(&id, "ID").replace(&bulk, "ID");
+        cost.title = known.without_ids(&cost.title);
         assert!(cost.took < Duration::from_secs(5), "{}: {:?}", ask.path, cost.took);
     }
     let costs: Vec<Cost> = costs.into_iter().map(|(_, cost)| cost).collect();
@@ -398,15 +463,13 @@ fn page(costs: &[Cost], by_key: (Duration, &Statement), walk: Duration, version:
         .unwrap();
     }
     page.push_str("\n## Plans\n\nOf each statement once, by the first that sends it.\n");
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
     for cost in costs {
         for one in &cost.statements {
-            let kind: String = one.plan.lines().filter(|line| line.contains(" on ")).collect();
-            let kind: String = kind.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-            if !seen.contains(&kind) {
+            if !seen.contains(&&*one.form) {
                 let plan = one.plan.trim_end();
                 write!(page, "\n{}\n\n```\n{}\n\n{plan}\n```\n", cost.title, one.sql).unwrap();
-                seen.push(kind);
+                seen.push(&one.form);
             }
         }
     }

@@ -20,6 +20,7 @@ pub async fn alone() -> MutexGuard<'static, ()> {
 
 /// The number of queries of the pauses, which a timer sends besides the requests.
 static ASKED_FOR_PAUSES: AtomicUsize = AtomicUsize::new(0);
+static PAUSES: Mutex<String> = Mutex::new(String::new());
 
 fn asks_for_pauses(query: &str) -> bool {
     query.contains("FROM atomic_phases_pauses WHERE coalesce")
@@ -31,7 +32,9 @@ fn record(event: InstrumentationEvent<'_>) {
             let query = query.to_string();
             // One more connection, for that query: its setting is not part of a request.
             let is_of_a_new_connection = query.starts_with("SET client_connection_check_interval");
-            if !asks_for_pauses(&query) && !is_of_a_new_connection {
+            if asks_for_pauses(&query) {
+                *PAUSES.lock().unwrap() = query;
+            } else if !is_of_a_new_connection {
                 SENT.lock().unwrap().push(query);
             }
         }
@@ -45,6 +48,11 @@ fn record(event: InstrumentationEvent<'_>) {
 /// The number of answered queries so far.
 pub fn asked_for_pauses() -> usize {
     ASKED_FOR_PAUSES.load(Ordering::SeqCst)
+}
+
+/// The query of the pauses, as it was sent last.
+pub fn query_of_pauses() -> String {
+    PAUSES.lock().unwrap().clone()
 }
 
 /// The statements since the last call.

@@ -167,9 +167,8 @@ pub(crate) enum Commands {
     Bulk(Bulk),
     /// Tell what operators did and were refused, the newest first
     Audit {
-        /// Of this request
-        #[arg(long, value_name = "ID")]
-        request: Option<String>,
+        #[command(flatten)]
+        of: Audit,
         #[command(flatten)]
         part: Part,
     },
@@ -182,6 +181,20 @@ pub(crate) struct Filter {
     pub(crate) condition: Condition,
     #[command(flatten)]
     pub(crate) part: Part,
+}
+
+/// Which records of the audit.
+#[derive(Args)]
+pub(crate) struct Audit {
+    /// Of this request
+    #[arg(long, value_name = "ID")]
+    pub(crate) request: Option<String>,
+    /// Of the operator of this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) actor: Option<String>,
+    /// Of this act, or all before whose dot this stands: erase, reveal.key, reveal
+    #[arg(long, value_name = "ACT")]
+    pub(crate) act: Option<String>,
 }
 
 /// Which part of a list.

@@ -122,9 +122,7 @@ async fn run(api: &Api, command: &Commands, format: Format) -> Result<End, Failu
         Commands::Find { scope } => read::find(api, scope, format).await,
         Commands::Show { id } => read::show(api, id, format).await,
         Commands::Why { id } => read::why(api, id, format).await,
-        Commands::Audit { request, part } => {
-            read::audit(api, request.as_deref(), part, format).await
-        }
+        Commands::Audit { of, part } => read::audit(api, of, part, format).await,
         Commands::Reveal { id, what, because } => read::reveal(api, id, what, because).await,
         Commands::Resolve(word) => act::resolve(api, word).await,
         Commands::Retry { ids, decision } => {

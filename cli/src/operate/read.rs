@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 
 use serde_json::{Map, Value, json};
 
-use super::arguments::{Because, Condition, Filter, Format, Part, What};
+use super::arguments::{Audit, Because, Condition, Filter, Format, Part, What};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::json::escaped;
@@ -400,12 +400,18 @@ pub(crate) async fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
 
 pub(crate) async fn audit(
     api: &Api,
-    request: Option<&str>,
+    Audit { request, actor, act }: &Audit,
     part: &Part,
     format: Format,
 ) -> Result<End, Failure> {
-    let of = request.map_or_else(String::new, |id| format!("?request={}", segment(id)));
-    let (rows, page) = rows_of(api, &format!("/audit{of}"), part).await?;
+    let conditions = [
+        request.as_deref().map(|id| format!("request={}", segment(id))),
+        actor.as_deref().map(|name| format!("actor={}", in_query(name))),
+        act.as_deref().map(|act| format!("act={}", in_query(act))),
+    ];
+    let of = conditions.into_iter().flatten().collect::<Vec<_>>().join("&");
+    let path = if of.is_empty() { "/audit".to_owned() } else { format!("/audit?{of}") };
+    let (rows, page) = rows_of(api, &path, part).await?;
     print(&rows, &AUDIT, format);
     if_there_is_more(&page);
     Ok(End::Fine)
@@ -444,4 +450,16 @@ pub(crate) async fn reveal(
 pub(crate) fn segment(id: &str) -> &str {
     let is_id = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     if id.chars().all(is_id) { id } else { "none" }
+}
+
+/// A text as a value in a query.
+fn in_query(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
 }

@@ -90,6 +90,15 @@ async fn a_service_is_asked_with_a_token() {
         assert!(code == 0 && told.contains("stopped by ada"), "{told}");
         assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
         assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
+        // As JSON, a reply near its limit is larger than that.
+        let unknown = run.id("unknown");
+        let quotes = "\"".repeat(1 << 20);
+        let finish = ["resolve", &unknown, "finish", "--status", "200", "--body", "-"];
+        let (code, told, said) = run.with(&quotes, &[&finish[..], &["--reason", "r"]].concat());
+        assert_eq!((code, told), (0, format!("{unknown} applied\n")), "{said}");
+        let reply = ["reveal", &unknown, "--what", "reply", "--reason", "r"];
+        let (code, told) = run.told(&reply);
+        assert_eq!((code, told.matches("\\\"").count()), (0, 1 << 20));
         let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");
@@ -279,4 +288,33 @@ fn an_answer_that_breaks_off_says_where_to_look() {
     let (code, told) =
         run.told(&["retry", "00000000-0000-4000-8000-000000000000", "--reason", "r"]);
     assert_eq!((code, told.contains("is in the audit")), (1, true), "{told}");
+}
+
+/// A request that another transaction holds: a script tries again later.
+#[test]
+fn what_is_in_use_is_tried_again_later() {
+    let run = Run::on(&[
+        "--url",
+        &service(&[
+            (
+                "GET ",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: \"v\"\r\nconnection: close\r\n\r\n\
+             {\"id\":\"a\"}",
+            ),
+            (
+                "POST ",
+                "HTTP/1.1 409 Conflict\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+             connection: close\r\n\r\n{\"code\":\"in_use\",\"title\":\"The request is in use\",\
+             \"detail\":\"The request is in use: try again.\"}",
+            ),
+        ]),
+    ]);
+    let id = "00000000-0000-4000-8000-000000000000";
+    for act in [
+        &["erase", id, "--yes", "--reason", "r"][..],
+        &["resolve", id, "finish", "--status", "200", "--reason", "r"],
+    ] {
+        let (code, told) = run.told(act);
+        assert_eq!((code, told.contains("in use: try again")), (7, true), "{act:?}: {told}");
+    }
 }

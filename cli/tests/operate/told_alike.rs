@@ -113,6 +113,17 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     let expected = &expected[if run.has_code() { 0 } else { 3 }..];
     assert_eq!(acts.len(), expected.len() + acts_before);
     assert_eq!(&acts[..expected.len()], expected);
+    let count = |words: &[&str]| {
+        let (code, told) = run.told(&[&["audit", "-o", "jsonl"][..], words].concat());
+        assert_eq!(code, 0, "{told}");
+        told.lines().count()
+    };
+    let retries = acts.iter().filter(|(act, ..)| *act == "retry").count();
+    assert_eq!(count(&["--act", "retry"]), retries);
+    assert_eq!(count(&["--act", "retry", "--request", &dead, "--actor", "ada"]), 6);
+    assert_eq!(count(&["--actor", "ada & bob", "--act", "reveal"]), 0);
+    let (code, told) = run.told(&["audit", "--act", "retries"]);
+    assert!(code == 2 && told.contains("job.retry"), "{code} {told}");
     let waits = if run.has_code() { 0 } else { 6 };
     assert_eq!(run.told(&["status"]).0, waits, "nothing waits any more, or the unknown one");
 }

@@ -9,7 +9,7 @@ use super::problem::{Kind, Problem};
 use super::{OPENAPI, Route, views};
 use crate::engine::Resolved;
 use crate::key::{IdempotencyKey, Scope};
-use crate::ops::{OperatorStore, Ops, What};
+use crate::ops::{AuditFilter, OperatorStore, Ops, What};
 
 /// How many rows a page of jobs or of the audit has, unless it is said.
 const PAGE: u32 = 50;
@@ -151,9 +151,15 @@ pub(super) async fn answer<S: OperatorStore>(
             done(ops.stop_bulk(asked.id(Kind::NoSuchBulk)?, &reason).await?)
         }
         Route::Audit => {
-            let Audited { request, limit, cursor } = asked.query()?;
+            let Audited { request, actor, act, limit, cursor } = asked.query()?;
             let before = cursor.map(|cursor| cursor.parse()).transpose()?;
-            let of = request.map(|request| request.0);
+            let mut of = AuditFilter::from(request.map(|request| request.0));
+            if let Some(actor) = actor {
+                of = of.actor(actor);
+            }
+            if let Some(act) = act {
+                of = of.act(act);
+            }
             views::page(&ops.audit(of, before, limit.unwrap_or(PAGE)).await?, views::act)
         }
         Route::Description => return Ok(Answer { json: OPENAPI.to_owned(), version: None }),

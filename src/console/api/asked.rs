@@ -266,11 +266,13 @@ pub(super) struct Listed {
     pub(super) cursor: Option<String>,
 }
 
-/// A place in the audit, and of which request.
+/// A place in the audit, and of which request, whom, and what.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Audited {
     pub(super) request: Option<Uid>,
+    pub(super) actor: Option<String>,
+    pub(super) act: Option<String>,
     pub(super) limit: Option<u32>,
     pub(super) cursor: Option<String>,
 }

@@ -37,8 +37,9 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 /// Parts of a path that are not text name nothing.
 type Params = Result<RawPathParams, RawPathParamsRejection>;
 
-/// The largest body that is read: a reply or an output that an operator gives by hand.
-const MOST_BYTES: usize = 1 << 20;
+/// The largest body that is read. A reply or an output that an operator gives by hand may have 1 MiB, and more as JSON,
+/// in which a quote or a line's end has two bytes.
+const MOST_BYTES: usize = 4 << 20;
 
 /// How long a body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);

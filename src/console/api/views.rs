@@ -65,6 +65,7 @@ pub(super) fn why(why: &Why) -> Value {
         "held_by": why.held_by.as_str(),
         "ended_by": why.ended_by.as_str(),
         "until": some_time(why.until),
+        "window_ends": some_time(why.window_ends),
         "sentence": why.sentence,
     })
 }

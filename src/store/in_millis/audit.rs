@@ -7,7 +7,7 @@ use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
 use super::InMillis;
-use crate::store::audit::{AuditEntry, AuditRow};
+use crate::store::audit::{AuditEntry, AuditRow, AuditSearch};
 use crate::store::operators::Limits;
 use crate::store::statement::{Part, statement};
 
@@ -86,6 +86,12 @@ pub(in crate::store) struct AuditFrom {
     id: Vec<u8>,
 }
 
+impl AuditFrom {
+    fn new(search: &AuditSearch, (at, id): (i64, Vec<u8>)) -> Self {
+        Self { request_id: search.request_id.map(|id| id.as_bytes().to_vec()), at, id }
+    }
+}
+
 impl<D: InMillis> Part<D> for AuditFrom
 where
     i64: Part<D>,
@@ -112,26 +118,34 @@ where
 statement! {
     /// What was done, the newest first. What has no scope is for those who may see all.
     Audit in D: InMillis as varying, rows AuditSql,
-    { from: AuditFrom, only: Option<String>, prefix: String, limit: i64 },
+    {
+        from: AuditFrom, only: Option<String>, prefix: String, actor: Option<String>,
+        acts: Option<String>, limit: i64,
+    },
     "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, bulk_id, \
      definition, definition_version, phase, status_before, status_after FROM (SELECT *", from,
     " LIMIT 10000) AS looked WHERE (", only,
     " IS NULL OR ", (D::AMONG[0]), "coalesce(scope, '')", (D::AMONG[1]), only, (D::AMONG[2]),
     ") AND substr(coalesce(scope, ''), 1, length(", prefix, ")) = ", prefix,
-    " ORDER BY at DESC, id DESC LIMIT ", limit
+    " AND (", actor, " IS NULL OR actor = ", actor, ") AND (", acts, " IS NULL OR ", (D::AMONG[0]), "act",
+    (D::AMONG[1]), acts, (D::AMONG[2]), ") ORDER BY at DESC, id DESC LIMIT ", limit
 }
 
 impl Audit {
     pub(in crate::store) fn new<D: InMillis>(
-        request_id: Option<Uuid>,
-        (at, id): (i64, Vec<u8>),
+        search: &AuditSearch,
+        place: (i64, Vec<u8>),
         limits: &Limits,
         limit: u32,
     ) -> Self {
-        let request_id = request_id.map(|id| id.as_bytes().to_vec());
-        let only = limits.only.as_deref().map(D::list);
-        let (prefix, limit) = (limits.prefix.clone(), limit.into());
-        Self { from: AuditFrom { request_id, at, id }, only, prefix, limit }
+        Self {
+            from: AuditFrom::new(search, place),
+            only: limits.only.as_deref().map(D::list),
+            prefix: limits.prefix.clone(),
+            actor: search.actor.clone(),
+            acts: search.acts.as_deref().map(D::list),
+            limit: limit.into(),
+        }
     }
 }
 
@@ -142,8 +156,7 @@ statement! {
 }
 
 impl EndOfAudit {
-    pub(in crate::store) fn new(request_id: Option<Uuid>, (at, id): (i64, Vec<u8>)) -> Self {
-        let request_id = request_id.map(|id| id.as_bytes().to_vec());
-        Self { from: AuditFrom { request_id, at, id } }
+    pub(in crate::store) fn new(search: &AuditSearch, place: (i64, Vec<u8>)) -> Self {
+        Self { from: AuditFrom::new(search, place) }
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::simulation::Chance;
-use crate::store::audit::AuditEntry;
+use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
 use crate::store::{
     Birth, DueJob, Enrolled, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements,
@@ -388,7 +388,11 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));
     log.push(format!("{:?}", sorted(survey.collect())));
     let newest = (Walk::Newest.start().time, Uuid::max());
-    let acts = store.audit_before(&Limits::default(), None, newest, 1000).await.unwrap().rows;
+    let acts = store
+        .audit_before(&Limits::default(), &AuditSearch::default(), newest, 1000)
+        .await
+        .unwrap()
+        .rows;
     let acts = acts.into_iter().map(|act| (act.id, act.scope, act.request_id, act.after));
     log.push(format!("{:?}", sorted(acts.collect())));
     log

@@ -13,7 +13,7 @@ use super::session::Session;
 use super::{Memory, audited as write_audit, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::audit::{AuditEntry, Audited};
+use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
@@ -549,7 +549,7 @@ impl OperatorStore for Memory {
     async fn audit_before(
         &self,
         limits: &Limits,
-        request_id: Option<Uuid>,
+        search: &AuditSearch,
         before: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
@@ -557,10 +557,14 @@ impl OperatorStore for Memory {
             self.ask_again("read the audit", |session| read_audit(session).boxed()).await?;
         let place = |row: &AuditRecord| (row.at.0, row.id.uuid());
         let of = |row: &AuditRecord| row.request_id.as_ref().map(|id| id.uuid());
-        rows.retain(|row| request_id.is_none_or(|id| of(row) == Some(id)) && place(row) < before);
+        let is_of = |row: &AuditRecord| search.request_id.is_none_or(|id| of(row) == Some(id));
+        rows.retain(|row| is_of(row) && place(row) < before);
         rows.reverse();
         let seen = |row: &AuditRecord| {
-            limits.allow(row.scope.as_deref().unwrap_or_default()).then(|| audited(row))
+            let is_allowed = limits.allow(row.scope.as_deref().unwrap_or_default());
+            let is_asked_for = search.actor.as_ref().is_none_or(|actor| *actor == row.actor)
+                && search.acts.as_ref().is_none_or(|acts| acts.contains(&row.act));
+            (is_allowed && is_asked_for).then(|| audited(row))
         };
         Ok(looked(rows, limit, seen, place))
     }

@@ -17,7 +17,7 @@ use super::store::{answered_within, ask};
 use super::{MIGRATIONS, Mysql, MysqlConn};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
-use crate::store::audit::{AuditEntry, Audited, audited};
+use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
@@ -446,13 +446,13 @@ impl OperatorStore for Mysql {
     async fn audit_before(
         &self,
         limits: &Limits,
-        request_id: Option<Uuid>,
+        search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = ops::Audit::new::<Db>(request_id, place_of.clone(), limits, limit);
-        let end = ops::EndOfAudit::new(request_id, place_of);
+        let rows = ops::Audit::new::<Db>(search, place_of.clone(), limits, limit);
+        let end = ops::EndOfAudit::new(search, place_of);
         let (rows, looked_to) =
             look!(self, "read the audit", limit, rows => ops::StoredAudit, end)?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();

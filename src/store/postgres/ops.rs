@@ -22,7 +22,7 @@ use super::{LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_within, 
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
-use crate::store::audit::{AuditEntry, AuditRow, Audited, audited};
+use crate::store::audit::{AuditEntry, AuditRow, AuditSearch, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
     bulk_row,
@@ -497,21 +497,21 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     async fn audit_before(
         &self,
         limits: &Limits,
-        request_id: Option<Uuid>,
+        search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
-        let (rows, looked_to) = match request_id {
+        let (rows, looked_to) = match search.request_id {
             Some(request_id) => look!(
                 self, "read the audit of a request", limit,
                 ops::AuditOf {
-                    request_id, at, id, allowed: ops::AllowedAudit::by(limits), limit: limit.into(),
+                    request_id, at, id, asked: ops::AskedAudit::of(search, limits), limit: limit.into(),
                 } => AuditRow,
                 ops::EndOfAuditOf { request_id, at, id } => (DateTime<Utc>, Uuid)
             ),
             None => look!(
                 self, "read the audit", limit,
-                ops::AuditOfAll { at, id, allowed: ops::AllowedAudit::by(limits), limit: limit.into() }
+                ops::AuditOfAll { at, id, asked: ops::AskedAudit::of(search, limits), limit: limit.into() }
                     => AuditRow,
                 ops::EndOfAudit { at, id } => (DateTime<Utc>, Uuid)
             ),

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::commit_statements::Write;
 use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
 use crate::store::EraseAct;
-use crate::store::audit::AuditEntry;
+use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
 use crate::store::statement::{push_bind, statement};
 
@@ -418,16 +418,18 @@ statement! {
 }
 
 statement! {
-    /// As [`Allowed`]. A row without a scope is of what was not found: for those who may see all.
-    AllowedAudit<'a> for Pg, rows sql_types::Untyped,
-    { only: Option<Vec<String>>, prefix: &'a str },
+    /// As [`Allowed`]. A row without a scope is of what was not found: for those who may see all. Of those that may be seen,
+    /// those of the actor and of the acts that are asked for.
+    AskedAudit<'a> for Pg, rows sql_types::Untyped,
+    { only: Option<Vec<String>>, prefix: &'a str, actor: Option<&'a str>, acts: Option<Vec<String>> },
     "coalesce(coalesce(scope, '') = ANY(", only, "), true) AND starts_with(coalesce(scope, ''), ",
-    prefix, ")"
+    prefix, ") AND coalesce(actor = ", actor, ", true) AND coalesce(act = ANY(", acts, "), true)"
 }
 
-impl<'a> AllowedAudit<'a> {
-    pub(super) fn by(limits: &'a Limits) -> Self {
-        Self { only: limits.only.clone(), prefix: &limits.prefix }
+impl<'a> AskedAudit<'a> {
+    pub(super) fn of(search: &'a AuditSearch, limits: &'a Limits) -> Self {
+        let (only, prefix) = (limits.only.clone(), &*limits.prefix);
+        Self { only, prefix, actor: search.actor.as_deref(), acts: search.acts.clone() }
     }
 }
 
@@ -449,8 +451,8 @@ const END_OF_AUDIT: &str = ") ORDER BY at DESC, id DESC OFFSET 9999 LIMIT 1";
 statement! {
     /// What was done with one request, the newest first.
     AuditOf<'a> for Pg, rows AuditSql,
-    { request_id: Uuid, at: DateTime<Utc>, id: Uuid, allowed: AllowedAudit<'a>, limit: i64 },
-    [AUDIT], "request_id = ", request_id, " AND (at, id) < (", at, ", ", id, [LATEST], {allowed},
+    { request_id: Uuid, at: DateTime<Utc>, id: Uuid, asked: AskedAudit<'a>, limit: i64 },
+    [AUDIT], "request_id = ", request_id, " AND (at, id) < (", at, ", ", id, [LATEST], {asked},
     " ORDER BY at DESC, id DESC LIMIT ", limit
 }
 
@@ -465,8 +467,8 @@ statement! {
 statement! {
     /// What was done, the newest first.
     AuditOfAll<'a> for Pg, rows AuditSql,
-    { at: DateTime<Utc>, id: Uuid, allowed: AllowedAudit<'a>, limit: i64 },
-    [AUDIT], "(at, id) < (", at, ", ", id, [LATEST], {allowed}, " ORDER BY at DESC, id DESC LIMIT ",
+    { at: DateTime<Utc>, id: Uuid, asked: AskedAudit<'a>, limit: i64 },
+    [AUDIT], "(at, id) < (", at, ", ", id, [LATEST], {asked}, " ORDER BY at DESC, id DESC LIMIT ",
     limit
 }
 

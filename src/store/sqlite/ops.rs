@@ -15,7 +15,7 @@ use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, sql, thread_gone};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
-use crate::store::audit::{AuditEntry, Audited, audited};
+use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
     BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
@@ -474,13 +474,13 @@ impl OperatorStore for Sqlite {
     async fn audit_before(
         &self,
         limits: &Limits,
-        request_id: Option<Uuid>,
+        search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = ops::Audit::new::<Db>(request_id, place_of.clone(), limits, limit);
-        let end = ops::EndOfAudit::new(request_id, place_of);
+        let rows = ops::Audit::new::<Db>(search, place_of.clone(), limits, limit);
+        let end = ops::EndOfAudit::new(search, place_of);
         let (rows, end) = self
             .search("read the audit", move |conn| {
                 let found = rows.rows::<ops::StoredAudit>(conn)?;

@@ -13,6 +13,7 @@ use crate::support::work::{completed, config};
 
 on_every_store! {
     g1_g2_each_word_is_taken_once_and_the_request_goes_on,
+    a_value_near_its_limit_is_taken,
     g3_an_act_about_a_row_that_moved_on_is_a_412,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
     a_foreign_phase_is_paused_and_goes_on,
@@ -92,6 +93,49 @@ async fn g1_g2_each_word_is_taken_once_and_the_request_goes_on<S: TestDb + Opera
         ("resolve.executed", "applied"),
     ];
     assert_eq!(told, expected);
+    for (query, found) in [
+        ("act=erase", 1),
+        ("act=resolve", 6),
+        ("act=resolve.finish", 2),
+        ("actor=ada", 8),
+        ("actor=ada&act=retry", 1),
+        ("actor=a%64a&act=reveal", 0),
+        ("actor=bob", 0),
+    ] {
+        let rows = get(&routes, &format!("/audit?{query}")).await.ok();
+        fits("Acts", &rows);
+        assert_eq!(rows["rows"].as_array().unwrap().len(), found, "{query}");
+    }
+    for bad in ["act=erasure", "act=", "actor=", "actor=a%0ab"] {
+        get(&routes, &format!("/audit?{bad}")).await.is(422, "invalid");
+    }
+}
+
+/// The body of such a request is larger than the value.
+async fn a_value_near_its_limit_is_taken<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    // In JSON, each quote has two bytes.
+    let body = "\"".repeat(1 << 20);
+    let reason = "it rang ".repeat(50);
+    let reply = json!({ "status": 200, "headers": [["content-type", "text/plain"]], "body": body });
+    let output = json!({ "id": "e", "padding": "x".repeat((1 << 20) - 300) });
+    for (name, said) in [
+        ("finish", json!({ "word": "finish", "reply": reply, "reason": "by hand" })),
+        (
+            "executed",
+            json!({ "word": "executed", "phase": "notified", "output": output, "reason": reason }),
+        ),
+    ] {
+        unknown(&engine, name).await;
+        let (path, version) = at(&engine, &routes, name).await;
+        let done = post(&routes, &format!("{path}/resolve"), Some(&version), said).await.ok();
+        assert_eq!(done["outcome"], "applied", "{name}");
+    }
+    let by_hand =
+        finished(engine.call(&scope(), &key("finish"), notify(Trouble::UnknownForeign)).await);
+    assert!(by_hand.reply.bytes() == body.as_bytes());
+    assert_eq!(completed(&engine).await.finished, 1, "the other goes on");
 }
 
 async fn g3_an_act_about_a_row_that_moved_on_is_a_412<S: TestDb + OperatorStore>(db: S) {

@@ -6,6 +6,65 @@ fn description() -> Value {
     serde_json::from_str(include_str!("../../../src/console/api/openapi.json")).unwrap()
 }
 
+/// What a route reads, as it is described.
+pub struct Read {
+    pub path: String,
+    /// The schema of its body.
+    pub body: Option<Value>,
+    /// The schemas of the parameters of its query.
+    pub query: Option<Value>,
+}
+
+pub fn reads() -> Vec<Read> {
+    let description = description();
+    let mut all = Vec::new();
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        let methods = methods.as_object().unwrap();
+        for (_, what) in methods.iter().filter(|(name, _)| *name != "parameters") {
+            let body = &what["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+            let body = body.as_str().map(|name| {
+                let name = name.rsplit('/').next().unwrap();
+                description["components"]["schemas"][name].clone()
+            });
+            let given = what["parameters"].as_array().into_iter().flatten();
+            let query: serde_json::Map<String, Value> = given
+                .filter(|one| one["in"] == "query")
+                .map(|one| (one["name"].as_str().unwrap().to_owned(), one["schema"].clone()))
+                .collect();
+            let query = (!query.is_empty()).then_some(Value::Object(query));
+            all.push(Read { path: path.clone(), body, query });
+        }
+    }
+    all
+}
+
+/// A value of this schema: of an object, with the members that it must have.
+pub fn sample(schema: &Value) -> Value {
+    if let Some(names) = schema["enum"].as_array() {
+        return names[0].clone();
+    }
+    let one = schema["type"].as_array().map_or(&schema["type"], |several| &several[0]);
+    match one.as_str() {
+        // Any JSON.
+        None => Value::Null,
+        Some("string") if schema["format"] == "uuid" => uuid::Uuid::nil().to_string().into(),
+        Some("string") if schema["pattern"].is_string() => "2h".into(),
+        Some("string") => "x".into(),
+        Some("integer") => schema["minimum"].as_u64().unwrap_or(1).into(),
+        Some("boolean") => true.into(),
+        Some("array") => Value::Array(Vec::new()),
+        Some("object") => {
+            let required = schema["required"].as_array().into_iter().flatten();
+            let members = required.map(|name| {
+                let name = name.as_str().unwrap();
+                (name.to_owned(), sample(&schema["properties"][name]))
+            });
+            Value::Object(members.collect())
+        }
+        Some(other) => panic!("what is a {other}?"),
+    }
+}
+
 /// Asserts that a value has the named schema.
 #[track_caller]
 pub fn fits(name: &str, value: &Value) {

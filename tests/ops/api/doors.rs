@@ -1,5 +1,7 @@
 //! Access: foreign pages, unknown callers, unreadable requests.
 
+use std::collections::BTreeSet;
+
 use atomic_phases::ops::OperatorStore;
 use serde_json::json;
 
@@ -8,6 +10,7 @@ use crate::cast::*;
 
 on_every_store! {
     what_cannot_be_served_is_a_problem_as_it_is_described,
+    each_body_and_each_query_is_read_as_it_is_described,
     a_foreign_page_reads_nothing_and_writes_nothing,
     an_api_that_is_read_only_has_no_route_that_writes,
 }
@@ -104,7 +107,7 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
         send(&routes, Some(Caller::admin()), typed("Application/JSON; charset=utf-8"), Some(&body))
             .await;
     told.is(428, "version_missing");
-    let large = json!({ "reason": "x".repeat(1 << 20) });
+    let large = json!({ "reason": "x".repeat(4 << 20) });
     post(&routes, &format!("{path}/retry"), Some(&version), large).await.is(413, "body_too_large");
     assert_eq!(get(&routes, &path).await.version(), version, "nothing was done");
 
@@ -114,6 +117,79 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     told.is(404, "no_such_request");
     assert_eq!(told.json["type"], "/t/7/ops/openapi.json#no_such_request");
     get(&nested, &format!("/t/7/ops{path}")).await.ok();
+}
+
+/// What a route reads besides what is described, only to say why it is refused, or because it does not matter.
+fn more_is_read(path: &str, of: Option<&str>) -> &'static [&'static str] {
+    match (path, of) {
+        ("/requests", None) => &["scope"],
+        // What is planned is started with a member more.
+        ("/bulk/plan", None) => &["planned", "reason"],
+        ("/bulk/plan" | "/bulk/start", Some("filter")) => &["cursor", "limit"],
+        _ => &[],
+    }
+}
+
+/// No member that is described is unknown, and none is known that is not described: a route that meets an unknown one
+/// says which it knows.
+async fn each_body_and_each_query_is_read_as_it_is_described<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    let known_by = |told: &Told| -> BTreeSet<String> {
+        told.is(400, "malformed");
+        let detail = told.json["detail"].as_str().unwrap();
+        let (_, known) = detail.split_once("unknown field `none`, expected ").expect(detail);
+        known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let expected = |path: &str, of: Option<&str>, described: &Value| -> BTreeSet<String> {
+        let more = more_is_read(path, of).iter().map(|name| (*name).to_owned());
+        described.as_object().unwrap().keys().cloned().chain(more).collect()
+    };
+    let (mut bodies, mut queries) = (0, 0);
+    for described::Read { path, body, query } in described::reads() {
+        let uri = path.replace("{id}", &uuid::Uuid::nil().to_string());
+        if let Some(query) = query {
+            queries += 1;
+            let told = get(&routes, &format!("{uri}?none=1")).await;
+            assert_eq!(known_by(&told), expected(&path, None, &query), "{path}");
+            for (name, schema) in query.as_object().unwrap() {
+                let value = described::sample(schema);
+                let value = match &value {
+                    Value::String(text) => text.clone(),
+                    Value::Array(_) => String::new(),
+                    other => other.to_string(),
+                };
+                let told = get(&routes, &format!("{uri}?{name}={value}")).await;
+                assert_ne!(told.status, 400, "{path} {name}={value}: {told:?}");
+            }
+        }
+        let Some(schema) = body else { continue };
+        bodies += 1;
+        let send = async |body: Value| post(&routes, &uri, Some("\"stale\""), body).await;
+        let told = send(json!({ "none": 0 })).await;
+        assert_eq!(known_by(&told), expected(&path, None, &schema["properties"]), "{path}");
+        let least = described::sample(&schema);
+        let told = send(least.clone()).await;
+        assert_ne!(told.status, 400, "{path} {least}: {told:?}");
+        for name in least.as_object().unwrap().keys() {
+            let mut without = least.clone();
+            without.as_object_mut().unwrap().remove(name);
+            let told = send(without).await;
+            assert!(matches!(told.status.as_u16(), 400 | 422), "{path} without {name}: {told:?}");
+        }
+        for (name, of) in schema["properties"].as_object().unwrap() {
+            let mut with = least.clone();
+            with[name] = described::sample(of);
+            let told = send(with.clone()).await;
+            assert_ne!(told.status, 400, "{path} {with}: {told:?}");
+            if of["properties"].is_object() {
+                with[name] = json!({ "none": 0 });
+                let known = known_by(&send(with).await);
+                assert_eq!(known, expected(&path, Some(name), &of["properties"]), "{path} {name}");
+            }
+        }
+    }
+    assert_eq!((bodies, queries), (13, 4));
 }
 
 /// The headers that a browser sends for a page of another origin.
@@ -145,6 +221,7 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
         "/jobs/x/discard".to_owned(),
         "/pauses/begin".to_owned(),
         "/pauses/end".to_owned(),
+        "/bulk/plan".to_owned(),
         "/bulk/start".to_owned(),
         "/bulk/x/stop".to_owned(),
     ];
@@ -155,6 +232,8 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
         }
         post.header("content-type", "application/json").header("if-match", &version)
     };
+    let size = format!("{} POST routes x {} origins", uris.len(), FOREIGN.len());
+    assert!(include_str!("../../../docs/operating.md").contains(&size), "{size}");
     for uri in &uris {
         for lines in FOREIGN {
             let told = send(&routes, Some(Caller::admin()), browser(uri, lines), Some(&body)).await;

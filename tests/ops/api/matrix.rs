@@ -148,6 +148,8 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
         }
     }
     assert_eq!(checked, 26 * 6 * 18 * 6);
+    let size = "26 paths x 6 methods x 18 sets of permissions x 6 kinds of scopes = 16,848";
+    assert!(include_str!("../../../docs/operating.md").contains(size), "the size that is told");
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, acts);
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
     assert_eq!(app.provider.effects(), 2, "no call was made");
