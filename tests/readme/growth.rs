@@ -84,12 +84,9 @@ fn closed(text: &str) -> Vec<String> {
             declared.or_else(|| line.strip_prefix("pub struct ").map(|rest| (false, rest)));
         let Some((is_enum, rest)) = declared else { continue };
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
-        let attributes =
+        let mut attributes =
             lines[..at].iter().rev().take_while(|line| !line.is_empty() && **line != "}");
-        if attributes
-            .into_iter()
-            .any(|line| line.contains("non_exhaustive") || line.contains("doc(hidden)"))
-        {
+        if attributes.any(|line| line.contains("non_exhaustive") || line.contains("doc(hidden)")) {
             continue;
         }
         let fields = lines[at + 1..].iter().take_while(|line| !line.starts_with('}'));
