@@ -163,6 +163,7 @@ async fn g16_a_service_whose_table_is_locked_answers_its_prober() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     // For everything else, its connections wait as long as the server's default.
     other.batch_execute("UNLOCK TABLES").await.unwrap();
+    // An answer is kept for a second: the next one is a new one.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&routes, "ready").await.0, 200);
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::process::{Process, free_port, program};
+use crate::support::until;
 use serde_json::Value;
 
 struct World {
@@ -70,9 +71,7 @@ async fn g1_a_ride_is_booked_through_kill_9_with_one_charge() {
     world.faults(serde_json::json!({ "delay_after_ms": 600_000 })).await;
     let mut ride = world.ride(&["--key", "my-ride", "--deadline", "60"]);
     let mut lines = BufReader::new(ride.stdout.take().unwrap()).lines().map(Result::unwrap);
-    while world.charges().await == 0 {
-        tokio::task::yield_now().await;
-    }
+    until(async || world.charges().await > 0).await;
     tokio::task::block_in_place(|| world.server.kill_9());
     world.faults(serde_json::json!({})).await;
     // The server comes back on the same port, after the client has met both a cut connection and a refused one.

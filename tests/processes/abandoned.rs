@@ -13,6 +13,7 @@ use crate::support::process::free_port;
 #[cfg(feature = "mysql")]
 use crate::support::rides::mariadb;
 use crate::support::rides::{Random, Rides, number, postgres, signed, sqlite};
+use crate::support::{until, until_within};
 use serde_json::{Value, json};
 
 async fn post(http: &reqwest::Client, url: &str, key: &str) -> Option<u16> {
@@ -79,10 +80,7 @@ async fn g17_all_abandoned_requests_finish_with_no_client(store: &str, mut rides
         rides.kill_and_restart();
         Rides::serve(&another)
     });
-    while look.unfinished().await > 0 {
-        assert!(last_kill.elapsed() < Duration::from_secs(120), "not settled");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_within(Duration::from_secs(120), async || look.unfinished().await == 0).await;
     let waited = last_kill.elapsed();
     // Counted now, because the database may commit a killed process's statements after its death.
     let begun = look.count("atomic_phases_keys").await;
@@ -135,9 +133,7 @@ async fn a_webhook_settles_a_charge_that_was_never_heard() {
     rides.faults(json!({ "delay_after_ms": 600_000 })).await;
     let (http, url) = (reqwest::Client::new(), rides.server.url.clone());
     let call = tokio::spawn(async move { post(&http, &url, "k").await });
-    while rides.charges().await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until(async || !rides.charges().await.is_empty()).await;
     // Restarts without workers, so that only the webhook continues the request.
     rides.arguments.extend(["--workers".to_owned(), "false".to_owned()]);
     tokio::task::block_in_place(|| rides.kill_and_restart());
@@ -163,9 +159,7 @@ async fn a_webhook_settles_a_charge_that_was_never_heard() {
     rides.faults(json!({})).await;
     let second = tokio::task::block_in_place(|| Rides::serve(&with_workers));
     let look = Look::at(&rides.database).await;
-    while look.unfinished().await > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_within(Duration::from_secs(120), async || look.unfinished().await == 0).await;
     assert_eq!(say(secret, &id).await, 200, "the same word again");
     assert_eq!(say(secret, "ch_other").await, 409, "another word");
     assert_eq!((rides.charges().await.len(), rides.notifications().await.len()), (1, 1));
@@ -179,16 +173,12 @@ async fn a_restart_finishes_the_ride_of_a_client_that_is_gone() {
     rides.faults(json!({ "delay_after_ms": 600_000 })).await;
     let (http, url) = (reqwest::Client::new(), rides.server.url.clone());
     let call = tokio::spawn(async move { post(&http, &url, "k").await });
-    while rides.charges().await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until(async || !rides.charges().await.is_empty()).await;
     rides.faults(json!({})).await;
     tokio::task::block_in_place(|| rides.kill_and_restart());
     assert_eq!(call.await.unwrap(), None);
     let look = Look::at(&rides.database).await;
-    while look.unfinished().await > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_within(Duration::from_secs(120), async || look.unfinished().await == 0).await;
     let (charges, told) = (rides.charges().await, rides.notifications().await);
     assert_eq!((charges.len(), told.len()), (1, 1));
     assert_eq!(charges[0]["metadata"]["ride"], Value::from(told[0].as_str()));

@@ -12,6 +12,7 @@ use crate::support::process::free_port;
 #[cfg(feature = "mysql")]
 use crate::support::rides::mariadb;
 use crate::support::rides::{Random, Rides, number, postgres, sqlite};
+use crate::support::until;
 use serde_json::Value;
 
 struct Client {
@@ -161,9 +162,7 @@ async fn g1_another_process_takes_over(database: fn(&tempfile::TempDir) -> Strin
     first.faults(serde_json::json!({ "delay_after_ms": 600_000 })).await;
     let client = Client::new(&first.server.url);
     let call = tokio::spawn(async move { client.post("user@example.com", "k").await });
-    while first.charges().await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until(async || !first.charges().await.is_empty()).await;
     tokio::task::block_in_place(|| first.server.kill_9());
     assert!(call.await.unwrap().is_err(), "the first process is dead");
     first.faults(serde_json::json!({})).await;
@@ -201,9 +200,7 @@ async fn sigterm_drains() {
     rides.faults(serde_json::json!({ "delay_after_ms": 3000 })).await;
     let client = Client::new(&rides.server.url);
     let call = tokio::spawn(async move { client.post("user@example.com", "k").await });
-    while rides.charges().await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until(async || !rides.charges().await.is_empty()).await;
     let status = tokio::task::block_in_place(|| rides.server.terminate());
     assert!(status.success(), "{status}");
     let (status, _) = call.await.unwrap().unwrap();

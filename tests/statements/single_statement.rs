@@ -1,7 +1,7 @@
 //! What the engine sends to PostgreSQL as a single statement: when it does so, what holds then, and when it does
 //! not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::recorded::*;
 use crate::support::db::{open_pg, pg, url_of};
@@ -215,16 +215,11 @@ async fn g13_an_aborted_statement_frees_its_locks() {
                        AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
         let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND wait_event = 'PgSleep'";
-        while db.number(asleep).await == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || db.number(asleep).await > 0).await;
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
-        let dropped = Instant::now();
-        while db.number(running).await != 0 {
-            assert!(dropped.elapsed() < Duration::from_secs(10), "case {n}: it sleeps on");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        // Well before it would have slept its time.
+        until_within(Duration::from_secs(10), async || db.number(running).await == 0).await;
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
         assert!(joined(&format!("slept-{n}")) > 0);
     }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::rides::{Random, Rides};
+use super::until_within;
 
 const USER: &str = "user@example.com";
 /// A user whose card is declined.
@@ -50,11 +51,10 @@ impl Client {
     pub async fn ask_only(&self, servers: &[&str], without: &str) {
         *self.servers.write().unwrap() = paths(servers);
         let without = &paths(&[without])[0];
-        let began = Instant::now();
-        while self.under_way.lock().unwrap().get(without).is_some_and(|count| *count > 0) {
-            assert!(began.elapsed() < self.stuck_after, "{without} does not answer");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_within(self.stuck_after, async || {
+            self.under_way.lock().unwrap().get(without).is_none_or(|count| *count == 0)
+        })
+        .await;
     }
 
     /// The answers that were not final, after which the client retried.
@@ -175,12 +175,11 @@ impl Load {
     /// Waits until this many more rides are booked, so that there is load.
     pub async fn goes_on(&self, rides: u64) {
         let wanted = self.booked.load(Ordering::Relaxed) + rides;
-        let began = Instant::now();
-        while self.booked.load(Ordering::Relaxed) < wanted {
-            assert!(began.elapsed() < self.client.stuck_after, "no ride is booked any more");
+        until_within(self.client.stuck_after, async || {
             assert!(!self.clients.iter().any(JoinHandle::is_finished), "a client gave up");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            self.booked.load(Ordering::Relaxed) >= wanted
+        })
+        .await;
     }
 
     /// Lets each client get its last answer.

@@ -40,26 +40,33 @@ pub mod work;
 pub use db::{
     TestDb, dump, is_distributed, is_memory, is_mysql, is_on_a_server, is_postgres, numbers,
 };
+use std::time::Duration;
+
 pub use provider::Provider;
 pub use requests::*;
 
 /// Waits for a fact, half a minute at most.
 #[track_caller]
 pub fn until(fact: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
+    until_within(Duration::from_secs(30), fact)
+}
+
+/// Waits for a fact, for as long as this at most: a guard against a test that hangs.
+#[track_caller]
+pub fn until_within(bound: Duration, fact: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
     let place = std::panic::Location::caller();
     async move {
-        for _ in 0..3000 {
-            if fact().await {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        // tokio's clock, which a simulation moves.
+        let began = tokio::time::Instant::now();
+        while !fact().await {
+            assert!(began.elapsed() < bound, "it did not come true within {bound:?}: {place}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it did not come true within half a minute: {place}");
     }
 }
 
-/// Runs each named test, a generic `async fn(S: TestDb)`, over both stores; with the feature
-/// `simulation`, over the store in memory too.
+/// Runs each named test, a generic `async fn(S: TestDb)`, on SQLite and PostgreSQL; with the feature
+/// `simulation`, on the in-memory store too.
 macro_rules! on_both_stores {
     ($($name:ident),* $(,)?) => {
         mod on_sqlite {
@@ -89,7 +96,7 @@ macro_rules! on_both_stores {
 }
 pub(crate) use on_both_stores;
 
-/// The same, and over MariaDB.
+/// The same, and on MariaDB.
 macro_rules! on_every_store {
     ($($name:ident),* $(,)?) => {
         crate::support::on_both_stores! { $($name),* }

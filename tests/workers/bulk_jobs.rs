@@ -12,6 +12,9 @@ use atomic_phases::Postgres;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Job, JobSink};
 use diesel_async::SimpleAsyncConnection;
 
+/// A job that hangs is let go by then, or its test has failed.
+const OPENED: Duration = Duration::from_secs(120);
+
 on_every_store! {
     g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their_order,
     g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it,
@@ -129,9 +132,8 @@ impl JobSink for Counts {
             let mut most = self.most.lock().unwrap();
             *most = [most[0].max(slow.values().sum()), most[1].max(slow[&scope])];
         }
-        while !self.is_open.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let is_open = self.is_open.clone();
+        until_within(OPENED, async move || is_open.load(Ordering::SeqCst)).await;
         *self.slow.lock().unwrap().get_mut(&scope).unwrap() -= 1;
         Ok(())
     }
@@ -190,9 +192,8 @@ impl JobSink for Turns {
         if !is_quick && !self.is_open.load(Ordering::SeqCst) {
             self.hanging.fetch_add(1, Ordering::SeqCst);
             let _hangs = Hangs(self.hanging.clone());
-            while !self.is_open.load(Ordering::SeqCst) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let is_open = self.is_open.clone();
+            until_within(OPENED, async move || is_open.load(Ordering::SeqCst)).await;
         }
         self.log.deliver(job).await
     }
@@ -323,9 +324,8 @@ async fn g16_a_job_whose_row_is_locked_keeps_none_that_was_claimed_with_it_from_
     impl JobSink for Waits {
         async fn deliver(&self, job: &Job) -> Result<(), DeliveryError> {
             self.0.deliver(job).await?;
-            while !self.1.load(Ordering::SeqCst) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let is_open = self.1.clone();
+            until_within(OPENED, async move || is_open.load(Ordering::SeqCst)).await;
             Ok(())
         }
     }

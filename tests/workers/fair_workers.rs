@@ -27,6 +27,9 @@ on_every_store! {
     g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look,
 }
 
+/// A guard against a hanging test, which has ten thousand requests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A provider for each kind of visit: the gate of one does not stop the others.
 #[derive(Clone, Default)]
 pub struct Places {
@@ -135,15 +138,6 @@ pub async fn multiply<S: TestDb>(db: &S, name: &str, times: u32) {
     .await;
 }
 
-/// Waits for a fact that the database or a ledger shows.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = std::time::Instant::now();
-    while !is_so().await {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 pub async fn is_done<S: TestDb, A: Send + Sync + 'static>(
     engine: &Engine<S, A>,
     scope: &Scope,
@@ -172,7 +166,7 @@ async fn g16_a_scope_that_hangs_with_ten_thousand_due_requests_delays_no_other<S
     // The scope fills its share, and then the other one arrives.
     for name in ["first", "second"] {
         engine.call(&other(), &key(name), Visit { hangs: false }).accept().await.unwrap();
-        until("the other scope waits", async || is_done(&engine, &other(), name).await).await;
+        until_within(PATIENCE, async || is_done(&engine, &other(), name).await).await;
     }
     assert!(gate.try_recv().is_err(), "no more than its share");
     let untouched = "SELECT count(*) FROM atomic_phases_keys WHERE lease_token = 0";
@@ -201,7 +195,7 @@ async fn g16_a_scope_whose_reconcile_functions_hang_delays_no_other<S: TestDb>(d
     db.sql("UPDATE atomic_phases_keys SET run_after = advanced_at WHERE scope = 'other'").await;
     let workers = engine.spawn_workers(no_polls()).unwrap();
     let waiting = [gate.recv().await, gate.recv().await, gate.recv().await, gate.recv().await];
-    until("the other scope waits", async || is_done(&engine, &other(), "k").await).await;
+    until_within(PATIENCE, async || is_done(&engine, &other(), "k").await).await;
     assert!(gate.try_recv().is_err(), "no more than its share");
     drop((workers, waiting));
 }
@@ -235,7 +229,7 @@ async fn g16_a_scope_whose_jobs_hang_delays_no_other<S: TestDb>(db: S) {
     let before = at.open.effects();
     visit(&other(), "k").await;
     // The visit, and its job.
-    until("the other scope's job waits", async || at.open.effects() == before + 2).await;
+    until_within(PATIENCE, async || at.open.effects() == before + 2).await;
     assert!(gate.try_recv().is_err(), "no more than its share");
     let untouched = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts = 0";
     assert_eq!(
@@ -256,10 +250,10 @@ async fn g16_a_poison_scope_delays_no_other<S: TestDb>(db: S) {
     engine.call(&hung(), &key("k"), poison).accept().await.unwrap();
     multiply(&db, "k", 300).await;
     let workers = engine.spawn_workers(config()).unwrap();
-    until("the poison is not taken", async || app.bodies()[1] > 20).await;
+    until_within(PATIENCE, async || app.bodies()[1] > 20).await;
     for name in ["first", "second", "third"] {
         engine.call(&other(), &key(name), book(20)).accept().await.unwrap();
-        until("the other scope waits", async || is_done(&engine, &other(), name).await).await;
+        until_within(PATIENCE, async || is_done(&engine, &other(), name).await).await;
     }
     workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
 }
@@ -275,12 +269,12 @@ async fn g17_a_slow_request_does_not_stop_those_that_come_later<S: TestDb>(db: S
     for scope in [hung(), other()] {
         for name in ["a", "b", "c"] {
             engine.call(&scope, &key(name), Visit { hangs: false }).accept().await.unwrap();
-            until("a later one waits", async || is_done(&engine, &scope, name).await).await;
+            until_within(PATIENCE, async || is_done(&engine, &scope, name).await).await;
         }
     }
     assert!(!is_done(&engine, &hung(), "slow").await);
     drop(slow);
-    until("the slow one is lost", async || is_done(&engine, &hung(), "slow").await).await;
+    until_within(PATIENCE, async || is_done(&engine, &hung(), "slow").await).await;
     workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     assert_eq!((at.stuck.effects(), at.open.effects()), (1, 6));
 }

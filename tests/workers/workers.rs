@@ -503,11 +503,7 @@ async fn zombie_transaction_a_stuck_key_is_freed_without_a_client<S: TestDb>(db:
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_millis(300)));
     dies_in_its_call(&engine, "k", book(20)).await;
     let workers = engine.spawn_workers(config()).unwrap();
-    let began = std::time::Instant::now();
-    while status(&engine, "k").await.status != Status::Completed {
-        assert!(began.elapsed() < Duration::from_secs(20), "stuck");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || status(&engine, "k").await.status == Status::Completed).await;
     workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     assert_eq!(app.provider.effects(), 1);
 }
@@ -549,16 +545,13 @@ async fn the_supervisor_runs_them_all_on_two_nodes_and_stops_them<S: TestDb>(db:
         let accepted = one.call(&scope(), &key(&format!("k{round}")), book(20)).accept().await;
         assert!(matches!(accepted, Ok(Outcome::Accepted)), "{accepted:?}");
     }
-    let began = std::time::Instant::now();
-    while inbox.0.lock().unwrap().len() < 100 {
-        assert!(began.elapsed() < Duration::from_secs(60), "stuck");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_within(Duration::from_secs(60), async || inbox.0.lock().unwrap().len() >= 100).await;
     for workers in workers {
         workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
     }
     assert_eq!(app.provider.effects(), 50);
     one.call(&scope(), &key("late"), book(20)).accept().await.unwrap();
+    // Ten times as long as they waited between two searches.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(status(&one, "late").await.status, Status::Pending, "they have stopped");
 }

@@ -297,11 +297,8 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
         assert_eq!(told.header("cache-control"), Some("no-store"), "{told:?}");
     }
     let workers = wire.engine.spawn_workers(WorkerConfig::default()).unwrap();
-    let mut seen = later(r#"{"amount":20}"#).send().await;
-    while seen.status == 202 {
-        tokio::task::yield_now().await;
-        seen = later(r#"{"amount":20}"#).send().await;
-    }
+    until(async || later(r#"{"amount":20}"#).send().await.status != 202).await;
+    let seen = later(r#"{"amount":20}"#).send().await;
     is_reply(&seen, profile, "k", 201, true);
     assert_eq!(wire.effects(), 1);
     let told: Value = serde_json::from_slice(&status().send().await.body).unwrap();
