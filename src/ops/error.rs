@@ -116,7 +116,7 @@ mod tests {
     fn a_chain_of_causes_says_each_cause_once() {
         let deadlock = || StoreError::Database {
             doing: "read the key",
-            source: diesel::result::Error::RollbackTransaction,
+            error: diesel::result::Error::RollbackTransaction.into(),
         };
         for error in [
             OpsError::Resolve(ResolveError::Unavailable(deadlock())),

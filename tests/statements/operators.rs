@@ -272,7 +272,9 @@ async fn g19_no_list_count_or_audit_reads_a_value() {
         let statements = sent("FROM atomic_phases_");
         assert!(!statements.is_empty());
         let values = ["params", "context", "outputs", "response_", "args"];
-        statements.iter().any(|sql| values.iter().any(|value| sql.contains(value)))
+        // Without what it was sent with: the name of an act, for example.
+        let forms = statements.iter().filter_map(|sql| sql.split(" -- binds: ").next());
+        forms.into_iter().any(|sql| values.iter().any(|value| sql.contains(value)))
     };
     sent("");
     ops.list(Filter::new()).await.unwrap();

@@ -168,7 +168,7 @@ pub(crate) enum Commands {
     /// Tell what operators did and were refused, the newest first
     Audit {
         #[command(flatten)]
-        of: Audit,
+        of: AuditOf,
         #[command(flatten)]
         part: Part,
     },
@@ -185,7 +185,7 @@ pub(crate) struct Filter {
 
 /// Which records of the audit.
 #[derive(Args)]
-pub(crate) struct Audit {
+pub(crate) struct AuditOf {
     /// Of this request
     #[arg(long, value_name = "ID")]
     pub(crate) request: Option<String>,

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 
 use serde_json::{Map, Value, json};
 
-use super::arguments::{Audit, Because, Condition, Filter, Format, Part, What};
+use super::arguments::{AuditOf, Because, Condition, Filter, Format, Part, What};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::json::escaped;
@@ -400,7 +400,7 @@ pub(crate) async fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
 
 pub(crate) async fn audit(
     api: &Api,
-    Audit { request, actor, act }: &Audit,
+    AuditOf { request, actor, act }: &AuditOf,
     part: &Part,
     format: Format,
 ) -> Result<End, Failure> {
