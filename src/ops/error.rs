@@ -125,8 +125,11 @@ mod tests {
             OpsError::Erase(EraseError::InUse),
             OpsError::Unavailable(deadlock()),
         ] {
-            let causes = std::iter::successors(Some(&error as &dyn Error), |error| error.source());
-            let texts: Vec<String> = causes.map(ToString::to_string).collect();
+            let (mut texts, mut cause) = (vec![error.to_string()], error.source());
+            while let Some(error) = cause {
+                texts.push(error.to_string());
+                cause = error.source();
+            }
             for (index, text) in texts.iter().enumerate() {
                 let others = texts[index + 1..].iter();
                 assert!(others.clone().all(|other| !text.contains(other.as_str())), "{texts:?}");
