@@ -12,7 +12,9 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use atomic_phases::console::{Api, Console};
-use atomic_phases::ops::{Actor, Filter, OperatorStore, Ops, Permissions, Scopes, Summary};
+use atomic_phases::ops::{
+    Actor, Filter, JobView, OperatorStore, Ops, Permissions, Scopes, Summary,
+};
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{IdempotencyKey, Outcome, Postgres, Scope};
 use axum::Router;
@@ -260,11 +262,14 @@ pub struct Known {
 
 impl Known {
     pub async fn of<S: OperatorStore>(ops: &Ops<S>, needle: &Summary) -> Self {
+        let jobs = ops.dead_jobs(None, 50).await.unwrap().rows;
+        // MariaDB writes the bytes of an id into a plan, and a byte that ends a line would end the plan's line.
+        let is_plain = |job: &&JobView| !job.id.as_bytes().iter().any(u8::is_ascii_control);
         Self {
             id: needle.request_id.to_string(),
             version: needle.version.as_str().to_owned(),
             bulk: ops.bulks(None, 1).await.unwrap().rows[0].id.to_string(),
-            job: ops.dead_jobs(None, 1).await.unwrap().rows[0].id.to_string(),
+            job: jobs.iter().find(is_plain).unwrap().id.to_string(),
         }
     }
 
