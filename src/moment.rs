@@ -36,6 +36,11 @@ impl Moment {
         Self(now)
     }
 
+    #[cfg(all(test, feature = "mysql"))]
+    pub(crate) fn ago(length: Duration) -> Self {
+        Self(Self::now().0.saturating_sub(length))
+    }
+
     /// How long ago it was.
     pub(crate) fn elapsed(self) -> Duration {
         Self::now().since(self)

@@ -28,6 +28,9 @@ use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
 
+/// For how long a call that ended without knowing whether it created its row looks for it, at most.
+const LOOKS_LATER: Duration = Duration::from_secs(60);
+
 /// One call on its way, detached from its caller.
 pub(super) struct Attempt<S: Store> {
     pub(super) core: Arc<Core<S>>,
@@ -264,23 +267,25 @@ impl<S: Store> Attempt<S> {
     fn look_later(&self) {
         let (core, creation) = (self.core.clone(), self.creation.clone());
         let (scope, key, began) = (self.scope.clone(), self.key.clone(), self.began);
-        let (name, request_id) = (self.definition.name, self.request_id);
+        let (name, request_id, runs_as) = (self.definition.name, self.request_id, self.runs_as());
         task::spawn(async move {
             // For as long as another process would wait for our lease.
-            let until = Moment::now().after(core.settings.lease);
+            let until = Moment::now().after(core.settings.lease.min(LOOKS_LATER));
             let mut tries = 0;
             loop {
                 match core.store.look(&scope, &key).await {
                     Ok(Some(row)) => {
                         creation.seen(name, row.request_id == request_id);
                         let is_finished = row.status == Status::Completed;
-                        if is_finished && is_held_by_its_creator(&row, Some(request_id)) {
+                        if is_finished && is_held_by_its_creator(&row, runs_as) {
                             observe::committed(FINISHED);
                             observe::completed(name, 1, began.elapsed());
                         }
                         return;
                     }
-                    Ok(None) | Err(_) if Moment::now() >= until => return,
+                    Ok(None) | Err(_) if Moment::now() >= until || core.running.is_closing() => {
+                        return;
+                    }
                     Ok(None) | Err(_) => tries += 1,
                 }
                 tokio::time::sleep(jitter(tries)).await;
@@ -298,6 +303,7 @@ impl<S: Store> Attempt<S> {
                 Seen::Row(row) => row,
                 Seen::NotYet => self.look().await?,
             };
+            self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
             let end = match self.asked(row.as_ref()).await? {
                 Some(asked) => {
                     let decision = decide(row.as_ref(), &asked);

@@ -10,8 +10,8 @@ use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
 /// What the database's clock said, carried forward by this machine's monotonic one. It only dates
-/// the creation of a request that is computed before its row is written; no lease, no expiry and
-/// no window rests on it.
+/// the creation of a request that is computed before its row is written, and the ages on an operator's pages; no lease,
+/// no expiry and no window rests on it.
 #[derive(Default)]
 pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Moment)>>);
 
@@ -19,7 +19,7 @@ pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Moment)>>);
 const ASK_AFTER: Duration = Duration::from_secs(3600);
 
 impl Clock {
-    pub(super) fn heard(&self, now: DateTime<Utc>) {
+    pub(crate) fn heard(&self, now: DateTime<Utc>) {
         *self.told() = Some((now, Moment::now()));
     }
 

@@ -1,10 +1,10 @@
 //! Which foreign phases operators have paused, as far as this process knows: asked for every few seconds, beside
 //! the requests and not on their way. A phase that is paused is not begun; one that is under way continues.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::Core;
 use crate::definition::Phase;
@@ -23,10 +23,19 @@ const WAITS_FOR_LOOK: Duration = Duration::from_secs(2);
 /// The pauses, as they were read last.
 #[derive(Default)]
 pub(crate) struct Pauses {
-    known: RwLock<Vec<Known>>,
-    /// When the last look began that has ended, whatever it found.
-    looked: RwLock<Option<Moment>>,
+    read: RwLock<Read>,
+    /// One look by requests at a time: a process that stood still asks once.
+    looking: Mutex<()>,
     watched: OnceCell<()>,
+}
+
+#[derive(Default)]
+struct Read {
+    known: Vec<Known>,
+    /// When the look began that they were read by.
+    asked: Option<Moment>,
+    /// The same of the last look that has ended, whatever it found.
+    looked: Option<Moment>,
 }
 
 /// A pause, and when it ends by this machine's monotonic clock.
@@ -37,26 +46,30 @@ struct Known {
 
 impl Pauses {
     fn are_older_than(&self, age: Duration) -> bool {
-        let looked = *self.looked.read().unwrap_or_else(PoisonError::into_inner);
-        looked.is_none_or(|looked| looked.elapsed() > age)
+        self.read().looked.is_none_or(|looked| looked.elapsed() > age)
     }
 
-    fn looked(&self, asked: Moment) {
-        *self.looked.write().unwrap_or_else(PoisonError::into_inner) = Some(asked);
-    }
-
-    fn learn(&self, read: Vec<PausedPhase>, asked: Moment) {
+    /// A look that began then has ended; `None`: it heard nothing. An answer to an older question replaces none to a
+    /// newer one.
+    fn learn(&self, asked: Moment, heard: Option<Vec<PausedPhase>>) {
+        let mut read = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        read.looked = read.looked.max(Some(asked));
+        let Some(heard) = heard.filter(|_| read.asked <= Some(asked)) else { return };
         let known =
             |pause: PausedPhase| Known { ends: pause.left.map(|left| asked.after(left)), pause };
-        let known = read.into_iter().map(known).collect();
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        read.known = heard.into_iter().map(known).collect();
+        read.asked = Some(asked);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Read> {
+        self.read.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// After how long to try the phase again, if it is paused. Under each of its names.
     fn rest(&self, definition: &str, phase: &Phase) -> Option<Duration> {
         let now = Moment::now();
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let mut ours = known.iter().filter(|known| {
+        let read = self.read();
+        let mut ours = read.known.iter().filter(|known| {
             known.pause.definition == definition
                 && phase.is_called(&known.pause.phase)
                 && known.ends.is_none_or(|ends| ends > now)
@@ -79,7 +92,7 @@ impl<S: Store> Core<S> {
         let look = async || {
             let asked = Moment::now();
             if tokio::time::timeout(WAITS_FOR_LOOK, self.look_at_pauses()).await.is_err() {
-                self.pauses.looked(asked);
+                self.pauses.learn(asked, None);
             }
         };
         let watch = async || {
@@ -87,8 +100,12 @@ impl<S: Store> Core<S> {
             self.watch_pauses();
         };
         self.pauses.watched.get_or_init(watch).await;
-        if self.pauses.are_older_than(self.settings.pauses_every * 2) {
-            look().await;
+        let latest = self.settings.pauses_every * 2;
+        if self.pauses.are_older_than(latest) {
+            let _alone = self.pauses.looking.lock().await;
+            if self.pauses.are_older_than(latest) {
+                look().await;
+            }
         }
         self.pauses.rest(definition, phase)
     }
@@ -110,10 +127,8 @@ impl<S: Store> Core<S> {
     /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn look_at_pauses(&self) {
         let asked = Moment::now();
-        if let Ok(read) = self.store.pauses().await {
-            self.pauses.learn(read, asked);
-        }
-        self.pauses.looked(asked);
+        let heard = self.store.pauses().await.ok();
+        self.pauses.learn(asked, heard);
     }
 }
 
@@ -149,14 +164,20 @@ mod tests {
         let pauses = Pauses::default();
         let rest = |definition| pauses.rest(definition, &phase);
         assert_eq!(rest("rides.create"), None);
-        pauses.learn(vec![pause("charge_created", None)], Moment::now());
+        pauses.learn(Moment::now(), Some(vec![pause("charge_created", None)]));
         assert_eq!((rest("rides.create"), rest("rides.cancel")), (Some(REST), None));
-        pauses.learn(vec![pause("other", None)], Moment::now());
+        pauses.learn(Moment::now(), Some(vec![pause("other", None)]));
         assert_eq!(rest("rides.create"), None);
         let ends_soon = pause("charge_made", Some(Duration::from_secs(3)));
-        pauses.learn(vec![ends_soon], Moment::now());
+        pauses.learn(Moment::now(), Some(vec![ends_soon]));
         assert!(rest("rides.create").is_some_and(|rest| rest <= Duration::from_secs(3)));
-        pauses.learn(vec![pause("charge_made", Some(Duration::ZERO))], Moment::now());
+        pauses.learn(Moment::now(), Some(vec![pause("charge_made", Some(Duration::ZERO))]));
         assert_eq!(rest("rides.create"), None);
+        let asked = Moment::now();
+        let later = asked.after(Duration::from_secs(1));
+        pauses.learn(later, Some(vec![pause("charge_made", None)]));
+        pauses.learn(asked, Some(Vec::new()));
+        pauses.learn(later, None);
+        assert_eq!(rest("rides.create"), Some(REST), "by the newest question that was answered");
     }
 }

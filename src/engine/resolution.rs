@@ -16,6 +16,13 @@ pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
     format!("not_executed {} {attempt}", phase.name)
 }
 
+/// Whether a request of so many attempts has called nothing that its provider could know: it never ran, or it was said
+/// that the call of the last attempt had no effect. The window of a provider that forgets calls begins then with the
+/// next attempt (G11).
+pub(crate) fn knows_no_call(resolution: Option<&str>, attempts: u32, next: &Phase) -> bool {
+    attempts == 0 || resolution == Some(&not_executed(next, attempts))
+}
+
 /// An operator has finished the request where it stood. Kept with that place, which the end of a request takes away.
 pub(super) fn finished_at(row: &KeyRow) -> String {
     let call = row.open_intent.as_deref().unwrap_or_default();

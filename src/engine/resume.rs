@@ -8,12 +8,12 @@ use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::{Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::Progress;
-use super::resolution::not_executed;
+use super::resolution::knows_no_call;
 use super::revive::{Found, Judged, Revived};
 use super::run::{RoundEnd, Run};
 use super::stranded::StrandedBecause;
 use super::{Core, observed};
-use crate::definition::{Definition, Phase};
+use crate::definition::Definition;
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -45,13 +45,6 @@ const LEASE_ENDED: &str = "the lease of the last attempt ended before the reques
 /// The fingerprint as derived keys are made of it. Of a row that none is made for it is of no matter.
 fn of_derived_keys(stored: &str) -> String {
     StoredFingerprint::parse(stored).map_or(stored, |stored| stored.fingerprint).to_owned()
-}
-
-/// Whether this attempt is the first that can call `phase` since it was said that no call of it had an effect: what
-/// its provider may have forgotten was never there, so the window begins with this attempt (G11).
-fn is_first_since_denied(row: &KeyRow, phase: &Phase) -> bool {
-    let before = row.attempts.saturating_sub(1);
-    row.resolution.as_deref() == Some(&not_executed(phase, before))
 }
 
 impl<S: Store> Core<S> {
@@ -180,9 +173,10 @@ impl<S: Store> Core<S> {
         }
         let Judged { definition, revived, .. } = judged;
         let found = revived.found;
-        // A back-off that is longer than the window would else be followed by no call, ever (G17).
+        // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
         let next = definition.phases.get(revived.outputs.len());
-        if right == Right::Free && next.is_some_and(|next| is_first_since_denied(&row, next)) {
+        let (said, before) = (row.resolution.as_deref(), row.attempts.saturating_sub(1));
+        if right == Right::Free && next.is_some_and(|next| knows_no_call(said, before, next)) {
             row.since_advance = Duration::ZERO;
         }
         observe::resumed(definition.name, &row.recovery_point, row.attempts);

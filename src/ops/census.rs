@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::why::{HeldBy, next_window};
 use crate::definition::Definition;
-use crate::engine::{Core, Stands, StrandedBecause};
+use crate::engine::{Core, Stands, StrandedBecause, knows_no_call};
 use crate::moment::wall_clock;
 use crate::observe::OTHER;
 use crate::store::census::{Census, CensusGroup, JobCensus, LOOKED_INTO};
@@ -97,8 +97,13 @@ impl<S: Store> Core<S> {
             return None;
         }
         let margin = self.settings.window_margin;
-        let (_, whole) = next_window(definition, &group.recovery_point, margin)?;
-        (now >= group.advanced_at + whole / 2).then(|| group.advanced_at + whole)
+        let (phase, whole) = next_window(definition, &group.recovery_point, margin)?;
+        if knows_no_call(group.resolution.as_deref(), group.attempts, phase) {
+            return None;
+        }
+        let whole = TimeDelta::from_std(whole).ok()?;
+        let end = group.advanced_at.checked_add_signed(whole)?;
+        (now >= end - whole / 2).then_some(end)
     }
 }
 

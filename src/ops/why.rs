@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::config::Settings;
-use crate::definition::{Definition, PhaseKind, STARTED};
-use crate::engine::{StrandedBecause, left_of_window};
+use crate::definition::{Definition, Phase, PhaseKind, STARTED};
+use crate::engine::{StrandedBecause, knows_no_call, left_of_window};
 use crate::store::pauses::PausedPhase;
 use crate::store::{ERASED, KeyRow, Status};
 
@@ -119,11 +119,11 @@ impl EndedBy {
 
 /// The next phase behind a recovery point, if its provider forgets calls, and for how long its call may be made from the
 /// commit of that recovery point on (G11).
-pub(super) fn next_window(
-    definition: &Definition,
+pub(super) fn next_window<'d>(
+    definition: &'d Definition,
     recovery_point: &str,
     margin: Duration,
-) -> Option<(&'static str, Duration)> {
+) -> Option<(&'d Phase, Duration)> {
     let done = definition.phases.iter().position(|phase| phase.is_called(recovery_point));
     let next = match done {
         Some(done) => done + 1,
@@ -132,7 +132,7 @@ pub(super) fn next_window(
     };
     let next = definition.phases.get(next)?;
     let PhaseKind::Foreign(effect) = next.kind else { return None };
-    Some((next.name, left_of_window(effect, Duration::ZERO, margin)?))
+    Some((next, left_of_window(effect, Duration::ZERO, margin)?))
 }
 
 /// What is known of a request.
@@ -208,7 +208,11 @@ impl Facts<'_> {
         }
         let margin = self.settings.window_margin;
         let (phase, whole) = next_window(self.definition?, &row.recovery_point, margin)?;
-        Some((phase, self.now - row.since_advance + whole))
+        if knows_no_call(row.resolution.as_deref(), row.attempts, phase) {
+            return None;
+        }
+        let whole = TimeDelta::from_std(whole).ok()?;
+        Some((phase.name, (self.now - row.since_advance).checked_add_signed(whole)?))
     }
 
     /// Whether the phase whose outcome is unknown has a reconcile function that can be called.

@@ -384,6 +384,10 @@ pub trait OperatorStore: Store {
         paused: &str,
     ) -> impl Future<Output = Result<Vec<CensusGroup>, StoreError>> + Send;
 
+    /// [`Store::database_time`], by a connection of the operators'.
+    #[doc(hidden)]
+    fn operators_time(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
+
     /// How many jobs are staged.
     #[doc(hidden)]
     fn job_census(&self) -> impl Future<Output = Result<JobCensus, StoreError>> + Send;

@@ -41,6 +41,24 @@ const MOST_AT_ONCE: usize = 500;
 const REST_RATIO: u32 = 4;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
+/// How many rows the server refuses in a row before the worker takes the reason for one that concerns all.
+const REFUSED_AT_MOST: u32 = 3;
+
+/// What came of a batch of rows whose lease had ended.
+#[derive(Default)]
+struct Judged {
+    entered: usize,
+    /// Whether some were entered or had moved on: fewer are watched, and others may come next.
+    more: bool,
+}
+
+impl Judged {
+    fn add(&mut self, other: &Self) {
+        self.entered += other.entered;
+        self.more |= other.more;
+    }
+}
+
 /// A part of the completer.
 pub(super) struct Enroller<S: Store> {
     engine: Engine<S>,
@@ -84,20 +102,31 @@ impl<S: Store> Enroller<S> {
     /// For a worker that looks once: the young walk to its end, and then the full one, until rows were
     /// entered. No more than it takes to run: the rest waits for the next call.
     pub(super) async fn enrol_some(&mut self) -> Result<(), StoreError> {
-        if self.enter_ended().await? >= self.most() {
+        let stop = Stop::default();
+        if self.enter_until_some(&stop).await? >= self.most() {
             return Ok(());
         }
         self.walk_young().await?;
         while self.young.is_some() && self.watched.has_room() {
             self.walk_young().await?;
         }
-        let mut entered = self.enter_ended().await?;
+        let mut entered = self.enter_until_some(&stop).await?;
         self.begin_full();
         while entered == 0 && self.full.is_some() && self.watched.has_room() {
             self.walk_full().await?;
-            entered = self.enter_ended().await?;
+            entered = self.enter_until_some(&stop).await?;
         }
         Ok(())
+    }
+
+    /// Batch after batch, past any number of rows that have moved on, until one is entered in part.
+    async fn enter_until_some(&mut self, stop: &Stop) -> Result<usize, StoreError> {
+        loop {
+            let Judged { entered, more } = self.enter_ended(stop).await?;
+            if entered > 0 || !more {
+                return Ok(entered);
+            }
+        }
     }
 
     /// How many rows are entered at once at most.
@@ -107,60 +136,76 @@ impl<S: Store> Enroller<S> {
 
     /// Enters rows whose lease has ended since they were read, a batch at most: by one statement, and where that
     /// cannot be executed, each by one of its own, so that one that the server refuses keeps no other from it.
-    async fn enter_ended(&mut self) -> Result<usize, StoreError> {
+    async fn enter_ended(&mut self, stop: &Stop) -> Result<Judged, StoreError> {
         let (places, rows): (Vec<_>, Vec<_>) = self.watched.ended(self.most()).into_iter().unzip();
         if rows.is_empty() {
-            return Ok(0);
+            return Ok(Judged::default());
         }
         match self.engine.store().enrol(&rows).await {
             Ok(enrolled) => Ok(self.settle(&places, &enrolled)),
-            Err(error) if error.is_from_server() => self.enter_each(&places, &rows).await,
+            Err(StoreError::Locked) => {
+                self.watch_on(&places);
+                Ok(Judged::default())
+            }
+            Err(error) if error.may_be_of_one() => self.enter_each(&places, &rows, stop).await,
             Err(error) => {
                 self.watch_on(&places);
-                if matches!(error, StoreError::Locked) { Ok(0) } else { Err(error) }
+                Err(error)
             }
         }
     }
 
+    /// Those that the server refuses are tried again behind the others. Where it refuses several and takes none, the
+    /// reason is not one of theirs.
     async fn enter_each(
         &mut self,
         places: &[Place],
         rows: &[HeldKey],
-    ) -> Result<usize, StoreError> {
-        let mut entered = 0;
+        stop: &Stop,
+    ) -> Result<Judged, StoreError> {
+        let (mut judged, mut refused) = (Judged::default(), 0);
         for (place, row) in places.chunks(1).zip(rows.chunks(1)) {
+            if stop.is_set() {
+                break;
+            }
             match self.engine.store().enrol(row).await {
-                Ok(enrolled) => entered += self.settle(place, &enrolled),
+                Ok(enrolled) => judged.add(&self.settle(place, &enrolled)),
                 Err(error) => {
                     self.watch_on(place);
-                    if !error.may_be_of_one() {
+                    refused += 1;
+                    let is_of_all = !judged.more && refused >= REFUSED_AT_MOST;
+                    if is_of_all || !error.may_be_of_one() {
                         return Err(error);
                     }
                 }
             }
         }
-        Ok(entered)
+        Ok(judged)
     }
 
-    /// What came of each; how many were entered.
-    fn settle(&mut self, places: &[Place], enrolled: &[Enrolled]) -> usize {
-        let mut entered = 0;
+    /// What came of each.
+    fn settle(&mut self, places: &[Place], enrolled: &[Enrolled]) -> Judged {
+        let mut judged = Judged::default();
         for (place, enrolled) in places.iter().zip(enrolled) {
             match *enrolled {
                 Enrolled::Entered => {
-                    entered += 1;
+                    judged.entered += 1;
+                    judged.more = true;
                     self.watched.forget(*place);
                 }
-                Enrolled::Gone => self.watched.forget(*place),
+                Enrolled::Gone => {
+                    judged.more = true;
+                    self.watched.forget(*place);
+                }
                 // Another transaction has locked it.
                 Enrolled::Held(Duration::ZERO) => self.watched.watch_on(*place, Moment::now()),
                 Enrolled::Held(left) => self.watched.watch_on(*place, self.until(left)),
             }
         }
-        if entered > 0 {
+        if judged.entered > 0 {
             self.engine.wakeups().accepted.notify_one();
         }
-        entered
+        judged
     }
 
     /// None of them was entered.
@@ -253,17 +298,20 @@ impl<S: Store> Worker for Enroller<S> {
     }
 
     async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
-        if self.watched.has_room() {
-            self.walk_young().await?;
-        }
+        // What is known is entered, whether the search can be executed or not.
+        let walked = match self.watched.has_room() {
+            true => self.walk_young().await,
+            false => Ok(()),
+        };
+        let entered = self.enter_ended(stop).await?;
+        walked?;
         if stop.is_set() {
             return Ok(More::No);
         }
-        let most = self.most();
-        if self.enter_ended().await? >= most {
+        if entered.more && self.watched.has_ended() {
             return Ok(More::Likely);
         }
-        if stop.is_set() || !self.watched.has_room() {
+        if !self.watched.has_room() {
             return Ok(More::No);
         }
         if !self.begin_full() {
@@ -272,8 +320,7 @@ impl<S: Store> Worker for Enroller<S> {
         let began = tokio::time::Instant::now();
         self.walk_full().await?;
         let rest = (began.elapsed() * REST_RATIO).min(LONGEST_REST);
-        let entered = self.enter_ended().await?;
-        if entered >= most {
+        if self.enter_ended(stop).await?.more && self.watched.has_ended() {
             return Ok(More::Likely);
         }
         tokio::select! {

@@ -41,6 +41,10 @@ impl Watched {
         ended.map(|(place, row)| (*place, row.clone())).collect()
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.rows.range(..=(Moment::now(), u64::MAX)).next().is_some()
+    }
+
     pub(super) fn forget(&mut self, place: Place) {
         self.take(place);
     }

@@ -19,6 +19,7 @@ on_every_store! {
     g11_a_call_does_not_begin_behind_its_window,
     g11_the_window_goes_on_in_a_later_attempt,
     g11_a_release_does_not_open_the_window_again,
+    g17_an_accepted_request_makes_its_first_call_after_whatever_time,
 }
 
 fn ms(millis: u64) -> Duration {
@@ -179,4 +180,20 @@ async fn g11_a_release_does_not_open_the_window_again<S: TestDb>(db: S) {
     let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 2);
+}
+
+/// Nothing was called, so the provider has nothing to forget.
+async fn g17_an_accepted_request_makes_its_first_call_after_whatever_time<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Lingers>().build().unwrap();
+    let accepted = engine.call(&scope(), &key("k"), Lingers).accept().await.unwrap();
+    assert!(matches!(accepted, Outcome::Accepted), "{accepted:?}");
+    age(&db, Duration::from_secs(2 * 3600)).await;
+    assert_eq!(completed(&engine).await.unknown, 0);
+    assert_eq!(app.provider.calls().len(), 1);
+    // From then on it may have been made.
+    let told = engine.call(&scope(), &key("k"), Lingers).await.unwrap();
+    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    assert_eq!(app.provider.calls().len(), 1, "G11");
 }

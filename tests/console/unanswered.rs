@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::cast::*;
 use super::desk::{Desk, operator};
 use super::html::Form;
-use crate::support::db::{my, open_my, pg, url_of};
+use crate::support::db::{my, open_my, open_pg, pg, url_of};
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Proxy;
 use crate::support::*;
@@ -189,6 +189,22 @@ async fn no_request_waits_for_looks_at_a_table_that_is_locked() {
         }
         lock.batch_execute("ROLLBACK").await.unwrap();
         until(async || desk.get(page).await.status == 200).await;
+    }
+}
+
+/// A process that has heard nothing from the database yet asks for its time by a connection of the operators'.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_waits_for_a_connection_of_the_requests() {
+    let db = Postgres::fresh().await;
+    let here = engine(&db, &App::default());
+    dead_letter(&here, "dead").await;
+    let (bulk, _) = stop_of_a_bulk_act(&here, &Desk::of(&here).await).await;
+    let pages = pages(id_of(&here, "dead").await, bulk);
+    for path in pages {
+        let other = open_pg(&url_of(&db), 1).await;
+        let engine = engine(&other, &App::default());
+        let _taken = other.connection().await.unwrap();
+        Desk::of(&engine).await.get(&path).await.is(200);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use atomic_phases::Reply;
 use atomic_phases::engine::{Resolution, Resolved, StrandedBecause};
 use atomic_phases::ops::{
     EndedBy, Event, HeldBy, OperatorStore, Permissions, PhaseStands, State, What, Why,
 };
+use atomic_phases::{Outcome, Reply};
 
 use super::cast::*;
 use crate::support::*;
@@ -169,6 +169,18 @@ async fn g11_a_call_that_its_provider_forgets_is_told_with_the_end_of_its_window
         assert!(why.window_ends.unwrap() < chrono::Utc::now(), "{why:?}");
         let says = "may have forgotten an earlier call of `charged` since";
         assert!(why.sentence.contains(says) && why.sentence.contains("(1 h 0 min ago)"), "{why:?}");
+        // Once it is said that it had no effect, there is nothing that the provider could forget.
+        let stops = || troubled(Trouble::RetryForeignAlways);
+        let call = engine.call(&scope(), &key("failed"), stops()).await.unwrap();
+        assert!(matches!(call, Outcome::Unknown { .. }), "{call:?}");
+        let attempt = engine.status(&scope(), &key("failed")).await.unwrap().unwrap().attempt;
+        let word = Resolution::not_executed("charged", attempt);
+        let _ = engine.resolve(&scope(), &key("failed"), word).await.unwrap();
+        set(&engine, "failed", earlier).await;
+        let why = told("failed").await;
+        assert_eq!(why.window_ends, None, "{why:?}");
+        assert!(!why.sentence.contains("forgotten"), "{why:?}");
+        failed(engine.call(&scope(), &key("failed"), stops()).await);
     }
     // Nothing is to be called, or it is not called again by itself, or its provider forgets nothing.
     finish(&engine, "finished").await;

@@ -677,8 +677,7 @@ async fn g8_parameters_and_a_reply_of_a_mebibyte_come_back_byte_for_byte<S: Test
         (0..).map(|at: usize| signs[(at * at + at / 7) % signs.len()]).take(1 << 20).collect();
     assert!(text.len() > 1 << 20);
     let limits = Limits::default().params(4 << 20).reply_body(4 << 20);
-    let engine =
-        engine_with(&db, &app, |builder| builder.register::<Letter>().limits(limits.clone()));
+    let engine = engine_with(&db, &app, |builder| builder.register::<Letter>().limits(limits));
     let letter = || Letter { text: text.clone() };
     failed(engine.call(&scope(), &key("k"), letter()).await);
     db.let_time_pass().await;
@@ -686,7 +685,7 @@ async fn g8_parameters_and_a_reply_of_a_mebibyte_come_back_byte_for_byte<S: Test
     for engine in [
         &engine,
         &engine_with(&db.another().await, &app, |builder| {
-            builder.register::<Letter>().limits(limits.clone())
+            builder.register::<Letter>().limits(limits)
         }),
     ] {
         let again = finished(engine.call(&scope(), &key("k"), letter()).await);

@@ -12,12 +12,13 @@ use diesel_async::SimpleAsyncConnection;
 on_every_store! {
     g17_a_young_request_is_found_between_two_full_sweeps,
     g17_a_young_request_with_another_lease_is_found_when_that_ends,
+    g17_rows_that_moved_on_keep_no_other_waiting,
 }
 
 /// The number of rows that the index of due rows lacks.
 const HIDDEN: &str = "SELECT count(*) FROM atomic_phases_keys WHERE run_after IS NULL";
 
-/// Makes the row ten seconds older; its lease ends in this many milliseconds.
+/// Makes the rows in progress ten seconds older; their lease ends in this many milliseconds.
 async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
     let sql = match is_postgres::<S>() {
         false => format!(
@@ -33,7 +34,7 @@ async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
             )
         }
     };
-    db.sql(&format!("UPDATE atomic_phases_keys SET {sql}")).await;
+    db.sql(&format!("UPDATE atomic_phases_keys SET {sql} WHERE status = 'in_progress'")).await;
 }
 
 /// A holder that dies within its first seconds leaves no entry in the index of due rows.
@@ -63,6 +64,35 @@ async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestD
     let completer = tokio::sync::Mutex::new(completer);
     until(async || completer.lock().await.run_once().await.unwrap().finished == 1).await;
     assert_eq!(app.provider.effects(), 1);
+}
+
+/// Two nodes watch the same rows, and the faster one takes all of them.
+async fn g17_rows_that_moved_on_keep_no_other_waiting<S: TestDb>(db: S) {
+    const ROWS: u32 = 20;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut slow = Completer::new(&engine, config().batch(4));
+    assert_eq!(slow.run_once().await.unwrap().total(), 0, "the full sweep at its start");
+    for number in 0..ROWS {
+        dies_in_its_call(&engine, &format!("k-{number}"), book(20)).await;
+    }
+    age(&db, 1000).await;
+    assert_eq!(slow.run_once().await.unwrap().total(), 0, "their leases live");
+    // Longer than the slow node believes that they live.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let mut fast = Completer::new(&engine, config().batch(ROWS));
+    let mut finished = 0;
+    while finished < ROWS {
+        finished += fast.run_once().await.unwrap().finished;
+    }
+    dies_in_its_call(&engine, "behind", book(20)).await;
+    age(&db, -1000).await;
+    assert_eq!(
+        slow.run_once().await.unwrap().finished,
+        1,
+        "by one call, past any number of the others"
+    );
+    assert_eq!(app.provider.effects(), ROWS as usize + 1);
 }
 
 /// The statements by which a transaction locks a row, and no others.

@@ -25,7 +25,7 @@ use crate::store::operators::{
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, whole_millis};
-use crate::store::{ERASED, StoreError};
+use crate::store::{ERASED, Store, StoreError};
 use diesel::QueryResult;
 
 const MOST: usize = MOST_LOOKED_AT as usize;
@@ -329,6 +329,10 @@ impl OperatorStore for Memory {
         let mut keys = self.keys().await?;
         keys.retain(|key| limits.allow(&key.scope));
         Ok(by_standing(&keys, self.database().now(), paused))
+    }
+
+    async fn operators_time(&self) -> Result<DateTime<Utc>, StoreError> {
+        self.database_time().await
     }
 
     async fn job_census(&self) -> Result<JobCensus, StoreError> {

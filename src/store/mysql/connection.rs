@@ -9,7 +9,7 @@
 //! with those that it has (G3, G7, G13, G16).
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::connection::{
@@ -38,6 +38,7 @@ use super::literal::{Bound, size_of};
 use super::session::{self, Session};
 use super::watch::{Admission, Watch, leaves_its_session_alone, may_be_rewritten};
 use crate::error::TOO_LARGE;
+use crate::moment::Moment;
 
 /// diesel-async's form of a row.
 pub(super) type DieselRow = <AsyncMysqlConnection as AsyncConnectionCore>::Row<'static, 'static>;
@@ -52,7 +53,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// refuses everything: return an error.
 pub struct MysqlConn {
     conn: Option<Conn>,
-    opened: Instant,
+    opened: Moment,
     session: Session,
     killer: Killer,
     /// An answer is on its way, or will never come.
@@ -90,7 +91,7 @@ impl MysqlConn {
         let session = session::set_up(&mut conn, killer.allows_blocks()).await?;
         Ok(Self {
             conn: Some(conn),
-            opened: Instant::now(),
+            opened: Moment::now(),
             session,
             killer: killer.clone(),
             in_flight: false,

@@ -7,12 +7,14 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+
+use crate::moment::Moment;
 
 /// How long a session has to end by itself, which is when its statement does. A MariaDB that is told to kill one in the
 /// middle of reading a table's triggers takes these for broken from then on, for all sessions, until `FLUSH TABLES`.
@@ -37,18 +39,23 @@ const NO_SUCH_SESSION: u16 = 1094;
 /// For how many seconds the server has run, without their fraction.
 const UPTIME: &str = "SHOW STATUS LIKE 'Uptime'";
 
+/// How long a server has run at most, where it may have been restarted while a session was being ended. The server
+/// computes it by its wall clock, which may have been set back: without this bound the sessions of its first hours would
+/// then never be ended.
+const YOUNG: Duration = Duration::from_secs(60);
+
 /// A session of the server's that is to be ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doomed {
     pub(super) id: u32,
     /// When it was open, by this process's clock.
-    pub(super) since: Instant,
+    pub(super) since: Moment,
 }
 
 impl Doomed {
     /// Whether it ended with its server: one that runs for so long was restarted since, and its ids began anew.
-    fn is_older_than(self, uptime: u64) -> bool {
-        self.since.elapsed() > Duration::from_secs(uptime.saturating_add(1))
+    fn is_older_than(self, uptime: Duration) -> bool {
+        uptime < YOUNG && self.since.elapsed() > uptime + Duration::from_secs(1)
     }
 }
 
@@ -132,13 +139,30 @@ impl Killer {
 /// Ends a session, and returns the connection if it was good for it. A restart between the question and the `KILL`
 /// ends the connection, too.
 async fn kill(mut conn: Conn, session: Doomed) -> Option<Conn> {
-    let uptime: Option<(String, u64)> = conn.query_first(UPTIME).await.ok()?;
-    if uptime.is_some_and(|(_, seconds)| session.is_older_than(seconds)) {
+    let told: Option<(String, String)> = conn.query_first(UPTIME).await.ok()?;
+    let uptime = told.and_then(|(_, seconds)| seconds.parse().ok()).map(Duration::from_secs);
+    if uptime.is_some_and(|uptime| session.is_older_than(uptime)) {
         return Some(conn);
     }
     match conn.query_drop(format!("KILL {}", session.id)).await {
         Ok(()) => Some(conn),
         Err(Error::Server(error)) if error.code == NO_SUCH_SESSION => Some(conn),
         Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g13_a_session_ended_with_its_server_only_where_that_was_restarted_since() {
+        let seconds = Duration::from_secs;
+        let session = Doomed { id: 1, since: Moment::now() };
+        assert!(!session.is_older_than(Duration::ZERO), "it was just opened");
+        let old = Doomed { id: 1, since: Moment::ago(seconds(600)) };
+        assert!(old.is_older_than(seconds(3)), "its server runs for less");
+        assert!(!old.is_older_than(seconds(900)));
+        assert!(!old.is_older_than(seconds(300)), "its server's clock was set back");
     }
 }

@@ -226,6 +226,11 @@ impl OperatorStore for Mysql {
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
     }
 
+    async fn operators_time(&self) -> Result<DateTime<Utc>, StoreError> {
+        let rows = search!(self, "tell the time", |conn| sql::Now {}.rows::<i64>(conn))?;
+        sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
+    }
+
     async fn job_census(&self) -> Result<JobCensus, StoreError> {
         let jobs = search!(self, "count staged jobs", |conn| {
             census_sql::Jobs {}.rows::<census_sql::JobsRow>(conn)

@@ -289,6 +289,15 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(groups.into_iter().map(census_group).collect())
     }
 
+    async fn operators_time(&self) -> Result<DateTime<Utc>, StoreError> {
+        let rows = search!(self, "tell the time", |conn| {
+            sql::Now {}.load::<DateTime<Utc>>(&mut conn)
+        })?;
+        rows.into_iter()
+            .next()
+            .ok_or_else(|| StoreError::database("tell the time", Error::NotFound))
+    }
+
     async fn job_census(&self) -> Result<JobCensus, StoreError> {
         let jobs = search!(self, "count staged jobs", |conn| {
             census_sql::Jobs {}.load::<census_sql::JobsRow>(&mut conn)

@@ -235,6 +235,12 @@ impl OperatorStore for Sqlite {
         Ok(groups.into_iter().filter_map(census_sql::group).map(census_group).collect())
     }
 
+    async fn operators_time(&self) -> Result<DateTime<Utc>, StoreError> {
+        let load = |conn: &mut SqliteConnection| sql::Now {}.rows::<i64>(conn);
+        let rows = self.search("tell the time", load).await?;
+        sql::time(rows.into_iter().next().unwrap_or(-1), "now")
+    }
+
     async fn job_census(&self) -> Result<JobCensus, StoreError> {
         let load =
             |conn: &mut SqliteConnection| census_sql::Jobs {}.rows::<census_sql::JobsRow>(conn);
