@@ -95,8 +95,8 @@ impl Failure {
         self.code() == Some(NO_SAVEPOINT)
     }
 
-    /// Whether the engine raised it, because no row was as the guard says. Where a statement of the phase was executed, it
-    /// may be that statement's own.
+    /// Whether it is what the engine raises because no row was as the guard says. A statement of the phase may fail with
+    /// the same code: the caller knows where the server was.
     pub(super) fn is_raised(&self) -> bool {
         self.code() == Some(RAISED)
     }
