@@ -8,6 +8,9 @@ use std::path::PathBuf;
 #[path = "../examples/readme.rs"]
 mod page;
 
+#[path = "readme/backends.rs"]
+mod backends;
+
 #[path = "readme/commands.rs"]
 mod commands;
 

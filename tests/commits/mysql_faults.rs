@@ -166,10 +166,12 @@ async fn g1_a_session_is_killed_in_a_phase() {
     let app = App::default();
     let running = engine(&db, &app);
     let call = tokio::spawn(async move { running.call(&scope(), &key("k"), book(20)).await });
-    let asleep = "SELECT coalesce(max(id), 0) FROM information_schema.processlist \
-        WHERE db = DATABASE() AND state = 'User sleep'";
-    until(async || db.number(asleep).await > 0).await;
-    let id = db.number(asleep).await;
+    let asleep = format!(
+        "SELECT coalesce(max(id), 0) FROM {} WHERE db = DATABASE() AND state = 'User sleep'",
+        sessions()
+    );
+    until(async || db.number(&asleep).await > 0).await;
+    let id = db.number(&asleep).await;
     db.sql(&format!("KILL {id}")).await;
     assert_eq!(finished(call.await.unwrap()).reply.status(), 201);
     once_and_only_once(&db, &app, "killed").await;
@@ -517,10 +519,11 @@ async fn g1_g4_g7_statements_are_killed_wherever_they_are() {
             id: i64,
         }
         while stopped.try_recv().is_err() && noted.load(Ordering::Relaxed) < KILLS {
-            let running = diesel::sql_query(
-                "SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
+            let running = diesel::sql_query(format!(
+                "SELECT id FROM {} WHERE db = DATABASE() \
                  AND id <> CONNECTION_ID() AND command IN ('Query', 'Execute')",
-            );
+                sessions()
+            ));
             let running: Vec<Runs> =
                 diesel_async::RunQueryDsl::load(running, &mut *killer).await.unwrap();
             for Runs { id } in running {

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::cast::*;
 use super::desk::{Desk, operator};
 use super::html::Form;
-use crate::support::db::{my, open_my, open_pg, pg, url_of};
+use crate::support::db::{my, open_my, open_pg, pg, sessions, url_of};
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Proxy;
 use crate::support::*;
@@ -83,9 +83,12 @@ async fn a_page_says_that_mariadb_is_slow_or_gone() {
         until(async || desk.get(path).await.status == 200).await;
     }
     proxy.refuse(true);
-    let others = "SELECT coalesce(group_concat(id), '') FROM information_schema.processlist WHERE db = database() \
-                  AND id <> connection_id()";
-    let others = db.text(others).await;
+    let others = format!(
+        "SELECT coalesce(group_concat(id), '') FROM {} WHERE db = database() \
+         AND id <> connection_id()",
+        sessions()
+    );
+    let others = db.text(&others).await;
     let mut own = my(db.__url()).await;
     for one in others.split(',').filter(|one| !one.is_empty()) {
         // One that has ended meanwhile.

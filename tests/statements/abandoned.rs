@@ -84,6 +84,7 @@ async fn g17_on_sqlite_abandoned_requests_are_synced_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_on_mariadb_abandoned_requests_are_entered_by_one_text_and_one_commit() {
     use crate::support::db::{open_my, prepare_my};
+    use crate::support::mariadb::mysqld;
     let (server, url) = tokio::task::spawn_blocking(crate::mysql::Observed::start).await.unwrap();
     let db = prepare_my(&url).await;
     abandon(&db).await;
@@ -95,8 +96,12 @@ async fn g17_on_mariadb_abandoned_requests_are_entered_by_one_text_and_one_commi
     assert_eq!(server.commits() - before, 1, "transactions that wrote");
     assert_eq!(not_entered(&db).await, 0);
     let sent = server.logged(texts);
-    assert_eq!(sent.len(), 1, "{sent:#?}");
-    assert_eq!(sent[0].matches("SET k.run_after = k.locked_until").count(), REQUESTS);
+    let entries = sent.iter().map(|text| text.matches("SET k.run_after = k.locked_until").count());
+    assert_eq!(entries.sum::<usize>(), REQUESTS);
+    // The log of a MySQL has each statement of a text by itself.
+    if mysqld().is_none() {
+        assert_eq!(sent.len(), 1, "{sent:#?}");
+    }
 }
 
 /// However many there are: no more are entered than the worker has to run next.

@@ -433,15 +433,16 @@ pub async fn my(url: &str) -> Box<MysqlConn> {
     conn
 }
 
-/// The server's sessions, as a table with `id`, `db` and `state`. A MySQL cannot list their statements while one of them has
-/// bytes in it that are no text.
+/// The server's sessions, as a table with `id`, `db`, `command` and `state`. A MySQL cannot list their statements while
+/// one of them has bytes in it that are no text.
 #[cfg(feature = "mysql")]
 pub fn sessions() -> &'static str {
     match mariadb::mysqld() {
         None => "information_schema.processlist",
         Some(_) => {
-            "(SELECT processlist_id AS id, processlist_db AS db, processlist_state AS state \
-             FROM performance_schema.threads) AS sessions"
+            "(SELECT CAST(processlist_id AS SIGNED) AS id, processlist_db AS db, \
+             processlist_command AS command, processlist_state AS state \
+             FROM performance_schema.threads WHERE processlist_id IS NOT NULL) AS sessions"
         }
     }
 }

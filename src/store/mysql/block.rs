@@ -16,7 +16,7 @@ use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::MysqlConn;
-use super::error::{Failure, NO_SAVEPOINT, RAISED};
+use super::error::Failure;
 use super::literal::Bound;
 use super::session::{LockWait, Session};
 use super::statement::Statement;
@@ -294,10 +294,10 @@ impl Trouble {
             Place::Commit => "commit",
         };
         match at {
-            Place::Mark if failure.code() == Some(NO_SAVEPOINT) => {
+            Place::Mark if failure.is_of_a_missing_savepoint() => {
                 Commit::Refused(Refusal::LeftTransaction)
             }
-            Place::Guard if failure.code() == Some(RAISED) => Commit::Fenced,
+            Place::Guard if failure.is_raised() => Commit::Fenced,
             Place::Reservation if failure.is_of_a_unique_key() => Commit::Fenced,
             Place::Reservation | Place::Engine if failure.is_of_a_lock() => {
                 Commit::Failed(StoreError::Locked)
@@ -329,6 +329,7 @@ fn is_one_statement(sql: &str) -> bool {
 mod tests {
     use uuid::Uuid;
 
+    use super::super::error::{NO_SAVEPOINT, RAISED};
     use super::*;
     use crate::key::{IdempotencyKey, Scope};
 

@@ -90,6 +90,17 @@ impl Failure {
         self.code().is_some_and(|code| LOCKED.contains(&code))
     }
 
+    /// Whether the savepoint that marks the transaction is gone, and so the transaction.
+    pub(super) fn is_of_a_missing_savepoint(&self) -> bool {
+        self.code() == Some(NO_SAVEPOINT)
+    }
+
+    /// Whether it is what the engine raises because no row was as the guard says. A statement of the phase may fail with
+    /// the same code: the caller knows where the server was.
+    pub(super) fn is_raised(&self) -> bool {
+        self.code() == Some(RAISED)
+    }
+
     pub(super) fn is_of_a_unique_key(&self) -> bool {
         self.code().is_some_and(|code| UNIQUE.contains(&code))
     }

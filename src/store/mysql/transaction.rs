@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::block::Block;
 use super::connection::{Answers, MysqlConn};
-use super::error::{Failure, NO_SAVEPOINT, RAISED};
+use super::error::Failure;
 use super::literal::Bound;
 use super::pool::{Lent, MysqlPool};
 use super::session::LockWait;
@@ -312,9 +312,11 @@ impl Ends {
             // Only the settings of the session are not as they were; so the connection is not used again.
             return Commit::Done(());
         }
-        match failure.code() {
-            Some(NO_SAVEPOINT) if at == self.mark => Commit::Refused(Refusal::LeftTransaction),
-            Some(RAISED) if at == self.raise => Commit::Fenced,
+        match at {
+            _ if at == self.mark && failure.is_of_a_missing_savepoint() => {
+                Commit::Refused(Refusal::LeftTransaction)
+            }
+            _ if at == self.raise && failure.is_raised() => Commit::Fenced,
             _ if failure.is_of_a_lock() && at < self.commit => Commit::Failed(StoreError::Locked),
             // The server has the whole text, and executes it.
             _ if failure.is_lost() => Commit::Unknown(StoreError::database("commit", failure)),
