@@ -31,7 +31,7 @@ pub(super) struct Asked<S: OperatorStore> {
 }
 
 impl<S: OperatorStore> Asked<S> {
-    /// What ages are counted from.
+    /// What ages are counted from. Read last: it may take a statement, which is not for a page that is refused.
     pub(super) async fn now(&self) -> Result<Now, OpsError> {
         self.ops.now().await.map(Now)
     }
