@@ -206,25 +206,15 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
     let engine = engine(&db, &App::default());
     let routes = routes(&engine);
     dead_letter(&engine, "k").await;
-    let path = format!("/requests/{}", id_of(&engine, "k").await);
+    let id = id_of(&engine, "k").await.to_string();
+    let path = format!("/requests/{id}");
     let version = get(&routes, &path).await.version();
     let before = (dump(&db).await, db.number("SELECT count(*) FROM atomic_phases_audit").await);
     let body = json!({ "reason": "r" });
-    let uris = [
-        "/requests/search".to_owned(),
-        "/requests/find".to_owned(),
-        format!("{path}/values"),
-        format!("{path}/resolve"),
-        format!("{path}/retry"),
-        format!("{path}/erase"),
-        "/jobs/x/retry".to_owned(),
-        "/jobs/x/discard".to_owned(),
-        "/pauses/begin".to_owned(),
-        "/pauses/end".to_owned(),
-        "/bulk/plan".to_owned(),
-        "/bulk/start".to_owned(),
-        "/bulk/x/stop".to_owned(),
-    ];
+    // Each route that reads a body is a POST route, and each of these reads one.
+    let posts = described::reads().into_iter().filter(|read| read.body.is_some());
+    let uris: Vec<String> = posts.map(|read| read.path.replace("{id}", &id)).collect();
+    assert!(uris.contains(&format!("{path}/erase")), "{uris:?}");
     let browser = |uri: &str, lines: &[(&str, &str)]| {
         let mut post = Request::builder().method("POST").uri(uri);
         for (name, value) in lines {
