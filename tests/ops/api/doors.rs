@@ -107,8 +107,13 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
         send(&routes, Some(Caller::admin()), typed("Application/JSON; charset=utf-8"), Some(&body))
             .await;
     told.is(428, "version_missing");
-    let large = json!({ "reason": "x".repeat(4 << 20) });
-    post(&routes, &format!("{path}/retry"), Some(&version), large).await.is(413, "body_too_large");
+    let large = json!({ "reason": "x".repeat(7 << 20) });
+    let told = post(&routes, &format!("{path}/retry"), Some(&version), large).await;
+    told.is(413, "body_too_large");
+    // A reply of a mebibyte with 16 KiB of headers, of which each byte may have six, and what stands beside it.
+    let most = 6 * ((1 << 20) + (16 << 10)) + (64 << 10);
+    let detail = told.json["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("{most} bytes")), "{detail}");
     assert_eq!(get(&routes, &path).await.version(), version, "nothing was done");
 
     // If the router is nested, a problem's link still leads to its description.
