@@ -11,7 +11,19 @@ pub(crate) mod origin;
 #[cfg(feature = "console")]
 mod pages;
 
+use crate::engine::Engine;
+use crate::store::Store;
+
 #[cfg(feature = "ops-api")]
 pub use self::api::Api;
 #[cfg(feature = "console")]
 pub use self::pages::Console;
+
+/// The largest body that is read, in bytes: a reply or an output of the largest size that the engine stores, and 64 KiB of
+/// all else, a thousand ids for example. In JSON, a control character has six bytes (`\u0001`). In a form, a line's end has
+/// six (`%0D%0A`), and every other byte three.
+fn largest_body<S: Store>(engine: &Engine<S>) -> usize {
+    let limits = &engine.core.settings.limits;
+    let reply = limits.reply_body.saturating_add(limits.reply_headers);
+    reply.max(limits.outputs).saturating_mul(6).saturating_add(64 << 10)
+}

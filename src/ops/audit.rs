@@ -9,7 +9,7 @@ use crate::key::ShortHash;
 use crate::store::audit::{AuditSearch, Audited};
 
 /// Each act that has a row in the audit.
-pub(super) const ACTS: [&str; 16] = [
+pub(crate) const ACTS: [&str; 16] = [
     "resolve.executed",
     "resolve.not_executed",
     "resolve.finish",

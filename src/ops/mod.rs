@@ -23,6 +23,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 pub use self::actor::{Actor, InvalidActor, Permissions, Scopes};
+#[cfg(feature = "console")]
+pub(crate) use self::audit::ACTS;
 pub use self::audit::{AuditFilter, AuditRecord};
 pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Planned, Selection};
 pub(crate) use self::census::Tally;

@@ -275,6 +275,9 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
         assert_eq!(written, acts, "{} {} {:?}", route.method, route.path, route.form);
     }
     assert_eq!(checked, ROUTES * 18);
+    let size = "75 routes x 18 sets of permissions = 1,350";
+    assert_eq!((ROUTES, checked), (75, 1350));
+    assert!(include_str!("../../docs/operating.md").contains(size), "the size that is told");
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }
 

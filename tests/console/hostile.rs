@@ -127,6 +127,8 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
         "said",
         "request",
         "before",
+        "actor",
+        "act",
     ] {
         for path in
             ["requests", "waiting", "jobs", "definitions", "audit", &format!("requests/{id}")]
@@ -251,6 +253,18 @@ async fn a_mebibyte_and_deep_json_are_shown<S: TestDb + OperatorStore>(db: S) {
     let status = engine.status(&scope(), &key("large")).await.unwrap().unwrap();
     assert_eq!(status.reply.unwrap().bytes(), large.as_bytes(), "as it was given");
 
+    // A line's end has six bytes in a form.
+    unknown(&engine, "lines").await;
+    let id = id_of(&engine, "lines").await;
+    let lines = format!("-{}-", "\n".repeat((1 << 20) - 2));
+    let choice = desk.request(id).await.form("/plan").with("act", "finish").with("status", "200");
+    let choice = choice.with("media", "text").with("body", &lines.replace('\n', "\r\n"));
+    let act = desk.submit(&choice).await.is(200).form("/act").with("reason", "settled");
+    let done = desk.submit(&act).await;
+    assert_eq!(done.location().query(), Some("said=applied"), "{}", done.text);
+    let status = engine.status(&scope(), &key("lines")).await.unwrap().unwrap();
+    assert!(status.reply.unwrap().bytes() == lines.as_bytes(), "as it was given");
+
     unknown(&engine, "deep").await;
     let id = id_of(&engine, "deep").await;
     let deep = format!("{}18446744073709551617{}", "[".repeat(20_000), "]".repeat(20_000));
@@ -316,7 +330,8 @@ async fn a_mebibyte_and_deep_json_in_every_field_break_no_page<S: TestDb + Opera
         }
         // What stands in an address, as far as an address may be long.
         let text: String = value.chars().take(15_000).collect();
-        for name in filters.into_iter().chain(["state", "before", "request", "said"]) {
+        let more = ["state", "before", "request", "actor", "act", "said"];
+        for name in filters.into_iter().chain(more) {
             for path in ["requests", "waiting", "jobs", "audit", "bulk", &format!("requests/{id}")]
             {
                 let mut url = desk.url(path);

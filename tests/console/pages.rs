@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use atomic_phases::ops::{BulkAct, OperatorStore, Selection};
+use atomic_phases::ops::{Actor, BulkAct, OperatorStore, Permissions, Scopes, Selection, What};
 use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use chrono::{TimeDelta, Utc};
@@ -19,6 +19,7 @@ on_every_store! {
     no_link_and_no_form_of_any_page_leads_nowhere,
     a_page_shows_what_waits_and_what_ends_it,
     a_request_is_found_by_a_filter_and_by_its_key,
+    the_audit_is_filtered_by_request_operator_and_act,
     g19_nothing_that_users_gave_is_on_a_page_or_in_an_address,
     every_page_is_a_list_that_goes_on,
     who_has_ten_thousand_rows_of_others_before_their_own_is_told_so,
@@ -273,6 +274,73 @@ async fn a_request_is_found_by_a_filter_and_by_its_key<S: TestDb + OperatorStore
     // A reload of the sent form's address leads back to the form.
     let back = desk.get("requests/find").await;
     assert_eq!(back.location(), desk.url("requests"));
+}
+
+async fn the_audit_is_filtered_by_request_operator_and_act<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    unknown(&engine, "k").await;
+    let id = id_of(&engine, "k").await;
+    let named =
+        |name: &str| engine.ops(Actor::new(name, Permissions::admin(), Scopes::All).unwrap());
+    let (bob, eve) = (named("bob"), named("eve"));
+    let _ = bob.reveal(id, What::Parameters, "ticket 6").await.unwrap();
+    for _ in 0..51 {
+        let _ = bob.reveal(id, What::Key, "ticket 7").await.unwrap();
+    }
+    let _ = eve.reveal(id, What::Key, "ticket 8").await.unwrap();
+    let _ = eve.pause("book", "charged", None, "the bank is closed").await.unwrap();
+
+    let desk = Desk::of(&engine).await;
+    // Each act has its outcome.
+    let rows = |text: &str| text.matches("\"chip finished\"").count();
+    for (filter, number) in [
+        ("", 50),
+        ("actor=bob", 50),
+        ("actor=bob&act=reveal", 50),
+        ("actor=bob&act=reveal.parameters", 1),
+        ("actor=bob&act=pause", 0),
+        ("actor=eve", 2),
+        ("actor=+eve+&act=reveal", 1),
+        ("act=pause", 1),
+        ("actor=carol", 0),
+        (&format!("request={id}&actor=eve"), 1),
+        ("request=00000000-0000-4000-8000-000000000000", 0),
+        ("request=&actor=&act=", 50),
+    ] {
+        let page = desk.get(&format!("audit?{filter}")).await.is(200);
+        assert_eq!(rows(&page.text), number, "{filter}: {}", page.text);
+        assert_eq!(page.text.contains("No act."), number == 0, "{filter}");
+    }
+    // The next page is of the same filter.
+    let first = desk.get("audit?actor=bob&act=reveal").await.is(200);
+    let next = tags(&first.text).into_iter().find(|tag| tag.get("rel") == Some("next")).unwrap();
+    let next = first.url.join(next.get("href").unwrap()).unwrap();
+    assert!(next.query().unwrap().starts_with("actor=bob&act=reveal&before="), "{next}");
+    let second = desk.send(desk.ask(reqwest::Method::GET, next)).await.is(200);
+    assert_eq!(rows(&second.text), 2);
+    second.has_not("ticket 8");
+    // The form has what was asked for, and offers what can be.
+    for page in [&first, &second] {
+        let form = page.form("/audit");
+        let field = |name: &str| form.fields.iter().find(|(other, _)| other == name).unwrap();
+        assert_eq!([&*field("actor").1, &*field("act").1], ["bob", "reveal"]);
+        check_accessibility_of(&page.text);
+    }
+    let options = tags(&first.text).into_iter().filter(|tag| tag.name == "option");
+    let options: Vec<String> = options.map(|tag| tag.get("value").unwrap().to_owned()).collect();
+    // All, sixteen acts, and the four kinds that have several.
+    assert_eq!(options.len(), 1 + 16 + 4, "{options:?}");
+    for act in &options {
+        desk.get(&format!("audit?act={act}")).await.is(200);
+    }
+    for wrong in ["act=erasure", "act=revea", "actor=a%0ab", "request=x", "before=x"] {
+        let page = desk.get(&format!("audit?{wrong}")).await.is(400);
+        page.has("role=\"alert\"");
+        page.form("/audit");
+        // Who may not read the audit is not told what is wrong.
+        let asked = desk.ask(reqwest::Method::GET, page.url.clone()).header("x-may", "viewer");
+        desk.send(asked).await.is(403).has_not("role=\"alert\"");
+    }
 }
 
 async fn g19_nothing_that_users_gave_is_on_a_page_or_in_an_address<S: TestDb + OperatorStore>(

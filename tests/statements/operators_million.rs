@@ -350,8 +350,29 @@ pub fn asks(Known { id, version, bulk, job }: &Known) -> Vec<Ask> {
         form("/bulk/plan", format!("act=retry&state=unknown&reason={found}"), "a review: the one"),
         get(Face::Page, "/audit", ""),
         get(Face::Page, &format!("/audit?request={id}"), ""),
+        get(Face::Page, "/audit?actor=bob&act=reveal", "none: ten thousand are looked at"),
     ]);
     all
+}
+
+/// As a person does it, each page the first of its kind: what waits, which of it has the known reason, and why. Returns
+/// the id of the request, and how long the three pages took.
+pub async fn walked(pages: &Router) -> (String, Duration) {
+    let page = async |path: String| {
+        answer(pages, &Ask { face: Face::Page, note: "", path, body: None }).await
+    };
+    let begun = Instant::now();
+    page("/overview".to_owned()).await;
+    let reason = NEEDLE.replace(' ', "+");
+    let list = page(format!("/requests?state=unknown&state=dead_letter&reason={reason}")).await;
+    let links: Vec<&str> = list.split("href=\"requests/").skip(1).collect();
+    let [link] = links[..] else { panic!("{} requests have the reason: {list}", links.len()) };
+    let id = link.split('"').next().unwrap().to_owned();
+    let request = page(format!("/requests/{id}")).await;
+    let took = begun.elapsed();
+    assert!(request.contains(NEEDLE), "{request}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    (id, took)
 }
 
 /// Its scope and its key.
@@ -370,16 +391,14 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
     let pages: Router = Console::new(engine.clone(), move |_| Some(ada())).router();
     let ops = engine.ops(ada());
 
-    // As a person does it, each step the first of its kind: what waits, which, why.
-    let begun = Instant::now();
+    let (id, walk) = walked(&pages).await;
     let counts = ops.counts().await.unwrap();
     assert_eq!(counts.unknown.number + counts.dead_letters.number, WAITING as u32);
     let found = ops.list(Filter::waiting().reason(NEEDLE)).await.unwrap().rows;
     assert_eq!(found.len(), 1);
     let shown = ops.show(found[0].request_id).await.unwrap();
     assert!(shown.why.sentence.contains(NEEDLE), "{}", shown.why.sentence);
-    let walk = begun.elapsed();
-    assert!(walk < Duration::from_secs(60), "{walk:?}");
+    assert_eq!(id, found[0].request_id.to_string());
 
     let (scope, key) = key_of_needle();
     let (scope, key) = (Scope::new(scope).unwrap(), IdempotencyKey::new(key).unwrap());
@@ -432,8 +451,8 @@ fn page(costs: &[Cost], by_key: (Duration, &Statement), walk: Duration, version:
          the_one_stuck_request -- --ignored`: {rows} requests of which {WAITING} wait, {jobs} staged jobs of which half are \
          dead, 100000 audit rows, on {version} with `shared_buffers = 64MB`, everything in the caches of the system. The \
          client is built without optimization. Medians of {TIMES}; load average at the end {load}.\n\n\
-         To count what waits, to find the one whose reason is known among the {WAITING} that wait, and to read all about \
-         it took {walk:.0} ms together.\n\n\
+         On the pages of the console, to see what waits, to find the one whose reason is known among the {WAITING} that \
+         wait, and to read all about it took {walk:.0} ms together.\n\n\
          A read by the primary key, `Engine::status`, took {key:.2} ms, and the server {server:.3} ms of it, for {blocks} \
          blocks: a ratio is to these two. *Rows* are the most that a node of a plan had; a search looks at ten thousand at most.\n\n\
          | asked | statements | rows | blocks | the server's ms | x by key | answer ms | x by key | indexes |\n\

@@ -28,6 +28,7 @@ use self::asked::Asked;
 use self::problem::{Kind, Problem};
 pub(crate) use self::route::Route;
 use super::access::Access;
+use super::largest_body;
 use crate::engine::Engine;
 use crate::ops::{Actor, OperatorStore};
 
@@ -36,10 +37,6 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
 /// Parts of a path that are not text name nothing.
 type Params = Result<RawPathParams, RawPathParamsRejection>;
-
-/// The largest body that is read. A reply or an output that an operator gives by hand may have 1 MiB, and more as JSON,
-/// in which a quote or a line's end has two bytes.
-const MOST_BYTES: usize = 4 << 20;
 
 /// How long a body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -139,7 +136,7 @@ impl<S: OperatorStore> Api<S> {
         let operator = self.access.admit(&head)?;
         let route = route.map_err(Problem::of)?;
         let body = match route.is_post() {
-            true => whole(body).await?,
+            true => whole(body, largest_body(&self.engine)).await?,
             false => Bytes::new(),
         };
         let (ops, asked) = (self.engine.ops(operator), Asked { params, head, body });
@@ -167,11 +164,14 @@ const EVERYWHERE: [(HeaderName, &str); 4] = [
 ];
 
 /// The whole body in time, or nothing of it.
-async fn whole(body: Body) -> Result<Bytes, Problem> {
-    let read = axum::body::to_bytes(body, MOST_BYTES);
+async fn whole(body: Body, most_bytes: usize) -> Result<Bytes, Problem> {
+    let read = axum::body::to_bytes(body, most_bytes);
     match tokio::time::timeout(BODY_WITHIN, read).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => Err(Problem::of(Kind::BodyTooLarge)),
+        Ok(Err(_)) => {
+            let detail = format!("A body has {most_bytes} bytes at most. Nothing was done.");
+            Err(Problem::new(Kind::BodyTooLarge, detail))
+        }
         Err(_) => Err(Problem::of(Kind::BodyNotRead)),
     }
 }

@@ -107,7 +107,6 @@ impl Kind {
             Self::Unauthenticated => "Say who you are, as the application asks for it.",
             Self::NoSuchRoute => "The routes are in openapi.json.",
             Self::MethodNotAllowed => "The methods of each route are in openapi.json.",
-            Self::BodyTooLarge => "A body has 4 MiB at most.",
             Self::BodyNotRead => "Nothing was done. Send it again.",
             Self::MediaType => "Send JSON, and say so.",
             Self::NoVersion => {
@@ -121,6 +120,7 @@ impl Kind {
                 "Whether an act was done is in the audit. Look again, then decide again."
             }
             Self::CrossOrigin
+            | Self::BodyTooLarge
             | Self::Malformed
             | Self::Invalid
             | Self::NotAllowed

@@ -1,66 +1,125 @@
 //! Who did what, and why.
 
 use axum::response::Response;
+use http::StatusCode;
 use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::list;
-use super::look::{exact, said, short, table};
-use crate::ops::{AuditRecord, OperatorStore, OpsError};
+use super::look::{Now, exact, said, short, table};
+use super::{list, trouble};
+use crate::ops::{
+    ACTS, AuditFilter, AuditRecord, OperatorStore, OpsError, Page, Permissions, Place,
+};
 
 const PAGE: u32 = 50;
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
-    asked.frame.answer(Section::Audit, "Audit", body(&asked).await)
-}
-
-async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
-    let Asked { ops, frame, query } = asked;
-    let request = match query.text("request") {
-        "" => None,
-        text => Some(
-            Uuid::parse_str(text).map_err(|_| OpsError::BadFilter("this is not a request's id"))?,
-        ),
+    let Asked { ops, frame, query } = &asked;
+    if !frame.may(Permissions::AUDIT) {
+        return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::AUDIT });
+    }
+    let listed = async {
+        let (filter, before) = (filter(query)?, before(query)?);
+        Ok((ops.audit(filter, before, PAGE).await?, asked.now().await?))
     };
-    let before = match query.text("before") {
-        "" => None,
-        text => Some(text.parse()?),
+    let (status, list) = match listed.await {
+        Ok((page, now)) => (StatusCode::OK, found(frame, query, &page, now)),
+        Err(error @ (OpsError::BadFilter(_) | OpsError::BadCursor)) => {
+            (trouble::status(&error), html! { p.error role="alert" { (error) "." } })
+        }
+        Err(error) => return trouble::page(frame, &error),
     };
-    let (now, page) = (asked.now().await?, ops.audit(request, before, PAGE).await?);
-    Ok(html! {
+    let body = html! {
         h1 { "Audit" }
         p.lead {
             "What operators did, were refused, and looked at. An act's row is written in the transaction of the \
              act. Rows are never changed."
         }
-        (filter(frame, query))
+        (finder(frame, query))
+        (list)
+    };
+    frame.page(status, Section::Audit, "Audit", body)
+}
+
+fn filter(query: &Fields) -> Result<AuditFilter, OpsError> {
+    let mut filter = AuditFilter::new();
+    if !query.text("request").is_empty() {
+        let id = Uuid::parse_str(query.text("request"));
+        filter = filter.request(id.map_err(|_| OpsError::BadFilter("this is not a request's id"))?);
+    }
+    if !query.text("actor").is_empty() {
+        filter = filter.actor(query.text("actor"));
+    }
+    if !query.text("act").is_empty() {
+        filter = filter.act(query.text("act"));
+    }
+    Ok(filter)
+}
+
+/// Where the page of before ended.
+fn before(query: &Fields) -> Result<Option<Place>, OpsError> {
+    match query.text("before") {
+        "" => Ok(None),
+        text => text.parse().map(Some),
+    }
+}
+
+fn finder(frame: &Frame, query: &Fields) -> Markup {
+    html! {
+        form.finder action=(frame.to("audit")) role="search" aria-label="By request, operator and act" {
+            div.field {
+                label for="find" { "Request id" }
+                input #find name="request" value=(query.text("request")) autocomplete="off" spellcheck="false";
+            }
+            div.field {
+                label for="by-actor" { "Operator" }
+                input #by-actor name="actor" value=(query.text("actor")) autocomplete="off" spellcheck="false";
+            }
+            div.field {
+                label for="by-act" { "Act" }
+                select #by-act name="act" {
+                    option value="" { "all" }
+                    @for (act, name) in choices() {
+                        option value=(act) selected[query.text("act") == act] { (name) }
+                    }
+                }
+            }
+            button { "Show" }
+        }
+    }
+}
+
+/// Each act, and before the first of a kind its kind: `reveal` is every reveal.
+fn choices() -> Vec<(&'static str, String)> {
+    let mut all: Vec<(&str, String)> = Vec::new();
+    for act in ACTS {
+        if let Some((kind, _)) = act.split_once('.')
+            && !all.iter().any(|(known, _)| *known == kind)
+        {
+            all.push((kind, format!("{kind}: all")));
+        }
+        all.push((act, act.to_owned()));
+    }
+    all
+}
+
+fn found(frame: &Frame, query: &Fields, page: &Page<AuditRecord, Place>, now: Now) -> Markup {
+    html! {
         section #audit data-live="10" aria-label="Acts" {
-            @if list::is_none(&page) {
+            @if list::is_none(page) {
                 (list::none(query, "No act."))
             } @else {
                 (acts(frame, &page.rows))
-                (list::more(&page, now, |place| {
+                (list::more(page, now, |place| {
                     let of = query.query_without(&["before"]);
                     let and = if of.is_empty() { "" } else { "&" };
                     let to = frame.to(format_args!("audit?{of}{and}before={place}"));
                     html! { a.button rel="next" href=(to) { "Older" } }
                 }))
             }
-        }
-    })
-}
-
-fn filter(frame: &Frame, query: &Fields) -> Markup {
-    html! {
-        form.finder action=(frame.to("audit")) role="search" aria-label="By request" {
-            div.field {
-                label for="find" { "Request id" }
-                input #find name="request" value=(query.text("request")) autocomplete="off" spellcheck="false";
-            }
-            button { "Show" }
         }
     }
 }

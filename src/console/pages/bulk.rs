@@ -27,7 +27,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         "" => None,
         text => Some(text.parse()?),
     };
-    let (now, page) = (asked.now().await?, ops.bulks(before, PAGE).await?);
+    let (page, now) = (ops.bulks(before, PAGE).await?, asked.now().await?);
     Ok(html! {
         h1 { "Bulk acts" }
         p.lead {
@@ -85,7 +85,7 @@ pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Named(id): Named) -> 
         return trouble::page(frame, &OpsError::NoSuchBulk);
     };
     let body = async {
-        let (now, details) = (asked.now().await?, ops.bulk(id).await?);
+        let (details, now) = (ops.bulk(id).await?, asked.now().await?);
         Ok(shown(frame, query, &details, now, None))
     };
     frame.answer(Section::Bulk, "Bulk act", body.await)

@@ -38,9 +38,9 @@ async fn sheet<S: OperatorStore>(
         if !frame.may(act.needs()) {
             return Err(OpsError::NotAllowed { needs: act.needs() });
         }
-        Ok((asked.now().await?, act, ops.plan_bulk(act, &selection).await?))
+        Ok((ops.plan_bulk(act, &selection).await?, act, asked.now().await?))
     };
-    let (now, act, plan) = match planning.await {
+    let (plan, act, now) = match planning.await {
         Ok(planned) => planned,
         Err(error) => return trouble::page(frame, &error),
     };
@@ -136,9 +136,9 @@ pub(super) async fn stop<S: OperatorStore>(
         Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
-            let looked = async { Ok((asked.now().await?, asked.ops.bulk(id).await?)) };
+            let looked = async { Ok((asked.ops.bulk(id).await?, asked.now().await?)) };
             match looked.await {
-                Ok((now, details)) => {
+                Ok((details, now)) => {
                     let refused = Refused { wrong: &wrong, because: form.raw("because") };
                     let page = shown(frame, &asked.query, &details, now, Some(&refused));
                     frame.page(status, Section::Bulk, "Bulk act", page)

@@ -14,8 +14,8 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
-    let now = asked.now().await?;
     let (definitions, nodes) = (ops.definitions().await?, ops.nodes().await?);
+    let now = asked.now().await?;
     Ok(html! {
         h1 { "Definitions" }
         p.lead {

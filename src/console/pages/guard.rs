@@ -17,7 +17,7 @@ use super::fields::Fields;
 use super::frame::{Frame, Section};
 use super::look::Now;
 use super::trouble::{NoAnswer, Sent};
-use super::{Console, LARGEST_FORM, trouble};
+use super::{Console, trouble};
 use crate::ops::{Actor, OperatorStore, Ops, OpsError};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -31,7 +31,7 @@ pub(super) struct Asked<S: OperatorStore> {
 }
 
 impl<S: OperatorStore> Asked<S> {
-    /// What ages are counted from.
+    /// What ages are counted from. Read last: it may take a statement, which is not for a page that is refused.
     pub(super) async fn now(&self) -> Result<Now, OpsError> {
         self.ops.now().await.map(Now)
     }
@@ -76,10 +76,11 @@ pub(super) async fn guard<S: OperatorStore>(
     let limit = console.shared.time_limit;
     let form = match is_form {
         true => {
-            let arriving = axum::body::to_bytes(body, LARGEST_FORM);
+            let largest = console.largest_form();
+            let arriving = axum::body::to_bytes(body, largest);
             match tokio::time::timeout(limit, arriving).await {
                 Ok(Ok(form)) => form,
-                Ok(Err(_)) => return with_headers(trouble::too_large(&frame)),
+                Ok(Err(_)) => return with_headers(trouble::too_large(&frame, largest)),
                 Err(_) => return with_headers(trouble::not_arrived(&frame)),
             }
         }

@@ -25,7 +25,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         "" => None,
         text => Some(text.parse()?),
     };
-    let (now, page) = (asked.now().await?, ops.dead_jobs(after, PAGE).await?);
+    let (page, now) = (ops.dead_jobs(after, PAGE).await?, asked.now().await?);
     let notice = match query.text("said") {
         "retried" => Some("Done. It is delivered again in a moment."),
         "discarded" => Some("Done. It is never delivered."),
@@ -135,8 +135,8 @@ async fn sheet<S: OperatorStore>(
         Ok(read) => read,
         Err(error) => return trouble::page(frame, &error),
     };
-    let looked = async { Ok((asked.now().await?, ops.dead_job(id).await?)) };
-    let (now, job) = match looked.await {
+    let looked = async { Ok((ops.dead_job(id).await?, asked.now().await?)) };
+    let (job, now) = match looked.await {
         Ok(looked) => looked,
         Err(error) => return trouble::page(frame, &error),
     };

@@ -38,14 +38,12 @@ use axum::routing::get;
 use http::request::Parts;
 
 use super::access::Access;
+use super::largest_body;
 use crate::engine::Engine;
 use crate::ops::{Actor, OperatorStore};
 
 /// How long a page may take, unless it is said: longer than the five seconds that one search has.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-
-/// An output or a reply of a mebibyte, each byte of which may take three in a form.
-const LARGEST_FORM: usize = 4 << 20;
 
 /// The web console for operators (cargo feature `console`). It shows which requests wait, why, and what ends
 /// the wait, and offers the acts of [`ops`](crate::ops), each after a page that says what it will change.
@@ -126,6 +124,10 @@ impl<S: OperatorStore> Console<S> {
         Self { shared: Arc::new(Shared { engine, access, time_limit }) }
     }
 
+    fn largest_form(&self) -> usize {
+        largest_body(&self.shared.engine)
+    }
+
     /// The pages, to be mounted anywhere: `nest_service("/ops", console.router())`.
     pub fn router(self) -> Router {
         let back = || get(guard::back);
@@ -154,7 +156,7 @@ impl<S: OperatorStore> Console<S> {
             .route("/audit", get(audit::page::<S>))
             .route("/assets/{version}/{file}", get(assets::file))
             .fallback(guard::nowhere::<S>)
-            .layer(DefaultBodyLimit::max(LARGEST_FORM))
+            .layer(DefaultBodyLimit::max(self.largest_form()))
             .layer(from_fn_with_state(self.clone(), guard::guard::<S>))
             .with_state(self)
     }

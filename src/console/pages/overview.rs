@@ -25,10 +25,10 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
-    let now = asked.now().await?;
     let counts = ops.counts().await?;
     let waiting = ops.list(Filter::waiting().page(LONGEST)).await?;
     let newest = ops.list(Filter::new().page(NEWEST)).await?;
+    let now = asked.now().await?;
     Ok(html! {
         h1 { "Overview" }
         section #counts data-live="5" aria-label="How much waits" {

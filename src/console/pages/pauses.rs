@@ -21,7 +21,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
 
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
-    let (now, rows) = (asked.now().await?, rows(ops).await?);
+    let (rows, now) = (rows(ops).await?, asked.now().await?);
     let notice = match query.text("said") {
         "paused" => Some("Done. Within five seconds no engine begins the phase."),
         "ended" => Some("Done. Engines begin the phase again within five seconds."),
@@ -176,8 +176,8 @@ async fn sheet<S: OperatorStore>(
     wrong: Option<&str>,
 ) -> Response {
     let frame = &asked.frame;
-    let looked = async { Ok((asked.now().await?, wanted(asked, form).await?)) };
-    let (now, (begins, row)) = match looked.await {
+    let looked = async { Ok((wanted(asked, form).await?, asked.now().await?)) };
+    let ((begins, row), now) = match looked.await {
         Ok(looked) => looked,
         Err(error) => return trouble::page(frame, &error),
     };

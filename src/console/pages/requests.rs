@@ -18,9 +18,9 @@ const CHOICES: &[State] = State::ALL.split_at(State::ALL.len() - 1).0;
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
-    let listed = async { Ok((asked.now().await?, ops.list(filter(query)?).await?)) };
+    let listed = async { Ok((ops.list(filter(query)?).await?, asked.now().await?)) };
     let (status, list) = match listed.await {
-        Ok((now, page)) => (StatusCode::OK, found(frame, query, &page, now)),
+        Ok((page, now)) => (StatusCode::OK, found(frame, query, &page, now)),
         Err(error @ (OpsError::BadFilter(_) | OpsError::BadCursor)) => {
             (trouble::status(&error), html! { p.error role="alert" { (error) } })
         }
@@ -38,7 +38,7 @@ pub(super) async fn find<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Resp
             let listed = async {
                 let filter = Filter::new().scope(&scope);
                 let filter = cursor(&form)?.into_iter().fold(filter, Filter::after);
-                let (now, page) = (asked.now().await?, ops.list(filter).await?);
+                let (page, now) = (ops.list(filter).await?, asked.now().await?);
                 Ok(of_scope(frame, &form, &page, now))
             };
             listed.await

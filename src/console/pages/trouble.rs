@@ -165,9 +165,9 @@ pub(super) fn not_arrived(frame: &Frame) -> Response {
     frame.page(StatusCode::REQUEST_TIMEOUT, Section::None, title, titled(title, &text))
 }
 
-/// A form of more than the largest.
-pub(super) fn too_large(frame: &Frame) -> Response {
-    let text = html! { p { "A form has 4 MiB at most. Nothing was done." } };
+/// A form of more than `largest` bytes.
+pub(super) fn too_large(frame: &Frame, largest: usize) -> Response {
+    let text = html! { p { "A form has " (largest) " bytes at most. Nothing was done." } };
     let title = "The form is too large";
     frame.page(StatusCode::PAYLOAD_TOO_LARGE, Section::None, title, titled(title, &text))
 }

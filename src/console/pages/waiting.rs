@@ -25,7 +25,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     if let Some(cursor) = cursor(query)? {
         filter = filter.after(cursor);
     }
-    let (now, page) = (asked.now().await?, ops.list(filter).await?);
+    let (page, now) = (ops.list(filter).await?, asked.now().await?);
     let tabs = [("waiting", "All", None)].into_iter().chain([
         ("waiting?state=unknown", "Unknown outcomes", Some(State::Unknown)),
         ("waiting?state=dead_letter", "Dead letters", Some(State::DeadLetter)),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use atomic_phases::config::Limits;
 use atomic_phases::ops::OperatorStore;
 use atomic_phases::worker::BulkRunner;
 use serde_json::json;
@@ -111,12 +112,15 @@ async fn g1_g2_each_word_is_taken_once_and_the_request_goes_on<S: TestDb + Opera
     }
 }
 
-/// The body of such a request is larger than the value.
+/// The body of such a request is larger than the value, and its limit follows the engine's.
 async fn a_value_near_its_limit_is_taken<S: TestDb + OperatorStore>(db: S) {
-    let engine = engine(&db, &App::default());
+    let engine = engine_with(&db, &App::default(), |builder| {
+        let limits = Limits::default().reply_body(2 << 20);
+        builder.lease(Duration::from_secs(60)).limits(limits)
+    });
     let routes = routes(&engine);
-    // In JSON, each quote has two bytes.
-    let body = "\"".repeat(1 << 20);
+    // In JSON, each of these has six bytes.
+    let body = "\u{1}".repeat(2 << 20);
     let reason = "it rang ".repeat(50);
     let reply = json!({ "status": 200, "headers": [["content-type", "text/plain"]], "body": body });
     let output = json!({ "id": "e", "padding": "x".repeat((1 << 20) - 300) });
