@@ -8,6 +8,9 @@ use std::path::PathBuf;
 #[path = "../examples/readme.rs"]
 mod page;
 
+#[path = "readme/chain.rs"]
+mod chain;
+
 #[path = "readme/commands.rs"]
 mod commands;
 
