@@ -335,9 +335,9 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, a
-    /// thousand at most (zero counts as one), of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id its records. A page
-    /// reads ten thousand rows of the request, or of the audit, at most, and says [how far](Page::looked_to) it came. Needs
-    /// [`Permissions::AUDIT`].
+    /// thousand at most (zero counts as one), of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id
+    /// its records. A page reads ten thousand rows of the request, or of the audit, at most, and says
+    /// [how far](Page::looked_to) it came. Needs [`Permissions::AUDIT`].
     ///
     /// # Errors
     /// [`OpsError::BadFilter`] if there is no act of the filter's name.
