@@ -211,8 +211,8 @@ fn aside<F: Future>(act: impl FnOnce() -> F + Send) {
     });
 }
 
-/// The answer of each commit is lost in turn. Where that of the row's creation is, no look succeeds either: the call
-/// ends with an error, and does not know of its row.
+/// The answers of the commits are lost, one by one. Where that of the row's creation is, no look succeeds either: the
+/// call ends with an error, and does not know of its row.
 async fn each_request_is_counted_once<S: Unreadable, R>(request: R)
 where
     R: RequestDefinition<S, App> + Clone,

@@ -272,6 +272,34 @@ fn assert_between_two_points(steps: &[Step]) -> Vec<&str> {
     changes
 }
 
+/// What the tests look for, in lists made by hand.
+#[test]
+fn a_change_that_is_not_between_its_points_is_found() {
+    let point = |place: &str| Step::Point(place.to_owned());
+    let sent = |sql: &str| Step::Sent(sql.to_owned());
+    let change = || sent("UPDATE atomic_phases_keys SET status = 'completed'");
+    let (before, after) = (|| point("before_commit"), || point("after_commit"));
+    let found = |steps: Vec<Step>| {
+        let steps = changes(steps);
+        std::panic::catch_unwind(|| assert_between_two_points(&steps).len()).ok()
+    };
+    let in_a_transaction = || vec![sent("BEGIN"), change(), sent("COMMIT")];
+    let between = |inner: Vec<Step>| [vec![before()], inner, vec![after()]].concat();
+
+    assert_eq!(found(between(vec![change()])), Some(1));
+    assert_eq!(found(between(in_a_transaction())), Some(1));
+    assert_eq!(found(between(vec![change(), Step::Failed])), Some(0), "it was not done");
+    assert_eq!(found(between(vec![sent("BEGIN"), change(), sent("ROLLBACK")])), Some(0));
+
+    assert_eq!(found(vec![change(), after()]), None, "no point before it");
+    assert_eq!(found(vec![before(), change()]), None, "no point after it");
+    assert_eq!(found(vec![point("before_call"), change(), after()]), None, "not a commit's point");
+    assert_eq!(found(vec![point("before_intent"), change(), after()]), None, "of two kinds");
+    assert_eq!(found(between(vec![change(), change()])), None, "two changes between two points");
+    let twice = [in_a_transaction(), in_a_transaction()].concat();
+    assert_eq!(found(between(twice)), None, "two transactions between two points");
+}
+
 async fn world(db: &Postgres, provider: Provider) -> (App, TestEngine<Postgres>) {
     let empty = "DELETE FROM atomic_phases_keys; DELETE FROM atomic_phases_staged_jobs; \
          DELETE FROM rides; DELETE FROM steps";
@@ -394,7 +422,7 @@ async fn each_change_of_a_row_is_committed_between_two_crash_points() {
     assert_eq!(*EXEMPTED.lock().unwrap(), exempt, "no exemption without a statement");
 }
 
-/// G13: also after a crash or a lost answer.
+/// G13: also after a crash or a lost answer. Of the two points only the one before it: the fault may be at the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_after_a_fault_has_a_crash_point_before_it() {
     let _alone = ALONE.lock().await;

@@ -595,11 +595,11 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     passed("it can be written to again");
 
     // A deploy forgets the workers: no process resumes, counts, or deletes.
-    watch.silent(&["NobodyWorks", "NothingCounted", "KeysGrow"]).await;
+    watch.silent(&["NoWorkers", "NothingCounted", "KeysGrow"]).await;
     flagship.again(&["--workers", "false"]);
-    watch.fire(&["NobodyWorks", "NothingCounted", "KeysGrow"]).await;
+    watch.fire(&["NoWorkers", "NothingCounted", "KeysGrow"]).await;
     flagship.again(&[]);
-    watch.silent(&["NobodyWorks", "NothingCounted", "KeysGrow"]).await;
+    watch.silent(&["NoWorkers", "NothingCounted", "KeysGrow"]).await;
     passed("the workers are back");
     drop(clients);
     workers.shutdown(Duration::from_secs(30)).await.unwrap();

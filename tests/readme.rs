@@ -11,6 +11,9 @@ mod page;
 #[path = "readme/backends.rs"]
 mod backends;
 
+#[path = "readme/chain.rs"]
+mod chain;
+
 #[path = "readme/commands.rs"]
 mod commands;
 

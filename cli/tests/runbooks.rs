@@ -211,7 +211,7 @@ fn the_flagship_prints_a_console_on_this_machine_without_being_asked() {
     let (address, token) = console.split_once("/enter?token=").unwrap();
     let port: u16 = address.strip_prefix("http://127.0.0.1:").unwrap().parse().unwrap();
     assert!(port > 0 && token.len() >= 32, "{console}");
-    // For nobody else: of all addresses of this machine it listens on that one.
+    // On no other address of this machine.
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     assert!(std::net::TcpStream::connect(("127.0.0.2", port)).is_err());
 }

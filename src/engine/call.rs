@@ -62,7 +62,8 @@ impl<S: Store, A, R> Call<S, A, R> {
         self
     }
 
-    /// What to do if another holder is running the key.
+    /// What to do if another holder is running the key. Not bounded by a day as
+    /// [the engine's](crate::engine::EngineBuilder::on_duplicate) is: the call waits as long as this says.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.on_duplicate = on_duplicate;
         self

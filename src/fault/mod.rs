@@ -170,7 +170,7 @@
 //!
 //! # Bugs that the explorer finds
 //!
-//! A `Mutant` is the engine with one guarantee broken; the explorer finds each, on both stores
+//! A `Mutant` is the engine with one guarantee broken; the explorer finds each, on all four stores
 //! (`tests/explorer/bookings.rs`):
 //!
 //! | mutant | the typical bug |

@@ -16,7 +16,7 @@ pub(crate) struct Metric<const LABELS: usize> {
 }
 
 /// A label's value.
-type Word = Cow<'static, str>;
+type LabelValue = Cow<'static, str>;
 
 macro_rules! table {
     ($($kind:ident $metric:ident $name:literal in $unit:ident by [$($label:literal),*] $says:literal;)*) => {
@@ -144,19 +144,19 @@ table! {
 
 #[cfg(feature = "metrics")]
 impl<const LABELS: usize> Metric<LABELS> {
-    pub(crate) fn add<W: Into<Word>>(&self, by: u64, words: [W; LABELS]) {
+    pub(crate) fn add<W: Into<LabelValue>>(&self, by: u64, words: [W; LABELS]) {
         keys::with(self, words, |key| {
             with_recorder(|to| to.register_counter(key, &METADATA).increment(by));
         });
     }
 
-    pub(crate) fn record<W: Into<Word>>(&self, value: f64, words: [W; LABELS]) {
+    pub(crate) fn record<W: Into<LabelValue>>(&self, value: f64, words: [W; LABELS]) {
         keys::with(self, words, |key| {
             with_recorder(|to| to.register_histogram(key, &METADATA).record(value));
         });
     }
 
-    pub(crate) fn set<W: Into<Word>>(&self, value: f64, words: [W; LABELS]) {
+    pub(crate) fn set<W: Into<LabelValue>>(&self, value: f64, words: [W; LABELS]) {
         keys::with(self, words, |key| {
             with_recorder(|to| to.register_gauge(key, &METADATA).set(value));
         });
@@ -176,7 +176,7 @@ mod keys {
 
     use metrics::{Key, Label};
 
-    use super::{Metric, Word};
+    use super::{LabelValue, Metric};
 
     /// No metric has more labels.
     const MOST_LABELS: usize = 4;
@@ -195,17 +195,17 @@ mod keys {
     /// Where words stand that live as long as the program; of others there may be any number.
     fn place<const LABELS: usize>(
         metric: &Metric<LABELS>,
-        words: &[Word; LABELS],
+        words: &[LabelValue; LABELS],
     ) -> Option<Place> {
         let mut place = [(0, 0); MOST_LABELS];
         for (at, word) in place.iter_mut().zip(words) {
-            let Word::Borrowed(word) = word else { return None };
+            let LabelValue::Borrowed(word) = word else { return None };
             *at = (word.as_ptr() as usize, word.len());
         }
         Some((place, metric.name.as_ptr() as usize))
     }
 
-    fn keys<const LABELS: usize>(metric: &Metric<LABELS>, words: [Word; LABELS]) -> Keys {
+    fn keys<const LABELS: usize>(metric: &Metric<LABELS>, words: [LabelValue; LABELS]) -> Keys {
         const { assert!(LABELS <= MOST_LABELS) };
         let labels = metric.labels.into_iter().zip(words);
         let labels: Vec<Label> = labels.map(|(name, word)| Label::new(name, word)).collect();
@@ -216,7 +216,7 @@ mod keys {
         (Key::from_parts(metric.name, labels), other)
     }
 
-    pub(super) fn with<W: Into<Word>, const LABELS: usize>(
+    pub(super) fn with<W: Into<LabelValue>, const LABELS: usize>(
         metric: &Metric<LABELS>,
         words: [W; LABELS],
         record: impl Fn(&Key),
@@ -246,11 +246,11 @@ mod keys {
 /// Nothing is recorded, and nothing is made for it.
 #[cfg(not(feature = "metrics"))]
 impl<const LABELS: usize> Metric<LABELS> {
-    pub(crate) fn add<W: Into<Word>>(&self, _: u64, _: [W; LABELS]) {}
+    pub(crate) fn add<W: Into<LabelValue>>(&self, _: u64, _: [W; LABELS]) {}
 
-    pub(crate) fn record<W: Into<Word>>(&self, _: f64, _: [W; LABELS]) {}
+    pub(crate) fn record<W: Into<LabelValue>>(&self, _: f64, _: [W; LABELS]) {}
 
-    pub(crate) fn set<W: Into<Word>>(&self, _: f64, _: [W; LABELS]) {}
+    pub(crate) fn set<W: Into<LabelValue>>(&self, _: f64, _: [W; LABELS]) {}
 }
 
 /// The names that the literature on idempotency keys has, for dashboards that have them already.

@@ -167,7 +167,9 @@ mod tests {
         }
         assert_eq!(acts("reveal").unwrap().unwrap().len(), 5);
         assert_eq!(acts("retry").unwrap().unwrap(), ["retry"], "and not that of a job");
-        let Err(OpsError::BadFilter(text)) = acts("revea") else { panic!("it is no act") };
+        let Err(OpsError::BadFilter(text)) = acts("revea") else {
+            panic!("it is not the name of an act")
+        };
         for known in ACTS {
             assert!(text.contains(known), "{known}");
         }

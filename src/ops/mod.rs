@@ -307,8 +307,8 @@ impl<S: OperatorStore> Ops<S> {
         self.reason_of(&self.found(request_id).await?).await
     }
 
-    /// Staged jobs that are dead letters, the oldest first, `rows` of them, a thousand at most. Needs
-    /// [`Permissions::READ`].
+    /// Staged jobs that are dead letters, the oldest first, `rows` of them, a thousand at most; zero counts as one.
+    /// Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -337,9 +337,9 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, a
-    /// thousand at most, of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id its records. A page
-    /// reads ten thousand rows of the request, or of the audit, at most, and says [how far](Page::looked_to) it came. Needs
-    /// [`Permissions::AUDIT`].
+    /// thousand at most (zero counts as one), of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id
+    /// its records. A page reads ten thousand rows of the request, or of the audit, at most, and says
+    /// [how far](Page::looked_to) it came. Needs [`Permissions::AUDIT`].
     ///
     /// # Errors
     /// [`OpsError::BadFilter`] if there is no act of the filter's name.

@@ -22,8 +22,8 @@ use crate::store::{Statements, Store};
 /// | several, [added](Self::add) in order | `BEGIN`, the recovery point, the statements one by one, `COMMIT` |
 ///
 /// The statements are also sent one by one if one of them cannot be a part (a `SELECT`, a statement with a `WITH` or a
-/// comment of its own, a `sql_query` with `$1` in it), if the server refuses it as one (a table with a rule), or if the
-/// phase has an isolation level of its own.
+/// comment of its own, a `sql_query` with `$1` in it), if the server refuses the single statement (a table with a rule),
+/// or if the phase has an isolation level of its own.
 ///
 /// A part does not see the engine's write to the key's row, and if two parts insert into one table, its
 /// statement trigger fires once, for both.

@@ -129,7 +129,7 @@ impl<S: Store> Enroller<S> {
         }
     }
 
-    /// How many rows are entered at once at most.
+    /// How many rows one statement enters at most.
     fn most(&self) -> usize {
         MOST_AT_ONCE.min(self.batch as usize)
     }

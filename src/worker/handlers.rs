@@ -55,7 +55,8 @@ impl Handlers {
         self
     }
 
-    /// Handles at most `most` jobs called `name` concurrently, in this process; see [`JobSink::at_once`].
+    /// Handles at most `most` jobs called `name` concurrently, in this process; zero counts as one. See
+    /// [`JobSink::at_once`].
     #[must_use]
     pub fn at_once(mut self, name: impl Into<String>, most: usize) -> Self {
         self.at_once.insert(name.into(), most);

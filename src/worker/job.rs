@@ -134,7 +134,8 @@ pub trait JobSink: Send + Sync + 'static {
     ///
     /// A lower limit keeps a slow name from delaying the others. A higher one is for a sink that takes many at a time
     /// (a connection that pipelines): if a scope's deliveries end within a second, up to that many are under
-    /// way, at most a [batch](crate::worker::WorkerConfig::batch) more than its share. A panic counts as a limit of 1.
+    /// way, at most a [batch](crate::worker::WorkerConfig::batch) more than its share. Zero and a panic count as a limit of 1:
+    /// to leave a name to other nodes, see [`handles`](Self::handles).
     fn at_once(&self, name: &str) -> Option<usize> {
         let _ = name;
         None

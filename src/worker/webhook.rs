@@ -138,7 +138,8 @@ impl Webhook {
     }
 
     /// How long the receiver may take to answer; default 10 s, and at most [a
-    /// delivery](crate::worker::WorkerConfig::delivery).
+    /// delivery](crate::worker::WorkerConfig::delivery). Not checked: with zero, each delivery fails and is retried as one
+    /// that took too long.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
         self.within = limit;

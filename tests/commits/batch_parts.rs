@@ -12,6 +12,7 @@ use atomic_phases::{
 };
 use diesel_async::SimpleAsyncConnection;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
+use tokio::sync::Semaphore;
 
 /// Each statement is a text, in the first phase or in the last: in order, or independent and so part of a single
 /// statement.
@@ -169,23 +170,18 @@ async fn g13_an_aborted_statement_frees_its_locks_in_a_pool_of_the_applications(
     let sleeps = "INSERT INTO steps SELECT 'k', pg_sleep(30)::text";
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                   AND wait_event = 'PgSleep'";
-    for (n, texts) in in_both(&[sleeps]).into_iter().enumerate() {
+    for texts in in_both(&[sleeps]) {
         let db = Postgres::fresh().await;
         // The second time, on a connection of another pool, which has sent nothing before.
         for _ in 0..2 {
             let engine = engine_of(&its_own_pool(&db, 1));
             let call = engine.call(&scope(), &key("k"), texts.clone()).__call_in_place();
             let task = tokio::spawn(call);
-            while db.number(asleep).await == 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            until(async || db.number(asleep).await != 0).await;
             task.abort();
             assert!(task.await.unwrap_err().is_cancelled());
-            let dropped = Instant::now();
-            while db.number(asleep).await != 0 {
-                assert!(dropped.elapsed() < Duration::from_secs(10), "case {n}: it sleeps on");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            // Ended by the server, and not at the end of its sleep.
+            until_within(Duration::from_secs(10), async || db.number(asleep).await == 0).await;
             db.let_leases_expire().await;
         }
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
@@ -195,11 +191,19 @@ async fn g13_an_aborted_statement_frees_its_locks_in_a_pool_of_the_applications(
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Thinks;
 
+/// Says that the phase of [`Thinks`] has begun.
+static BEGUN: Semaphore = Semaphore::const_new(0);
+
+/// Lets it end.
+static MAY_END: Semaphore = Semaphore::const_new(0);
+
 #[atomic_phases(name = "thinks", version = 1)]
 impl Thinks {
     #[phase]
     async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        BEGUN.add_permits(1);
+        // The permit returns, so the phase may run again.
+        let _permit = MAY_END.acquire().await.unwrap();
         batch.add(diesel::sql_query("INSERT INTO ruled VALUES (1)"));
         Ok(Reply::new(204))
     }
@@ -215,8 +219,10 @@ async fn who_waits_for_a_connection_is_not_told_that_the_key_is_busy() {
     let single = open_pg(&url_of(&db), 1).await;
     let engine = Engine::builder(single.clone()).register::<Thinks>().build().unwrap();
     let task = tokio::spawn(engine.call(&scope(), &key("k"), Thinks).into_future());
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let _begun = BEGUN.acquire().await.unwrap();
     let conn = single.pool().get().await.unwrap();
+    MAY_END.add_permits(1);
+    // Longer than a call waits for the row that another one creates.
     tokio::time::sleep(Duration::from_secs(3)).await;
     drop(conn);
     finished(task.await.unwrap());

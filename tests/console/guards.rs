@@ -181,7 +181,7 @@ fn the_matrices_have_every_route_of_the_router() {
         }
     }
     let asked: HashSet<_> = all.iter().map(|route| (&route.method, &route.path)).collect();
-    assert_eq!(found, asked.len(), "the matrices ask for what is no route");
+    assert_eq!(found, asked.len(), "the matrices ask for something that is not a route");
 }
 
 /// How many there are.

@@ -72,7 +72,7 @@ async fn g17_an_engine_that_is_shut_down_is_not_ready_and_lives<S: TestDb + Oper
     let routes = routes(&engine);
     assert_eq!(asked(&routes, "ready").await.0, 200);
     engine.shutdown(Duration::from_secs(30)).await.unwrap();
-    assert_eq!(asked(&routes, "ready").await, (503, "shutting down\n".to_owned()), "at once");
+    assert_eq!(asked(&routes, "ready").await, (503, "shutting down\n".to_owned()), "immediately");
     assert_eq!(asked(&routes, "live").await.0, 200);
 }
 

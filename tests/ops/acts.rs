@@ -277,7 +277,7 @@ async fn the_audit_is_searched_by_request_actor_and_act<S: TestDb + OperatorStor
     for (filter, expected) in cases {
         assert_eq!(found(&ada, filter.clone()).await, of(&expected), "{filter:?}");
     }
-    // Whoever sees some scopes sees what was done there, and nothing of a pause.
+    // An operator who sees some scopes sees what was done there, and nothing of a pause.
     let here = named("eve", Scopes::Only(vec![scope()]));
     assert_eq!(found(&here, any().actor(bobs)).await, of(&[all[0], outputs]));
     let elsewhere = named("eve", Scopes::Prefix("tenant-2".into()));

@@ -12,7 +12,7 @@ enum Shown {
 use Shown::{By, Not};
 
 /// A page, the language of its blocks, how many there are, and what shows that they are right.
-const BLOCKS: [(&str, &str, usize, Shown); 11] = [
+const BLOCKS: [(&str, &str, usize, Shown); 12] = [
     ("README.md", "sh", 1, By(".ci/packages")),
     (
         "docs/checklists.md",
@@ -39,6 +39,12 @@ const BLOCKS: [(&str, &str, usize, Shown); 11] = [
         Not("runs for minutes; `commands.rs` checks what the commands name"),
     ),
     ("docs/simulation.md", "text", 1, By("tests/simulation/src/main.rs")),
+    (
+        "docs/stores.md",
+        "text",
+        1,
+        Not("results of long runs, with the tests that say how to repeat them"),
+    ),
     ("docs/think-in-phases.md", "text", 1, By("tests/readme/transcripts.rs")),
     ("docs/traces.md", "text", 1, By("otel/tests/story.rs")),
 ];

@@ -20,6 +20,6 @@ mod quota;
 mod redis_replays;
 mod replay_cache;
 mod resolve;
+mod resolve_after_faults;
 mod resume;
 mod settings;
-mod words;

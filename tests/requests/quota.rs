@@ -1,11 +1,13 @@
 //! Quotas (G16): what counts as a new key, and what does not.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use atomic_phases::config::{OnDuplicate, Quota};
 use atomic_phases::{
-    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Tx,
-    atomic_phases,
+    CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+    RequestContext, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,11 +28,18 @@ struct Slow {
     call: u64,
 }
 
+/// The keys of the requests whose first phase has begun, in all tests of this process.
+static BEGUN: Mutex<Vec<IdempotencyKey>> = Mutex::new(Vec::new());
+
+/// Numbers the tests of a duplicate, so that each has a key of its own in the list.
+static DUPLICATES: AtomicU32 = AtomicU32::new(0);
+
 #[atomic_phases(name = "slow", version = 1)]
 impl<Db: TestDb> Slow {
     #[phase]
     async fn noted(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<u8> {
         Db::insert_step(tx, &ctx.uuid(0).to_string(), "noted").await?;
+        BEGUN.lock().unwrap().push(ctx.key().clone());
         tokio::time::sleep(Duration::from_millis(self.first)).await;
         Ok(1)
     }
@@ -61,9 +70,10 @@ fn limited<S: TestDb>(db: &S, quota: Quota) -> Engine<S> {
 async fn a_duplicate<S: TestDb>(db: S, quota: Quota) {
     let engine = limited(&db, quota);
     let slow = Slow { first: 1500, call: 0 };
+    let k = key(&format!("k-{}", DUPLICATES.fetch_add(1, Ordering::Relaxed)));
     let first = tokio::spawn({
-        let (engine, slow) = (engine.clone(), slow.clone());
-        async move { engine.call(&scope(), &key("k"), slow).await }
+        let (engine, k, slow) = (engine.clone(), k.clone(), slow.clone());
+        async move { engine.call(&scope(), &k, slow).await }
     });
     let refused = async || {
         let other = engine.call(&scope(), &key("other"), Slow { first: 0, call: 0 }).await;
@@ -74,8 +84,8 @@ async fn a_duplicate<S: TestDb>(db: S, quota: Quota) {
                 | CallError::CreatingOthers { .. })
         )
     };
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let second = engine.call(&scope(), &key("k"), slow).await;
+    until(async || BEGUN.lock().unwrap().contains(&k)).await;
+    let second = engine.call(&scope(), &k, slow).await;
     finished(first.await.unwrap());
     assert!(
         matches!(second, Ok(Outcome::InProgress { .. } | Outcome::Finished(_))),

@@ -135,7 +135,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     );
 }
 
-/// On a server of its own, whose log has nothing of anybody else, and no full page. The bounds have some room: what a
+/// On a server of its own, whose log has nothing of other tests, and no full page. The bounds have some room: what a
 /// request writes beyond them it has not written so far.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_request_writes_so_much_log_and_a_replay_none() {

@@ -192,7 +192,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     let joined = ours.iter().filter(|sql| is_joined(sql)).count();
     assert_eq!(
         joined, 6,
-        "the last phases that stage jobs, of a Tx and of a batch that goes as one"
+        "the last phases that stage jobs, of a Tx and of a batch that goes as a single statement"
     );
     assert_eq!(parts.len(), ours.len() + joined);
     for sql in parts {

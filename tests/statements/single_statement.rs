@@ -68,7 +68,7 @@ async fn g4_a_constraint_that_is_deferred_to_the_commit_fails_its_phase() {
         assert_eq!(db.number("SELECT count(*) FROM late").await, 0);
         let point = "SELECT coalesce(max(recovery_point), 'no row') FROM atomic_phases_keys";
         assert_eq!(db.text(point).await, ["no row", "begun"][n]);
-        assert!(joined(&name) > 0, "it went as one");
+        assert!(joined(&name) > 0, "it went as a single statement");
     }
 }
 

@@ -42,7 +42,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// What an operator has typed, done by the application's engine: the same as [`Operate`], where the application parses
 /// its arguments otherwise than with clap.
 ///
-/// The first of `arguments` is what stands in front of the command, as the help is to tell it: `myapp ops`. What is no
+/// The first of `arguments` is what stands in front of the command, as the help is to tell it: `myapp ops`. What is not a
 /// command is said on the standard error, and ends with 2.
 ///
 /// ```

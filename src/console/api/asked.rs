@@ -266,7 +266,7 @@ pub(super) struct Listed {
     pub(super) cursor: Option<String>,
 }
 
-/// A place in the audit, and of which request, whom, and what.
+/// A place in the audit, and filters: the request, the actor and the act.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Audited {

@@ -148,7 +148,7 @@ pub(super) fn may_be_refused_as_one(error: &Error) -> bool {
 }
 
 /// Whether a statement of the engine's was answered that its transaction had failed before. Recognised
-/// in a server that speaks English; elsewhere it is reported as an error of the database, which is no
+/// in a server that speaks English; elsewhere it is reported as an error of the database, which is not a
 /// commit either.
 pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
     unknown(error).is_some_and(|about| {

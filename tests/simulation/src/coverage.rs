@@ -144,7 +144,7 @@ const MET: &[(&str, &[&str])] = &[
             "Wait",
             "ExpectNew",
             "Decide",
-            "asks again at once",
+            "asks again immediately",
             "hangs up",
             "another body",
             "floods",

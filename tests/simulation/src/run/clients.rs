@@ -36,7 +36,7 @@ impl Scene {
                 _ => sleep(Duration::from_millis(call.pause.max(1))).await,
             }
             if call.pause <= 10 {
-                self.covers("client: asks again at once".to_owned());
+                self.covers("client: asks again immediately".to_owned());
             }
         }
     }
