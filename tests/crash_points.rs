@@ -139,10 +139,12 @@ fn without_shared(seen: Vec<(Task, Step)>) -> Vec<(Task, Step)> {
             Step::Point(place) => {
                 last.insert(task, place.clone());
             }
-            Step::Sent(sql) if sql.starts_with(TAKES_OVER) && !last.contains_key(&task) => {
-                if last.values().any(|place| place == "before_take_over") {
-                    continue;
-                }
+            Step::Sent(sql)
+                if sql.starts_with(TAKES_OVER)
+                    && !last.contains_key(&task)
+                    && last.values().any(|place| place == "before_take_over") =>
+            {
+                continue;
             }
             _ => {}
         }
