@@ -119,14 +119,15 @@ impl<S: Store> Enroller<S> {
         Ok(())
     }
 
-    /// Batch after batch, past any number of rows that have moved on, until one is entered in part.
+    /// Batch after batch, past any number of rows that have moved on or are locked, until some are entered.
     async fn enter_until_some(&mut self, stop: &Stop) -> Result<usize, StoreError> {
-        loop {
-            let Judged { entered, more } = self.enter_ended(stop).await?;
-            if entered > 0 || !more {
+        for _ in 0..self.watched.count_ended().div_ceil(self.most()) {
+            let entered = self.enter_ended(stop).await?.entered;
+            if entered > 0 {
                 return Ok(entered);
             }
         }
+        Ok(0)
     }
 
     /// How many rows one statement enters at most.
@@ -308,7 +309,7 @@ impl<S: Store> Worker for Enroller<S> {
         if stop.is_set() {
             return Ok(More::No);
         }
-        if entered.more && self.watched.has_ended() {
+        if entered.more && self.watched.count_ended() > 0 {
             return Ok(More::Likely);
         }
         if !self.watched.has_room() {
@@ -320,7 +321,7 @@ impl<S: Store> Worker for Enroller<S> {
         let began = tokio::time::Instant::now();
         self.walk_full().await?;
         let rest = (began.elapsed() * REST_RATIO).min(LONGEST_REST);
-        if self.enter_ended(stop).await?.more && self.watched.has_ended() {
+        if self.enter_ended(stop).await?.more && self.watched.count_ended() > 0 {
             return Ok(More::Likely);
         }
         tokio::select! {

@@ -41,8 +41,8 @@ impl Watched {
         ended.map(|(place, row)| (*place, row.clone())).collect()
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        self.rows.range(..=(Moment::now(), u64::MAX)).next().is_some()
+    pub(super) fn count_ended(&self) -> usize {
+        self.rows.range(..=(Moment::now(), u64::MAX)).count()
     }
 
     pub(super) fn forget(&mut self, place: Place) {

@@ -26,7 +26,8 @@ async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
              locked_until = round(unixepoch('subsec') * 1000) + {lease_ends_in}"
         ),
         true => {
-            let earlier = "SELECT (expires_at - interval '10 s')::text FROM atomic_phases_keys";
+            let earlier =
+                "SELECT (expires_at - interval '10 s')::text FROM atomic_phases_keys LIMIT 1";
             format!(
                 "expires_at = '{}', \
              locked_until = (SELECT clock_timestamp() + {lease_ends_in} * interval '1 ms')",
