@@ -1,5 +1,5 @@
 //! Requests whose process died: how much memory one in flight takes, how fast a client's retry
-//! resumes one, and how fast the completer drains as many, with as many at once.
+//! resumes one, and how fast the completer drains as many, with as many concurrent ones.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ pub struct Drained {
     pub completed: Figures,
 }
 
-/// How many at once, of the retries and of the completer.
-pub const AT_ONCE: usize = 32;
+/// How many requests run concurrently, of the retries and of the completer.
+pub const CONCURRENT: usize = 32;
 
 /// Kills `requests` of them in their foreign call, twice; a retry resumes the first lot, and a
 /// completer the second. Both are spread over a hundred scopes.
@@ -31,7 +31,7 @@ pub async fn measure(server: &Server, engine: &PgEngine, requests: u64) -> Drain
     let mut latencies = Vec::new();
     let mut running = JoinSet::new();
     for number in 0..requests {
-        if running.len() >= AT_ONCE {
+        if running.len() >= CONCURRENT {
             latencies.extend(running.join_next().await.transpose().unwrap());
         }
         let engine = engine.clone();
@@ -51,7 +51,7 @@ pub async fn measure(server: &Server, engine: &PgEngine, requests: u64) -> Drain
 
     abandon(server, engine, "drained", requests).await;
     let (began, client, on_server) = (Instant::now(), own_cpu(), server.cpu());
-    completed(server, engine, engine.app(), requests, AT_ONCE).await;
+    completed(server, engine, engine.app(), requests, CONCURRENT).await;
     let completed = taken(began, client, on_server, vec![f64::NAN; requests as usize]);
     Drained { requests, memory, resumed, completed }
 }

@@ -24,8 +24,8 @@ use crate::server::Server;
 /// How many jobs one statement by hand claims or deletes: as many as a batch of the worker's.
 const TOGETHER: usize = 100;
 
-/// Requests in the foreground, and of the completer, at once.
-const AT_ONCE: usize = 16;
+/// How many requests run concurrently, in the foreground and in the completer.
+const CONCURRENT: usize = 16;
 
 /// How much one contestant has to do.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
     let (mut samples, mut commits) = (Samples::default(), Samples::default());
     for round in 0..work.rounds {
         for name in JOBS {
-            let (table, at_once) = match name {
+            let (table, concurrent) = match name {
                 ENGINE => ("atomic_phases_staged_jobs", 1),
                 ONE_BY_ONE => ("hand_jobs", 8),
                 _ => ("hand_jobs", 1),
@@ -56,8 +56,8 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
             stage(server, table, work.jobs).await;
             let done = async || match name {
                 ENGINE => delivered(&engine, work.jobs).await,
-                ONE_BY_ONE => by_hand(server, at_once, 1, work.jobs).await,
-                _ => by_hand(server, at_once, TOGETHER as i64, work.jobs).await,
+                ONE_BY_ONE => by_hand(server, concurrent, 1, work.jobs).await,
+                _ => by_hand(server, concurrent, TOGETHER as i64, work.jobs).await,
             };
             let (figures, each) = timed(server, work.jobs, done).await;
             samples.add(name, 1, round, figures);
@@ -74,7 +74,7 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
                         call(&engine, work.requests, is_batch, false).await
                     }
                     name if name == accepting => call(&engine, work.requests, is_batch, true).await,
-                    _ => completed(server, &engine, &app, work.requests, AT_ONCE).await,
+                    _ => completed(server, &engine, &app, work.requests, CONCURRENT).await,
                 };
                 let (figures, each) = timed(server, work.requests, done).await;
                 samples.add(name, 1, round, figures);
@@ -103,17 +103,17 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
 }
 
 const ENGINE: &str = "enqueuer";
-const ONE_BY_ONE: &str = "by hand, one by one, 8 at once";
+const ONE_BY_ONE: &str = "by hand, one by one, 8 concurrent";
 const MANY: &str = "by hand, 100 together";
 const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
 const TX: [&str; 3] = ["tx in the foreground", "tx accepted", "tx completed"];
 const BATCH: [&str; 3] = ["batch in the foreground", "batch accepted", "batch completed"];
 
 /// The floors of *tx completed* and *batch completed*: the same SQL as the yardstick's, each statement awaited, or each
-/// transaction as one statement, and claims of as many as a batch of the worker's has. Nothing is decoded, checked or
+/// transaction as a single statement, and claims of as many as a batch of the worker's has. Nothing is decoded, checked or
 /// fenced.
 const TX_BY_HAND: &str = "completed by hand, claimed 100 together";
-const BATCH_BY_HAND: &str = "completed by hand as one, claimed 100 together";
+const BATCH_BY_HAND: &str = "completed by hand, single statements, claimed 100 together";
 
 /// What it came to, and transactions that wrote for each.
 async fn timed(server: &Server, count: u64, work: impl AsyncFnOnce()) -> (Figures, f64) {
@@ -196,10 +196,10 @@ async fn delivered(engine: &PgEngine, jobs: u64) {
 }
 
 /// What the engine's statements have to do, in the fewest and simplest.
-async fn by_hand(server: &Server, at_once: usize, together: i64, jobs: u64) {
+async fn by_hand(server: &Server, concurrent: usize, together: i64, jobs: u64) {
     let left = Arc::new(AtomicU64::new(jobs));
     let mut running = JoinSet::new();
-    for _ in 0..at_once {
+    for _ in 0..concurrent {
         let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
         tokio::spawn(connection);
         let left = left.clone();
@@ -244,7 +244,7 @@ async fn accept_by_hand(server: &Server, requests: u64) {
 async fn completed_by_hand(server: &Server, requests: u64, as_one: bool) {
     let (queue, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(requests)));
     let mut running = JoinSet::new();
-    for _ in 0..AT_ONCE {
+    for _ in 0..CONCURRENT {
         let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
         tokio::spawn(connection);
         let (queue, left) = (queue.clone(), left.clone());
@@ -304,7 +304,7 @@ async fn complete(
     }
 }
 
-/// Each transaction as one statement.
+/// Each transaction as a single statement.
 struct AsOne {
     first: Statement,
     last: Statement,
@@ -403,7 +403,7 @@ where
 {
     let next = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();
-    for _ in 0..AT_ONCE {
+    for _ in 0..CONCURRENT {
         let (engine, next, request) = (engine.clone(), next.clone(), request.clone());
         running.spawn(async move {
             loop {
@@ -431,9 +431,9 @@ pub async fn completed(
     engine: &PgEngine,
     app: &App,
     requests: u64,
-    at_once: usize,
+    concurrent: usize,
 ) {
-    let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(at_once);
+    let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(concurrent);
     let left = "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE run_after IS NOT NULL LIMIT 1) AS due";
     let all = app.calls.load(Ordering::Relaxed) + requests;
     let done = async {

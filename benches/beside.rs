@@ -11,7 +11,7 @@ use crate::options::Plan;
 use crate::samples::Samples;
 use crate::server::Server;
 
-const AT_ONCE: usize = 8;
+const CONCURRENT: usize = 8;
 
 const CASES: [(&str, &str); 3] = [
     ("fresh", "Fresh request, PostgreSQL"),
@@ -27,14 +27,14 @@ pub async fn alone(case: &str, port: u16, plan: &Plan) {
     let length = plan.length();
     let no_server = || 0.0;
     let figures = match case {
-        "sqlite" => Embedded::open().await.run("sqlite engine", AT_ONCE, length).await,
+        "sqlite" => Embedded::open().await.run("sqlite engine", CONCURRENT, length).await,
         "replay" => {
             let work = replay(&open(port, plan.pool).await);
-            for_a_while(AT_ONCE, length, &no_server, work).await
+            for_a_while(CONCURRENT, length, &no_server, work).await
         }
         _ => {
             let work = fresh(&open(port, plan.pool).await, ride());
-            for_a_while(AT_ONCE, length, &no_server, work).await
+            for_a_while(CONCURRENT, length, &no_server, work).await
         }
     };
     let Figures { per_second, p50, p99, client_cpu, .. } = figures;
@@ -53,12 +53,12 @@ pub async fn measure(server: &Server, other: &Path, plan: &Plan) -> String {
                 let contestant = CONTESTANTS[(round + turn) % CONTESTANTS.len()];
                 let program = if contestant == "the other" { &other.to_owned() } else { &own };
                 let figures = run(program, case, server.port(), plan);
-                samples.add(contestant, AT_ONCE, round, figures);
+                samples.add(contestant, CONCURRENT, round, figures);
             }
         }
     }
     let mut out = format!(
-        "\n{} interleaved rounds of {} s for each, {AT_ONCE} at once. Medians; a ratio is the median of the \
+        "\n{} interleaved rounds of {} s for each, {CONCURRENT} concurrent. Medians; a ratio is the median of the \
          ratios within each round, with the least and the greatest in brackets.\n\n\
          | | | requests/s | client CPU µs | x requests/s | x client CPU |\n|---|---|---|---|---|---|\n",
         plan.rounds, plan.seconds,
@@ -66,12 +66,12 @@ pub async fn measure(server: &Server, other: &Path, plan: &Plan) -> String {
     for ((_, title), samples) in CASES.iter().zip(&samples) {
         for name in CONTESTANTS {
             let median = |figure: fn(&Figures) -> f64| {
-                samples.spread(name, AT_ONCE, figure).map_or(f64::NAN, |spread| spread.median)
+                samples.spread(name, CONCURRENT, figure).map_or(f64::NAN, |spread| spread.median)
             };
             let ratio = |figure: fn(&Figures) -> f64| match name == CONTESTANTS[0] {
                 true => String::new(),
                 false => samples
-                    .ratio(name, CONTESTANTS[0], AT_ONCE, figure)
+                    .ratio(name, CONTESTANTS[0], CONCURRENT, figure)
                     .map_or(String::new(), |ratio| format!("{ratio:.3}")),
             };
             let _ = writeln!(

@@ -480,7 +480,7 @@ impl ByHand {
         .unwrap();
     }
 
-    /// The same with each transaction as one statement; for a key that may be new, or is.
+    /// The same with each transaction as a single statement; for a key that may be new, or is.
     pub async fn fresh_as_one(self, is_new: bool) {
         let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
         let ride = Uuid::new_v4().to_string();

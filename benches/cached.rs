@@ -83,21 +83,21 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
     let mut samples = Samples::default();
     let mut redis_cpu = Samples::default();
     for round in 0..plan.rounds {
-        for &at_once in &plan.at_once {
+        for &concurrent in &plan.concurrent {
             for name in CONTESTANTS {
                 let engine = if name.ends_with("Redis") { &through } else { &plain };
                 let (length, before) = (plan.length(), redis.cpu());
                 let cpu = || server.cpu();
                 let figures = match name.starts_with("replay") {
-                    true => for_a_while(at_once, length, &cpu, replay(engine)).await,
-                    false => for_a_while(at_once, length, &cpu, fresh(engine, ride())).await,
+                    true => for_a_while(concurrent, length, &cpu, replay(engine)).await,
+                    false => for_a_while(concurrent, length, &cpu, fresh(engine, ride())).await,
                 };
                 // The warm-up is a fifth of what ran since then.
                 let requests = figures.per_second * length.as_secs_f64() * 1.25;
                 let each = (redis.cpu() - before) / requests * 1e6;
-                samples.add(name, at_once, round, figures);
+                samples.add(name, concurrent, round, figures);
                 let figures = Figures { server_cpu: each, ..Figures::default() };
-                redis_cpu.push(name, at_once, round, figures);
+                redis_cpu.push(name, concurrent, round, figures);
             }
         }
     }
@@ -113,21 +113,21 @@ fn table(samples: &Samples, redis_cpu: &Samples, plan: &Plan) -> String {
         "# A cache in front of replays\n\nWritten by `sh benches/run --replay-cache`: {} rounds of {} s for each, on {} cores \
          that client, PostgreSQL and Redis share; load average at the end {}. Microseconds of processor time for each \
          request.\n\n\
-         | at once | | requests/s | p50 ms | p99 ms | client µs | PostgreSQL µs | Redis µs |\n\
+         | concurrent | | requests/s | p50 ms | p99 ms | client µs | PostgreSQL µs | Redis µs |\n\
          |---|---|---|---|---|---|---|---|\n",
         plan.rounds,
         plan.seconds,
         std::thread::available_parallelism().map_or(0, usize::from),
         load.join(" "),
     );
-    for at_once in samples.concurrencies(CONTESTANTS[0]) {
+    for concurrent in samples.concurrencies(CONTESTANTS[0]) {
         for name in CONTESTANTS {
             let median = |samples: &Samples, figure: fn(&Figures) -> f64| {
-                samples.spread(name, at_once, figure).map_or(f64::NAN, |spread| spread.median)
+                samples.spread(name, concurrent, figure).map_or(f64::NAN, |spread| spread.median)
             };
             let _ = writeln!(
                 out,
-                "| {at_once} | {name} | {:.0} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} |",
+                "| {concurrent} | {name} | {:.0} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} |",
                 median(samples, |f| f.per_second),
                 median(samples, |f| f.p50),
                 median(samples, |f| f.p99),

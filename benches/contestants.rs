@@ -143,7 +143,7 @@ impl<'s> Field<'s> {
         "by hand, guarded",
         "by hand, pipelined",
         "by hand, guarded, pipelined",
-        "by hand, as one",
+        "by hand, single statement",
         "by hand, new key",
         "replay",
         "replay by hand",
@@ -158,8 +158,8 @@ impl<'s> Field<'s> {
         Self { server, engine, by_hand }
     }
 
-    /// One of [`NAMES`](Self::NAMES), with so many requests at once.
-    pub async fn run(&self, name: &str, at_once: usize, length: Duration) -> Figures {
+    /// One of [`NAMES`](Self::NAMES), with so many concurrent requests.
+    pub async fn run(&self, name: &str, concurrent: usize, length: Duration) -> Figures {
         let (engine, floor) = (&self.engine, self.by_hand.clone());
         let work: Box<dyn Start> = match name {
             "tx" => Box::new(fresh(engine, ride())),
@@ -174,7 +174,7 @@ impl<'s> Field<'s> {
             "by hand, guarded, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined()) as Work)
             }
-            "by hand, as one" => {
+            "by hand, single statement" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
             }
             "by hand, new key" => {
@@ -183,10 +183,10 @@ impl<'s> Field<'s> {
             "replay" => Box::new(replay(engine)),
             "replay by hand" => Box::new(replay_by_hand(&floor, ByHand::replay)),
             "replay by hand, guarded" => Box::new(replay_by_hand(&floor, ByHand::replay_guarded)),
-            script => return yardstick::run(self.server, script, at_once, length.as_secs()),
+            script => return yardstick::run(self.server, script, concurrent, length.as_secs()),
         };
         let work: Arc<dyn Start> = Arc::from(work);
-        for_a_while(at_once, length, &|| self.server.cpu(), move || work()).await
+        for_a_while(concurrent, length, &|| self.server.cpu(), move || work()).await
     }
 }
 
@@ -243,7 +243,7 @@ pub fn replay_by_hand<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
-/// Every key is asked for by as many callers as run at once.
+/// Every key is asked for by as many callers as run concurrently.
 pub async fn contended(
     server: &Server,
     engine: &PgEngine,

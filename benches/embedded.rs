@@ -68,22 +68,22 @@ impl Embedded {
     pub const NAMES: [&'static str; 4] =
         ["rusqlite", "rusqlite, guarded", "sqlite engine", "sqlite batch"];
 
-    /// One of [`NAMES`](Self::NAMES), with so many requests at once.
-    pub async fn run(&self, name: &str, at_once: usize, length: Duration) -> Figures {
+    /// One of [`NAMES`](Self::NAMES), with so many concurrent requests.
+    pub async fn run(&self, name: &str, concurrent: usize, length: Duration) -> Figures {
         match name {
             "sqlite engine" => {
-                for_a_while(at_once, length, &|| 0.0, fresh(&self.engine, sqlite_ride())).await
+                for_a_while(concurrent, length, &|| 0.0, fresh(&self.engine, sqlite_ride())).await
             }
             "sqlite batch" => {
-                for_a_while(at_once, length, &|| 0.0, fresh(&self.engine, sqlite_batch_ride()))
+                for_a_while(concurrent, length, &|| 0.0, fresh(&self.engine, sqlite_batch_ride()))
                     .await
             }
             "rusqlite, guarded" => {
                 let thread = self.guarded.clone();
                 let work = move || guarded(thread.clone());
-                for_a_while(at_once, length, &|| 0.0, work).await
+                for_a_while(concurrent, length, &|| 0.0, work).await
             }
-            _ => self.by_hand(at_once, length).await,
+            _ => self.by_hand(concurrent, length).await,
         }
     }
 

@@ -1,4 +1,4 @@
-//! A closed loop: so many at once, each beginning its next request when the last one ended.
+//! A closed loop: so many concurrent requests, each of which is followed by the next when it ends.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

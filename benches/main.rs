@@ -70,7 +70,7 @@ async fn main() {
         match options.profile {
             Some(name) => {
                 let embedded = Embedded::open().await;
-                println!("{:?}", embedded.run(&name, plan.at_once[0], PROFILED).await);
+                println!("{:?}", embedded.run(&name, plan.concurrent[0], PROFILED).await);
             }
             None => println!("{}", on_sqlite(&plan, &mut samples).await),
         }
@@ -94,7 +94,7 @@ async fn main() {
             server.sql(sql).await;
         }
         let length = options.seconds.map_or(PROFILED, Duration::from_secs);
-        println!("{:?}", field.run(name, plan.at_once[0], length).await);
+        println!("{:?}", field.run(name, plan.concurrent[0], length).await);
         return;
     }
     if options.profiles {
@@ -167,7 +167,7 @@ async fn main() {
             "by hand, guarded",
             "by hand, pipelined",
             "by hand, guarded, pipelined",
-            "by hand, as one",
+            "by hand, single statement",
             "by hand, new key",
         ],
     );
@@ -195,7 +195,7 @@ async fn mariadb(plan: &Plan, profile: Option<&str>) {
     match profile {
         Some(name) => {
             let field = on_mariadb::Field::open(plan.pool).await;
-            println!("{:?}", field.run(name, plan.at_once[0], PROFILED).await);
+            println!("{:?}", field.run(name, plan.concurrent[0], PROFILED).await);
         }
         None => on_mariadb::write(plan).await,
     }
@@ -215,7 +215,7 @@ async fn smoke(server: &Server, pool: usize) {
     let plan = Plan {
         rounds: 1,
         seconds: 1,
-        at_once: vec![2],
+        concurrent: vec![2],
         abandoned: 20,
         jobs: 300,
         large: 1000,
@@ -265,7 +265,7 @@ async fn smoke(server: &Server, pool: usize) {
 async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
     let field = Field::open(server, plan.pool).await;
     for round in 0..plan.rounds {
-        for &c in &plan.at_once {
+        for &c in &plan.concurrent {
             for name in Field::NAMES {
                 samples.add(name, c, round, field.run(name, c, plan.length()).await);
             }
@@ -348,7 +348,7 @@ async fn pools(server: &Server, plan: &Plan, samples: &mut Samples, length: Dura
         }
     }
     let names = SIZES.map(|(_, name)| name);
-    report::section("64 at once over pools of several sizes", samples, &names, &[])
+    report::section("64 concurrent over pools of several sizes", samples, &names, &[])
 }
 
 async fn other_cases(
@@ -377,8 +377,8 @@ async fn other_cases(
         out,
         "\n## {} requests whose process died in the foreign call\n\n\
          | | requests/s | client CPU µs | server CPU µs |\n|---|---|---|---|\n\
-         | resumed by a retry, {at_once} at once | {:.0} | {:.0} | {:.0} |\n\
-         | drained by a completer, {at_once} at once | {:.0} | {:.0} | {:.0} |\n\n\
+         | resumed by a retry, {concurrent} concurrent | {:.0} | {:.0} | {:.0} |\n\
+         | drained by a completer, {concurrent} concurrent | {:.0} | {:.0} | {:.0} |\n\n\
          Both in a hundred scopes. Each took {:.1} kB of the client's memory while it was in flight.",
         drained.requests,
         drained.resumed.per_second,
@@ -388,7 +388,7 @@ async fn other_cases(
         drained.completed.client_cpu,
         drained.completed.server_cpu,
         drained.memory / 1e3,
-        at_once = abandoned::AT_ONCE,
+        concurrent = abandoned::CONCURRENT,
     );
     out
 }
@@ -396,7 +396,7 @@ async fn other_cases(
 async fn on_sqlite(plan: &Plan, samples: &mut Samples) -> String {
     let embedded = Embedded::open().await;
     for round in 0..plan.rounds {
-        for &c in plan.at_once.iter().filter(|c| **c <= 64) {
+        for &c in plan.concurrent.iter().filter(|c| **c <= 64) {
             for name in Embedded::NAMES {
                 samples.add(name, c, round, embedded.run(name, c, plan.length()).await);
             }
@@ -449,7 +449,8 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
     std::fs::write(folder.join("plans.md"), plans).unwrap();
-    let names = ["limit2_pipe", "by hand, as one", "batch, new key", "batch, independent", "tx"];
+    let names =
+        ["limit2_pipe", "by hand, single statement", "batch, new key", "batch, independent", "tx"];
     let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
     std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
     let replay = plot::ratios(

@@ -41,12 +41,12 @@ const FRESH_BY_HAND: [&str; 10] = [
     "by hand",
     "by hand, guarded",
     "by hand, as texts",
-    "by hand, as one",
-    "by hand, as one, guarded",
+    "by hand, single statement",
+    "by hand, single statement, guarded",
     "by hand, new key",
     "by hand, new key, guarded",
     "by hand, guarded, engine's tables",
-    "by hand, as one, guarded, engine's tables",
+    "by hand, single statement, guarded, engine's tables",
     "by hand, new key, guarded, engine's tables",
 ];
 
@@ -108,12 +108,12 @@ impl Field {
         "by hand",
         "by hand, guarded",
         "by hand, as texts",
-        "by hand, as one",
-        "by hand, as one, guarded",
+        "by hand, single statement",
+        "by hand, single statement, guarded",
         "by hand, new key",
         "by hand, new key, guarded",
         "by hand, guarded, engine's tables",
-        "by hand, as one, guarded, engine's tables",
+        "by hand, single statement, guarded, engine's tables",
         "by hand, new key, guarded, engine's tables",
         "replay",
         "replay by hand",
@@ -137,10 +137,10 @@ impl Field {
         Self { server, url, engine, by_hand }
     }
 
-    /// One of [`NAMES`](Self::NAMES), with so many requests at once.
-    pub async fn run(&self, name: &str, at_once: usize, length: Duration) -> Figures {
+    /// One of [`NAMES`](Self::NAMES), with so many concurrent requests.
+    pub async fn run(&self, name: &str, concurrent: usize, length: Duration) -> Figures {
         let work = self.work(name, &self.engine, &self.by_hand);
-        for_a_while(at_once, length, &|| self.server.cpu(), move || work()).await
+        for_a_while(concurrent, length, &|| self.server.cpu(), move || work()).await
     }
 
     fn work(&self, name: &str, engine: &MyEngine, by_hand: &ByHand) -> Arc<dyn Start> {
@@ -152,7 +152,7 @@ impl Field {
             "batch, new key" => Arc::new(new(engine, batch_ride())),
             "by hand" => Arc::new(move || Box::pin(floor.clone().fresh()) as Work),
             "by hand, guarded" => guarded(floor, |floor| floor.fresh_guarded(&NARROW)),
-            "by hand, as one, guarded" => {
+            "by hand, single statement, guarded" => {
                 guarded(floor, |floor| floor.fresh_guarded_as_one(&NARROW, false))
             }
             "by hand, new key, guarded" => {
@@ -161,7 +161,7 @@ impl Field {
             "by hand, guarded, engine's tables" => {
                 guarded(floor, |floor| floor.fresh_guarded(&ENGINES))
             }
-            "by hand, as one, guarded, engine's tables" => {
+            "by hand, single statement, guarded, engine's tables" => {
                 guarded(floor, |floor| floor.fresh_guarded_as_one(&ENGINES, false))
             }
             "by hand, new key, guarded, engine's tables" => {
@@ -170,7 +170,7 @@ impl Field {
             "by hand, as texts" => {
                 Arc::new(move || Box::pin(floor.clone().fresh_as_texts()) as Work)
             }
-            "by hand, as one" => {
+            "by hand, single statement" => {
                 Arc::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
             }
             "by hand, new key" => {
@@ -252,7 +252,7 @@ pub async fn measure(plan: &Plan) -> String {
     let field = Field::open(plan.pool).await;
     let mut samples = Samples::default();
     for round in 0..plan.rounds {
-        for &c in &plan.at_once {
+        for &c in &plan.concurrent {
             for name in Field::NAMES {
                 samples.add(name, c, round, field.run(name, c, plan.length()).await);
             }
@@ -267,7 +267,7 @@ pub async fn measure(plan: &Plan) -> String {
     settings.push(("connections of the pool".to_owned(), plan.pool.to_string()));
     let mut text =
         report::machine(TITLE, &format!("MariaDB {version}"), &settings, plan.rounds, plan.seconds);
-    text += &reached(&samples, &plan.at_once);
+    text += &reached(&samples, &plan.concurrent);
     text += &report::section("Fresh request of three phases", &samples, &FRESH, &FRESH_BY_HAND);
     let by_hand = ["replay by hand", "replay by hand, 14 columns"];
     text += &report::section("Replay", &samples, &["replay"], &by_hand);
@@ -276,15 +276,15 @@ pub async fn measure(plan: &Plan) -> String {
 }
 
 /// What is to be reached, beside what was.
-fn reached(samples: &Samples, at_once: &[usize]) -> String {
+fn reached(samples: &Samples, concurrent: &[usize]) -> String {
     let mut out = "\n## Reached\n\n| | goal |".to_owned();
-    for concurrent in at_once {
-        let _ = write!(out, " {concurrent} at once |");
+    for concurrent in concurrent {
+        let _ = write!(out, " {concurrent} concurrent |");
     }
-    let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(at_once.len()));
+    let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(concurrent.len()));
     for (name, yardstick, goal) in GOALS {
         let _ = write!(out, "| {name} x {yardstick} | ≥ {goal} |");
-        for &concurrent in at_once {
+        for &concurrent in concurrent {
             let _ = match samples.ratio(name, yardstick, concurrent, |f| f.per_second) {
                 Some(ratio) => write!(out, " {ratio} |"),
                 None => write!(out, " |"),

@@ -8,7 +8,7 @@ use clap::Parser;
 /// Measures the engine beside pgbench.
 #[derive(Parser)]
 pub struct Options {
-    /// About two minutes: three rounds of one second, up to 64 at once.
+    /// About two minutes: three rounds of one second, up to 64 concurrent.
     #[arg(long)]
     pub quick: bool,
     /// Each path for a moment, to see that it runs; writes no file.
@@ -23,7 +23,7 @@ pub struct Options {
     /// Only the store on MariaDB beside its driver by hand; writes docs/bench/mariadb.md.
     #[arg(long)]
     pub mariadb: bool,
-    /// Only this contestant, for ten seconds, at the first of `--at-once`: for a profiler.
+    /// Only this contestant, for ten seconds, at the first of `--concurrent`: for a profiler.
     #[arg(long)]
     pub profile: Option<String>,
     /// Only where the time of some contestants goes; writes docs/bench/profile.md. See `sh benches/profile`.
@@ -68,9 +68,9 @@ pub struct Options {
     /// Seconds of each run.
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// How many requests at once, with commas between.
+    /// How many concurrent requests, with commas between.
     #[arg(long, value_delimiter = ',')]
-    pub at_once: Option<Vec<usize>>,
+    pub concurrent: Option<Vec<usize>>,
     /// Abandoned requests to be resumed.
     #[arg(long)]
     pub abandoned: Option<u64>,
@@ -88,7 +88,7 @@ pub struct Options {
 pub struct Plan {
     pub rounds: usize,
     pub seconds: u64,
-    pub at_once: Vec<usize>,
+    pub concurrent: Vec<usize>,
     pub abandoned: u64,
     pub jobs: u64,
     pub large: u64,
@@ -98,14 +98,14 @@ pub struct Plan {
 impl Plan {
     pub fn of(options: &Options) -> Self {
         let full: &[usize] = &[1, 8, 32, 64, 256];
-        let (at_once, rounds, seconds, abandoned, jobs, large) = match options.quick {
+        let (concurrent, rounds, seconds, abandoned, jobs, large) = match options.quick {
             true => (&full[..4], 3, 1, 1_000, 5_000, 100_000),
             false => (full, 5, 3, 10_000, 20_000, 1_000_000),
         };
         Self {
             rounds: options.rounds.unwrap_or(rounds),
             seconds: options.seconds.unwrap_or(seconds),
-            at_once: options.at_once.clone().unwrap_or(at_once.to_vec()),
+            concurrent: options.concurrent.clone().unwrap_or(concurrent.to_vec()),
             abandoned: options.abandoned.unwrap_or(abandoned),
             jobs: options.jobs.unwrap_or(jobs),
             large: options.large.unwrap_or(large),

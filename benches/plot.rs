@@ -1,4 +1,4 @@
-//! A plot as SVG: ratios to a yardstick over the number of requests at once, with their spread.
+//! A plot as SVG: ratios to a yardstick over the number of concurrent requests, with their spread.
 
 use std::fmt::Write;
 
@@ -11,14 +11,15 @@ const BOTTOM: f64 = 320.0;
 const COLOURS: [&str; 4] = ["#1b6ca8", "#c8553d", "#588157", "#7b2d8b"];
 
 pub fn ratios(title: &str, samples: &Samples, names: &[&str], yardstick: &str) -> String {
-    let at_once = samples.concurrencies(yardstick);
+    let concurrent = samples.concurrencies(yardstick);
     let most = names
         .iter()
-        .flat_map(|name| at_once.iter().map(move |c| (name, c)))
+        .flat_map(|name| concurrent.iter().map(move |c| (name, c)))
         .filter_map(|(name, c)| samples.ratio(name, yardstick, *c, |f| f.per_second))
         .fold(1.0, |most: f64, ratio| most.max(ratio.most));
     let top = (most * 4.0).ceil() / 4.0;
-    let x = |place: usize| LEFT + 40.0 + place as f64 * 500.0 / (at_once.len().max(2) - 1) as f64;
+    let x =
+        |place: usize| LEFT + 40.0 + place as f64 * 500.0 / (concurrent.len().max(2) - 1) as f64;
     let y = |ratio: f64| BOTTOM - ratio / top * 270.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
@@ -35,17 +36,17 @@ pub fn ratios(title: &str, samples: &Samples, names: &[&str], yardstick: &str) -
             y(ratio)
         );
     }
-    for (place, concurrent) in at_once.iter().enumerate() {
+    for (place, concurrent) in concurrent.iter().enumerate() {
         let _ = writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"340\" text-anchor=\"middle\">{concurrent} at once</text>",
+            "<text x=\"{:.1}\" y=\"340\" text-anchor=\"middle\">{concurrent} concurrent</text>",
             x(place)
         );
     }
     for (name, colour) in names.iter().zip(COLOURS.iter().cycle()) {
         let mut line = String::new();
         let mut last = 0.0;
-        for (place, concurrent) in at_once.iter().enumerate() {
+        for (place, concurrent) in concurrent.iter().enumerate() {
             let Some(ratio) = samples.ratio(name, yardstick, *concurrent, |f| f.per_second) else {
                 continue;
             };

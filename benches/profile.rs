@@ -10,10 +10,10 @@ use crate::contestants::Field;
 use crate::embedded::Embedded;
 use crate::load::Figures;
 
-/// Who is looked at, and with how many at once.
+/// The contestants that are profiled, and with how many concurrent requests.
 const CONTESTANTS: [(&str, usize); 18] = [
     ("limit2_one", 32),
-    ("by hand, as one", 32),
+    ("by hand, single statement", 32),
     ("by hand, new key", 32),
     ("batch, independent", 32),
     ("batch, new key", 32),
@@ -114,9 +114,9 @@ pub async fn measure(field: &Field<'_>, embedded: &Embedded, length: Duration) -
         .to_owned();
     let mut client = Table::new(&OF_THE_CLIENT);
     let mut server = Table::new(&OF_THE_SERVER);
-    for (name, at_once) in CONTESTANTS {
+    for (name, concurrent) in CONTESTANTS {
         let perf = record(length);
-        let figures = field.run(name, at_once, length).await;
+        let figures = field.run(name, concurrent, length).await;
         let samples = report(perf);
         let of_the_server = |program: &str| program.starts_with("postgres");
         let of_the_client = |program: &str| {
@@ -126,8 +126,8 @@ pub async fn measure(field: &Field<'_>, embedded: &Embedded, length: Duration) -
             samples.iter().filter(|sample| whose(&sample.program)).collect::<Vec<_>>()
         };
         let Figures { client_cpu, server_cpu, per_second, .. } = figures;
-        client.add(name, at_once, per_second, client_cpu, &of(&of_the_client));
-        server.add(name, at_once, per_second, server_cpu, &of(&of_the_server));
+        client.add(name, concurrent, per_second, client_cpu, &of(&of_the_client));
+        server.add(name, concurrent, per_second, server_cpu, &of(&of_the_server));
     }
     let mut own = Table::new(&OF_SQLITE);
     for name in Embedded::NAMES {
@@ -203,7 +203,14 @@ impl Table {
         Self { parts, rows: String::new() }
     }
 
-    fn add(&mut self, name: &str, at_once: usize, per_second: f64, cpu: f64, samples: &[&Sample]) {
+    fn add(
+        &mut self,
+        name: &str,
+        concurrent: usize,
+        per_second: f64,
+        cpu: f64,
+        samples: &[&Sample],
+    ) {
         let whole: f64 = samples.iter().map(|sample| sample.share).sum();
         assert!(whole > 0.0, "perf has seen nothing of {name}");
         let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
@@ -211,7 +218,7 @@ impl Table {
             let part = self.parts.iter().find(|part| part.has(sample));
             *shares.entry(part.map_or("", |part| part.name)).or_default() += sample.share;
         }
-        let _ = write!(self.rows, "| {name} | {at_once} | {per_second:.0} | {cpu:.0} |");
+        let _ = write!(self.rows, "| {name} | {concurrent} | {per_second:.0} | {cpu:.0} |");
         for part in self.parts.iter().map(|part| part.name).chain([""]) {
             let share = shares.get(part).copied().unwrap_or_default() / whole;
             let _ = write!(self.rows, " {:.0} |", share * cpu);
@@ -222,7 +229,7 @@ impl Table {
     fn text(&self) -> String {
         let names: Vec<&str> = self.parts.iter().map(|part| part.name).collect();
         format!(
-            "| | at once | requests/s | all | {} | other |\n|---|---|---|---|---|{}\n{}",
+            "| | concurrent | requests/s | all | {} | other |\n|---|---|---|---|---|{}\n{}",
             names.join(" | "),
             "---|".repeat(names.len()),
             self.rows

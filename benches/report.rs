@@ -12,7 +12,7 @@ pub fn section(
     contestants: &[&str],
     yardsticks: &[&str],
 ) -> String {
-    let mut out = format!("\n## {title}\n\n| at once | | requests/s |");
+    let mut out = format!("\n## {title}\n\n| concurrent | | requests/s |");
     for yardstick in yardsticks {
         let _ = write!(out, " x {yardstick} |");
     }

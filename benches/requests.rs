@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 diesel::table! { bench_rides (id) { id -> Text, amount -> BigInt, charge -> Text, } }
 diesel::table! { bench_audits (id) { id -> Text, action -> Text, } }
 
-/// The foreign system: in this process, and at once; or, closed, never.
+/// The foreign system: in this process, and immediately; or, closed, never.
 #[derive(Clone, Default)]
 pub struct App {
     pub closed: Arc<AtomicBool>,

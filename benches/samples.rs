@@ -51,7 +51,7 @@ impl Samples {
     ) {
         self.push(contestant, concurrent, round, figures);
         println!(
-            "round {round}, {concurrent:3} at once, {contestant:24} {:9.0}/s  p50 {:7.2}  p99 {:8.2} ms",
+            "round {round}, {concurrent:3} concurrent, {contestant:24} {:9.0}/s  p50 {:7.2}  p99 {:8.2} ms",
             figures.per_second, figures.p50, figures.p99
         );
     }

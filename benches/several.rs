@@ -1,4 +1,4 @@
-//! Several processes on one server, beside one with as many connections and as many requests at once. Each has workers.
+//! Several processes on one server, beside one with as many connections and as many concurrent requests. Each has workers.
 //! What the server's sessions wait for meanwhile tells what is full first.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::samples::Spread;
 use crate::server::Server;
 
 const PROCESSES: [usize; 3] = [1, 2, 4];
-const AT_ONCE: usize = 32;
+const CONCURRENT: usize = 32;
 
 /// How the requests are spread over scopes, and what a process is told to measure it.
 const SPREADS: [(&str, &str); 2] = [("100 scopes", "cold"), ("one scope", "hot")];
@@ -32,8 +32,8 @@ pub async fn alone(is_hot: bool, port: u16, plan: &Plan) {
     println!("ready");
     std::io::stdout().flush().unwrap();
     let _ = std::io::read_to_string(std::io::stdin());
-    let at_once = plan.at_once[0];
-    let figures = for_a_while(at_once, plan.length(), &|| 0.0, rides(&engine, is_hot)).await;
+    let concurrent = plan.concurrent[0];
+    let figures = for_a_while(concurrent, plan.length(), &|| 0.0, rides(&engine, is_hot)).await;
     let Figures { per_second, p50, p99, client_cpu, .. } = figures;
     println!("{per_second} {p50} {p99} {client_cpu}");
     let _ = workers.shutdown(Duration::from_secs(5)).await;
@@ -68,8 +68,8 @@ struct Run {
 
 pub async fn measure(server: &Server, plan: &Plan) -> String {
     let mut out = format!(
-        "# Several processes on one server\n\nWritten by `sh benches/run --several`. {} connections and {AT_ONCE} \
-         requests at once in all, shared by the processes; each runs its workers. A fresh request of three phases \
+        "# Several processes on one server\n\nWritten by `sh benches/run --several`. {} connections and {CONCURRENT} \
+         concurrent requests in all, shared by the processes; each runs its workers. A fresh request of three phases \
          with a `Batch`; medians of {} interleaved rounds of {} s, with the least and the greatest in brackets. \
          {} cores, shared with the server; load average before {}. *Waits*: what the server's busy sessions were seen \
          to do, in {SAMPLED} samples a second; *CPU* is not a wait.\n\n\
@@ -121,7 +121,7 @@ async fn run(server: &Server, plan: &Plan, case: &str, processes: usize) -> Run 
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--alone", case, "--port", &server.port().to_string()]);
             command.args(["--seconds", &plan.seconds.to_string(), "--pool", &share(plan.pool)]);
-            command.args(["--at-once", &share(AT_ONCE)]);
+            command.args(["--concurrent", &share(CONCURRENT)]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
         })
         .collect();

@@ -15,7 +15,7 @@ use crate::options::Plan;
 use crate::samples::Samples;
 use crate::server::Server;
 
-const AT_ONCE: [usize; 2] = [1, 8];
+const CONCURRENT: [usize; 2] = [1, 8];
 
 const CASES: [(&str, &str); 2] = [("fresh", "Fresh request"), ("replay", "Replay")];
 
@@ -33,10 +33,10 @@ pub const ALONE: &str = "watched ";
 pub async fn alone(case: &str, port: u16, plan: &Plan) {
     let is_on = case.ends_with(" on");
     let engine = if is_on { watched(port, plan).await } else { open(port, plan.pool).await };
-    let (no_server, at_once) = (|| 0.0, plan.at_once[0]);
+    let (no_server, concurrent) = (|| 0.0, plan.concurrent[0]);
     let figures = match case.contains("replay") {
-        true => for_a_while(at_once, plan.length(), &no_server, replay(&engine)).await,
-        false => for_a_while(at_once, plan.length(), &no_server, fresh(&engine, ride())).await,
+        true => for_a_while(concurrent, plan.length(), &no_server, replay(&engine)).await,
+        false => for_a_while(concurrent, plan.length(), &no_server, fresh(&engine, ride())).await,
     };
     let Figures { per_second, p50, p99, client_cpu, .. } = figures;
     println!("{per_second} {p50} {p99} {client_cpu}");
@@ -65,16 +65,17 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
     let mut samples = CASES.map(|_| Samples::default());
     for round in 0..plan.rounds {
         for ((case, _), samples) in CASES.iter().zip(&mut samples) {
-            for at_once in AT_ONCE {
+            for concurrent in CONCURRENT {
                 for turn in 0..CONTESTANTS.len() {
                     let contestant = CONTESTANTS[(round + turn) % CONTESTANTS.len()];
                     let word = if contestant == "on" { "on" } else { "off" };
                     let before = server.cpu();
-                    let mut figures = run(&format!("{ALONE}{case} {word}"), at_once, server, plan);
+                    let mut figures =
+                        run(&format!("{ALONE}{case} {word}"), concurrent, server, plan);
                     let requests = figures.per_second * plan.length().as_secs_f64();
                     figures.server_cpu = (server.cpu() - before) * 1e6 / requests;
-                    println!("{case} {at_once} {contestant}: {figures:?}");
-                    samples.add(contestant, at_once, round, figures);
+                    println!("{case} {concurrent} {contestant}: {figures:?}");
+                    samples.add(contestant, concurrent, round, figures);
                 }
             }
         }
@@ -87,24 +88,26 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
          requests that begin to wait. *Off*: the same program, and no recorder installed. Microseconds of processor \
          time for each request, the server's with what the start of a process takes. Medians; a ratio is the median of \
          the ratios within each round, with the least and the greatest in brackets.\n\n\
-         | | at once | | requests/s | p50 ms | p99 ms | client µs | PostgreSQL µs | x requests/s | x client µs |\n\
+         | | concurrent | | requests/s | p50 ms | p99 ms | client µs | PostgreSQL µs | x requests/s | x client µs |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
         plan.rounds, plan.seconds,
     );
     for ((_, title), samples) in CASES.iter().zip(&samples) {
-        for at_once in AT_ONCE {
+        for concurrent in CONCURRENT {
             for name in CONTESTANTS {
                 let median = |figure: fn(&Figures) -> f64| {
-                    samples.spread(name, at_once, figure).map_or(f64::NAN, |spread| spread.median)
+                    samples
+                        .spread(name, concurrent, figure)
+                        .map_or(f64::NAN, |spread| spread.median)
                 };
                 let ratio = |figure: fn(&Figures) -> f64| {
-                    let ratio = samples.ratio(name, CONTESTANTS[0], at_once, figure);
+                    let ratio = samples.ratio(name, CONTESTANTS[0], concurrent, figure);
                     let ratio = ratio.filter(|_| name != CONTESTANTS[0]);
                     ratio.map_or(String::new(), |ratio| ratio.to_string())
                 };
                 let _ = writeln!(
                     out,
-                    "| {title} | {at_once} | {name} | {:.0} | {:.2} | {:.2} | {:.1} | {:.0} | {} | {} |",
+                    "| {title} | {concurrent} | {name} | {:.0} | {:.2} | {:.2} | {:.1} | {:.0} | {} | {} |",
                     median(|f| f.per_second),
                     median(|f| f.p50),
                     median(|f| f.p99),
@@ -119,11 +122,11 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
     out
 }
 
-fn run(case: &str, at_once: usize, server: &Server, plan: &Plan) -> Figures {
+fn run(case: &str, concurrent: usize, server: &Server, plan: &Plan) -> Figures {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--alone", case, "--port", &server.port().to_string()]);
     command.args(["--seconds", &plan.seconds.to_string(), "--pool", &plan.pool.to_string()]);
-    command.args(["--at-once", &at_once.to_string()]);
+    command.args(["--concurrent", &concurrent.to_string()]);
     let output = command.stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{command:?}");
     let told = String::from_utf8(output.stdout).unwrap();

@@ -1,5 +1,5 @@
 //! A fresh request and a replay by hand on `mysql_async`, on a narrow table, with the engine's commits and without
-//! a line of the engine: one prepared statement after the other, each transaction as one text, and each as one
+//! a line of the engine: one prepared statement after the other, each transaction as a single text, and each as one
 //! prepared block.
 
 use std::time::Duration;
@@ -154,7 +154,7 @@ impl ByHand {
         conn.query_drop("COMMIT").await.unwrap();
     }
 
-    /// The same with each transaction as one text.
+    /// The same with each transaction as a single text.
     pub async fn fresh_as_texts(self) {
         let it = Names::new();
         self.look(it.scope, &it.key).await;
@@ -178,7 +178,7 @@ impl ByHand {
         self.lent().await.query_drop(text).await.unwrap();
     }
 
-    /// The same with each transaction as one prepared block; for a key that may be new, or is.
+    /// The same with each transaction as a single prepared block; for a key that may be new, or is.
     pub async fn fresh_as_one(self, is_new: bool) {
         let it = Names::new();
         if !is_new {

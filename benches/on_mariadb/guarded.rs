@@ -189,7 +189,7 @@ impl ByHand {
         run(&mut conn, &finish, [on.job(&held), held.finish(&charge)].concat()).await;
     }
 
-    /// Each transaction as one block; for a key that may be new, or is.
+    /// Each transaction as a single block; for a key that may be new, or is.
     pub async fn fresh_guarded_as_one(self, on: &'static Tables, is_new: bool) {
         let held = Held::new();
         if !is_new {

@@ -1,4 +1,4 @@
--- The same statements as limit2, each transaction as one statement.
+-- The same statements as limit2, each transaction as a single statement.
 \set k random(1, 9000000000000000000)
 \set t random(1, 100)
 WITH key AS (INSERT INTO limit_keys (scope, idempotency_key, fingerprint, recovery_point, token, locked_until, created_at, params, outputs) VALUES ('tenant-' || :t, 'key-' || :k, 'v1-0000000000000000000000000000000000000000000000000000000000000000', 'ride_created', 1, now() + interval '30 s', now(), '{"user": 1,"amount": 2000}', '{"ride":"00000000-0000-0000-0000-000000000000"}') ON CONFLICT DO NOTHING RETURNING 1), ride AS (INSERT INTO bench_rides VALUES ('ride-' || :k, 2000, '')), audit AS (INSERT INTO bench_audits VALUES ('audit-' || :k, 'created')) SELECT count(*) FROM key;

@@ -268,17 +268,19 @@ fn none_or_more_is_not_fine() {
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
 }
 
+/// What a service answers to a look at the request of an act.
+const A_REQUEST: (&str, &str) = (
+    "GET ",
+    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: \"v\"\r\nconnection: close\r\n\r\n{\"id\":\"a\"}",
+);
+
 /// The answer to an act breaks off: the outcome of the act is unknown.
 #[test]
 fn an_answer_that_breaks_off_says_where_to_look() {
     let run = Run::on(&[
         "--url",
         &service(&[
-            (
-                "GET ",
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: \"v\"\r\nconnection: close\r\n\r\n\
-             {\"id\":\"a\"}",
-            ),
+            A_REQUEST,
             (
                 "POST ",
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"outc",
@@ -296,11 +298,7 @@ fn what_is_in_use_is_tried_again_later() {
     let run = Run::on(&[
         "--url",
         &service(&[
-            (
-                "GET ",
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\netag: \"v\"\r\nconnection: close\r\n\r\n\
-             {\"id\":\"a\"}",
-            ),
+            A_REQUEST,
             (
                 "POST ",
                 "HTTP/1.1 409 Conflict\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
