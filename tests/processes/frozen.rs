@@ -21,6 +21,9 @@ const LEASE: &str = "0.5";
 const WITHOUT_WORKERS: &[(&str, &str)] = &[("--workers", "false")];
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a client waits for the answer of a process that is frozen: until one was frozen at each of the other points.
+const UNTIL_THAWED: Duration = Duration::from_secs(900);
+
 /// The server frees a stopped holder's row lock when the holder's transaction has been idle for this long.
 const IDLE_IN_TRANSACTION: &str = "?options=-c%20idle_in_transaction_session_timeout%3D700";
 
@@ -78,7 +81,7 @@ struct Frozen {
 impl Frozen {
     async fn at(rides: &Rides, point: &str, key: String) -> Self {
         let node = node(rides, &format!("{point}=stop"));
-        let (asked, its_key) = (client(node.url()), key.clone());
+        let (asked, its_key) = (Client::new(&[node.url()], UNTIL_THAWED, UNTIL_THAWED), key.clone());
         let call = tokio::spawn(async move { asked.book(&its_key, &mut Random(1)).await });
         until(async || node.process.is_stopped()).await;
         Self { node, key, call }
