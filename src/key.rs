@@ -190,8 +190,13 @@ impl fmt::Display for ShortHash<'_> {
 
 /// Lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |four: u8| char::from_digit(four.into(), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        digits.push(DIGITS[usize::from(byte >> 4)].into());
+        digits.push(DIGITS[usize::from(byte & 15)].into());
+    }
+    digits
 }
 
 #[cfg(test)]
