@@ -367,6 +367,61 @@ async fn g12_a_read_only_server_replays_and_runs_nothing() {
     finished(engine.call(&scope(), &key("new"), book(20)).await);
 }
 
+/// A read-only replica replays what has reached it, and runs nothing. Behind the loss of its primary it is promoted, and
+/// runs. Not on a MySQL, which has other statements for replication.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_g12_a_replica_replays_and_runs_nothing_until_it_is_promoted() {
+    if mysqld().is_some() {
+        return;
+    }
+    let (primary, replica, url) = tokio::task::spawn_blocking(|| {
+        let primary = Server::start(&["--log-bin=binlog", "--server-id=1"]);
+        let replica = Server::start(&["--server-id=2", "--read-only"]);
+        replica.ask(&format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'root', \
+             MASTER_USE_GTID = slave_pos; START SLAVE",
+            primary.port()
+        ));
+        primary.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+        let url = primary.new_database().replace("root@", "app@");
+        (primary, replica, url)
+    })
+    .await
+    .unwrap();
+    let store = open_my(&url, 4).await;
+    store.migrate().await.unwrap();
+    let tables = "CREATE TABLE rides (id VARCHAR(255), amount BIGINT); \
+        CREATE TABLE steps (request VARCHAR(255), step VARCHAR(255))";
+    store.connection().await.unwrap().batch_execute(tables).await.unwrap();
+    let app = App::default();
+    let done = engine(&store, &app).call(&scope(), &key("done"), book(20)).await;
+    let reply = finished(done).reply;
+
+    let there = url.replace(&format!(":{}/", primary.port()), &format!(":{}/", replica.port()));
+    let database = url.rsplit_once('/').unwrap().1;
+    let tables = format!(
+        "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema = '{database}' AND table_name = 'atomic_phases_keys'"
+    );
+    let rows =
+        format!("SELECT COUNT(*) FROM {database}.atomic_phases_keys WHERE status = 'completed'");
+    // Replication is asynchronous.
+    until(async || replica.ask(&tables) == "1" && replica.ask(&rows) == "1").await;
+    let store = open_my(&there, 4).await;
+    let engine = engine(&store, &app);
+    let calls = app.provider.calls().len();
+    let told = engine.call(&scope(), &key("new"), book(20)).await;
+    assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
+    assert_eq!(finished(engine.call(&scope(), &key("done"), book(20)).await).reply, reply);
+    assert_eq!(app.provider.calls().len(), calls);
+
+    primary.kill_9();
+    replica.ask("STOP SLAVE; SET GLOBAL read_only = 0");
+    finished(engine.call(&scope(), &key("new"), book(20)).await);
+    assert_eq!(finished(engine.call(&scope(), &key("done"), book(20)).await).reply, reply);
+    assert!(app.provider.calls().len() > calls);
+}
+
 /// Y50, Y51: processes that start concurrently, and one that died between a table and its record.
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_survive_a_crash_in_the_middle_and_each_other() {
