@@ -51,10 +51,12 @@ const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 /// Sends one statement that reads.
 macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let mut lent =
-            $crate::store::mysql::pool::Lent::that_answers(&$store.operators, SEARCH_WITHIN)
-                .await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut lent;
+        let mut connection = $crate::store::mysql::pool::ConnectionGuard::that_answers(
+            &$store.operators,
+            SEARCH_WITHIN,
+        )
+        .await?;
+        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
         answered_within(SEARCH_WITHIN, $doing, $query).await
     }};
 }

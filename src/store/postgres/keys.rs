@@ -11,7 +11,7 @@ use futures_util::future::{OptionFuture, join_all, join3, join4};
 
 use super::ask::{ask, ask_again, ask_for_many, ask_within};
 use super::commit_statements::{self, WriteWithNotice};
-use super::connection::Lent;
+use super::connection::ConnectionGuard;
 use super::ops_statements::EraseSeen;
 use super::session::{self, KnownRow};
 use super::time_limit::answered;
@@ -35,10 +35,10 @@ impl<P: Pool> Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Vec<KeySummaryRow>, StoreError> {
-        let lent = Lent::to_read(&self.pool).await?;
+        let connection = ConnectionGuard::to_read(&self.pool).await?;
         let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
-        let answer = answered(look.load(&mut lent.shared()?)).await;
-        lent.settle("look at the key", answer).await
+        let answer = answered(look.load(&mut connection.shared()?)).await;
+        connection.settle("look at the key", answer).await
     }
 
     /// `BEGIN` and the transaction's settings, in one round trip. A transaction that keeps what it saw at
@@ -51,7 +51,7 @@ impl<P: Pool> Postgres<P> {
     ) -> Result<Option<PgTransaction<P>>, StoreError> {
         let place = self.shares.for_a_phase(guard.scope).await?;
         let tx = PgTransaction::begin(&self.pool).await?.at(place);
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         if isolation == Isolation::ReadCommitted {
             let sent = match self.is_ours {
@@ -92,7 +92,7 @@ impl<P: Pool> Postgres<P> {
     ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
         let place = self.shares.for_a_phase(row.scope).await?;
         let tx = PgTransaction::begin(&self.pool).await?.at(place);
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let settings = match row.replaces {
             Some(_) => Some(session::Settings::new(Some(ROW_LOCK_WAIT))),
             None => (!self.is_ours).then(|| session::Settings::new(None)),
@@ -131,8 +131,8 @@ impl<P: Pool> Postgres<P> {
         claim: &Claim<'_>,
         hold: Hold,
     ) -> Result<Vec<Row>, StoreError> {
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let answer = answered(async {
             let (begun, set, rows, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
@@ -146,7 +146,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| rows)
         });
         let answer = answer.await;
-        lent.settle("take over the key", answer).await
+        connection.settle("take over the key", answer).await
     }
 
     /// One guarded update.
@@ -240,8 +240,8 @@ impl<P: Pool> Postgres<P> {
         if rows.is_empty() {
             return Ok(0);
         }
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let deleting = rows.iter().map(|(_, scope, key, request_id)| {
             let reap =
                 sql::Reap { scope, key, request_id: *request_id, again: scope, key_again: key };
@@ -259,7 +259,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| deleted)
         });
         let answer = answer.await;
-        let deleted = lent.settle("reap expired keys", answer).await?;
+        let deleted = connection.settle("reap expired keys", answer).await?;
         Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
     }
 
@@ -272,8 +272,8 @@ impl<P: Pool> Postgres<P> {
         if self.is_ours {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let answer = answered(async {
             let (begun, written, committed) = join3(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
@@ -286,7 +286,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| written)
         });
         let answer = answer.await;
-        lent.settle("write the key", answer).await
+        connection.settle("write the key", answer).await
     }
 
     pub(super) async fn try_renew(

@@ -46,7 +46,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use self::ask::{ask, ask_again, ask_for_many, ask_within};
-use self::connection::Lent;
+use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
 pub use self::pool::{DeadpoolPool, Pool};
@@ -524,7 +524,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut PgTransaction<P>) {
-        if let Ok(conn) = tx.lent.shared() {
+        if let Ok(conn) = tx.connection.shared() {
             let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
         }
     }

@@ -50,7 +50,7 @@ impl<P: Pool> Postgres<P> {
         };
         if let Some(trial) = trial {
             let tx = PgTransaction::single(&self.pool).await?;
-            let conn = tx.lent.shared()?;
+            let conn = tx.connection.shared()?;
             let create = commit_statements::CreateJoined {
                 is_ours: self.is_ours,
                 row: commit_statements::BornRow::new(row, created_at, change),
@@ -71,7 +71,7 @@ impl<P: Pool> Postgres<P> {
                 );
                 return Ok(tx.set_up_if(has_lost).await.created(answer));
             }
-            tx.lent.give_back();
+            tx.connection.give_back();
         }
         let creation = self.create_in_turn(row, created_at, change, writes).await;
         if let (Some(trial), Ok(Commit::Done(_))) = (trial, &creation) {
@@ -88,7 +88,7 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Result<Commit<RowTimes>, StoreError> {
         let tx = PgTransaction::begin(&self.pool).await?;
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
         let set = session::Settings::new(Some(ROW_LOCK_WAIT));
         let set = set.execute(&mut &*conn);
@@ -126,7 +126,7 @@ impl<P: Pool> Postgres<P> {
         let trial = self.joins(isolation, writes);
         if let Some(trial) = trial {
             let tx = PgTransaction::single(&self.pool).await?;
-            let conn = tx.lent.shared()?;
+            let conn = tx.connection.shared()?;
             let advance = commit_statements::AdvanceJoined {
                 is_ours: self.is_ours,
                 moved: commit_statements::Moved::new(guard, change),
@@ -140,7 +140,7 @@ impl<P: Pool> Postgres<P> {
                     matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
                 return Ok(tx.set_up_if(has_lost).await.advanced(answer));
             }
-            tx.lent.give_back();
+            tx.connection.give_back();
         }
         let commit = self.advance_in_turn(isolation, guard, change, writes).await;
         if let (Some(trial), Ok(Commit::Done(()))) = (trial, &commit) {
@@ -157,7 +157,7 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Result<Commit, StoreError> {
         let tx = PgTransaction::begin(&self.pool).await?;
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = session::Settings::new(None).execute(&mut &*conn);
         let advance =
@@ -261,7 +261,7 @@ impl<P: Pool> PgTransaction<P> {
     /// Says again to a session what it has lost, for the statements that it is used for next. Where that fails,
     /// the next transaction finds it out.
     async fn set_up_if(self, has_lost: bool) -> Self {
-        if has_lost && let Ok(conn) = self.lent.shared() {
+        if has_lost && let Ok(conn) = self.connection.shared() {
             let _ = answered(session::SetUp {}.execute(&mut &*conn)).await;
         }
         self
@@ -280,7 +280,7 @@ impl<P: Pool> PgTransaction<P> {
             },
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.lent.give_back_after(&error);
+                    self.connection.give_back_after(&error);
                 }
                 match Mark::of(&error) {
                     Some(Mark::Exists) => Commit::Fenced,
@@ -300,7 +300,7 @@ impl<P: Pool> PgTransaction<P> {
             Answer::Commit(_, commit) => self.committed(commit.map(drop)),
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.lent.give_back_after(&error);
+                    self.connection.give_back_after(&error);
                 }
                 refused(error)
             }

@@ -154,7 +154,7 @@ impl Sqlite {
         Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }
 
-    /// The connection, for the application's own statements outside of phases. While it is lent, no
+    /// The connection, for the application's own statements outside of phases. While the application has it, no
     /// request makes progress.
     ///
     /// Changes to it stay, and phases see them: an instrumentation, a function, an attached database, a `PRAGMA`.

@@ -46,7 +46,7 @@ enum State {
     Idle,
     /// No phase has the connection. An application had it, and may have left a transaction open: diesel's
     /// `transaction()` does, where its future is dropped.
-    Lent,
+    MayBeOpen,
     /// Each statement of the phase succeeded, or was rolled back.
     Sound,
     /// One failed.
@@ -55,14 +55,14 @@ enum State {
 
 impl WatchedConnection {
     pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::Lent, texts: Texts::default() }
+        Self { inner, state: State::MayBeOpen, texts: Texts::default() }
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
     /// collation, say. `None` inside of a phase, where nothing may pass the watch.
     pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
         self.state.lend();
-        (self.state == State::Lent).then_some(&mut self.inner)
+        (self.state == State::MayBeOpen).then_some(&mut self.inner)
     }
 
     /// For the engine's own statements in the transaction that it has begun.
@@ -79,7 +79,7 @@ impl WatchedConnection {
     ) -> QueryResult<R> {
         self.end_what_was_left();
         // An error, or a panic, may leave a transaction open, too.
-        self.state = State::Lent;
+        self.state = State::MayBeOpen;
         let done = work(&mut self.inner);
         if done.is_ok() {
             self.state = State::Idle;
@@ -152,7 +152,7 @@ impl State {
     /// An application uses the connection, if no phase does.
     fn lend(&mut self) {
         if *self == Self::Idle {
-            *self = Self::Lent;
+            *self = Self::MayBeOpen;
         }
     }
 
