@@ -398,7 +398,7 @@ impl<P: Pool> Store for Postgres<P> {
                 Ok(place) => place,
                 Err(error) => return Commit::Failed(error),
             };
-            let creation = self.create_whole(row, created_at, change, &mut writes).await;
+            let creation = self.create_in_one_trip(row, created_at, change, &mut writes).await;
             drop(place);
             return match creation.unwrap_or_else(Commit::Failed) {
                 Commit::Failed(error) if error.may_be_of_a_lock() => {
@@ -425,7 +425,7 @@ impl<P: Pool> Store for Postgres<P> {
             Ok(place) => place,
             Err(error) => return Commit::Failed(error),
         };
-        self.advance_whole(isolation, guard, change, &mut writes)
+        self.advance_in_one_trip(isolation, guard, change, &mut writes)
             .await
             .unwrap_or_else(Commit::Failed)
     }

@@ -203,16 +203,16 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         at: RequestAt<'_>,
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
-        type Whole = (String, String, Row);
+        type FoundRow = (String, String, Row);
         let rows = match at {
             RequestAt::Id(request_id) => search!(self, "find a request", |conn| {
                 let allowed = ops::Allowed::by(limits);
-                ops::ById { request_id, allowed }.load::<Whole>(&mut conn)
+                ops::ById { request_id, allowed }.load::<FoundRow>(&mut conn)
             }),
             RequestAt::Key(scope, key) => search!(self, "find a request", |conn| {
                 let (scope, key) = (scope.as_str(), key.as_str());
                 ops::ByKey { scope, key, allowed: ops::Allowed::by(limits) }
-                    .load::<Whole>(&mut conn)
+                    .load::<FoundRow>(&mut conn)
             }),
         };
         let Some((scope, key, row)) = rows?.into_iter().next() else { return Ok(None) };

@@ -33,7 +33,7 @@ use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError,
 type Executed<'c> = BoxFuture<'c, QueryResult<usize>>;
 
 impl<P: Pool> Postgres<P> {
-    pub(super) async fn create_whole(
+    pub(super) async fn create_in_one_trip(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -44,11 +44,11 @@ impl<P: Pool> Postgres<P> {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
         // To delete a row and to insert its successor takes two statements.
-        let trial = match row.replaces {
+        let attempt = match row.replaces {
             None => self.joins(Isolation::ReadCommitted, writes),
             Some(_) => None,
         };
-        if let Some(trial) = trial {
+        if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.connection.shared()?;
             let create = commit_statements::CreateJoined {
@@ -64,7 +64,7 @@ impl<P: Pool> Postgres<P> {
             )
             .await
             {
-                self.texts.joined(trial, true);
+                self.texts.joined(attempt, true);
                 let has_lost = matches!(
                     &answer,
                     Answer::Commit((.., commit_statements::COMMITTED_AND_LOST), Ok(_))
@@ -73,14 +73,14 @@ impl<P: Pool> Postgres<P> {
             }
             tx.connection.give_back();
         }
-        let creation = self.create_in_turn(row, created_at, change, writes).await;
-        if let (Some(trial), Ok(Commit::Done(_))) = (trial, &creation) {
-            self.texts.joined(trial, false);
+        let creation = self.create_pipelined(row, created_at, change, writes).await;
+        if let (Some(attempt), Ok(Commit::Done(_))) = (attempt, &creation) {
+            self.texts.joined(attempt, false);
         }
         creation
     }
 
-    async fn create_in_turn(
+    async fn create_pipelined(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -113,7 +113,7 @@ impl<P: Pool> Postgres<P> {
         Ok(tx.created(answer))
     }
 
-    pub(super) async fn advance_whole(
+    pub(super) async fn advance_in_one_trip(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -123,8 +123,8 @@ impl<P: Pool> Postgres<P> {
         if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
-        let trial = self.joins(isolation, writes);
-        if let Some(trial) = trial {
+        let attempt = self.joins(isolation, writes);
+        if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.connection.shared()?;
             let advance = commit_statements::AdvanceJoined {
@@ -135,21 +135,21 @@ impl<P: Pool> Postgres<P> {
             if let Some(answer) =
                 single_statement::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
             {
-                self.texts.joined(trial, true);
+                self.texts.joined(attempt, true);
                 let has_lost =
                     matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
                 return Ok(tx.set_up_if(has_lost).await.advanced(answer));
             }
             tx.connection.give_back();
         }
-        let commit = self.advance_in_turn(isolation, guard, change, writes).await;
-        if let (Some(trial), Ok(Commit::Done(()))) = (trial, &commit) {
-            self.texts.joined(trial, false);
+        let commit = self.advance_pipelined(isolation, guard, change, writes).await;
+        if let (Some(attempt), Ok(Commit::Done(()))) = (attempt, &commit) {
+            self.texts.joined(attempt, false);
         }
         commit
     }
 
-    async fn advance_in_turn(
+    async fn advance_pipelined(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,

@@ -355,7 +355,7 @@ impl Store for Sqlite {
         let create = sql::CreateNew { create: sql::Create::new(row, created_at, change) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let write = writing(&row.guard(), writes);
-        let times = self.whole(move |conn| {
+        let times = self.in_one_transaction(move |conn| {
             make_room.as_ref().map(|delete| delete.execute(conn)).transpose()?;
             let Some(times) = (&create).rows::<(i64, i64)>(conn)?.into_iter().next() else {
                 return Ok(None);
@@ -390,7 +390,7 @@ impl Store for Sqlite {
         }
         let advance = sql::Write::new(guard, change);
         let write = writing(guard, writes);
-        let advanced = self.whole(move |conn| {
+        let advanced = self.in_one_transaction(move |conn| {
             if (&advance).execute(conn)? != 1 {
                 return Ok(None);
             }
@@ -528,16 +528,16 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
-    /// A whole transaction in one go on the connection's thread. `None` from `work`: the row is
+    /// A transaction, from its begin to its commit, on the connection's thread. `None` from `work`: the row is
     /// another holder's, and nothing is written.
-    async fn whole<R: Send + 'static>(
+    async fn in_one_transaction<R: Send + 'static>(
         &self,
         work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
     ) -> (Commit, Option<R>) {
         let (answer, answered) = oneshot::channel();
         let start = Start::default();
         let waiting = Waiting { work, came_to: None, start: start.clone(), answer };
-        match self.answered(Work::Whole(Box::new(waiting)), start, answered).await {
+        match self.answered(Work::Transaction(Box::new(waiting)), start, answered).await {
             Some(Ok(told)) => told,
             Some(Err(_)) => {
                 (Commit::Unknown(StoreError::database("write the phase", thread_gone())), None)
