@@ -26,7 +26,7 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};

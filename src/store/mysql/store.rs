@@ -27,7 +27,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
 use crate::store::row::{MOST_EXPIRED, count, key_row};

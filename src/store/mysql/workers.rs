@@ -12,7 +12,7 @@ use super::store::{answered, as_u32, ask_again};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, job, page};
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;

@@ -62,7 +62,7 @@ use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::movable_task::{self, MovedGuard, PollingThread};
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::store::in_millis::tuple_rows::BlockingRows;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 

@@ -24,7 +24,7 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
