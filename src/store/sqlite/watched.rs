@@ -20,7 +20,7 @@ use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
 use super::end;
-use super::texts::{Known, Texts};
+use super::statement_registry::{Known, StatementRegistry};
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
 
@@ -31,7 +31,7 @@ use crate::store::tokenizer::{Dialect, Token, Tokens};
 pub struct WatchedConnection {
     inner: SqliteConnection,
     state: State,
-    texts: Texts,
+    registry: StatementRegistry,
 }
 
 impl fmt::Debug for WatchedConnection {
@@ -55,7 +55,7 @@ enum State {
 
 impl WatchedConnection {
     pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::MayBeOpen, texts: Texts::default() }
+        Self { inner, state: State::MayBeOpen, registry: StatementRegistry::default() }
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
@@ -118,7 +118,7 @@ impl WatchedConnection {
         if self.state != State::Sound {
             return Ok(None);
         }
-        let known = self.texts.known(text());
+        let known = self.registry.known(text());
         if !known.holds_several {
             return Ok(Some(known));
         }
