@@ -17,7 +17,7 @@ use super::session::{self, KnownRow};
 use super::time_limit::answered;
 use super::transaction::{PgTransaction, both};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, Postgres, sql};
+use super::{Pool, PoolOrigin, Postgres, sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
@@ -54,9 +54,11 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.connection.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         if isolation == Isolation::ReadCommitted {
-            let sent = match self.is_ours {
-                true => answered(both(begin, session::Know {}.load::<KnownRow>(&mut &*conn))).await,
-                false => {
+            let sent = match self.pool_origin {
+                PoolOrigin::Engine => {
+                    answered(both(begin, session::Know {}.load::<KnownRow>(&mut &*conn))).await
+                }
+                PoolOrigin::Application => {
                     answered(both(begin, session::KnowAndSay {}.load::<KnownRow>(&mut &*conn)))
                         .await
                 }
@@ -95,7 +97,7 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.connection.shared()?;
         let settings = match row.replaces {
             Some(_) => Some(session::Settings::new(Some(ROW_LOCK_WAIT))),
-            None => (!self.is_ours).then(|| session::Settings::new(None)),
+            None => self.pool_origin.is_application().then(|| session::Settings::new(None)),
         };
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
@@ -120,7 +122,7 @@ impl<P: Pool> Postgres<P> {
         else {
             return tx.undo_and_look(row).await.map(Reserved::Exists);
         };
-        let known = (number, jobs, is_set_up || !self.is_ours);
+        let known = (number, jobs, is_set_up || self.pool_origin.is_application());
         let tx = tx.known_by([known]).await?;
         Ok(Reserved::Fresh { tx, created_at, expires_at })
     }
@@ -269,7 +271,7 @@ impl<P: Pool> Postgres<P> {
     where
         Q: QueryFragment<Pg> + QueryId + Send,
     {
-        if self.is_ours {
+        if self.pool_origin == PoolOrigin::Engine {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
         let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;

@@ -52,13 +52,13 @@ impl<P: Pool> Postgres<P> {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.connection.shared()?;
             let create = commit_statements::CreateJoined {
-                is_ours: self.is_ours,
+                pool_origin: self.pool_origin,
                 row: commit_statements::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
             if let Some(answer) = single_statement::send::<_, commit_statements::Made>(
                 conn,
-                self.is_ours,
+                self.pool_origin,
                 create,
                 writes.within,
             )
@@ -128,13 +128,13 @@ impl<P: Pool> Postgres<P> {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.connection.shared()?;
             let advance = commit_statements::AdvanceJoined {
-                is_ours: self.is_ours,
+                pool_origin: self.pool_origin,
                 moved: commit_statements::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
-            if let Some(answer) =
-                single_statement::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
-            {
+            let sent =
+                single_statement::send::<_, i32>(conn, self.pool_origin, advance, writes.within);
+            if let Some(answer) = sent.await {
                 self.texts.joined(attempt, true);
                 let has_lost =
                     matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
