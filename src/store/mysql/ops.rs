@@ -9,6 +9,7 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
+use super::error::is_of_reading_only;
 use super::literal::Bound;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
@@ -131,7 +132,7 @@ impl OperatorStore for Mysql {
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
             Ok(_) | Err(StoreError::Locked) => Ok(false),
-            Err(error) if error.is_of_reading_only() => Ok(true),
+            Err(error) if is_of_reading_only(&error) => Ok(true),
             Err(error) => Err(error),
         }
     }

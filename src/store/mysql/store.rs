@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::batch::{Created, refusal};
 use super::block::Block;
-use super::error::failure_of;
+use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
 use super::pool::ConnectionGuard;
@@ -256,7 +256,7 @@ impl Mysql {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error)
-                    if error.is_of_a_deadlock() && tries < super::batch::TRIES => {}
+                    if is_of_a_deadlock(&error) && tries < super::batch::TRIES => {}
                 Commit::Failed(StoreError::Locked) if patience.pause().await => {}
                 Commit::Failed(error) | Commit::Unknown(error) => {
                     if error.is_of_the_connection() {
