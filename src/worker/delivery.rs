@@ -215,10 +215,12 @@ impl<S: Store> Delivery<S> {
                 );
             }
             Err(Failure::NoTurn) => {
-                return Ok(match claim.settle(Settlement::Not(Undelivered::Left, NO_TURN)).await? {
-                    true => Ended::NoTurn,
-                    false => Ended::Lost,
-                });
+                return Ok(
+                    match claim.settle(Settlement::Not(Undelivered::Left, NO_TURN)).await? {
+                        true => Ended::NoTurn,
+                        false => Ended::Lost,
+                    },
+                );
             }
             Err(Failure::Delivery(error)) => error,
         };

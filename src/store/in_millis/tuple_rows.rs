@@ -80,7 +80,7 @@ mod awaited {
     }
 }
 
-#[cfg(feature = "sqlite")]
-pub(in crate::store) use self::blocking::Rows as BlockingRows;
 #[cfg(feature = "mysql")]
 pub(in crate::store) use self::awaited::Rows as RowsAwaited;
+#[cfg(feature = "sqlite")]
+pub(in crate::store) use self::blocking::Rows as BlockingRows;
