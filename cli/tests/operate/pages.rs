@@ -287,7 +287,8 @@ fn a_pattern_keeps_each_word_and_each_space() {
     let line = format!("{one}  {other} · #8e03978e · 9d2f6c0b1e74a853   41m ago  in 12s");
     let expected = "<the id>  <another id> · #<hash> · <the version>   <time> ago  in <time>";
     assert_eq!(of.pattern(&line), expected);
-    for words in ["due         4", "41m later", "attempt 2 · version 9d2f6c0b1e74a854", "#8e03978"] {
+    for words in ["due         4", "41m later", "attempt 2 · version 9d2f6c0b1e74a854", "#8e03978"]
+    {
         assert_eq!(of.pattern(words), words);
     }
     assert_eq!(aligned(&["A  B", "longer    c"]), ["A       B", "longer  c"]);
