@@ -16,6 +16,7 @@ mod mariadb;
 
 mod acts;
 mod every_way;
+mod pages;
 mod program;
 mod services;
 mod told_alike;

@@ -19,8 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::not_written;
 use super::thread::caught;
+use super::transaction::{RELEASE, commit, end};
 use super::turns::ConnectionLock;
-use super::{RELEASE, WatchedConnection, commit, end};
+use super::watched::WatchedConnection;
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.

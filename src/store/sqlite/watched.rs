@@ -19,8 +19,8 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
-use super::end;
 use super::statement_registry::{Known, StatementRegistry};
+use super::transaction::end;
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
 
