@@ -308,46 +308,46 @@ type Answer = (String, String, Option<i16>, Option<Vec<u8>>);
 #[derive(Clone)]
 pub struct ByHand(DeadpoolPool);
 
-type Lent = Object<AsyncDieselConnectionManager<AsyncPgConnection>>;
+type ConnectionGuard = Object<AsyncDieselConnectionManager<AsyncPgConnection>>;
 
 impl ByHand {
     pub fn on(store: &Postgres) -> Self {
         Self(store.pool().clone())
     }
 
-    async fn lent(&self) -> Lent {
+    async fn connection(&self) -> ConnectionGuard {
         self.0.get().await.unwrap()
     }
 
     pub async fn fresh(self) {
         let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
         let ride = Uuid::new_v4().to_string();
-        let lent = self.lent().await;
-        read(scope, &key).execute(&mut &*lent).await.unwrap();
-        drop(lent);
-        let mut lent = self.lent().await;
+        let conn = self.connection().await;
+        read(scope, &key).execute(&mut &*conn).await.unwrap();
+        drop(conn);
+        let mut conn = self.connection().await;
         let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
         let reserve = reserve(scope, &key, print, r#"{"user":1,"amount":2000}"#, &ride);
         try_join!(
-            begin().execute(&mut &*lent),
-            settings().execute(&mut &*lent),
-            reserve.execute(&mut &*lent)
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            reserve.execute(&mut &*conn)
         )
         .unwrap();
-        first_phase(&mut lent, &ride).await.unwrap();
-        commit().execute(&mut &*lent).await.unwrap();
-        drop(lent);
+        first_phase(&mut conn, &ride).await.unwrap();
+        commit().execute(&mut &*conn).await.unwrap();
+        drop(conn);
 
         let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
 
-        let mut lent = self.lent().await;
-        try_join!(begin().execute(&mut &*lent), settings().execute(&mut &*lent)).unwrap();
-        set_charge(&ride, charge).execute(&mut lent).await.unwrap();
+        let mut conn = self.connection().await;
+        try_join!(begin().execute(&mut &*conn), settings().execute(&mut &*conn)).unwrap();
+        set_charge(&ride, charge).execute(&mut conn).await.unwrap();
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
-            job(scope, "2000").execute(&mut &*lent),
-            finish(scope, &key, &body).execute(&mut &*lent),
-            commit().execute(&mut &*lent)
+            job(scope, "2000").execute(&mut &*conn),
+            finish(scope, &key, &body).execute(&mut &*conn),
+            commit().execute(&mut &*conn)
         )
         .unwrap();
     }
@@ -360,39 +360,39 @@ impl ByHand {
         let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
         let print = hash(&["POST", "/rides", PARAMS]);
         let ride = Uuid::new_v4().to_string();
-        let lent = self.lent().await;
-        let seen = guarded_read(SCOPE, &held.key).execute(&mut &*lent).await;
+        let conn = self.connection().await;
+        let seen = guarded_read(SCOPE, &held.key).execute(&mut &*conn).await;
         assert_eq!(seen, Ok(0));
-        drop(lent);
-        let mut lent = self.lent().await;
+        drop(conn);
+        let mut conn = self.connection().await;
         let (_, _, reserved) = try_join!(
-            begin().execute(&mut &*lent),
-            settings().execute(&mut &*lent),
-            guarded_reserve(&held, &print, PARAMS).execute(&mut &*lent)
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            guarded_reserve(&held, &print, PARAMS).execute(&mut &*conn)
         )
         .unwrap();
         assert_eq!(reserved, 1);
-        first_phase(&mut lent, &ride).await.unwrap();
+        first_phase(&mut conn, &ride).await.unwrap();
         let outputs = format!(r#"[{{"ride":"{ride}"}}]"#);
         try_join!(
-            guarded_advance(&held, &outputs).execute(&mut &*lent),
-            commit().execute(&mut &*lent)
+            guarded_advance(&held, &outputs).execute(&mut &*conn),
+            commit().execute(&mut &*conn)
         )
         .unwrap();
-        drop(lent);
+        drop(conn);
 
         let foreign_key = hash(&[SCOPE, &held.key, "charged", &print]);
         let charge =
             tokio::spawn(async move { format!("ch_{}", &foreign_key[..32]) }).await.unwrap();
 
-        let mut lent = self.lent().await;
-        try_join!(begin().execute(&mut &*lent), settings().execute(&mut &*lent)).unwrap();
-        set_charge(&ride, &charge).execute(&mut lent).await.unwrap();
+        let mut conn = self.connection().await;
+        try_join!(begin().execute(&mut &*conn), settings().execute(&mut &*conn)).unwrap();
+        set_charge(&ride, &charge).execute(&mut conn).await.unwrap();
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
-            job(SCOPE, "2000").execute(&mut &*lent),
-            guarded_finish(&held, &body).execute(&mut &*lent),
-            commit().execute(&mut &*lent)
+            job(SCOPE, "2000").execute(&mut &*conn),
+            guarded_finish(&held, &body).execute(&mut &*conn),
+            commit().execute(&mut &*conn)
         )
         .unwrap();
     }
@@ -402,37 +402,37 @@ impl ByHand {
         use {bench_audits as a, bench_rides as r};
         let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
         let ride = Uuid::new_v4().to_string();
-        let lent = self.lent().await;
-        read(scope, &key).execute(&mut &*lent).await.unwrap();
-        drop(lent);
-        let lent = self.lent().await;
+        let conn = self.connection().await;
+        read(scope, &key).execute(&mut &*conn).await.unwrap();
+        drop(conn);
+        let conn = self.connection().await;
         let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
         let reserve = reserve(scope, &key, print, r#"{"user":1,"amount":2000}"#, &ride);
         let row = (r::id.eq(&ride), r::amount.eq(2000), r::charge.eq(""));
         let audit = Uuid::new_v4().to_string();
         let audit = (a::id.eq(&audit), a::action.eq("created"));
         try_join!(
-            begin().execute(&mut &*lent),
-            settings().execute(&mut &*lent),
-            reserve.execute(&mut &*lent),
-            diesel::insert_into(r::table).values(row).execute(&mut &*lent),
-            diesel::insert_into(a::table).values(audit).execute(&mut &*lent),
-            commit().execute(&mut &*lent),
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            reserve.execute(&mut &*conn),
+            diesel::insert_into(r::table).values(row).execute(&mut &*conn),
+            diesel::insert_into(a::table).values(audit).execute(&mut &*conn),
+            commit().execute(&mut &*conn),
         )
         .unwrap();
-        drop(lent);
+        drop(conn);
 
         let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
 
-        let lent = self.lent().await;
+        let conn = self.connection().await;
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
-            begin().execute(&mut &*lent),
-            settings().execute(&mut &*lent),
-            finish(scope, &key, &body).execute(&mut &*lent),
-            set_charge(&ride, charge).execute(&mut &*lent),
-            job(scope, "2000").execute(&mut &*lent),
-            commit().execute(&mut &*lent)
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            finish(scope, &key, &body).execute(&mut &*conn),
+            set_charge(&ride, charge).execute(&mut &*conn),
+            job(scope, "2000").execute(&mut &*conn),
+            commit().execute(&mut &*conn)
         )
         .unwrap();
     }
@@ -444,38 +444,38 @@ impl ByHand {
         let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
         let print = hash(&["POST", "/rides", PARAMS]);
         let ride = Uuid::new_v4().to_string();
-        let lent = self.lent().await;
-        assert_eq!(guarded_read(SCOPE, &held.key).execute(&mut &*lent).await, Ok(0));
-        drop(lent);
-        let lent = self.lent().await;
+        let conn = self.connection().await;
+        assert_eq!(guarded_read(SCOPE, &held.key).execute(&mut &*conn).await, Ok(0));
+        drop(conn);
+        let conn = self.connection().await;
         let outputs = format!(r#"[{{"ride":"{ride}"}}]"#);
         let row = (r::id.eq(&ride), r::amount.eq(2000), r::charge.eq(""));
         let audit = Uuid::new_v4().to_string();
         let audit = (a::id.eq(&audit), a::action.eq("created"));
         try_join!(
-            begin().execute(&mut &*lent),
-            settings().execute(&mut &*lent),
-            guarded_create(&held, &print, PARAMS, &outputs).execute(&mut &*lent),
-            diesel::insert_into(r::table).values(row).execute(&mut &*lent),
-            diesel::insert_into(a::table).values(audit).execute(&mut &*lent),
-            commit().execute(&mut &*lent),
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            guarded_create(&held, &print, PARAMS, &outputs).execute(&mut &*conn),
+            diesel::insert_into(r::table).values(row).execute(&mut &*conn),
+            diesel::insert_into(a::table).values(audit).execute(&mut &*conn),
+            commit().execute(&mut &*conn),
         )
         .unwrap();
-        drop(lent);
+        drop(conn);
 
         let foreign_key = hash(&[SCOPE, &held.key, "charged", &print]);
         let charge =
             tokio::spawn(async move { format!("ch_{}", &foreign_key[..32]) }).await.unwrap();
 
-        let lent = self.lent().await;
+        let conn = self.connection().await;
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
-            begin().execute(&mut &*lent),
-            settings().execute(&mut &*lent),
-            guarded_finish(&held, &body).execute(&mut &*lent),
-            set_charge(&ride, &charge).execute(&mut &*lent),
-            job(SCOPE, "2000").execute(&mut &*lent),
-            commit().execute(&mut &*lent)
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            guarded_finish(&held, &body).execute(&mut &*conn),
+            set_charge(&ride, &charge).execute(&mut &*conn),
+            job(SCOPE, "2000").execute(&mut &*conn),
+            commit().execute(&mut &*conn)
         )
         .unwrap();
     }
@@ -485,23 +485,24 @@ impl ByHand {
         let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
         let ride = Uuid::new_v4().to_string();
         if !is_new {
-            let lent = self.lent().await;
-            read(scope, &key).execute(&mut &*lent).await.unwrap();
+            let conn = self.connection().await;
+            read(scope, &key).execute(&mut &*conn).await.unwrap();
         }
-        let lent = self.lent().await;
+        let conn = self.connection().await;
         let audit = Uuid::new_v4().to_string();
-        begin_as_one(scope, &key, &ride, &audit).execute(&mut &*lent).await.unwrap();
-        drop(lent);
+        begin_as_one(scope, &key, &ride, &audit).execute(&mut &*conn).await.unwrap();
+        drop(conn);
 
         let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
 
-        let lent = self.lent().await;
+        let conn = self.connection().await;
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
-        finish_as_one(scope, &key, &body, &ride, charge).execute(&mut &*lent).await.unwrap();
+        finish_as_one(scope, &key, &body, &ride, charge).execute(&mut &*conn).await.unwrap();
     }
 
     pub async fn replay(self, key: String) {
-        let row: Vec<Answer> = read("replay", &key).load(&mut &*self.lent().await).await.unwrap();
+        let row: Vec<Answer> =
+            read("replay", &key).load(&mut &*self.connection().await).await.unwrap();
         assert_eq!(row.len(), 1);
     }
 
@@ -514,14 +515,15 @@ impl ByHand {
              UPDATE guarded_answers SET fingerprint = '{print}'; \
              ALTER TABLE guarded_answers ADD PRIMARY KEY (scope, idempotency_key)"
         );
-        self.lent().await.batch_execute(&sql).await.unwrap();
-        self.lent().await.batch_execute("VACUUM ANALYZE guarded_answers").await.unwrap();
+        self.connection().await.batch_execute(&sql).await.unwrap();
+        self.connection().await.batch_execute("VACUUM ANALYZE guarded_answers").await.unwrap();
     }
 
     /// With all that a replay has to judge: whether the row is finished and in time, and of the same parameters (G8, G9).
     pub async fn replay_guarded(self, key: String) {
         let print = hash(&["POST", "/rides", PARAMS]);
-        let rows: Vec<WholeAnswer> = ReadAnswer(key).load(&mut &*self.lent().await).await.unwrap();
+        let rows: Vec<WholeAnswer> =
+            ReadAnswer(key).load(&mut &*self.connection().await).await.unwrap();
         let [((.., stored), (status, _, now, _, _, expires_at), (_, response, headers, body))] =
             &rows[..]
         else {

@@ -3,8 +3,8 @@
 //! A database's message may repeat a value (`Key (email)=(…) already exists`), and a value must not
 //! reach a log (G19). The engine keeps the error for classification and prints only what it is.
 //!
-//! What the texts of three databases say is judged here, and not in `store/<backend>/error.rs`: phases and the engine
-//! hold such an error, and import nothing of a store.
+//! A judgement is in `store/<backend>/error.rs`, unless rooms above the stores need it too: they hold such an error, and
+//! do not know of which store it is.
 
 use std::fmt;
 
@@ -96,12 +96,6 @@ impl DbError {
         )
     }
 
-    /// Whether the database rolled the transaction back, to be run again.
-    #[cfg(feature = "mysql")]
-    pub(crate) fn is_of_a_deadlock(&self) -> bool {
-        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _))
-    }
-
     /// Whether the database said something that diesel has no kind for: a lock or statement timeout, a
     /// deadlock, what a trigger raises, and everything else.
     pub(crate) fn has_no_kind(&self) -> bool {
@@ -113,7 +107,8 @@ impl DbError {
         matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _))
     }
 
-    /// Whether the connection lacks a statement that was prepared on it.
+    /// Whether the connection lacks a statement that was prepared on it. Only PostgreSQL behind a pooler says so; it is
+    /// judged here because [`kind`](Self::kind), which the engine logs, tells what to do about it.
     pub(crate) fn is_of_a_pooler(&self) -> bool {
         matches!(
             &self.0,
@@ -121,7 +116,8 @@ impl DbError {
         )
     }
 
-    /// Whether a statement that was prepared on this connection is good for nothing there any more.
+    /// Whether a statement that was prepared on this connection is good for nothing there any more. Only PostgreSQL says
+    /// so; it is judged here because the engine and the workers ask whether another connection may do better.
     pub(crate) fn is_of_a_prepared_statement(&self) -> bool {
         self.is_of_a_pooler()
             || matches!(
@@ -129,25 +125,6 @@ impl DbError {
                 Error::DatabaseError(DatabaseErrorKind::Unknown, about)
                     if is_of_other_columns(about.message())
             )
-    }
-
-    /// Whether a write was refused because there is none.
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(crate) fn is_of_reading_only(&self) -> bool {
-        match &self.0 {
-            Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => true,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, about) => {
-                about.message() == ONLY_READ_BY_SQLITE
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether the writer of another process has SQLite's file.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn is_of_another_writer(&self) -> bool {
-        matches!(&self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-            if about.message() == LOCKED_BY_SQLITE)
     }
 
     /// Whether the connection itself is gone.
@@ -178,7 +155,8 @@ impl fmt::Debug for DbError {
 }
 
 /// What servers that speak English say of errors that diesel has no kind for. The whole message, so
-/// that it holds no value.
+/// that it holds no value. One table serves all stores, because the engine prints an error without knowing its store, and
+/// no message of one database is another's with a different meaning.
 const KNOWN: [(&str, &str); 12] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
@@ -197,20 +175,14 @@ const KNOWN: [(&str, &str); 12] = [
         "cached plan must not change result type",
         "a migration changed the columns of a prepared statement: behind a pooler, let it RECONNECT",
     ),
-    (ONLY_READ_BY_SQLITE, "read-only transaction"),
+    ("attempt to write a readonly database", "read-only transaction"),
     ("1205: Lock wait timeout exceeded; try restarting transaction", "lock timeout"),
     ("1317: Query execution was interrupted", "the statement was cancelled"),
     ("1969: Query execution was interrupted (max_statement_time exceeded)", "statement timeout"),
 ];
 
-/// Of which diesel has no kind.
-const ONLY_READ_BY_SQLITE: &str = "attempt to write a readonly database";
-
-/// SQLite's own text, in every language, where another process writes.
-#[cfg(feature = "sqlite")]
-const LOCKED_BY_SQLITE: &str = "database is locked";
-
-/// What a client must not send to MySQL: the server would close the connection without an error.
+/// What a client must not send to MySQL: the server would close the connection without an error. The store refuses it
+/// with this text; it is here because [`DbError::kind`] repeats it.
 pub(crate) const TOO_LARGE: &str = "larger than the server's max_allowed_packet";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {

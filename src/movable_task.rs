@@ -139,11 +139,11 @@ type Task<T> = BoxFuture<'static, T>;
 
 enum Polled<T> {
     Here(Task<T>),
-    Elsewhere(Lent<T>),
+    Elsewhere(TaskElsewhere<T>),
 }
 
 /// A task on another thread, as its owner knows it.
-struct Lent<T> {
+struct TaskElsewhere<T> {
     task: Shared<T>,
     returned: oneshot::Receiver<Returned<T>>,
     /// When to look whether the thread polls it. Without a runtime there is no timer.
@@ -181,8 +181,8 @@ impl<T: Send + 'static> Future for MovableTask<T> {
                         let patience = thread.patience();
                         (patience, Box::pin(sleep(patience)))
                     });
-                    let lent = Lent { task: shared.clone(), returned, patience };
-                    if let Polled::Here(task) = replace(&mut self.0, Polled::Elsewhere(lent)) {
+                    let elsewhere = TaskElsewhere { task: shared.clone(), returned, patience };
+                    if let Polled::Here(task) = replace(&mut self.0, Polled::Elsewhere(elsewhere)) {
                         *lock(&shared) = Some(task);
                     }
                     thread.poll_until_ready(Box::pin(Moved {
@@ -192,16 +192,16 @@ impl<T: Send + 'static> Future for MovableTask<T> {
                         log: get_default(Dispatch::clone),
                     }));
                 }
-                Polled::Elsewhere(lent) => match lent.returned.poll_unpin(context) {
+                Polled::Elsewhere(elsewhere) => match elsewhere.returned.poll_unpin(context) {
                     Poll::Ready(Ok(Returned::Ended(ended))) => return Poll::Ready(Ok(ended)),
                     Poll::Ready(Ok(Returned::Panicked(panic))) => resume_unwind(panic),
-                    Poll::Ready(Ok(Returned::Unfinished)) => match taken(&lent.task) {
+                    Poll::Ready(Ok(Returned::Unfinished)) => match taken(&elsewhere.task) {
                         Some(task) => self.0 = Polled::Here(task),
                         None => return Poll::Ready(Err(Lost)),
                     },
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Lost)),
                     Poll::Pending => {
-                        if let Some(task) = ready!(lent.taken_back(context)) {
+                        if let Some(task) = ready!(elsewhere.taken_back(context)) {
                             self.0 = Polled::Here(task);
                         }
                     }
@@ -211,7 +211,7 @@ impl<T: Send + 'static> Future for MovableTask<T> {
     }
 }
 
-impl<T> Lent<T> {
+impl<T> TaskElsewhere<T> {
     /// The task, once its thread has not polled it for too long. `None`: it polls it just now.
     fn taken_back(&mut self, context: &mut Context<'_>) -> Poll<Option<Task<T>>> {
         let Some((patience, timer)) = &mut self.patience else { return Poll::Pending };

@@ -32,6 +32,9 @@ mod growth;
 #[path = "readme/hooks.rs"]
 mod hooks;
 
+#[path = "readme/house_names.rs"]
+mod house_names;
+
 #[path = "readme/imports.rs"]
 mod imports;
 

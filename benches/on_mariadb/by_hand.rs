@@ -110,7 +110,7 @@ impl ByHand {
         Self(pool.unwrap())
     }
 
-    pub async fn lent(&self) -> Object<Connections> {
+    pub async fn connection(&self) -> Object<Connections> {
         self.0.get().await.unwrap()
     }
 
@@ -121,13 +121,13 @@ impl ByHand {
              '{PARAMS}', REPEAT('o', 36), 201, REPEAT('b', 90) FROM seq_0_to_{}",
             rows - 1
         );
-        self.lent().await.query_drop(sql).await.unwrap();
+        self.connection().await.query_drop(sql).await.unwrap();
     }
 
     pub async fn fresh(self) {
         let it = Names::new();
         self.look(it.scope, &it.key).await;
-        let mut conn = self.lent().await;
+        let mut conn = self.connection().await;
         conn.query_drop("START TRANSACTION").await.unwrap();
         for (sql, values) in [
             (reserve().as_str(), it.reserve()),
@@ -141,7 +141,7 @@ impl ByHand {
 
         called().await;
 
-        let mut conn = self.lent().await;
+        let mut conn = self.connection().await;
         conn.query_drop("START TRANSACTION").await.unwrap();
         for (sql, values) in [
             (SET_CHARGE, values([CHARGE, &it.ride])),
@@ -175,7 +175,7 @@ impl ByHand {
 
     async fn text(&self, statements: &[String]) {
         let text = format!("START TRANSACTION; {}; COMMIT", statements.join("; "));
-        self.lent().await.query_drop(text).await.unwrap();
+        self.connection().await.query_drop(text).await.unwrap();
     }
 
     /// The same with each transaction as a single prepared block; for a key that may be new, or is.
@@ -195,7 +195,7 @@ impl ByHand {
     async fn block(&self, statements: &str, values: Vec<Value>) {
         let block =
             format!("BEGIN NOT ATOMIC {UNDO}; START TRANSACTION; {statements}; COMMIT; END");
-        run(&mut *self.lent().await, &block, values).await;
+        run(&mut *self.connection().await, &block, values).await;
     }
 
     async fn look(&self, scope: &str, key: &str) -> Vec<Row> {
@@ -203,7 +203,7 @@ impl ByHand {
     }
 
     pub async fn read(&self, sql: &str, values: Vec<Value>) -> Vec<Row> {
-        self.lent().await.exec(sql, Params::Positional(values)).await.unwrap()
+        self.connection().await.exec(sql, Params::Positional(values)).await.unwrap()
     }
 
     pub async fn replay(self, key: String) {

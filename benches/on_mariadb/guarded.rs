@@ -171,7 +171,7 @@ impl ByHand {
     pub async fn fresh_guarded(self, on: &'static Tables) {
         let held = Held::new();
         assert!(self.read(&timed(on.look), values([SCOPE, &held.key])).await.is_empty());
-        let mut conn = self.lent().await;
+        let mut conn = self.connection().await;
         let open = format!("{OPEN}; {}; {WAITS}; END", on.reserve("started", "NULL"));
         run(&mut conn, &open, held.reserve()).await;
         run(&mut conn, RIDE, values([&held.ride])).await;
@@ -182,7 +182,7 @@ impl ByHand {
 
         let charge = held.charge().await;
 
-        let mut conn = self.lent().await;
+        let mut conn = self.connection().await;
         run(&mut conn, &format!("{OPEN}; {WAITS}; END"), Vec::new()).await;
         run(&mut conn, SET_CHARGE, values([&charge, &held.ride])).await;
         let finish = on.close(&timed(&format!("{}; {}", on.job, on.finish)));
@@ -198,11 +198,11 @@ impl ByHand {
         let first =
             [held.reserve(), vec![held.outputs()], values([&held.ride, &held.audit])].concat();
         let create = on.whole(&format!("{}; {RIDE}; {AUDIT}", on.reserve("created", "?")));
-        run(&mut *self.lent().await, &create, first).await;
+        run(&mut *self.connection().await, &create, first).await;
         let charge = held.charge().await;
         let last = [values([&charge, &held.ride]), on.job(&held), held.finish(&charge)].concat();
         let finish = timed(&format!("{SET_CHARGE}; {}; {}; {FENCE}", on.job, on.finish));
-        run(&mut *self.lent().await, &on.whole(&finish), last).await;
+        run(&mut *self.connection().await, &on.whole(&finish), last).await;
     }
 
     /// The engine's row, with all columns that a replay judges; and the parameters are fingerprinted.

@@ -67,7 +67,7 @@ impl<Db: Store> CallPilot {
 }
 
 /// A finished request, an unknown one, a dead letter, a dead job of each; and a pause.
-async fn scene(file: &Path) -> Engine<Sqlite> {
+async fn with_requests(file: &Path) -> Engine<Sqlite> {
     let store = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).register::<CallPilot>().max_attempts(1).build().unwrap();
@@ -109,7 +109,7 @@ async fn each_command_of_the_runbooks_does_what_it_says() {
         for block in blocks {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("app.db");
-            let engine = scene(&file).await;
+            let engine = with_requests(&file).await;
             let of = async |state| {
                 let page = engine.ops(ada()).list(Filter::new().states([state])).await.unwrap();
                 page.rows[0].request_id.to_string()

@@ -6,7 +6,7 @@ mod arguments;
 use quote::ToTokens;
 use syn::{GenericParam, LitStr, Result, Type};
 
-pub(crate) use self::arguments::{Argument, Lent, Output};
+pub(crate) use self::arguments::{Argument, Borrow, Output};
 use crate::options::Effect;
 use crate::pages::Page;
 use crate::parse::{Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request};

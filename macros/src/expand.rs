@@ -12,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::{Error, GenericParam, Generics, ImplItem, ItemImpl, Path, parse_quote};
 
 use crate::block;
-use crate::check::{Argument, Checked, Lent, Output, check};
+use crate::check::{Argument, Borrow, Checked, Output, check};
 use crate::jobs::staged;
 use crate::locked::compared;
 use crate::options::{DefinitionOptions, Effect};
@@ -408,15 +408,15 @@ fn call(function: &Function, arguments: &[Argument], moved: &Moved) -> TokenStre
         Argument::Context => quote!(__inputs.context()),
         Argument::Key => quote!(__inputs.derived_key()?),
         Argument::App => quote!(__app),
-        Argument::Output(Output { of, lent, to, .. }) => {
+        Argument::Output(Output { of, borrow, to, .. }) => {
             // A type that only has the same name is an error at the parameter.
             let place = place(to);
             let mut name = output_name(*of);
             name.set_span(place);
-            match lent {
-                Lent::Ref => quote_spanned!(place=> &#name),
-                Lent::AsRef => quote_spanned!(place=> #name.as_ref()),
-                Lent::AsDeref => quote_spanned!(place=> #name.as_deref()),
+            match borrow {
+                Borrow::Ref => quote_spanned!(place=> &#name),
+                Borrow::AsRef => quote_spanned!(place=> #name.as_ref()),
+                Borrow::AsDeref => quote_spanned!(place=> #name.as_deref()),
             }
         }
     });

@@ -265,32 +265,39 @@ impl<S: Store> Attempt<S> {
     /// The call ends, and does not know whether it has created the row. Reads the key for as long as its commit may be
     /// under way, so that a request that was created is counted, and counted as completed where that was the same commit.
     fn look_later(&self) {
+        let (version, is_traced) = (self.definition.version, self.core.is_traced());
+        let span = observe::spans::looks(self.subject(), version, is_traced);
+        self.core.link_call(&span);
         let (core, creation) = (self.core.clone(), self.creation.clone());
         let (scope, key, began) = (self.scope.clone(), self.key.clone(), self.began);
         let (name, request_id, runs_as) = (self.definition.name, self.request_id, self.runs_as());
-        task::spawn(async move {
+        let looking = async move {
             // For as long as another process would wait for our lease.
             let until = Moment::now().after(core.settings.lease.min(LOOKS_LATER));
             let mut tries = 0;
             loop {
                 match core.store.look(&scope, &key).await {
                     Ok(Some(row)) => {
-                        creation.seen(name, row.request_id == request_id);
+                        let is_ours = row.request_id == request_id;
+                        creation.seen(name, is_ours);
                         let is_finished = row.status == Status::Completed;
                         if is_finished && is_held_by_its_creator(&row, runs_as) {
                             observe::committed(FINISHED);
                             observe::completed(name, 1, began.elapsed());
                         }
+                        core.traced_looks(if is_ours { "created" } else { "not_created" });
                         return;
                     }
                     Ok(None) | Err(_) if Moment::now() >= until || core.running.is_closing() => {
+                        core.traced_looks("unknown");
                         return;
                     }
                     Ok(None) | Err(_) => tries += 1,
                 }
                 tokio::time::sleep(jitter(tries)).await;
             }
-        });
+        };
+        task::spawn(span.around(Box::pin(looking)));
     }
 
     /// Round after round, until there is an answer.

@@ -63,7 +63,8 @@ impl<S: Store, A, R> Call<S, A, R> {
     }
 
     /// What to do if another holder is running the key. Not bounded by a day as
-    /// [the engine's](crate::engine::EngineBuilder::on_duplicate) is: the call waits as long as this says.
+    /// [the engine's](crate::engine::EngineBuilder::on_duplicate) is: the call waits as long as this says, and with
+    /// [`Duration::MAX`](std::time::Duration::MAX) until the other holder has ended.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.on_duplicate = on_duplicate;
         self

@@ -57,6 +57,21 @@ impl<S: Store> Core<S> {
         self.link(span, &links);
     }
 
+    /// Looks for the row of a call that has ended are linked to the call: it created the row, if there is one.
+    pub(super) fn link_call(&self, looks: &Span) {
+        let call = self.trace();
+        let links: Vec<_> =
+            call.into_iter().map(|to| Link { to, kind: LinkKind::Creation }).collect();
+        self.link(looks, &links);
+    }
+
+    /// What these looks came to.
+    pub(super) fn traced_looks(&self, outcome: &'static str) {
+        if self.is_traced() {
+            Span::current().record(spans::OUTCOME, outcome);
+        }
+    }
+
     /// What the row is to have from the takeover on: who takes it over for an attempt, or to look into an outcome.
     pub(super) fn trace_of_holder(&self, row: &KeyRow, right: Right) -> Option<[u8; 52]> {
         let holds = matches!(right, Right::Free | Right::Reconcile);

@@ -9,10 +9,12 @@ use std::time::Instant;
 
 use super::Mutant;
 use super::case::{CASE, Case, Driver, Turn};
+use super::case_runner::{
+    Assertion, CaseRunner, Check, MOST_ATTEMPTS, Who, Wrong, listed, shown, told,
+};
 use super::mode::{Fault, Mode};
 use super::points::Point;
 use super::report::{Failure, Report};
-use super::scene::{Assertion, Check, MOST_ATTEMPTS, Scene, Who, Wrong, listed, shown, told};
 use super::turns::Stop;
 use crate::engine::Engine;
 use crate::key::{IdempotencyKey, Scope};
@@ -430,7 +432,7 @@ where
     async fn case(&self, case: &Case) -> Result<Ran, Wrong> {
         let (engine, world) = (self.world)().await;
         let broken = |_| "the explorer's own key is not valid".to_owned();
-        let mut scene = Scene {
+        let mut runner = CaseRunner {
             engine,
             world,
             scope: Scope::new("explorer").map_err(broken)?,
@@ -448,50 +450,50 @@ where
             last: None,
             said: None,
         };
-        if scene.status().await?.is_some() {
+        if runner.status().await?.is_some() {
             return Err("the database is not fresh: each case needs an empty one".to_owned());
         }
         let (mut passed, mut stops, mut settled) = (Vec::new(), Vec::new(), false);
         let (faults, driver) = match case {
             Case::Crashes { faults, driver } => (&faults[..], *driver),
             Case::Turns { turns, second } => {
-                stops = scene.take_turns(turns, *second).await?;
-                settled = scene.is_settled().await?;
-                scene.pass_time().await?;
+                stops = runner.take_turns(turns, *second).await?;
+                settled = runner.is_settled().await?;
+                runner.pass_time().await?;
                 (&[][..], Driver::Retry)
             }
         };
         while !settled && passed.len() < MOST_ATTEMPTS {
             // Of the first attempt there is no row yet, of which workers could know.
             let of_it = faults.get(passed.len()).map(Vec::as_slice).unwrap_or_default();
-            passed.push(scene.attempt(of_it, driver, Who::First).await?);
-            scene.hold(&self.always).await?;
-            settled = scene.is_settled().await? && passed.len() >= faults.len();
+            passed.push(runner.attempt(of_it, driver, Who::First).await?);
+            runner.hold(&self.always).await?;
+            settled = runner.is_settled().await? && passed.len() >= faults.len();
             if !settled {
-                scene.pass_time().await?;
+                runner.pass_time().await?;
             }
         }
-        let status = scene.status().await?;
+        let status = runner.status().await?;
         if !settled && status != Some(Status::Unknown) {
             return Err(format!(
                 "not settled after {MOST_ATTEMPTS} attempts: it {}; {}",
                 told(status),
-                scene.last()
+                runner.last()
             ));
         }
-        let is_of_the_first = scene.is_begun_by_the_first().await?;
+        let is_of_the_first = runner.is_begun_by_the_first().await?;
         let reply = match status {
-            Some(Status::Completed) => Some(scene.replay().await?),
+            Some(Status::Completed) => Some(runner.replay().await?),
             _ => None,
         };
-        scene.probe().await?;
-        scene.hold(&self.finally).await?;
+        runner.probe().await?;
+        runner.hold(&self.finally).await?;
         let effects = match &self.effects {
-            Some(effects) => Some(effects(&scene.world).await),
+            Some(effects) => Some(effects(&runner.world).await),
             None => None,
         };
-        let reason = scene.row().await?.and_then(|row| row.reason);
-        let has_lost_its_row = scene.has_lost_a_row;
+        let reason = runner.row().await?.and_then(|row| row.reason);
+        let has_lost_its_row = runner.has_lost_a_row;
         Ok(Ran { reply, effects, passed, stops, is_of_the_first, has_lost_its_row, reason })
     }
 }

@@ -227,6 +227,8 @@ mod hooks;
 #[cfg(feature = "fault-injection")]
 mod case;
 #[cfg(feature = "fault-injection")]
+mod case_runner;
+#[cfg(feature = "fault-injection")]
 mod explorer;
 #[cfg(feature = "fault-injection")]
 mod mode;
@@ -238,8 +240,6 @@ mod plan;
 mod points;
 #[cfg(feature = "fault-injection")]
 mod report;
-#[cfg(feature = "fault-injection")]
-mod scene;
 #[cfg(feature = "fault-injection")]
 mod test;
 #[cfg(feature = "fault-injection")]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::case::{Driver, Turn};
+use super::case_runner::{Begun, CaseRunner, Ended, TAKEN, Who, Wrong, listed};
 use super::plan::{Orders, Signal};
 use super::points::Point;
-use super::scene::{Begun, Ended, Scene, TAKEN, Who, Wrong, listed};
 use crate::request::RequestDefinition;
 use crate::store::{Status, Store};
 
@@ -85,7 +85,7 @@ struct Held {
     alive: bool,
 }
 
-impl<S, A, R, W> Scene<'_, S, A, R, W>
+impl<S, A, R, W> CaseRunner<'_, S, A, R, W>
 where
     S: Store,
     A: Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! What the application watches by is its own code: a recorder of metrics, a subscriber of `tracing`, a
 //! [`TraceContext`](crate::traces::TraceContext). The engine calls it in the middle of a request, and it may panic. So
-//! this module calls it, and no other one (`tests/traces.rs` reads the sources for that), and catches the panic: the
-//! request keeps its answer and its lease, and the worker continues, as if there were no recorder or subscriber.
+//! this module calls it, and no other one (`tests/traces/panics.rs` reads the sources for that), and catches the panic:
+//! the request keeps its answer and its lease, and the worker continues, as if there were no recorder or subscriber.
 
 use std::fmt::Display;
 use std::future::Future;

@@ -75,24 +75,6 @@ impl StoreError {
         matches!(self, Self::Database { error, .. } if error.has_no_kind())
     }
 
-    /// Whether a write was refused because the database is there to be read alone.
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(crate) fn is_of_reading_only(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_reading_only())
-    }
-
-    /// Whether another process was writing to the file.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn is_of_another_writer(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_another_writer())
-    }
-
-    /// Whether the database rolled the transaction back, to be run again.
-    #[cfg(feature = "mysql")]
-    pub(crate) fn is_of_a_deadlock(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.is_of_a_deadlock())
-    }
-
     /// What happened, in words without values.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

@@ -200,7 +200,7 @@ impl<S: Store> Delivery<S> {
         };
         let error = match delivered {
             Ok(()) => {
-                if !claim.settle(Word::Delivered).await? {
+                if !claim.settle(Settlement::Delivered).await? {
                     return Ok(Ended::Lost);
                 }
                 observe::job_delivered(seen, lag);
@@ -208,23 +208,25 @@ impl<S: Store> Delivery<S> {
             }
             Err(Failure::Left(why)) => {
                 return Ok(
-                    match claim.settle(Word::Not(Undelivered::Left, why.reason())).await? {
+                    match claim.settle(Settlement::Not(Undelivered::Left, why.reason())).await? {
                         true => Ended::Left(why, found),
                         false => Ended::Lost,
                     },
                 );
             }
             Err(Failure::NoTurn) => {
-                return Ok(match claim.settle(Word::Not(Undelivered::Left, NO_TURN)).await? {
-                    true => Ended::NoTurn,
-                    false => Ended::Lost,
-                });
+                return Ok(
+                    match claim.settle(Settlement::Not(Undelivered::Left, NO_TURN)).await? {
+                        true => Ended::NoTurn,
+                        false => Ended::Lost,
+                    },
+                );
             }
             Err(Failure::Delivery(error)) => error,
         };
         let back_off = self.back_off(error.then, tries);
         let becomes = back_off.map_or(Undelivered::Dead, Undelivered::Again);
-        if !claim.settle(Word::Not(becomes, error.reason)).await? {
+        if !claim.settle(Settlement::Not(becomes, error.reason)).await? {
             return Ok(Ended::Lost);
         }
         Ok(match back_off {
@@ -313,7 +315,7 @@ async fn gives_way(mut turn: Option<Turn<'_>>) -> Infallible {
 
 /// What came of a delivery.
 #[derive(Clone, Copy)]
-enum Word {
+enum Settlement {
     Delivered,
     Not(Undelivered, &'static str),
 }
@@ -331,16 +333,16 @@ impl<S: Store> Claim<'_, S> {
     /// Says what came of the delivery, as often as it takes while the claim stands: no other node has the job
     /// before, so that it need not wait for the claim's end where the store was away for a moment. Whether
     /// it was ours to say.
-    async fn settle(&self, word: Word) -> Result<bool, Arc<StoreError>> {
+    async fn settle(&self, settlement: Settlement) -> Result<bool, Arc<StoreError>> {
         let mut may_be_said = false;
         for tries in 1.. {
-            let said = match word {
-                Word::Delivered => match self.settlements.delivered(self.at).await {
+            let said = match settlement {
+                Settlement::Delivered => match self.settlements.delivered(self.at).await {
                     Deleted::Yes => Ok(true),
                     Deleted::No => self.store.job_delivered(self.at).await.map_err(Arc::new),
                     Deleted::Failed(error) => Err(error),
                 },
-                Word::Not(becomes, why) => {
+                Settlement::Not(becomes, why) => {
                     self.store.job_failed(self.at, becomes, why).await.map_err(Arc::new)
                 }
             };

@@ -15,6 +15,7 @@ use sha2::Sha256;
 use super::job::{DeliveryError, Job, JobSink};
 use crate::client::Answer;
 use crate::engine::{WAITING_JOB, Waiting};
+use crate::setting::{DAY, MILLISECOND, SettingError, duration};
 
 /// How long a receiver may take to answer.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -78,6 +79,9 @@ pub enum WebhookError {
         "a webhook's secret is `whsec_` and the base64 of 24 to 64 random bytes: `openssl rand -base64 32`"
     )]
     Secret,
+    /// A setting that cannot work.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The HTTP client could not be built.
     #[error("the webhook's HTTP client cannot be built")]
     Client(#[source] reqwest::Error),
@@ -138,12 +142,14 @@ impl Webhook {
     }
 
     /// How long the receiver may take to answer; default 10 s, and at most [a
-    /// delivery](crate::worker::WorkerConfig::delivery). Not checked: with zero, each delivery fails and is retried as one
-    /// that took too long.
-    #[must_use]
-    pub fn within(mut self, limit: Duration) -> Self {
+    /// delivery](crate::worker::WorkerConfig::delivery).
+    ///
+    /// # Errors
+    /// [`WebhookError::Setting`]: less than a millisecond, or more than a day.
+    pub fn within(mut self, limit: Duration) -> Result<Self, WebhookError> {
+        duration("Webhook::within", limit, MILLISECOND, DAY)?;
         self.within = limit;
-        self
+        Ok(self)
     }
 
     /// Uses this client, for example with a proxy or its own root certificates. Disable its redirects: a

@@ -56,8 +56,8 @@ async fn g20_no_connection_is_held_during_a_foreign_call() {
     let engine = engine(&single, &app);
     let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
-    let lent = tokio::time::timeout(Duration::from_secs(1), single.pool().get()).await;
-    drop(lent.expect("the engine holds it").unwrap());
+    let connection = tokio::time::timeout(Duration::from_secs(1), single.pool().get()).await;
+    drop(connection.expect("the engine holds it").unwrap());
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
     assert_eq!(db.number(open).await, 0);
     let locks = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE relname LIKE 'atomic_phases%' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::accessibility::check_accessibility_of;
 use super::cast::*;
 use super::desk::Desk;
-use super::hostile::hostile_scene;
+use super::hostile::hostile_pages;
 use super::pages::cast;
 use super::webdriver::{Browser, DOWN, ENTER, SPACE};
 use crate::support::work::config;
@@ -259,7 +259,7 @@ async fn every_page_is_read_at_any_width_in_light_and_in_the_dark() {
 async fn what_is_meant_to_break_a_page_breaks_none_in_a_browser() {
     let _alone = alone().await;
     let (engine, desk) = desk().await;
-    let pages = hostile_scene(&engine).await;
+    let pages = hostile_pages(&engine).await;
     let browser = Browser::start().await;
     let look = async |page: &str| {
         for (width, height) in [(320, 700), (1280, 900)] {

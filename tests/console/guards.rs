@@ -195,7 +195,7 @@ fn asked(desk: &Desk, route: &Route) -> RequestBuilder {
     }
 }
 
-async fn scene<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<Route> {
+async fn prepared_routes<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<Route> {
     finish(engine, "with-jobs").await;
     engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
     dead_letter(engine, "k").await;
@@ -216,7 +216,7 @@ fn one<'r>(routes: &'r [Route], path: &str, fields: usize) -> &'r Route {
 
 async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let routes = scene(&engine).await;
+    let routes = prepared_routes(&engine).await;
     let desk = Desk::of(&engine).await;
     let before = dump(&db).await;
     let sets = [
@@ -283,7 +283,7 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
 
 async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let routes = scene(&engine).await;
+    let routes = prepared_routes(&engine).await;
     let desk = Desk::of(&engine).await;
     let before = dump(&db).await;
     let id = id_of(&engine, "k").await.simple().to_string();
@@ -315,7 +315,7 @@ async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorSto
 
 async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let routes = scene(&engine).await;
+    let routes = prepared_routes(&engine).await;
     let desk = Desk::of(&engine).await;
     let before = dump(&db).await;
     let audited = db.number("SELECT count(*) FROM atomic_phases_audit").await;
@@ -375,7 +375,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let routes = scene(&engine).await;
+    let routes = prepared_routes(&engine).await;
     let desk = Desk::of(&engine).await;
     let mut pages = vec![
         desk.get("nowhere").await,
@@ -421,7 +421,7 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
 /// The parameters of the path that it is mounted under are none of the console's.
 async fn a_console_for_each_tenant_has_every_page<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let routes = scene(&engine).await;
+    let routes = prepared_routes(&engine).await;
     let console = Console::new(engine.clone(), operator);
     let desk = Desk::under(console, "/{tenant}/{id}/ops", "/eu/7/ops").await;
     for route in &routes {

@@ -416,7 +416,7 @@ async fn what_is_stored_is_told_whole_by_pages_and_by_the_api<S: TestDb + Operat
 
 async fn the_api_takes_and_tells_what_is_meant_to_break_it<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    hostile_scene(&engine).await;
+    hostile_pages(&engine).await;
     let api = api(&engine).await;
     let id = id_of(&engine, "k").await;
     let mut told = String::new();
@@ -495,7 +495,7 @@ async fn the_api_takes_and_tells_what_is_meant_to_break_it<S: TestDb + OperatorS
 
 /// Hostile texts wherever a page shows one that others wrote, and a name without a place to break it. The pages of
 /// it.
-pub async fn hostile_scene<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<String> {
+pub async fn hostile_pages<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Vec<String> {
     unknown(engine, "k").await;
     unknown(engine, "renamed").await;
     finish(engine, "with-jobs").await;

@@ -92,7 +92,7 @@ async fn open<S: TestDb + OperatorStore>(
 }
 
 /// A dead letter, and a dead job.
-async fn scene<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> (Uuid, Uuid) {
+async fn dead_request_and_job<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> (Uuid, Uuid) {
     dead_letter(engine, "k").await;
     finish(engine, "with-jobs").await;
     engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
@@ -105,7 +105,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
 ) {
     let app = App::default();
     let engine = engine(&db, &app);
-    let at = scene(&engine).await;
+    let at = dead_request_and_job(&engine).await;
     let (all, rows) = (Permissions::admin(), "SELECT count(*) FROM atomic_phases_audit");
     let everything = [
         Permissions::READ,
@@ -152,7 +152,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
 
 async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let at = scene(&engine).await;
+    let at = dead_request_and_job(&engine).await;
     let outside = [
         Scopes::Only(vec![]),
         Scopes::Only(vec![Scope::new("tenant-2").unwrap()]),
@@ -199,7 +199,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
 
 async fn an_act_needs_a_reason<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
-    let (request, _) = scene(&engine).await;
+    let (request, _) = dead_request_and_job(&engine).await;
     let ops = admin(&engine);
     let version = ops.show(request).await.unwrap().summary.version;
     for reason in ["", "   ", "two\nlines", &"x".repeat(501)] {

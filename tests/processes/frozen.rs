@@ -81,7 +81,8 @@ struct Frozen {
 impl Frozen {
     async fn at(rides: &Rides, point: &str, key: String) -> Self {
         let node = node(rides, &format!("{point}=stop"));
-        let (asked, its_key) = (Client::new(&[node.url()], UNTIL_THAWED, UNTIL_THAWED), key.clone());
+        let (asked, its_key) =
+            (Client::new(&[node.url()], UNTIL_THAWED, UNTIL_THAWED), key.clone());
         let call = tokio::spawn(async move { asked.book(&its_key, &mut Random(1)).await });
         until(async || node.process.is_stopped()).await;
         Self { node, key, call }

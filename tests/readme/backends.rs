@@ -7,8 +7,7 @@ use super::words;
 const STORES: &str = "src/store/";
 
 /// Who names a database above the stores, each with why.
-const PLACES: [(&str, &str); 4] = [
-    ("src/error.rs", "judges errors of diesel: a judgement is compiled where a store asks for it"),
+const PLACES: [(&str, &str); 3] = [
     ("src/lib.rs", "exports the stores that are compiled"),
     ("src/observe.rs", "a warning that PostgreSQL's store alone gives"),
     ("src/worker/compiled.rs", "compiles the engine once for each store"),

@@ -1,4 +1,4 @@
-//! SQLite's and MySQL's rows are read by `rows` (`src/store/in_millis/whole.rs`), because by diesel's `load` a row that is
+//! SQLite's and MySQL's rows are read by `rows` (`src/store/in_millis/tuple_rows.rs`), because by diesel's `load` a row that is
 //! a tuple of tuples takes the compiler minutes.
 
 const STORES: [&str; 2] = ["src/store/mysql", "src/store/sqlite"];

@@ -25,12 +25,7 @@ const BLOCKS: [(&str, &str, usize, Shown); 12] = [
     ("docs/failover.md", "text", 1, Not("results of a long run, with the command that repeats it")),
     // Rust: the page is the documentation of a module, and these are its examples.
     ("docs/operating.md", "", 9, By("src/ops/mod.rs")),
-    (
-        "docs/operating.md",
-        "text",
-        2,
-        Not("an incident with made-up ids; `cli/tests/operate` runs these commands on others"),
-    ),
+    ("docs/operating.md", "text", 2, By("cli/tests/operate/pages.rs")),
     ("docs/runbooks.md", "sh", 26, By("cli/tests/runbooks.rs")),
     (
         "docs/simulation.md",

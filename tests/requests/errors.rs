@@ -9,7 +9,7 @@ use atomic_phases::compat::{FolderError, Levels, Lock, Locks};
 use atomic_phases::engine::{BuildError, CallError, EraseError, ResolveError};
 use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 use atomic_phases::store::{DbError, StoreError};
-use atomic_phases::worker::WebhookError;
+use atomic_phases::worker::{Webhook, WebhookError};
 use atomic_phases::{Engine, Sqlite};
 
 fn of_the_database() -> DbError {
@@ -23,6 +23,10 @@ fn of_the_store() -> StoreError {
 /// Of a library's own, whose text holds no cause.
 fn of_http() -> reqwest::Error {
     reqwest::Client::new().get("no URL").build().unwrap_err()
+}
+
+fn webhook() -> Webhook {
+    Webhook::new("http://127.0.0.1:9/", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap()
 }
 
 fn locks(name: &str, text: &str) -> FolderError {
@@ -49,6 +53,7 @@ async fn with_a_source() -> Vec<(Box<dyn Error>, usize)> {
         (Box::new(SendError::Policy(RetryPolicy::new(Duration::ZERO).check().unwrap_err())), 0),
         (Box::new(SendError::Invalid(of_http())), 2),
         (Box::new(WebhookError::Client(of_http())), 2),
+        (Box::new(webhook().within(Duration::ZERO).unwrap_err()), 0),
         (Box::new(locks("a@1.toml", "no lock")), 1),
         (Box::new(Locks::read(folder.path()).unwrap_err()), 1),
         (Box::new(locks("b@1.toml", LOCK)), 0),

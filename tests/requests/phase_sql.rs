@@ -228,8 +228,8 @@ async fn g4_an_instrumentation_of_the_applications_switches_no_watch_off() {
     assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0);
     assert!(seen.load(Ordering::Relaxed) > 10, "and it still sees everything");
     // Outside of phases, diesel's own type is available.
-    let lent = |conn: &mut WatchedConnection| Ok(conn.sqlite().is_some());
-    assert!(db.connection().await.unwrap().spawn_blocking(lent).await.unwrap());
+    let is_reached = |conn: &mut WatchedConnection| Ok(conn.sqlite().is_some());
+    assert!(db.connection().await.unwrap().spawn_blocking(is_reached).await.unwrap());
 }
 
 /// A transaction that an application's dropped future leaves open on the store's own connection, with one row in

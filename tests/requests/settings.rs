@@ -7,7 +7,7 @@ use atomic_phases::config::{Limits, OnDuplicate, Quota};
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
 use atomic_phases::store::{PoolSettings, StoreError};
-use atomic_phases::worker::{Completer, WorkerConfig};
+use atomic_phases::worker::{Completer, Webhook, WebhookError, WorkerConfig};
 use atomic_phases::{Engine, Postgres, Sqlite};
 
 #[tokio::test]
@@ -118,4 +118,17 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
         let refused = Idempotency::new(engine.clone(), single_tenant()).with_policy(policy);
         assert_eq!(refused.err().map(|error| error.setting), Some(setting));
     }
+}
+
+#[test]
+fn a_time_limit_of_a_webhook_that_cannot_work_is_refused() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let webhook = Webhook::new("http://127.0.0.1:9/", secret).unwrap();
+    for limit in [Duration::ZERO, Duration::MAX] {
+        match webhook.clone().within(limit) {
+            Err(WebhookError::Setting(error)) => assert_eq!(error.setting, "Webhook::within"),
+            other => panic!("{limit:?}: {other:?}"),
+        }
+    }
+    assert!(webhook.within(Duration::from_millis(1)).is_ok());
 }

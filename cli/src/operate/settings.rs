@@ -335,12 +335,12 @@ mod tests {
     use super::*;
 
     /// A folder with these profiles, and an environment that names it.
-    struct Scene {
+    struct ProfileFolder {
         folder: tempfile::TempDir,
         variables: Vec<(&'static str, String)>,
     }
 
-    impl Scene {
+    impl ProfileFolder {
         fn with(profiles: &str, variables: &[(&'static str, &str)]) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("atomic-phases/profiles.toml");
@@ -392,48 +392,48 @@ mod tests {
 
     #[test]
     fn arguments_count_before_the_environment_and_that_before_a_profile() {
-        let scene = Scene::with(PROFILES, &[("USER", "bob")]);
-        let settings = scene.of(named("production")).ok().unwrap();
+        let folder = ProfileFolder::with(PROFILES, &[("USER", "bob")]);
+        let settings = folder.of(named("production")).ok().unwrap();
         let service = Target::Service("https://example.com/ops".to_owned());
         assert_eq!(settings.target().ok(), Some(&service));
         assert_eq!((settings.token(), settings.name()), (Some("sesame"), Some("bob")));
         assert_eq!(settings.timeout(), Duration::from_secs(60));
         assert!(settings.format() == Format::Jsonl);
-        let settings = scene.of(named("staging")).ok().unwrap();
+        let settings = folder.of(named("staging")).ok().unwrap();
         assert_eq!((settings.name(), settings.timeout()), (Some("ada"), TIMEOUT));
 
-        let scene = Scene::with(
+        let folder = ProfileFolder::with(
             PROFILES,
             &[("ATOMIC_PHASES_PROFILE", "production"), ("ATOMIC_PHASES_TOKEN", "open")],
         );
-        let settings = scene.of(Way::default()).ok().unwrap();
+        let settings = folder.of(Way::default()).ok().unwrap();
         assert_eq!(settings.token(), Some("open"));
         let typed = Way { token: Some("typed".to_owned()), ..Way::default() };
-        assert_eq!(scene.of(typed).ok().unwrap().token(), Some("typed"));
+        assert_eq!(folder.of(typed).ok().unwrap().token(), Some("typed"));
         // What is said at one place replaces what is said behind it.
         let other = Way { database_url: Some("sqlite://x.db".to_owned()), ..Way::default() };
-        let other = scene.of(other).ok().unwrap();
+        let other = folder.of(other).ok().unwrap();
         assert_eq!(other.target().ok(), Some(&Target::Database("sqlite://x.db".to_owned())));
     }
 
     #[test]
     fn a_profiles_token_goes_to_the_profiles_service_and_nowhere_else() {
-        let scene = Scene::with(PROFILES, &[("ATOMIC_PHASES_PROFILE", "production")]);
+        let folder = ProfileFolder::with(PROFILES, &[("ATOMIC_PHASES_PROFILE", "production")]);
         let way = Way { url: Some("https://elsewhere.example".to_owned()), ..Way::default() };
-        assert_eq!(scene.of(way).ok().unwrap().token(), None);
+        assert_eq!(folder.of(way).ok().unwrap().token(), None);
         let elsewhere = [("ATOMIC_PHASES_URL", "https://elsewhere.example")];
-        let scene = Scene::with(PROFILES, &elsewhere);
-        assert_eq!(scene.of(named("production")).ok().unwrap().token(), None);
+        let folder = ProfileFolder::with(PROFILES, &elsewhere);
+        assert_eq!(folder.of(named("production")).ok().unwrap().token(), None);
     }
 
     #[test]
     fn the_profile_default_counts_where_none_is_named() {
-        let scene = Scene::with("[default]\nurl = 'http://localhost:1'\n", &[]);
-        let settings = scene.of(Way::default()).ok().unwrap();
+        let folder = ProfileFolder::with("[default]\nurl = 'http://localhost:1'\n", &[]);
+        let settings = folder.of(Way::default()).ok().unwrap();
         assert_eq!(settings.target().ok(), Some(&Target::Service("http://localhost:1".to_owned())));
-        assert!(scene.refused(named("other")).contains("no profile \"other\" in "));
-        let scene = Scene::with("", &[]);
-        assert!(scene.of(Way::default()).ok().unwrap().target().is_err());
+        assert!(folder.refused(named("other")).contains("no profile \"other\" in "));
+        let folder = ProfileFolder::with("", &[]);
+        assert!(folder.of(Way::default()).ok().unwrap().target().is_err());
     }
 
     #[test]
@@ -447,7 +447,7 @@ mod tests {
             ("[a]\nformat = 'sesame'\n", "`format` is not a format"),
             ("a = 'sesame'\n", "\"a\" is not a section"),
         ] {
-            let told = Scene::with(profiles, &[]).refused(named("a"));
+            let told = ProfileFolder::with(profiles, &[]).refused(named("a"));
             assert!(told.contains(wrong), "{told}");
             assert!(!told.contains("sesame") && !told.contains("1234567"), "{told}");
         }
@@ -456,14 +456,14 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_secret_that_others_may_read_is_refused() {
-        let scene = Scene::with(PROFILES, &[]);
-        scene.mode(0o640);
+        let folder = ProfileFolder::with(PROFILES, &[]);
+        folder.mode(0o640);
         for profile in ["production", "staging"] {
-            assert!(scene.refused(named(profile)).contains("chmod 600"), "{profile}");
+            assert!(folder.refused(named(profile)).contains("chmod 600"), "{profile}");
         }
-        let scene = Scene::with("[a]\ndatabase-url = 'postgres://ada@host/db'\n", &[]);
-        scene.mode(0o644);
-        assert!(scene.of(named("a")).is_ok(), "it has none");
+        let folder = ProfileFolder::with("[a]\ndatabase-url = 'postgres://ada@host/db'\n", &[]);
+        folder.mode(0o644);
+        assert!(folder.of(named("a")).is_ok(), "it has none");
     }
 
     #[test]
@@ -471,8 +471,8 @@ mod tests {
         for (profile, url) in
             [("production", "https://example.com/ops"), ("staging", "postgres://ada@host/db")]
         {
-            let scene = Scene::with(PROFILES, &[("ATOMIC_PHASES_PROFILE", profile)]);
-            let settings = scene.of(Way::default()).ok().unwrap();
+            let folder = ProfileFolder::with(PROFILES, &[("ATOMIC_PHASES_PROFILE", profile)]);
+            let settings = folder.of(Way::default()).ok().unwrap();
             let told = Value::from(settings.rows()).to_string();
             assert!(!told.contains("sesame") && !told.contains(":pw"), "{told}");
             assert!(told.contains(url) && told.contains("ATOMIC_PHASES_PROFILE"), "{told}");

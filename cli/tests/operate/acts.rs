@@ -7,7 +7,7 @@ use super::*;
 async fn a_reader_who_goes_ends_no_act_half_way() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
-    let _engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let _engine = with_requests(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
     let dead = run.id("dead_letter");
     let to = |out: Stdio, is_read: bool, arguments: &[&str]| {
@@ -44,7 +44,7 @@ async fn a_reader_who_goes_ends_no_act_half_way() {
 async fn a_limit_is_kept_over_several_pages() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
-    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let engine = with_requests(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
     let ada = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
     let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
@@ -128,7 +128,7 @@ async fn what_is_behind_ten_thousand_rows_of_others_is_reached() {
 async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
-    let _engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let _engine = with_requests(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
     let acts: [&[&str]; 6] = [
         &["retry", "-", "--reason", "r"],
@@ -167,7 +167,7 @@ async fn to_have_done_nothing_for_want_of_ids_is_not_fine() {
 async fn each_act_is_done_on_the_version_that_was_seen() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", dir.path().join("app.db").display());
-    let engine = scene(Sqlite::connect(&url).await.unwrap()).await;
+    let engine = with_requests(Sqlite::connect(&url).await.unwrap()).await;
     let run = Run::inside(&url);
     let executed = ["executed", "--phase", "called", "--output", r#"{"id":7}"#];
     let not_executed = ["not-executed", "--phase", "called", "--attempt", "1"];

@@ -115,7 +115,7 @@ pub(super) fn on_a_database_alone(run: &Run) {
 
 /// The third way: everything, without a service.
 async fn inside_of_an_application<S: Store>(url: &str, store: S) {
-    let engine = scene(store).await;
+    let engine = with_requests(store).await;
     let run = Run::inside(url);
     let (code, told) = run.told(&["list", "--stranded"]);
     assert_eq!((code, told.lines().count()), (0, 1), "the head alone: {told}");
@@ -160,7 +160,7 @@ async fn an_application_on_mariadb_has_every_command() {
 async fn an_applications_operator_may_what_the_application_says() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", dir.path().join("app.db").display());
-    let engine = scene(Sqlite::connect(&url).await.unwrap()).await;
+    let engine = with_requests(Sqlite::connect(&url).await.unwrap()).await;
     let ids = Run::inside(&url).id("dead_letter");
     let ended = async |may, scopes, words: &[&str]| {
         let actor = Actor::new("ada", may, scopes).unwrap();
@@ -183,7 +183,7 @@ async fn an_applications_operator_may_what_the_application_says() {
 async fn what_waits_in_a_sqlite_file_is_told_and_settled() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
-    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let engine = with_requests(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let run = Run::on(&["--database-url", &format!("sqlite://{}", file.display())]);
     on_a_database_alone(&run);
     // What needs the application's code was refused there; the application makes the next attempt of the other.
@@ -194,7 +194,7 @@ async fn what_waits_in_a_sqlite_file_is_told_and_settled() {
 #[tokio::test]
 async fn what_waits_in_postgresql_is_told_and_settled() {
     let url = cluster::new_database();
-    let _engine = scene(Postgres::connect(&url).await.unwrap()).await;
+    let _engine = with_requests(Postgres::connect(&url).await.unwrap()).await;
     let run = Run::on(&["--database-url", &url]);
     on_a_database_alone(&run);
 }
@@ -202,7 +202,7 @@ async fn what_waits_in_postgresql_is_told_and_settled() {
 #[tokio::test]
 async fn what_waits_in_mariadb_is_told_and_settled() {
     let url = mariadb::new_database();
-    let _engine = scene(Mysql::connect(&url).await.unwrap()).await;
+    let _engine = with_requests(Mysql::connect(&url).await.unwrap()).await;
     let run = Run::on(&["--database-url", &url]);
     on_a_database_alone(&run);
 }

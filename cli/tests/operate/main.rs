@@ -16,6 +16,7 @@ mod mariadb;
 
 mod acts;
 mod every_way;
+mod pages;
 mod program;
 mod services;
 mod told_alike;
@@ -70,7 +71,7 @@ async fn call<S: Store>(engine: &Engine<S>, key: &str, end: End) -> Outcome {
 }
 
 /// One unknown outcome, one dead letter, one that is finished.
-async fn scene<S: Store>(store: S) -> Engine<S> {
+async fn with_requests<S: Store>(store: S) -> Engine<S> {
     store.migrate().await.unwrap();
     let engine = Engine::builder(store).register::<CallPilot>().max_attempts(1).build().unwrap();
     assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Unknown { .. }));

@@ -7,7 +7,7 @@ use super::*;
 async fn a_service_is_asked_with_a_token() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("app.db");
-    let engine = scene(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
+    let engine = with_requests(Sqlite::connect(file.to_str().unwrap()).await.unwrap()).await;
     let before = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
     let before = Engine::builder(before).register::<Leave>().build().unwrap();
     let (of, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new("leave").unwrap());

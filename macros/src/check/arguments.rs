@@ -27,13 +27,13 @@ pub(crate) struct Output {
     pub(crate) of: usize,
     /// As that phase says it. Whether the parameter is of the same type is for rustc to compare.
     pub(crate) ty: Box<Type>,
-    pub(crate) lent: Lent,
+    pub(crate) borrow: Borrow,
     /// The parameter's type, which an error of rustc is about.
     pub(crate) to: Box<Type>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lent {
+pub(crate) enum Borrow {
     /// `&output`, which derefs by itself.
     Ref,
     /// `Option<&T>` of an `Option<T>`.
@@ -78,10 +78,10 @@ impl Checking<'_> {
             return Some(Argument::App);
         }
         match self.source(parameter, index) {
-            Ok((of, lent)) => {
+            Ok((of, borrow)) => {
                 let output = self.request.phases[of].function.returns.output.clone()?;
                 let (ty, to) = (Box::new(output), parameter.written.ty.clone());
-                Some(Argument::Output(Output { of, ty, lent, to }))
+                Some(Argument::Output(Output { of, ty, borrow, to }))
             }
             Err(text) => {
                 self.errors.at(Page::Asks, &parameter.written, text);
@@ -104,7 +104,7 @@ impl Checking<'_> {
 
     /// The earlier phase that returns what the parameter asks for: the one it is named after, or
     /// the only one. Otherwise, what to write instead.
-    fn source(&self, parameter: &Parameter, index: usize) -> Result<(usize, Lent), String> {
+    fn source(&self, parameter: &Parameter, index: usize) -> Result<(usize, Borrow), String> {
         let phases = &self.request.phases;
         let wanted = asked_for(parameter);
         let name_of = |at: usize| &phases[at].function.name;
@@ -119,7 +119,7 @@ impl Checking<'_> {
             |at: &usize| *at != index && parameter.name.as_ref() == Some(name_of(*at));
         if let Some(at) = (0..phases.len()).find(is_namesake) {
             return match Fit::of(&phases[at], parameter) {
-                Some(fit) if at < index => Ok((at, fit.lent)),
+                Some(fit) if at < index => Ok((at, fit.borrow)),
                 Some(_) => Err(runs_later(at)),
                 None => Err(format!(
                     "`{0}` is a phase and returns `{1}`, not `{wanted}`: ask for `&{1}`, or rename \
@@ -139,7 +139,7 @@ impl Checking<'_> {
         let (earlier, later): (Vec<_>, Vec<_>) =
             fitting.into_iter().partition(|(at, _)| *at < index);
         match (earlier.as_slice(), later.first()) {
-            ([(only, fit)], _) => Ok((*only, fit.lent)),
+            ([(only, fit)], _) => Ok((*only, fit.borrow)),
             ([], None) => Err(self.no_source(&wanted, index)),
             ([], Some((at, _))) if *at == index => {
                 Err(format!("`{wanted}` is the output of this phase itself: remove this parameter"))
@@ -182,7 +182,7 @@ impl Checking<'_> {
 struct Fit {
     /// Whether both types are written alike.
     is_exact: bool,
-    lent: Lent,
+    borrow: Borrow,
 }
 
 impl Fit {
@@ -190,16 +190,16 @@ impl Fit {
         let output = phase.function.returns.output.as_ref()?;
         let ty = &parameter.ty;
         let (output, plain, deref) = match parameter.held {
-            Held::Optionally => (&optional(output)?, Lent::AsRef, Lent::AsDeref),
-            _ => (output, Lent::Ref, Lent::Ref),
+            Held::Optionally => (&optional(output)?, Borrow::AsRef, Borrow::AsDeref),
+            _ => (output, Borrow::Ref, Borrow::Ref),
         };
         let is_exact = same(output, ty);
-        let lent = match derefs(output, ty) {
+        let borrow = match derefs(output, ty) {
             true => deref,
             false if is_exact || alike(output, ty) => plain,
             false => return None,
         };
-        Some(Self { is_exact, lent })
+        Some(Self { is_exact, borrow })
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::asked::{
-    Ago, Asked, Audited, Because, Bulk, Listed, Looked, Paused, Sought, Told, Unpaused, Wanted,
+    Ago, Asked, Audited, Because, Bulk, Listed, Paused, Reveal, Sought, Told, Unpaused, Wanted,
 };
 use super::problem::{Kind, Problem};
 use super::{OPENAPI, Route, views};
@@ -60,7 +60,7 @@ pub(super) async fn answer<S: OperatorStore>(
         }
         Route::Why => views::why(&ops.why(asked.id(Kind::NoSuchRequest)?).await?),
         Route::Reveal => {
-            let Looked { what, reason } = asked.body()?;
+            let Reveal { what, reason } = asked.body()?;
             let what = What::ALL.into_iter().find(|one| one.as_str() == what);
             let what = what.ok_or_else(|| {
                 let known = What::ALL.map(What::as_str).join(", ");

@@ -298,7 +298,7 @@ pub(super) struct Sought {
 /// Which value, and why.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Looked {
+pub(super) struct Reveal {
     pub(super) what: String,
     pub(super) reason: String,
 }
@@ -334,7 +334,7 @@ pub(super) struct Because {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Told {
-    word: Word,
+    word: ResolutionKind,
     phase: Option<String>,
     /// As it came, digit by digit. `null` is an output, too.
     #[serde(default, deserialize_with = "as_it_came")]
@@ -352,7 +352,7 @@ fn as_it_came<'de, D: Deserializer<'de>>(
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum ResolutionKind {
     Executed,
     NotExecuted,
     Finish,
@@ -373,13 +373,13 @@ impl Told {
     pub(super) fn resolution(&self) -> Result<Resolution, Problem> {
         let Self { word, phase, output, attempt, reply, .. } = self;
         match (word, phase, output, attempt, reply) {
-            (Word::Executed, Some(phase), Some(output), None, None) => {
+            (ResolutionKind::Executed, Some(phase), Some(output), None, None) => {
                 Ok(Resolution::executed(phase, output).map_err(crate::ops::OpsError::from)?)
             }
-            (Word::NotExecuted, Some(phase), None, Some(attempt), None) => {
+            (ResolutionKind::NotExecuted, Some(phase), None, Some(attempt), None) => {
                 Ok(Resolution::not_executed(phase, *attempt))
             }
-            (Word::Finish, None, None, None, Some(reply)) => {
+            (ResolutionKind::Finish, None, None, None, Some(reply)) => {
                 let body = Reply::new(reply.status).body(reply.body.as_bytes());
                 let lines = reply.headers.iter();
                 let whole = lines.fold(body, |reply, (name, value)| reply.header(name, value));

@@ -17,7 +17,7 @@ pub(super) mod requests;
 mod rows;
 pub(super) mod searches;
 pub(super) mod statements;
-pub(super) mod whole;
+pub(super) mod tuple_rows;
 
 use diesel::backend::Backend;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};

@@ -24,10 +24,11 @@ impl Memory {
         &self,
         row: &NewRow<'_>,
     ) -> Result<Reserved<MemoryTransaction>, StoreError> {
-        let lent = self.pool.get().await?;
+        let connection = self.pool.get().await?;
         let birth = Birth::of(row);
-        let reserved = lent.ask("reserve the key", |session| session.reserve(birth).boxed()).await;
-        let tx = MemoryTransaction(MemoryConnection(lent));
+        let reserved =
+            connection.ask("reserve the key", |session| session.reserve(birth).boxed()).await;
+        let tx = MemoryTransaction(MemoryConnection(connection));
         match reserved {
             Ok(Ok(row)) => Ok(Reserved::Fresh {
                 tx,
@@ -53,9 +54,9 @@ impl Memory {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<MemoryTransaction>, StoreError> {
-        let lent = self.pool.get().await?;
+        let connection = self.pool.get().await?;
         let guarded = Guarded::by(guard);
-        let begun = lent.ask("begin", move |session| {
+        let begun = connection.ask("begin", move |session| {
             async move {
                 session.begin(isolation)?;
                 match isolation {
@@ -67,7 +68,7 @@ impl Memory {
         });
         let pinned =
             begun.await.map_err(|error| StoreError::database("begin a transaction", error));
-        let tx = MemoryTransaction(MemoryConnection(lent));
+        let tx = MemoryTransaction(MemoryConnection(connection));
         match pinned? {
             Pinned::Locked => Ok(Some(tx)),
             Pinned::OfAnother => {
@@ -86,12 +87,13 @@ impl Memory {
         birth: Birth,
         written: HandedOver,
     ) -> Result<Commit<RowTimes>, StoreError> {
-        let lent = self.pool.get().await?;
-        let answer = lent.ask("create", |session| create(session, birth, written).boxed()).await;
+        let connection = self.pool.get().await?;
+        let answer =
+            connection.ask("create", |session| create(session, birth, written).boxed()).await;
         let failed = |error| StoreError::database("create the key", error);
         Ok(match answer {
             Ok(row) => {
-                lent.give_back();
+                connection.give_back();
                 Commit::Done(RowTimes {
                     written_at: row.advanced_at.0,
                     expires_at: row.expires_at.0,
@@ -99,7 +101,7 @@ impl Memory {
             }
             Err(error) if is_lost(&error) => Commit::Unknown(failed(error)),
             Err(error) => {
-                lent.give_back();
+                connection.give_back();
                 if message_of(&error).contains(MARK_EXISTS) {
                     Commit::Fenced
                 } else if is_lock_timeout(&error) {

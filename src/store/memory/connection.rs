@@ -9,13 +9,13 @@ use futures_util::stream::Empty;
 use serde_json::Value;
 
 use super::backend::{MemoryBackend, NoRow};
-use super::link::Lent;
+use super::link::ConnectionGuard;
 use super::session::RowLock;
 use super::write::{Write, no_sql};
 
 /// The connection of a phase's transaction: executes [`Write`]s, and reads rows of the application's
 /// tables.
-pub struct MemoryConnection(pub(super) Lent);
+pub struct MemoryConnection(pub(super) ConnectionGuard);
 
 impl MemoryConnection {
     /// The value of a row, if there is one: a `SELECT`.

@@ -91,7 +91,7 @@ impl Pool {
         &self.db
     }
 
-    pub(super) async fn get(self: &Arc<Self>) -> Result<Lent, StoreError> {
+    pub(super) async fn get(self: &Arc<Self>) -> Result<ConnectionGuard, StoreError> {
         let permit = tokio::time::timeout(POOL_WAIT, self.permits.clone().acquire_owned());
         let permit = match permit.await {
             Ok(Ok(permit)) => permit,
@@ -104,7 +104,7 @@ impl Pool {
         };
         let holder = task::try_id();
         self.holders().push(holder);
-        Ok(Lent { pool: self.clone(), link: Some(link), holder, _permit: permit })
+        Ok(ConnectionGuard { pool: self.clone(), link: Some(link), holder, _permit: permit })
     }
 
     /// How many connections this task has.
@@ -140,14 +140,14 @@ impl Pool {
 }
 
 /// A connection of the pool, closed unless it is given back.
-pub(super) struct Lent {
+pub(super) struct ConnectionGuard {
     pool: Arc<Pool>,
     link: Option<Link>,
     holder: Option<task::Id>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Lent {
+impl ConnectionGuard {
     /// Boxed: the futures of a request are nested deeply as it is.
     pub(super) fn ask<'l, T: Send + 'static>(
         &'l self,
@@ -171,7 +171,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut holders = self.pool.holders();
         if let Some(at) = holders.iter().position(|holder| *holder == self.holder) {

@@ -59,7 +59,7 @@ pub use self::database::Database;
 use self::error::is_lost;
 use self::jobs::staged;
 pub use self::key_state::{KeyChange, KeyState};
-use self::link::{Lent, Pool};
+use self::link::{ConnectionGuard, Pool};
 pub use self::network::{Cut, Network, Passage, Perfect};
 use self::next_state::{Birth, Guarded, NextState};
 use self::open_transaction::{MemoryTransaction, committed};
@@ -121,8 +121,8 @@ impl Memory {
         doing: &'static str,
         work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let lent = self.pool.get().await?;
-        settle(lent, doing, work).await
+        let connection = self.pool.get().await?;
+        settle(connection, doing, work).await
     }
 
     /// As `ask`, for what is safe to send twice: after a restart of the server, each idle connection of
@@ -147,13 +147,13 @@ impl Memory {
 
 /// A connection's answer to a statement of its own; it is given back, unless it is gone.
 async fn settle<T: Send + 'static>(
-    lent: Lent,
+    connection: ConnectionGuard,
     doing: &'static str,
     work: impl for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, QueryResult<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let answer = lent.ask(doing, work).await;
+    let answer = connection.ask(doing, work).await;
     if !matches!(&answer, Err(error) if is_lost(error)) {
-        lent.give_back();
+        connection.give_back();
     }
     answer.map_err(|error| StoreError::database(doing, error))
 }
@@ -264,8 +264,8 @@ impl Store for Memory {
         change: &Change<'_>,
         writes: Writes<'_, Self>,
     ) -> Commit {
-        let lent = match self.pool.get().await {
-            Ok(lent) => lent,
+        let connection = match self.pool.get().await {
+            Ok(connection) => connection,
             Err(error) => return Commit::Failed(error),
         };
         let (guarded, next) = (Guarded::by(guard), NextState::of_phase(change));
@@ -273,12 +273,12 @@ impl Store for Memory {
             Ok(written) => written,
             Err(error) => return Commit::Failed(StoreError::database("write the phase", error)),
         };
-        let answer = lent
+        let answer = connection
             .ask("advance", move |session| {
                 advance(session, isolation, guarded, next, written).boxed()
             })
             .await;
-        committed(lent, answer)
+        committed(connection, answer)
     }
 
     async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {

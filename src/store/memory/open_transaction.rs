@@ -7,7 +7,7 @@ use super::Memory;
 use super::connection::MemoryConnection;
 use super::error::{is_lost, message_of};
 use super::jobs::staged;
-use super::link::Lent;
+use super::link::ConnectionGuard;
 use super::next_state::{Guarded, NextState};
 use super::record::JobRecord;
 use super::round_trips::commit;
@@ -27,22 +27,23 @@ impl Transaction<Memory> for MemoryTransaction {
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
         let (guarded, next) = (Guarded::by(guard), NextState::of_phase(change));
         let jobs: Vec<JobRecord> = jobs.iter().map(|job| staged(guard, job)).collect();
-        let lent = self.0.0;
+        let connection = self.0.0;
         let answer =
-            lent.ask("commit", |session| commit(session, guarded, next, jobs).boxed()).await;
-        committed(lent, answer)
+            connection.ask("commit", |session| commit(session, guarded, next, jobs).boxed()).await;
+        committed(connection, answer)
     }
 
     #[cfg(feature = "fault-injection")]
     async fn commit_unguarded(self) -> Commit {
-        let lent = self.0.0;
-        let answer = lent.ask("commit the reservation", |session| session.commit().boxed()).await;
-        committed(lent, answer)
+        let connection = self.0.0;
+        let answer =
+            connection.ask("commit the reservation", |session| session.commit().boxed()).await;
+        committed(connection, answer)
     }
 
     async fn rollback(self) {
-        let lent = self.0.0;
-        let rolled_back = lent.ask("rollback", |session| {
+        let connection = self.0.0;
+        let rolled_back = connection.ask("rollback", |session| {
             async {
                 session.rollback();
                 Ok(())
@@ -51,21 +52,21 @@ impl Transaction<Memory> for MemoryTransaction {
         });
         // Otherwise the connection is closed, and the server undoes the transaction by itself.
         if rolled_back.await.is_ok() {
-            lent.give_back();
+            connection.give_back();
         }
     }
 }
 
 /// The outcome of a transaction by its answer.
-pub(super) fn committed(lent: Lent, answer: QueryResult<()>) -> Commit {
+pub(super) fn committed(connection: ConnectionGuard, answer: QueryResult<()>) -> Commit {
     let Err(error) = answer else {
-        lent.give_back();
+        connection.give_back();
         return Commit::Done(());
     };
     if is_lost(&error) {
         return Commit::Unknown(StoreError::database("commit", error));
     }
-    lent.give_back();
+    connection.give_back();
     let message = message_of(&error);
     if message.contains(MARK_FENCED) {
         Commit::Fenced

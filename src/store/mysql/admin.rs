@@ -11,7 +11,7 @@ use super::store::{as_u32, ask, ask_again};
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};

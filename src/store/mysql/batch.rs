@@ -139,14 +139,14 @@ impl Mysql {
             let place = self.shares.for_a_phase(scope).await?;
             let mut tx = MysqlTransaction::on(&self.pool).await?;
             tx.place = Some(place);
-            let block = match make(tx.lent.session()) {
+            let block = match make(tx.connection.session()) {
                 Ok(block) => block,
                 Err(error) => {
                     tx.end();
                     return Err(StoreError::database("write the phase", error));
                 }
             };
-            let told = block.send(&mut tx.lent, time::Instant::now() + within).await;
+            let told = block.send(&mut tx.connection, time::Instant::now() + within).await;
             let Err(trouble) = &told else {
                 tx.end();
                 return Ok(told);
@@ -199,7 +199,7 @@ impl Mysql {
             Ok(tx) => tx,
             Err(error) => return Ok(Err(error)),
         };
-        let rows = match reserve(&mut tx.lent, row, insert).await {
+        let rows = match reserve(&mut tx.connection, row, insert).await {
             Ok(Ok(rows)) => rows,
             Ok(Err(failure)) => {
                 tx.undo().await;
@@ -233,7 +233,7 @@ impl Mysql {
         let until = time::Instant::now() + writes.within;
         for statement in writes.statements.all {
             let done = match statement.bound {
-                Ok(bound) => match timeout_at(until, tx.lent.execute_one(bound)).await {
+                Ok(bound) => match timeout_at(until, tx.connection.execute_one(bound)).await {
                     Ok(done) => done.map_err(Error::from),
                     // COMMIT was not sent: what was executed ends with the session.
                     Err(_) => return Commit::Failed(StoreError::TimeLimit),
@@ -322,7 +322,7 @@ async fn reserve(
         script.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
     }
     script.push_bound(insert);
-    script.push(&session.lent());
+    script.push(&session.server_lock_wait());
     script.push_bound(Bound::of(&sql::Times::of(row.scope, row.key))?);
     let Answers { rows, failure } = script.send(conn).await;
     Ok(failure.map_or(Ok(rows), Err))

@@ -143,7 +143,7 @@ impl Block {
         let mut block = Self::part(&session.begin(isolation, waits));
         if let Some(pin) = pin {
             block.push_bound(pin);
-            block.push(&session.lent());
+            block.push(&session.server_lock_wait());
         }
         block.ended()
     }
@@ -156,7 +156,7 @@ impl Block {
     ) -> QueryResult<Self> {
         let mut block = Self::part(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
         block.insert(row, insert)?;
-        block.push(&session.lent());
+        block.push(&session.server_lock_wait());
         Ok(block.ended())
     }
 
@@ -213,7 +213,7 @@ impl Block {
     }
 
     fn phase(&mut self, session: &Session, statements: &[Statement]) -> QueryResult<()> {
-        self.come_to_with(Place::Phase, &session.lent());
+        self.come_to_with(Place::Phase, &session.server_lock_wait());
         for statement in statements {
             self.push_bound(statement.bound()?);
         }

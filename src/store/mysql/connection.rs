@@ -60,7 +60,7 @@ pub struct MysqlConn {
     in_flight: bool,
     watch: Watch,
     /// The application had it, and may have changed its settings.
-    was_lent: bool,
+    was_with_application: bool,
     /// A statement was sent that may have changed its session: it is used no more, behind the commit.
     has_strayed: bool,
     transactions: AnsiTransactionManager,
@@ -96,7 +96,7 @@ impl MysqlConn {
             killer: killer.clone(),
             in_flight: false,
             watch: Watch::Off,
-            was_lent: false,
+            was_with_application: false,
             has_strayed: false,
             transactions: AnsiTransactionManager::default(),
             instrumentation: DynInstrumentation::none(),
@@ -139,8 +139,8 @@ impl MysqlConn {
 
     /// Hands it to the application.
     pub(super) async fn lend(&mut self) -> Result<(), Failure> {
-        self.was_lent = true;
-        let settings = self.session.lent();
+        self.was_with_application = true;
+        let settings = self.session.server_lock_wait();
         self.texts(&settings).await.failure.map_or(Ok(()), Err)
     }
 
@@ -148,13 +148,13 @@ impl MysqlConn {
         self.has_strayed
     }
 
-    pub(super) fn was_lent(&self) -> bool {
-        self.was_lent
+    pub(super) fn was_with_application(&self) -> bool {
+        self.was_with_application
     }
 
     /// The application's settings are undone.
     pub(super) fn was_taken_back(&mut self) {
-        self.was_lent = false;
+        self.was_with_application = false;
     }
 
     /// Whether the server said last that no transaction is open, and that none will be.

@@ -5,6 +5,9 @@
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
+use crate::error::DbError;
+use crate::store::StoreError;
+
 /// Why the server, the driver or the network did not do what was asked.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -44,6 +47,8 @@ const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
 /// What a value was not: too long, out of range, malformed.
 const BAD_VALUE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
 
+/// There is no session of this number.
+const NO_SUCH_SESSION: u16 = 1094;
 /// There is no savepoint of this name.
 pub(super) const NO_SAVEPOINT: u16 = 1305;
 /// A subquery returned more than one row: what the engine raises where a write is fenced.
@@ -196,6 +201,32 @@ fn kind_of(code: u16) -> DatabaseErrorKind {
     }
 }
 
+/// Whether a session that was to be ended has ended by itself.
+pub(super) fn is_of_an_ended_session(error: &mysql_async::Error) -> bool {
+    match error {
+        mysql_async::Error::Server(error) => error.code == NO_SUCH_SESSION,
+        _ => false,
+    }
+}
+
+/// The kind of the server's answer.
+fn kind_told(error: &StoreError) -> Option<&DatabaseErrorKind> {
+    match error {
+        StoreError::Database { error: DbError(Error::DatabaseError(kind, _)), .. } => Some(kind),
+        _ => None,
+    }
+}
+
+/// Whether the server rolled the transaction back, to be run again.
+pub(super) fn is_of_a_deadlock(error: &StoreError) -> bool {
+    matches!(kind_told(error), Some(DatabaseErrorKind::SerializationFailure))
+}
+
+/// Whether a write was refused because the server is read only.
+pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
+    matches!(kind_told(error), Some(DatabaseErrorKind::ReadOnlyTransaction))
+}
+
 /// The failure that a diesel error of this store's connection was made of.
 pub(super) fn failure_of(error: &Error) -> Option<Failure> {
     let Error::DatabaseError(kind, about) = error else { return None };
@@ -246,7 +277,7 @@ mod tests {
         for code in [1213, 1020, 1180, 3101] {
             assert!(server(code).has_undone_all(), "{code}");
             let error = Error::from(server(code));
-            assert!(crate::error::DbError(error).is_worth_a_rerun(), "{code}");
+            assert!(DbError(error).is_worth_a_rerun(), "{code}");
         }
         assert!(!server(1062).has_undone_all() && !server(1205).has_undone_all());
     }
@@ -256,10 +287,7 @@ mod tests {
         for named in ["PRIMARY", "rides.PRIMARY"] {
             let message = format!("Duplicate entry 'x for key 'y.z'' for key '{named}'");
             let error = Error::from(Failure::Server { code: 1062, message });
-            assert_eq!(
-                crate::error::DbError(error).to_string(),
-                "unique violation (constraint PRIMARY)"
-            );
+            assert_eq!(DbError(error).to_string(), "unique violation (constraint PRIMARY)");
         }
     }
 }

@@ -14,6 +14,7 @@ use mysql_async::{Conn, Error, Opts};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::error::is_of_an_ended_session;
 use crate::moment::Moment;
 
 /// How long a session has to end by itself, which is when its statement does. A MariaDB that is told to kill one in the
@@ -32,9 +33,6 @@ const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// The kept connection may be idle for months. A year, in seconds, is the server's maximum.
 const MAY_BE_IDLE: &str = "SET SESSION wait_timeout = 31536000";
-
-/// It has ended by itself.
-const NO_SUCH_SESSION: u16 = 1094;
 
 /// For how many seconds the server has run, without their fraction.
 const UPTIME: &str = "SHOW STATUS LIKE 'Uptime'";
@@ -146,7 +144,7 @@ async fn kill(mut conn: Conn, session: Doomed) -> Option<Conn> {
     }
     match conn.query_drop(format!("KILL {}", session.id)).await {
         Ok(()) => Some(conn),
-        Err(Error::Server(error)) if error.code == NO_SUCH_SESSION => Some(conn),
+        Err(error) if is_of_an_ended_session(&error) => Some(conn),
         Err(_) => None,
     }
 }

@@ -47,7 +47,7 @@ pub use self::connection::MysqlConn;
 use self::error::Failure;
 use self::killer::Killer;
 pub use self::pool::MysqlHandle;
-use self::pool::{Lent, MysqlPool};
+use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
 use self::statement::Statement;
 use super::migrations::Terms;
@@ -146,7 +146,7 @@ impl Mysql {
         let pool = pool::open(killer.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
-        let session = Arc::new(Lent::of(&pool).await?.session().clone());
+        let session = Arc::new(ConnectionGuard::of(&pool).await?.session().clone());
         let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
         killer.prepare().await.map_err(refused)?;
         Ok(Self { pool, operators, keys, shares, session, url: url.into() })
@@ -171,7 +171,7 @@ impl Mysql {
     /// # Errors
     /// [`StoreError::NoConnection`] if the pool has none in time.
     pub async fn connection(&self) -> Result<MysqlHandle, StoreError> {
-        Lent::to_application(&self.pool).await.map(MysqlHandle)
+        ConnectionGuard::to_application(&self.pool).await.map(MysqlHandle)
     }
 
     /// What it was opened with, the password too: for tests.

@@ -9,6 +9,7 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
+use super::error::is_of_reading_only;
 use super::literal::Bound;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
@@ -26,7 +27,7 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
@@ -51,10 +52,12 @@ const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 /// Sends one statement that reads.
 macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let mut lent =
-            $crate::store::mysql::pool::Lent::that_answers(&$store.operators, SEARCH_WITHIN)
-                .await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut lent;
+        let mut connection = $crate::store::mysql::pool::ConnectionGuard::that_answers(
+            &$store.operators,
+            SEARCH_WITHIN,
+        )
+        .await?;
+        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
         answered_within(SEARCH_WITHIN, $doing, $query).await
     }};
 }
@@ -129,7 +132,7 @@ impl OperatorStore for Mysql {
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
             Ok(_) | Err(StoreError::Locked) => Ok(false),
-            Err(error) if error.is_of_reading_only() => Ok(true),
+            Err(error) if is_of_reading_only(&error) => Ok(true),
             Err(error) => Err(error),
         }
     }

@@ -1,4 +1,4 @@
-//! The pool, and [`Lent`]: a connection that goes back to it only as it came.
+//! The pool, and [`ConnectionGuard`]: a connection that goes back to it only as it came.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -47,22 +47,22 @@ pub(super) fn open(killer: Killer, settings: PoolSettings) -> Result<MysqlPool, 
 
 /// A connection of the pool. Dropped in the middle of a statement or a transaction it is closed, and its
 /// session at the server ended: its future was dropped (G13).
-pub(super) struct Lent(Option<Object<Manager>>);
+pub(super) struct ConnectionGuard(Option<Object<Manager>>);
 
-impl Lent {
+impl ConnectionGuard {
     /// One for the engine's own statements: what an application has set on it is undone first.
     pub(super) async fn of(pool: &MysqlPool) -> Result<Self, StoreError> {
-        let mut lent = Self::as_it_is(pool).await?;
-        if lent.was_lent() {
-            let at_rest = lent.session().rollback();
-            if let Some(failure) = lent.texts(&at_rest).await.failure {
-                lent.0.take().map(Object::take);
+        let mut connection = Self::as_it_is(pool).await?;
+        if connection.was_with_application() {
+            let at_rest = connection.session().rollback();
+            if let Some(failure) = connection.texts(&at_rest).await.failure {
+                connection.0.take().map(Object::take);
                 return Err(StoreError::database("take a connection", failure));
             }
-            lent.stop_watching();
-            lent.was_taken_back();
+            connection.stop_watching();
+            connection.was_taken_back();
         }
-        Ok(lent)
+        Ok(connection)
     }
 
     /// One that was asked whether its server is still there: those behind a restart of the server are not. For what
@@ -72,9 +72,9 @@ impl Lent {
         within: Duration,
     ) -> Result<Self, StoreError> {
         for _ in 0..pool.status().size {
-            let mut lent = Self::of(pool).await?;
-            match lent.ping(within).await {
-                Ok(()) => return Ok(lent),
+            let mut connection = Self::of(pool).await?;
+            match connection.ping(within).await {
+                Ok(()) => return Ok(connection),
                 Err(failure @ Failure::Unanswered) => {
                     return Err(StoreError::database("ask for an answer", failure));
                 }
@@ -95,16 +95,16 @@ impl Lent {
 
     /// One for the application.
     pub(super) async fn to_application(pool: &MysqlPool) -> Result<Self, StoreError> {
-        let mut lent = Self::of(pool).await?;
-        match lent.lend().await {
-            Ok(()) => Ok(lent),
+        let mut connection = Self::of(pool).await?;
+        match connection.lend().await {
+            Ok(()) => Ok(connection),
             Err(failure) => Err(StoreError::database("lend a connection", failure)),
         }
     }
 }
 
 // There is a connection until it is dropped.
-impl Deref for Lent {
+impl Deref for ConnectionGuard {
     type Target = MysqlConn;
 
     #[allow(clippy::expect_used)]
@@ -113,19 +113,19 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for ConnectionGuard {
     #[allow(clippy::expect_used)]
     fn deref_mut(&mut self) -> &mut MysqlConn {
         self.0.as_mut().expect("until it is dropped")
     }
 }
 
-impl Drop for Lent {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
         let is_free = object.is_at_rest()
             && !object.has_strayed()
-            && (!object.was_lent() || object.is_outside_of_transactions());
+            && (!object.was_with_application() || object.is_outside_of_transactions());
         if !is_free {
             drop(Object::take(object));
         }
@@ -133,7 +133,7 @@ impl Drop for Lent {
 }
 
 /// A connection for the application's own statements, see [`Mysql::connection`](super::Mysql::connection).
-pub struct MysqlHandle(pub(super) Lent);
+pub struct MysqlHandle(pub(super) ConnectionGuard);
 
 impl fmt::Debug for MysqlHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -231,7 +231,7 @@ impl Session {
     }
 
     /// For statements of a phase's, or of the application's: they wait as long as the server says.
-    pub(super) fn lent(&self) -> String {
+    pub(super) fn server_lock_wait(&self) -> String {
         format!("SET SESSION innodb_lock_wait_timeout = {}", self.lock_wait)
     }
 }

@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use super::batch::{Created, refusal};
 use super::block::Block;
-use super::error::failure_of;
+use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
-use super::pool::Lent;
+use super::pool::ConnectionGuard;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
     ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
@@ -27,7 +27,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
 use crate::store::row::{MOST_EXPIRED, count, key_row};
@@ -63,8 +63,8 @@ pub(super) async fn answered_within<R>(
 /// Sends one statement: `ask!(pool, "do this", |conn| query)`.
 macro_rules! ask {
     ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {{
-        let mut lent = $crate::store::mysql::pool::Lent::of(&$pool).await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut lent;
+        let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
+        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
         $crate::store::mysql::store::answered($doing, $query).await
     }};
 }
@@ -144,8 +144,8 @@ impl Mysql {
         claim: &Claim<'_>,
         hold: Hold,
     ) -> Result<Option<sql::StoredRow>, StoreError> {
-        let mut lent = Lent::of(&self.pool).await?;
-        let conn: &mut MysqlConn = &mut lent;
+        let mut connection = ConnectionGuard::of(&self.pool).await?;
+        let conn: &mut MysqlConn = &mut connection;
         answered("take over the key", async {
             if sql::TakeOver::new(claim, hold).execute(conn).await? != 1 {
                 return Ok(None);
@@ -163,11 +163,11 @@ impl Mysql {
     async fn write_once(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {
         const DOING: &str = "write the key";
         let write = sql::Write::new(guard, change);
-        let mut lent = match Lent::of(&self.pool).await {
-            Ok(lent) => lent,
+        let mut connection = match ConnectionGuard::of(&self.pool).await {
+            Ok(connection) => connection,
             Err(error) => return Commit::Failed(error),
         };
-        let conn: &mut MysqlConn = &mut lent;
+        let conn: &mut MysqlConn = &mut connection;
         match timeout(ANSWER_WITHIN, write.execute(conn)).await {
             Ok(Ok(1)) => Commit::Done(()),
             Ok(Ok(_)) => Commit::Fenced,
@@ -256,7 +256,7 @@ impl Mysql {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error)
-                    if error.is_of_a_deadlock() && tries < super::batch::TRIES => {}
+                    if is_of_a_deadlock(&error) && tries < super::batch::TRIES => {}
                 Commit::Failed(StoreError::Locked) if patience.pause().await => {}
                 Commit::Failed(error) | Commit::Unknown(error) => {
                     if error.is_of_the_connection() {
@@ -532,6 +532,6 @@ impl Store for Mysql {
 
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut MysqlTransaction) {
-        let _ = tx.lent.texts("KILL CONNECTION_ID()").await;
+        let _ = tx.connection.texts("KILL CONNECTION_ID()").await;
     }
 }

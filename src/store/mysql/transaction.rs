@@ -12,7 +12,7 @@ use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::Bound;
-use super::pool::{Lent, MysqlPool};
+use super::pool::{ConnectionGuard, MysqlPool};
 use super::session::LockWait;
 use super::statements as sql;
 use super::watch::{Watch, gone};
@@ -24,7 +24,7 @@ use crate::store::{Change, Commit, Guard, Refusal, StoreError, Transaction, is_n
 
 /// An open transaction. Dropped, it closes its connection, and the server rolls back.
 pub struct MysqlTransaction {
-    pub(super) lent: Lent,
+    pub(super) connection: ConnectionGuard,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
     pub(super) turn: Option<KeyTurn>,
     /// Behind the connection, and so free only when that has gone back.
@@ -78,16 +78,16 @@ impl MysqlTransaction {
     ) -> Result<(Self, Script), StoreError> {
         let tx = Self::on(pool).await?;
         let mut script = Script::default();
-        script.push(&tx.lent.session().begin(isolation, waits));
+        script.push(&tx.connection.session().begin(isolation, waits));
         Ok((tx, script))
     }
 
     /// One that is about to begin. From here on the connection goes back to the pool only by way of an end.
     pub(super) async fn on(pool: &MysqlPool) -> Result<Self, StoreError> {
-        let mut lent = Lent::of(pool).await?;
-        let watching = lent.begin_watching();
+        let mut connection = ConnectionGuard::of(pool).await?;
+        let watching = connection.begin_watching();
         watching.map_err(|error| StoreError::database("begin a transaction", error))?;
-        Ok(Self { lent, turn: None, place: None })
+        Ok(Self { connection, turn: None, place: None })
     }
 
     /// Begins it. The rows of the statement that pins what it sees, if there is one.
@@ -96,51 +96,51 @@ impl MysqlTransaction {
         isolation: Isolation,
         pin: Option<Bound>,
     ) -> Result<Vec<Row>, Failure> {
-        let session = self.lent.session();
+        let session = self.connection.session();
         if session.has_blocks {
             let block = Block::opening(session, isolation, pin);
-            let opened = block.send(&mut self.lent, Instant::now() + ANSWER_WITHIN).await;
+            let opened = block.send(&mut self.connection, Instant::now() + ANSWER_WITHIN).await;
             return opened.map_err(|trouble| trouble.failure);
         }
         let mut script = Script::default();
         script.push(&session.begin(isolation, LockWait::of_a_begin(pin.is_some())));
         if let Some(pin) = pin {
             script.push_bound(pin);
-            script.push(&session.lent());
+            script.push(&session.server_lock_wait());
         }
-        let Answers { rows, failure } = script.send(&mut self.lent).await;
+        let Answers { rows, failure } = script.send(&mut self.connection).await;
         failure.map_or(Ok(rows.into_iter().flatten().collect()), Err)
     }
 
     /// It has ended, and its session is at rest.
     pub(super) fn end(mut self) {
-        self.lent.stop_watching();
+        self.connection.stop_watching();
     }
 
     /// Ends it without a trace, and gives the connection back.
     pub(super) async fn undo(mut self) {
-        if !self.lent.is_usable() {
+        if !self.connection.is_usable() {
             return;
         }
-        let text = self.lent.session().rollback();
-        if self.lent.texts(&text).await.failure.is_none() {
-            self.lent.stop_watching();
+        let text = self.connection.session().rollback();
+        if self.connection.texts(&text).await.failure.is_none() {
+            self.connection.stop_watching();
         }
     }
 
     /// What the phase has done to its transaction, as far as the client knows.
     pub(super) fn broken_rule(&mut self) -> Option<Commit> {
-        if !self.lent.is_usable() {
+        if !self.connection.is_usable() {
             // The answer of the last statement was not waited for: it may have been executed, and is rolled back.
             let lost = Failure::Lost("a statement's answer was not waited for".to_owned());
             return Some(Commit::Failed(StoreError::database("commit", lost)));
         }
-        match self.lent.watch() {
+        match self.connection.watch() {
             Watch::Failed => return Some(Commit::Refused(Refusal::SwallowedError)),
             Watch::Gone => return Some(Commit::Failed(StoreError::database("commit", gone()))),
             Watch::Off | Watch::Sound => {}
         }
-        is_nested(self.lent.status()).then_some(Commit::Refused(Refusal::OpenSavepoint))
+        is_nested(self.connection.status()).then_some(Commit::Refused(Refusal::OpenSavepoint))
     }
 
     /// The last text of a transaction: the mark, the engine's own writes, `COMMIT`. `write`: the guarded
@@ -155,13 +155,13 @@ impl MysqlTransaction {
             self.undo().await;
             return broken;
         }
-        let has_strayed = self.lent.has_strayed();
-        if !has_strayed && Block::takes(self.lent.session(), &[], jobs) {
+        let has_strayed = self.connection.has_strayed();
+        if !has_strayed && Block::takes(self.connection.session(), &[], jobs) {
             return self.conclude_by_a_block(guard, jobs, write).await;
         }
         let mut script = Script::default();
         let homecoming: Vec<&str> = match has_strayed {
-            true => self.lent.session().homecoming().collect(),
+            true => self.connection.session().homecoming().collect(),
             false => Vec::new(),
         };
         match concluding(&mut script, &homecoming, guard, jobs, write) {
@@ -179,14 +179,15 @@ impl MysqlTransaction {
         jobs: &[StagedJob],
         write: Option<&sql::Write>,
     ) -> Commit {
-        let block = match Block::concluding(self.lent.session(), guard, jobs, write) {
+        let block = match Block::concluding(self.connection.session(), guard, jobs, write) {
             Ok(block) => block,
             Err(error) => {
                 self.undo().await;
                 return Commit::Failed(StoreError::database("write the recovery point", error));
             }
         };
-        let Err(trouble) = block.send(&mut self.lent, Instant::now() + ANSWER_WITHIN).await else {
+        let sent = block.send(&mut self.connection, Instant::now() + ANSWER_WITHIN).await;
+        let Err(trouble) = sent else {
             self.end();
             return Commit::Done(());
         };
@@ -204,12 +205,12 @@ impl MysqlTransaction {
 
     /// And the rows of each of its statements.
     async fn finish_with_rows(mut self, mut script: Script, ends: Ends) -> (Commit, Vec<Vec<Row>>) {
-        script.push(self.lent.session().at_rest());
-        let Answers { rows, failure } = script.send(&mut self.lent).await;
+        script.push(self.connection.session().at_rest());
+        let Answers { rows, failure } = script.send(&mut self.connection).await;
         let is_at_rest = failure.is_none();
         let commit = ends.judge(rows.len(), failure);
         match &commit {
-            Commit::Done(()) if is_at_rest => self.lent.stop_watching(),
+            Commit::Done(()) if is_at_rest => self.connection.stop_watching(),
             // The connection is closed, and a session that still executes it is ended.
             Commit::Done(()) | Commit::Unknown(_) => {}
             _ => self.undo().await,
@@ -334,7 +335,7 @@ impl Ends {
 
 impl Transaction<Mysql> for MysqlTransaction {
     fn connection(&mut self) -> Result<&mut MysqlConn, StoreError> {
-        Ok(&mut self.lent)
+        Ok(&mut self.connection)
     }
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {

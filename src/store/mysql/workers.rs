@@ -7,12 +7,12 @@ use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
 use super::literal::Bound;
-use super::pool::Lent;
+use super::pool::ConnectionGuard;
 use super::store::{answered, as_u32, ask_again};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, job, page};
-use crate::store::in_millis::whole::RowsAwaited;
+use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -109,8 +109,8 @@ impl WorkerStore for Mysql {
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
         let claimed = patiently(|| async {
-            let mut lent = Lent::of(&self.pool).await?;
-            let conn: &mut MysqlConn = &mut lent;
+            let mut connection = ConnectionGuard::of(&self.pool).await?;
+            let conn: &mut MysqlConn = &mut connection;
             answered("claim a staged job", async {
                 if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
                     return Ok(None);

@@ -5,10 +5,11 @@ use std::time::Duration;
 /// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
 macro_rules! ask {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let lent = $crate::store::postgres::connection::Lent::of(&$store.pool).await?;
-        let mut $conn = lent.shared()?;
+        let connection =
+            $crate::store::postgres::connection::ConnectionGuard::of(&$store.pool).await?;
+        let mut $conn = connection.shared()?;
         let answer = $crate::store::postgres::time_limit::answered($query).await;
-        lent.settle($doing, answer).await
+        connection.settle($doing, answer).await
     }};
 }
 
@@ -33,9 +34,10 @@ pub(super) use ask_again;
 /// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`.
 macro_rules! ask_within {
     ($bound:expr, $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let lent =
-            $crate::store::postgres::connection::Lent::of(&$store.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = $crate::store::postgres::connection::ConnectionGuard::of(&$store.pool)
+            .await?
+            .in_transaction()?;
+        let conn = connection.shared()?;
         let answer = $crate::store::postgres::time_limit::answered(async {
             let mut $conn = &*conn;
             let (begun, set, answer, committed) = ::futures_util::future::join4(
@@ -53,7 +55,7 @@ macro_rules! ask_within {
             committed.map(|_| answer)
         });
         let answer = answer.await;
-        lent.settle($doing, answer).await
+        connection.settle($doing, answer).await
     }};
 }
 
@@ -66,9 +68,10 @@ pub(super) const MANY_WAIT: Duration = Duration::from_millis(100);
 /// finds each by the primary key: a plan that was made while the table was empty is used when it is not.
 macro_rules! ask_for_many {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let lent =
-            $crate::store::postgres::connection::Lent::of(&$store.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = $crate::store::postgres::connection::ConnectionGuard::of(&$store.pool)
+            .await?
+            .in_transaction()?;
+        let conn = connection.shared()?;
         let answer = $crate::store::postgres::time_limit::answered(async {
             let mut $conn = &*conn;
             let (begun, set, by_key, answer, committed) = ::futures_util::future::join5(
@@ -90,7 +93,7 @@ macro_rules! ask_for_many {
             committed.map(|_| answer)
         });
         let answer = answer.await;
-        lent.settle($doing, answer).await
+        connection.settle($doing, answer).await
     }};
 }
 

@@ -22,7 +22,7 @@ use super::session::{
 };
 use super::statement::Statement;
 use super::statements::{Guarded, NewEvent, NotLocked, WAITS};
-use super::{Pool, Postgres};
+use super::{Pool, PoolOrigin, Postgres};
 use crate::definition::STARTED;
 use crate::job::StagedJob;
 use crate::store::row::millis;
@@ -249,8 +249,8 @@ statement! {
 /// timeout bounds the wait for the row only: the server makes the row first, then answers, which gives
 /// the session its own back, and then executes what the answer has no use for.
 pub(super) struct CreateJoined<'a> {
-    /// Whether the session is one that the engine opened: no transaction is left open on it.
-    pub(super) is_ours: bool,
+    /// On a session that the engine opened, no transaction is left open.
+    pub(super) pool_origin: PoolOrigin,
     pub(super) row: BornRow<'a>,
     pub(super) writes: JoinedWrites<'a>,
 }
@@ -271,13 +271,13 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
         );
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT advanced_at, expires_at, CASE ");
-        push_left_open(&mut out, self.is_ours);
+        push_left_open(&mut out, self.pool_origin);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Exists.sql());
         out.push_sql(" WHEN ");
         out.push_sql(WAIT_AS_BEFORE);
         out.push_sql(" IS NOT NULL");
-        push_committed(&mut out, self.is_ours);
+        push_committed(&mut out, self.pool_origin);
         out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
@@ -285,8 +285,8 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
 
 /// What a joined statement answers: 1; or, in a session that has lost what the engine said to it,
 /// [`COMMITTED_AND_LOST`].
-fn push_committed(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
-    if is_ours {
+fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
+    if origin == PoolOrigin::Engine {
         out.push_sql(" AND ");
         out.push_sql(SET_UP);
         out.push_sql(" IS TRUE");
@@ -299,8 +299,8 @@ pub(super) const COMMITTED_AND_LOST: i32 = 2;
 
 /// On a session of an application's: the mark of [`Ready`] is an error where the statement would not
 /// commit.
-fn push_left_open(out: &mut AstPass<'_, '_, Pg>, is_ours: bool) {
-    if !is_ours {
+fn push_left_open(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
+    if origin.is_application() {
         out.push_sql("WHEN current_setting('atomic_phases.left_open', true) = 'yes' THEN ");
         out.push_sql(Mark::LeftOpen.sql());
         out.push_sql(" ");
@@ -574,7 +574,7 @@ statement! {
 /// The same with the phase's writes in it, as one statement that is a transaction by itself.
 pub(super) struct AdvanceJoined<'a> {
     /// As in [`CreateJoined`].
-    pub(super) is_ours: bool,
+    pub(super) pool_origin: PoolOrigin,
     pub(super) moved: Moved<'a>,
     pub(super) writes: JoinedWrites<'a>,
 }
@@ -590,11 +590,11 @@ impl QueryFragment<Pg> for AdvanceJoined<'_> {
         out.push_sql(" RETURNING idempotency_key, request_id, advanced_at)");
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT CASE ");
-        push_left_open(&mut out, self.is_ours);
+        push_left_open(&mut out, self.pool_origin);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Fenced.sql());
         out.push_sql(" WHEN true");
-        push_committed(&mut out, self.is_ours);
+        push_committed(&mut out, self.pool_origin);
         out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }

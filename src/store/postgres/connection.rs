@@ -1,4 +1,4 @@
-//! [`Lent`]: a pooled connection that is closed unless it is given back.
+//! [`ConnectionGuard`]: a pooled connection that is closed unless it is given back.
 //!
 //! deadpool looks at a connection when it is next taken out, not when it comes back: a dropped
 //! future would leave its transaction, and the lock on the key's row, in the pool for as long as
@@ -18,7 +18,7 @@ use super::{Pool, answered};
 use crate::observe;
 use crate::store::{StoreError, is_nested};
 
-pub(super) struct Lent<P: Pool> {
+pub(super) struct ConnectionGuard<P: Pool> {
     handle: Option<P::Handle>,
     /// Whether a drop leaves something behind that has to be undone.
     close: bool,
@@ -32,7 +32,7 @@ async fn taken<P: Pool>(pool: &P) -> Result<P::Handle, StoreError> {
     handle
 }
 
-impl<P: Pool> Lent<P> {
+impl<P: Pool> ConnectionGuard<P> {
     pub(super) async fn of(pool: &P) -> Result<Self, StoreError> {
         Ok(Self { handle: Some(taken(pool).await?), close: true })
     }
@@ -110,7 +110,7 @@ impl<P: Pool> Lent<P> {
     }
 }
 
-impl<P: Pool> Drop for Lent<P> {
+impl<P: Pool> Drop for ConnectionGuard<P> {
     fn drop(&mut self) {
         if let Some(conn) = self.handle.take()
             && self.close

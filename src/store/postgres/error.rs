@@ -33,14 +33,14 @@ pub(super) enum Mark {
     LeftOpen,
 }
 
-struct StatementRegistry {
+struct MarkTexts {
     raised: String,
     sql: String,
 }
 
-static TEXTS: LazyLock<[StatementRegistry; Mark::ALL.len()]> = LazyLock::new(|| {
+static TEXTS: LazyLock<[MarkTexts; Mark::ALL.len()]> = LazyLock::new(|| {
     let process = Uuid::new_v4().simple();
-    Mark::ALL.map(|mark| StatementRegistry {
+    Mark::ALL.map(|mark| MarkTexts {
         raised: format!("atomic_phases:{process}:{}:", mark.word()),
         sql: format!("('atomic_phases:{process}' || ':{}:')", mark.word()),
     })
@@ -61,7 +61,7 @@ impl Mark {
         &self.texts().sql
     }
 
-    fn texts(self) -> &'static StatementRegistry {
+    fn texts(self) -> &'static MarkTexts {
         &TEXTS[self as usize]
     }
 

@@ -11,13 +11,13 @@ use futures_util::future::{OptionFuture, join_all, join3, join4};
 
 use super::ask::{ask, ask_again, ask_for_many, ask_within};
 use super::commit_statements::{self, WriteWithNotice};
-use super::connection::Lent;
+use super::connection::ConnectionGuard;
 use super::ops_statements::EraseSeen;
 use super::session::{self, KnownRow};
 use super::time_limit::answered;
 use super::transaction::{PgTransaction, both};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, Postgres, sql};
+use super::{Pool, PoolOrigin, Postgres, sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
@@ -35,10 +35,10 @@ impl<P: Pool> Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Vec<KeySummaryRow>, StoreError> {
-        let lent = Lent::to_read(&self.pool).await?;
+        let connection = ConnectionGuard::to_read(&self.pool).await?;
         let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
-        let answer = answered(look.load(&mut lent.shared()?)).await;
-        lent.settle("look at the key", answer).await
+        let answer = answered(look.load(&mut connection.shared()?)).await;
+        connection.settle("look at the key", answer).await
     }
 
     /// `BEGIN` and the transaction's settings, in one round trip. A transaction that keeps what it saw at
@@ -51,12 +51,14 @@ impl<P: Pool> Postgres<P> {
     ) -> Result<Option<PgTransaction<P>>, StoreError> {
         let place = self.shares.for_a_phase(guard.scope).await?;
         let tx = PgTransaction::begin(&self.pool).await?.at(place);
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         if isolation == Isolation::ReadCommitted {
-            let sent = match self.is_ours {
-                true => answered(both(begin, session::Know {}.load::<KnownRow>(&mut &*conn))).await,
-                false => {
+            let sent = match self.pool_origin {
+                PoolOrigin::Engine => {
+                    answered(both(begin, session::Know {}.load::<KnownRow>(&mut &*conn))).await
+                }
+                PoolOrigin::Application => {
                     answered(both(begin, session::KnowAndSay {}.load::<KnownRow>(&mut &*conn)))
                         .await
                 }
@@ -92,10 +94,10 @@ impl<P: Pool> Postgres<P> {
     ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
         let place = self.shares.for_a_phase(row.scope).await?;
         let tx = PgTransaction::begin(&self.pool).await?.at(place);
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let settings = match row.replaces {
             Some(_) => Some(session::Settings::new(Some(ROW_LOCK_WAIT))),
-            None => (!self.is_ours).then(|| session::Settings::new(None)),
+            None => self.pool_origin.is_application().then(|| session::Settings::new(None)),
         };
         let make_room = row.replaces.map(|request_id| {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
@@ -120,7 +122,7 @@ impl<P: Pool> Postgres<P> {
         else {
             return tx.undo_and_look(row).await.map(Reserved::Exists);
         };
-        let known = (number, jobs, is_set_up || !self.is_ours);
+        let known = (number, jobs, is_set_up || self.pool_origin.is_application());
         let tx = tx.known_by([known]).await?;
         Ok(Reserved::Fresh { tx, created_at, expires_at })
     }
@@ -131,8 +133,8 @@ impl<P: Pool> Postgres<P> {
         claim: &Claim<'_>,
         hold: Hold,
     ) -> Result<Vec<Row>, StoreError> {
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let answer = answered(async {
             let (begun, set, rows, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
@@ -146,7 +148,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| rows)
         });
         let answer = answer.await;
-        lent.settle("take over the key", answer).await
+        connection.settle("take over the key", answer).await
     }
 
     /// One guarded update.
@@ -240,8 +242,8 @@ impl<P: Pool> Postgres<P> {
         if rows.is_empty() {
             return Ok(0);
         }
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let deleting = rows.iter().map(|(_, scope, key, request_id)| {
             let reap =
                 sql::Reap { scope, key, request_id: *request_id, again: scope, key_again: key };
@@ -259,7 +261,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| deleted)
         });
         let answer = answer.await;
-        let deleted = lent.settle("reap expired keys", answer).await?;
+        let deleted = connection.settle("reap expired keys", answer).await?;
         Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
     }
 
@@ -269,11 +271,11 @@ impl<P: Pool> Postgres<P> {
     where
         Q: QueryFragment<Pg> + QueryId + Send,
     {
-        if self.is_ours {
+        if self.pool_origin == PoolOrigin::Engine {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let answer = answered(async {
             let (begun, written, committed) = join3(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
@@ -286,7 +288,7 @@ impl<P: Pool> Postgres<P> {
             committed.map(|_| written)
         });
         let answer = answer.await;
-        lent.settle("write the key", answer).await
+        connection.settle("write the key", answer).await
     }
 
     pub(super) async fn try_renew(

@@ -46,9 +46,10 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use self::ask::{ask, ask_again, ask_for_many, ask_within};
-use self::connection::Lent;
+use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
+use self::pool::PoolOrigin;
 pub use self::pool::{DeadpoolPool, Pool};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
@@ -133,8 +134,7 @@ pub struct Postgres<P: Pool = DeadpoolPool> {
     texts: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
-    /// Whether the pool's connections begin with what a joined statement cannot set for itself.
-    is_ours: bool,
+    pool_origin: PoolOrigin,
     operators: Operators<P>,
     groups: Groups,
 }
@@ -165,7 +165,7 @@ impl Postgres {
         let of_operators = settings.max_size(ops::CONNECTIONS);
         let operators = Operators::on(Some(pool::open(url, of_operators)?));
         let pool = pool::open(url, settings)?;
-        let store = Self { is_ours: true, operators, ..Self::with_pool(pool) };
+        let store = Self { pool_origin: PoolOrigin::Engine, operators, ..Self::with_pool(pool) };
         match Pool::get(&store.pool).await {
             Ok(first) => {
                 // A second one beside it hears whether a pooler shares sessions, and the log says so now.
@@ -198,7 +198,15 @@ impl<P: Pool> Postgres<P> {
         let waits = Arc::new(Waits::new(size));
         let shares = Arc::new(Shares::new(size, pool.wait(), None));
         let (texts, operators) = (Arc::new(StatementRegistry::new()), Operators::on(None));
-        Self { pool, texts, waits, shares, is_ours: false, operators, groups: Groups::new() }
+        Self {
+            pool,
+            texts,
+            waits,
+            shares,
+            pool_origin: PoolOrigin::Application,
+            operators,
+            groups: Groups::new(),
+        }
     }
 
     /// Sets the maximum number of connections of the pool, 1 to 100,000, if the pool does not report it:
@@ -398,7 +406,7 @@ impl<P: Pool> Store for Postgres<P> {
                 Ok(place) => place,
                 Err(error) => return Commit::Failed(error),
             };
-            let creation = self.create_whole(row, created_at, change, &mut writes).await;
+            let creation = self.create_in_one_trip(row, created_at, change, &mut writes).await;
             drop(place);
             return match creation.unwrap_or_else(Commit::Failed) {
                 Commit::Failed(error) if error.may_be_of_a_lock() => {
@@ -425,7 +433,7 @@ impl<P: Pool> Store for Postgres<P> {
             Ok(place) => place,
             Err(error) => return Commit::Failed(error),
         };
-        self.advance_whole(isolation, guard, change, &mut writes)
+        self.advance_in_one_trip(isolation, guard, change, &mut writes)
             .await
             .unwrap_or_else(Commit::Failed)
     }
@@ -524,7 +532,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut PgTransaction<P>) {
-        if let Ok(conn) = tx.lent.shared() {
+        if let Ok(conn) = tx.connection.shared() {
             let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::census as census_sql;
-use super::connection::Lent;
+use super::connection::ConnectionGuard;
 use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
@@ -54,7 +54,7 @@ pub(super) struct Operators<P> {
 
 /// A connection for a search, and the right to have one.
 struct Turn<P: Pool> {
-    lent: Lent<P>,
+    connection: ConnectionGuard<P>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -80,7 +80,7 @@ impl<P: Pool> Postgres<P> {
             return Err(StoreError::NoConnection(ALL_IN_USE.to_owned()));
         };
         let pool = self.operators.pool.as_ref().unwrap_or(&self.pool);
-        Ok(Turn { lent: Lent::of(pool).await?.in_transaction()?, _permit: permit })
+        Ok(Turn { connection: ConnectionGuard::of(pool).await?.in_transaction()?, _permit: permit })
     }
 
     fn forget_idle_of_operators(&self) {
@@ -101,7 +101,7 @@ macro_rules! look {
     };
     (once $store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr => $place:ty) => {{
         let turn = $store.turn().await?;
-        let conn = turn.lent.shared()?;
+        let conn = turn.connection.shared()?;
         let looking = async {
             let (begun, set, rows) = join3(
                 ops::BeginReadOnly {}.execute(&mut &*conn),
@@ -126,7 +126,7 @@ macro_rules! look {
             committed.map(|_| looked)
         });
         let answer = answer.await;
-        turn.lent.settle($doing, answer).await
+        turn.connection.settle($doing, answer).await
     }};
 }
 
@@ -144,7 +144,7 @@ macro_rules! search {
     };
     (once $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
         let turn = $store.turn().await?;
-        let conn = turn.lent.shared()?;
+        let conn = turn.connection.shared()?;
         let answer = answered(async {
             let mut $conn = &*conn;
             let (begun, set, answer, committed) = join4(
@@ -159,7 +159,7 @@ macro_rules! search {
             committed.map(|_| answer)
         });
         let answer = answer.await;
-        turn.lent.settle($doing, answer).await
+        turn.connection.settle($doing, answer).await
     }};
 }
 
@@ -203,16 +203,16 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         at: RequestAt<'_>,
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
-        type Whole = (String, String, Row);
+        type FoundRow = (String, String, Row);
         let rows = match at {
             RequestAt::Id(request_id) => search!(self, "find a request", |conn| {
                 let allowed = ops::Allowed::by(limits);
-                ops::ById { request_id, allowed }.load::<Whole>(&mut conn)
+                ops::ById { request_id, allowed }.load::<FoundRow>(&mut conn)
             }),
             RequestAt::Key(scope, key) => search!(self, "find a request", |conn| {
                 let (scope, key) = (scope.as_str(), key.as_str());
                 ops::ByKey { scope, key, allowed: ops::Allowed::by(limits) }
-                    .load::<Whole>(&mut conn)
+                    .load::<FoundRow>(&mut conn)
             }),
         };
         let Some((scope, key, row)) = rows?.into_iter().next() else { return Ok(None) };
@@ -261,7 +261,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let CensusLease { holder, length } = lease;
         let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
         let turn = self.turn().await?;
-        let conn = turn.lent.shared()?;
+        let conn = turn.connection.shared()?;
         let answer = answered(async {
             let (begun, set, claimed, committed) = join4(
                 sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
@@ -275,7 +275,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             committed.map(|_| claimed)
         });
         let answer = answer.await;
-        Ok(turn.lent.settle("claim the census", answer).await? == 1)
+        Ok(turn.connection.settle("claim the census", answer).await? == 1)
     }
 
     async fn unfinished(

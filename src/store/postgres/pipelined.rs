@@ -33,7 +33,7 @@ use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError,
 type Executed<'c> = BoxFuture<'c, QueryResult<usize>>;
 
 impl<P: Pool> Postgres<P> {
-    pub(super) async fn create_whole(
+    pub(super) async fn create_in_one_trip(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -44,43 +44,43 @@ impl<P: Pool> Postgres<P> {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
         // To delete a row and to insert its successor takes two statements.
-        let trial = match row.replaces {
+        let attempt = match row.replaces {
             None => self.joins(Isolation::ReadCommitted, writes),
             Some(_) => None,
         };
-        if let Some(trial) = trial {
+        if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
-            let conn = tx.lent.shared()?;
+            let conn = tx.connection.shared()?;
             let create = commit_statements::CreateJoined {
-                is_ours: self.is_ours,
+                pool_origin: self.pool_origin,
                 row: commit_statements::BornRow::new(row, created_at, change),
                 writes: JoinedWrites::new(&row.guard(), writes),
             };
             if let Some(answer) = single_statement::send::<_, commit_statements::Made>(
                 conn,
-                self.is_ours,
+                self.pool_origin,
                 create,
                 writes.within,
             )
             .await
             {
-                self.texts.joined(trial, true);
+                self.texts.joined(attempt, true);
                 let has_lost = matches!(
                     &answer,
                     Answer::Commit((.., commit_statements::COMMITTED_AND_LOST), Ok(_))
                 );
                 return Ok(tx.set_up_if(has_lost).await.created(answer));
             }
-            tx.lent.give_back();
+            tx.connection.give_back();
         }
-        let creation = self.create_in_turn(row, created_at, change, writes).await;
-        if let (Some(trial), Ok(Commit::Done(_))) = (trial, &creation) {
-            self.texts.joined(trial, false);
+        let creation = self.create_pipelined(row, created_at, change, writes).await;
+        if let (Some(attempt), Ok(Commit::Done(_))) = (attempt, &creation) {
+            self.texts.joined(attempt, false);
         }
         creation
     }
 
-    async fn create_in_turn(
+    async fn create_pipelined(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -88,7 +88,7 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Result<Commit<RowTimes>, StoreError> {
         let tx = PgTransaction::begin(&self.pool).await?;
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
         let set = session::Settings::new(Some(ROW_LOCK_WAIT));
         let set = set.execute(&mut &*conn);
@@ -113,7 +113,7 @@ impl<P: Pool> Postgres<P> {
         Ok(tx.created(answer))
     }
 
-    pub(super) async fn advance_whole(
+    pub(super) async fn advance_in_one_trip(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -123,33 +123,33 @@ impl<P: Pool> Postgres<P> {
         if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
-        let trial = self.joins(isolation, writes);
-        if let Some(trial) = trial {
+        let attempt = self.joins(isolation, writes);
+        if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
-            let conn = tx.lent.shared()?;
+            let conn = tx.connection.shared()?;
             let advance = commit_statements::AdvanceJoined {
-                is_ours: self.is_ours,
+                pool_origin: self.pool_origin,
                 moved: commit_statements::Moved::new(guard, change),
                 writes: JoinedWrites::new(guard, writes),
             };
-            if let Some(answer) =
-                single_statement::send::<_, i32>(conn, self.is_ours, advance, writes.within).await
-            {
-                self.texts.joined(trial, true);
+            let sent =
+                single_statement::send::<_, i32>(conn, self.pool_origin, advance, writes.within);
+            if let Some(answer) = sent.await {
+                self.texts.joined(attempt, true);
                 let has_lost =
                     matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
                 return Ok(tx.set_up_if(has_lost).await.advanced(answer));
             }
-            tx.lent.give_back();
+            tx.connection.give_back();
         }
-        let commit = self.advance_in_turn(isolation, guard, change, writes).await;
-        if let (Some(trial), Ok(Commit::Done(()))) = (trial, &commit) {
-            self.texts.joined(trial, false);
+        let commit = self.advance_pipelined(isolation, guard, change, writes).await;
+        if let (Some(attempt), Ok(Commit::Done(()))) = (attempt, &commit) {
+            self.texts.joined(attempt, false);
         }
         commit
     }
 
-    async fn advance_in_turn(
+    async fn advance_pipelined(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -157,7 +157,7 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Result<Commit, StoreError> {
         let tx = PgTransaction::begin(&self.pool).await?;
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = session::Settings::new(None).execute(&mut &*conn);
         let advance =
@@ -261,7 +261,7 @@ impl<P: Pool> PgTransaction<P> {
     /// Says again to a session what it has lost, for the statements that it is used for next. Where that fails,
     /// the next transaction finds it out.
     async fn set_up_if(self, has_lost: bool) -> Self {
-        if has_lost && let Ok(conn) = self.lent.shared() {
+        if has_lost && let Ok(conn) = self.connection.shared() {
             let _ = answered(session::SetUp {}.execute(&mut &*conn)).await;
         }
         self
@@ -280,7 +280,7 @@ impl<P: Pool> PgTransaction<P> {
             },
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.lent.give_back_after(&error);
+                    self.connection.give_back_after(&error);
                 }
                 match Mark::of(&error) {
                     Some(Mark::Exists) => Commit::Fenced,
@@ -300,7 +300,7 @@ impl<P: Pool> PgTransaction<P> {
             Answer::Commit(_, commit) => self.committed(commit.map(drop)),
             Answer::Refused { error, reusable } => {
                 if reusable {
-                    self.lent.give_back_after(&error);
+                    self.connection.give_back_after(&error);
                 }
                 refused(error)
             }

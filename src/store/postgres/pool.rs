@@ -24,6 +24,21 @@ use crate::store::{PoolSettings, StoreError};
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
 
+/// Who has made a store's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PoolOrigin {
+    /// The engine. Its connections begin with what a statement that is a transaction by itself cannot set.
+    Engine,
+    /// The application, which may leave a transaction open on a connection, or change its settings.
+    Application,
+}
+
+impl PoolOrigin {
+    pub(super) fn is_application(self) -> bool {
+        self == Self::Application
+    }
+}
+
 /// A pool of PostgreSQL connections: deadpool's (the default) or, with the feature `bb8`, bb8's.
 pub trait Pool: Clone + Send + Sync + 'static {
     /// A connection that returns to the pool when it is dropped.

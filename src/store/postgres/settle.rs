@@ -7,7 +7,7 @@ use futures_util::future::join3;
 
 use super::commit_statements::Write;
 use super::ops_statements::{InsertAudit, WriteAudited};
-use super::{Lent, Pool, Postgres, answered, session, sql};
+use super::{ConnectionGuard, Pool, Postgres, answered, session, sql};
 use crate::definition::Isolation;
 use crate::store::audit::AuditEntry;
 use crate::store::{Change, Claim, Hold, StoreError};
@@ -23,8 +23,8 @@ impl<P: Pool> Postgres<P> {
         change: &Change<'_>,
         audit: Option<&AuditEntry>,
     ) -> Result<usize, StoreError> {
-        let lent = Lent::of(&self.pool).await?.in_transaction()?;
-        let conn = lent.shared()?;
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
         let guard = claim.behind();
         let settling = async {
             let (begun, set, taken) = join3(
@@ -54,7 +54,7 @@ impl<P: Pool> Postgres<P> {
             ended.map(|_| settled)
         });
         let answer = answer.await;
-        lent.settle("settle the key", answer).await
+        connection.settle("settle the key", answer).await
     }
 
     pub(super) async fn try_settle(

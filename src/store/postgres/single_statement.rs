@@ -21,7 +21,7 @@ use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_one,
 };
 use super::statement::MergeAttempt;
-use super::{Pool, Postgres, answered, answered_within, commit_statements, sql};
+use super::{Pool, PoolOrigin, Postgres, answered, answered_within, commit_statements, sql};
 use crate::definition::Isolation;
 use crate::store::{ByText, Writes};
 
@@ -69,7 +69,7 @@ impl<P: Pool> Postgres<P> {
 /// `None` where the server does not take the writes as one statement: then nothing was executed.
 pub(super) fn send<S, T>(
     mut conn: &AsyncPgConnection,
-    is_ours: bool,
+    origin: PoolOrigin,
     statement: S,
     within: Duration,
 ) -> impl Future<Output = Option<Answer<T>>> + Send
@@ -78,9 +78,9 @@ where
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
     let began = Instant::now();
-    let ready = (!is_ours).then(|| commit_statements::Ready {}.execute(&mut conn));
+    let ready = origin.is_application().then(|| commit_statements::Ready {}.execute(&mut conn));
     let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
-    let restore = (!is_ours).then(|| commit_statements::Restore {}.execute(&mut conn));
+    let restore = origin.is_application().then(|| commit_statements::Restore {}.execute(&mut conn));
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
         // Polled, and so sent, in this order. What becomes of the writes, the second tells.

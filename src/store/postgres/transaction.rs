@@ -6,7 +6,7 @@ use diesel::result::Error;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures_util::future::join;
 
-use super::connection::Lent;
+use super::connection::ConnectionGuard;
 use super::error::{
     Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
     is_refused_by_server,
@@ -30,7 +30,7 @@ const ROLLBACK_WITHIN: Duration = Duration::from_millis(500);
 
 /// An open transaction. Dropped, it closes its connection, and the server rolls back.
 pub struct PgTransaction<P: Pool> {
-    pub(super) lent: Lent<P>,
+    pub(super) connection: ConnectionGuard<P>,
     /// Of one that a phase is given.
     known: Option<Known>,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
@@ -41,7 +41,7 @@ pub struct PgTransaction<P: Pool> {
 
 impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     fn connection(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.lent.exclusive()
+        self.connection.exclusive()
     }
 
     fn id(&self) -> Option<TransactionId> {
@@ -57,7 +57,7 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
 
     #[cfg(feature = "fault-injection")]
     async fn commit_unguarded(self) -> Commit {
-        let sent = match self.lent.shared() {
+        let sent = match self.connection.shared() {
             Ok(conn) => answered(sql::CommitTx {}.execute(&mut &*conn)).await,
             Err(error) => return Commit::Failed(error),
         };
@@ -65,7 +65,7 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
     }
 
     async fn rollback(self) {
-        let rolled_back = match self.lent.shared() {
+        let rolled_back = match self.connection.shared() {
             Ok(conn) => {
                 let sent = sql::Rollback {}.execute(&mut &*conn);
                 answered_within(ROLLBACK_WITHIN, sent).await.is_ok()
@@ -74,7 +74,7 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
         };
         // Otherwise the guard closes the connection, which rolls back too.
         if rolled_back {
-            self.lent.give_back();
+            self.connection.give_back();
         }
     }
 }
@@ -83,7 +83,7 @@ impl<P: Pool> PgTransaction<P> {
     /// A connection on which `BEGIN` is about to be sent.
     pub(super) async fn begin(pool: &P) -> Result<Self, StoreError> {
         Ok(Self {
-            lent: Lent::of(pool).await?.in_transaction()?,
+            connection: ConnectionGuard::of(pool).await?.in_transaction()?,
             known: None,
             turn: None,
             _place: None,
@@ -92,7 +92,12 @@ impl<P: Pool> PgTransaction<P> {
 
     /// A connection on which a statement is about to be sent that is a transaction by itself.
     pub(super) async fn single(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { lent: Lent::of(pool).await?, known: None, turn: None, _place: None })
+        Ok(Self {
+            connection: ConnectionGuard::of(pool).await?,
+            known: None,
+            turn: None,
+            _place: None,
+        })
     }
 
     /// One that holds its phase's place until it ends.
@@ -112,7 +117,7 @@ impl<P: Pool> PgTransaction<P> {
         if is_set_up {
             return Ok(Self { known, ..self });
         }
-        let conn = self.lent.shared()?;
+        let conn = self.connection.shared()?;
         let said = answered(session::SetUp {}.execute(&mut &*conn)).await;
         let (tx, _) = self.unless_refused("set up the session", said).await?;
         Ok(Self { known, ..tx })
@@ -124,7 +129,7 @@ impl<P: Pool> PgTransaction<P> {
         row: &NewRow<'_>,
     ) -> Result<Option<KeySummary>, StoreError> {
         let look = sql::Look { scope: row.scope.as_str(), key: row.key.as_str() };
-        let conn = self.lent.shared()?;
+        let conn = self.connection.shared()?;
         let (undone, seen) = answered(both(
             sql::Rollback {}.execute(&mut &*conn),
             look.load::<KeySummaryRow>(&mut &*conn),
@@ -132,7 +137,7 @@ impl<P: Pool> PgTransaction<P> {
         .await
         .map_err(|error| StoreError::database("look at the key", error))?;
         undone.map_err(|error| StoreError::database("undo a reservation", error))?;
-        let rows = self.lent.settle("look at the key", seen).await?;
+        let rows = self.connection.settle("look at the key", seen).await?;
         rows.into_iter().next().map(key_summary).transpose()
     }
 
@@ -148,11 +153,11 @@ impl<P: Pool> PgTransaction<P> {
             Ok(value) => Ok((self, value)),
             Err(error) if !is_of_the_server(&error) => Err(StoreError::database(doing, error)),
             Err(error) => {
-                let conn = self.lent.shared()?;
+                let conn = self.connection.shared()?;
                 match answered(sql::Rollback {}.execute(&mut &*conn)).await {
                     Err(lost) => Err(StoreError::database(doing, lost)),
                     Ok(_) => {
-                        self.lent.give_back_after(&error);
+                        self.connection.give_back_after(&error);
                         Err(StoreError::database(doing, error))
                     }
                 }
@@ -168,11 +173,11 @@ impl<P: Pool> PgTransaction<P> {
         change: &Change<'_>,
         jobs: &[StagedJob],
     ) -> Result<Commit, StoreError> {
-        if self.lent.is_nested()? {
+        if self.connection.is_nested()? {
             self.rollback().await;
             return Ok(Commit::Refused(Refusal::OpenSavepoint));
         }
-        let conn = self.lent.shared()?;
+        let conn = self.connection.shared()?;
         let gone = || StoreError::database("commit", Error::BrokenTransactionManager);
         let known = self.known.as_ref().ok_or_else(gone)?;
         let advance = commit_statements::Advance::new(guard, change, known);
@@ -213,7 +218,7 @@ impl<P: Pool> PgTransaction<P> {
         }
         // The server refused a statement, so its COMMIT was a rollback, whatever it answered.
         if commit.is_ok() {
-            self.lent.give_back_after(&error);
+            self.connection.give_back_after(&error);
         }
         // All of these are the engine's own: they find the transaction failed where the phase ignored
         // an error of its statements.
@@ -229,7 +234,7 @@ impl<P: Pool> PgTransaction<P> {
     pub(super) fn committed(self, answer: Result<(), Error>) -> Commit {
         match answer {
             Ok(()) => {
-                self.lent.give_back();
+                self.connection.give_back();
                 Commit::Done(())
             }
             // A constraint that was deferred to the commit, or a serialization failure: the server

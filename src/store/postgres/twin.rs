@@ -99,7 +99,7 @@ impl<P: Pool> Postgres<P> {
         let _place = self.shares.for_a_statement(row.scope).await?;
         let _of_all = self.waits.asking_in_all.acquire().await;
         let tx = PgTransaction::begin(&self.pool).await?;
-        let conn = tx.lent.shared()?;
+        let conn = tx.connection.shared()?;
         let replaces = row.replaces.map(|id| id.to_string()).unwrap_or_default();
         let (scope, key) = (row.scope.as_str(), row.key.as_str());
         let asked = answered(async {

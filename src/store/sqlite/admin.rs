@@ -9,7 +9,7 @@ use super::ops_statements::InsertAudit;
 use super::{Sqlite, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 

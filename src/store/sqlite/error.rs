@@ -1,9 +1,16 @@
-//! Every judgement about an error of SQLite. What its text says is judged where diesel's error is held, in
-//! `src/error.rs`, because rooms below the stores hold one, too.
+//! Every judgement about an error of SQLite: by its kind where diesel has one, and otherwise by its text, which is
+//! SQLite's own in every language.
 
 use diesel::result::{DatabaseErrorKind, Error};
 
+use crate::error::DbError;
 use crate::store::StoreError;
+
+/// Another process writes.
+const LOCKED: &str = "database is locked";
+
+/// The file, or its folder, may not be written.
+const READ_ONLY: &str = "attempt to write a readonly database";
 
 /// Among diesel's errors: the statements of a phase took longer than they may.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +23,30 @@ pub(super) fn not_written(error: Error) -> StoreError {
         Error::QueryBuilderError(error) if error.is::<TimeLimitPassed>() => StoreError::TimeLimit,
         error => StoreError::database("write the phase", error),
     }
+}
+
+/// What SQLite answered: a kind, and a text.
+fn answer_of(error: &StoreError) -> Option<(&DatabaseErrorKind, &str)> {
+    match error {
+        StoreError::Database { error: DbError(Error::DatabaseError(kind, about)), .. } => {
+            Some((kind, about.message()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a write was refused because the database can only be read.
+pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
+    match answer_of(error) {
+        Some((DatabaseErrorKind::ReadOnlyTransaction, _)) => true,
+        Some((DatabaseErrorKind::Unknown, text)) => text == READ_ONLY,
+        _ => false,
+    }
+}
+
+/// Whether another process was writing to the file.
+pub(super) fn is_of_another_writer(error: &StoreError) -> bool {
+    matches!(answer_of(error), Some((DatabaseErrorKind::Unknown, LOCKED)))
 }
 
 /// Whether a `COMMIT` that ended so has certainly written nothing (G7).

@@ -19,16 +19,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::not_written;
 use super::thread::caught;
+use super::transaction::{RELEASE, commit, end};
 use super::turns::ConnectionLock;
-use super::{RELEASE, WatchedConnection, commit, end};
+use super::watched::WatchedConnection;
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
 const MOST: usize = 64;
 
-/// A whole transaction, to be run by the connection's thread. It may run again after all that it did
+/// A transaction, to be run by the connection's thread. It may run again after all that it did
 /// was undone.
-pub(super) trait Whole: Send {
+pub(super) trait QueuedTransaction: Send {
     /// Whether the caller still wants it. After `true` it may run.
     fn begin(&self) -> bool;
 
@@ -56,7 +57,7 @@ impl Start {
     }
 }
 
-impl<W, R> Whole for Waiting<W, R>
+impl<W, R> QueuedTransaction for Waiting<W, R>
 where
     W: FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send,
     R: Send,
@@ -80,7 +81,7 @@ where
 
 /// What waits for the connection.
 pub(super) enum Work {
-    Whole(Box<dyn Whole>),
+    Transaction(Box<dyn QueuedTransaction>),
     /// It answers by itself, and looks whether its caller still wants it.
     Statement(Box<dyn FnOnce(&mut WatchedConnection) + Send>),
 }
@@ -94,13 +95,13 @@ pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
         let (mut group, mut statements, mut next) = (Vec::new(), Vec::new(), Some(first));
         while let Some(work) = next {
             match work {
-                Work::Whole(whole) => group.push(whole),
+                Work::Transaction(transaction) => group.push(transaction),
                 Work::Statement(statement) => statements.push(statement),
             }
             let is_full = group.len() + statements.len() >= MOST;
             next = if is_full { None } else { queue.try_recv().ok().map(|(_, work)| work) };
         }
-        group.retain(|whole| whole.begin());
+        group.retain(|transaction| transaction.begin());
         // On this very thread, so it cannot be gone; and each is answered by itself.
         if !group.is_empty() {
             let run = |conn: &mut WatchedConnection| {
@@ -121,23 +122,23 @@ pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
     }
 }
 
-fn run(conn: &mut SqliteConnection, mut group: Vec<Box<dyn Whole>>) {
+fn run(conn: &mut SqliteConnection, mut group: Vec<Box<dyn QueuedTransaction>>) {
     if group.len() > 1
         && let Some(commits) = together(conn, &mut group)
     {
-        for (whole, commit) in group.into_iter().zip(commits) {
-            whole.answer(commit);
+        for (transaction, commit) in group.into_iter().zip(commits) {
+            transaction.answer(commit);
         }
         return;
     }
-    for mut whole in group {
-        let commit = alone(conn, &mut *whole);
-        whole.answer(commit);
+    for mut transaction in group {
+        let commit = alone(conn, &mut *transaction);
+        transaction.answer(commit);
     }
 }
 
-fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
-    let written = conn.batch_execute("BEGIN IMMEDIATE").and_then(|()| whole.write(conn));
+fn alone(conn: &mut SqliteConnection, transaction: &mut dyn QueuedTransaction) -> Commit {
+    let written = conn.batch_execute("BEGIN IMMEDIATE").and_then(|()| transaction.write(conn));
     let done = match written {
         Ok(true) => commit(conn),
         written => refused(written),
@@ -150,13 +151,16 @@ fn alone(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Commit {
 
 /// All of them in one transaction. `None`: it was undone, and the fault was none of theirs, or it
 /// is unknown whose.
-fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option<Vec<Commit>> {
+fn together(
+    conn: &mut SqliteConnection,
+    group: &mut [Box<dyn QueuedTransaction>],
+) -> Option<Vec<Commit>> {
     if let Err(error) = conn.batch_execute("BEGIN IMMEDIATE") {
         // Another process keeps the file: alone, each would wait for it again.
         return Some(group.iter().map(|_| refused(Err(again(&error)))).collect());
     }
-    let Some(mut commits) = group.iter_mut().map(|whole| apart(conn, &mut **whole)).collect()
-    else {
+    let each = group.iter_mut().map(|transaction| apart(conn, &mut **transaction));
+    let Some(mut commits) = each.collect::<Option<Vec<_>>>() else {
         end(conn);
         return None;
     };
@@ -176,9 +180,9 @@ fn together(conn: &mut SqliteConnection, group: &mut [Box<dyn Whole>]) -> Option
 /// One of them, in its savepoint. `None`: the savepoint is not what it was, and who knows what with
 /// it: an error may have ended the whole transaction, or a statement have used a savepoint of that
 /// name.
-fn apart(conn: &mut SqliteConnection, whole: &mut dyn Whole) -> Option<Commit> {
+fn apart(conn: &mut SqliteConnection, transaction: &mut dyn QueuedTransaction) -> Option<Commit> {
     conn.batch_execute("SAVEPOINT atomic_phases").ok()?;
-    let written = whole.write(conn);
+    let written = transaction.write(conn);
     if let Ok(true) = written {
         conn.batch_execute(RELEASE).ok()?;
         return Some(Commit::Done(()));

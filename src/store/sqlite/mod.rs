@@ -14,9 +14,10 @@ mod ops;
 mod ops_nodes;
 mod ops_statements;
 mod reader;
+mod statement_registry;
 mod statements;
-mod texts;
 mod thread;
+mod transaction;
 mod turns;
 mod watched;
 mod workers;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
+use diesel::connection::SimpleConnection;
 #[cfg(feature = "fault-injection")]
 use diesel::migration::MigrationSource;
 use diesel::query_builder::{QueryBuilder, QueryFragment, QueryId};
@@ -39,13 +40,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use self::error::{TimeLimitPassed, is_certain_at_commit};
+use self::error::TimeLimitPassed;
 use self::group::{Queued, Start, Waiting, Work, work_off};
 use self::ops::Operators;
 use self::ops_statements::InsertAudit;
 use self::reader::Reader;
 use self::statements as sql;
 use self::thread::{HandedOver, TaskQueue, Worker};
+use self::transaction::{SqliteTransaction, begin};
 pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
@@ -55,14 +57,14 @@ use super::row::{MOST_EXPIRED, count, key_row};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
     Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, Refusal,
-    Reserved, RowTimes, Store, StoreError, Transaction, Writes, is_nested,
+    Reserved, RowTimes, Store, StoreError, Transaction, Writes,
 };
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
-use crate::movable_task::{self, MovedGuard, PollingThread};
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::movable_task::{self, PollingThread};
+use crate::store::in_millis::tuple_rows::BlockingRows;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 
@@ -154,7 +156,7 @@ impl Sqlite {
         Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }
 
-    /// The connection, for the application's own statements outside of phases. While it is lent, no
+    /// The connection, for the application's own statements outside of phases. While the application has it, no
     /// request makes progress.
     ///
     /// Changes to it stay, and phases see them: an instrumentation, a function, an attached database, a `PRAGMA`.
@@ -355,7 +357,7 @@ impl Store for Sqlite {
         let create = sql::CreateNew { create: sql::Create::new(row, created_at, change) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let write = writing(&row.guard(), writes);
-        let times = self.whole(move |conn| {
+        let times = self.in_one_transaction(move |conn| {
             make_room.as_ref().map(|delete| delete.execute(conn)).transpose()?;
             let Some(times) = (&create).rows::<(i64, i64)>(conn)?.into_iter().next() else {
                 return Ok(None);
@@ -390,7 +392,7 @@ impl Store for Sqlite {
         }
         let advance = sql::Write::new(guard, change);
         let write = writing(guard, writes);
-        let advanced = self.whole(move |conn| {
+        let advanced = self.in_one_transaction(move |conn| {
             if (&advance).execute(conn)? != 1 {
                 return Ok(None);
             }
@@ -528,16 +530,16 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
-    /// A whole transaction in one go on the connection's thread. `None` from `work`: the row is
+    /// A transaction, from its begin to its commit, on the connection's thread. `None` from `work`: the row is
     /// another holder's, and nothing is written.
-    async fn whole<R: Send + 'static>(
+    async fn in_one_transaction<R: Send + 'static>(
         &self,
         work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
     ) -> (Commit, Option<R>) {
         let (answer, answered) = oneshot::channel();
         let start = Start::default();
         let waiting = Waiting { work, came_to: None, start: start.clone(), answer };
-        match self.answered(Work::Whole(Box::new(waiting)), start, answered).await {
+        match self.answered(Work::Transaction(Box::new(waiting)), start, answered).await {
             Some(Ok(told)) => told,
             Some(Err(_)) => {
                 (Commit::Unknown(StoreError::database("write the phase", thread_gone())), None)
@@ -645,129 +647,6 @@ fn delivered(
     Ok(is_ours)
 }
 
-/// An open transaction. Dropped, it is rolled back by the connection's thread, before whatever the
-/// next writer sends.
-pub struct SqliteTransaction {
-    conn: Option<ConnectionGuard>,
-    /// On the connection's thread, where the task of the transaction could go there.
-    _moved: MovedGuard,
-}
-
-impl Transaction<Sqlite> for SqliteTransaction {
-    fn connection(&mut self) -> Result<&mut SqliteConn, StoreError> {
-        self.conn.as_deref_mut().ok_or_else(|| {
-            StoreError::database("use a transaction that has ended", Error::NotInTransaction)
-        })
-    }
-
-    async fn commit(
-        mut self,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        jobs: &[StagedJob],
-    ) -> Commit {
-        let write = sql::Write::new(guard, change);
-        let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
-        self.finish(move |conn| {
-            if conn.has_failed() {
-                return Commit::Refused(Refusal::SwallowedError);
-            }
-            let conn = conn.unwatched();
-            // A raw COMMIT or ROLLBACK of the phase ended our savepoint with the transaction (H7).
-            if conn.batch_execute(RELEASE).is_err() {
-                return Commit::Refused(Refusal::LeftTransaction);
-            }
-            if is_nested(AnsiTransactionManager::transaction_manager_status_mut(conn)) {
-                return Commit::Refused(Refusal::OpenSavepoint);
-            }
-            for job in jobs {
-                if let Err(error) = job.execute(conn) {
-                    return Commit::Failed(StoreError::database("stage a job", error));
-                }
-            }
-            match write.execute(conn) {
-                Ok(1) => commit(conn),
-                Ok(_) => Commit::Fenced,
-                Err(error) => {
-                    Commit::Failed(StoreError::database("write the recovery point", error))
-                }
-            }
-        })
-        .await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(mut self) -> Commit {
-        self.finish(|conn| commit(conn.unwatched())).await
-    }
-
-    async fn rollback(self) {
-        // As in Drop, and here the caller may wait for it.
-        drop(self);
-    }
-}
-
-impl SqliteTransaction {
-    async fn finish(
-        &mut self,
-        work: impl FnOnce(&mut WatchedConnection) -> Commit + Send + 'static,
-    ) -> Commit {
-        let Some(mut conn) = self.conn.take() else {
-            return Commit::Failed(StoreError::database("commit", Error::NotInTransaction));
-        };
-        let answer = conn.spawn_blocking(move |conn| {
-            let commit = work(conn);
-            conn.stop_watching();
-            Ok(commit)
-        });
-        // It is in the thread's queue, in front of whatever the next writer sends.
-        drop(conn);
-        answer.await.unwrap_or_else(|error| Commit::Unknown(StoreError::database("commit", error)))
-    }
-}
-
-impl Drop for SqliteTransaction {
-    fn drop(&mut self) {
-        if let Some(mut conn) = self.conn.take() {
-            // Handed to the thread immediately; no task has to wait for it.
-            drop(conn.spawn_blocking(|conn| {
-                conn.stop_watching();
-                Ok(())
-            }));
-        }
-    }
-}
-
-const RELEASE: &str = "RELEASE atomic_phases";
-
-/// A deferred `BEGIN` that comes to write fails immediately where another process writes; this one waits.
-fn begin(conn: &mut SqliteConnection) -> QueryResult<()> {
-    use diesel::connection::TransactionDepthChange::IncreaseDepth;
-    conn.batch_execute("BEGIN IMMEDIATE; SAVEPOINT atomic_phases")?;
-    // A user's nested transaction() is a savepoint of ours.
-    AnsiTransactionManager::transaction_manager_status_mut(conn)
-        .transaction_state()?
-        .change_transaction_depth(IncreaseDepth)
-}
-
-fn commit(conn: &mut SqliteConnection) -> Commit {
-    match conn.batch_execute("COMMIT") {
-        Ok(()) => Commit::Done(()),
-        Err(error) if is_certain_at_commit(&error) => {
-            Commit::Failed(StoreError::database("commit", error))
-        }
-        // A full disk or a failed fsync: what is in the log decides, and a read tells.
-        Err(error) => Commit::Unknown(StoreError::database("commit", error)),
-    }
-}
-
-/// Ends whatever transaction is open, tells diesel so, and says whether there was one.
-fn end(conn: &mut SqliteConnection) -> bool {
-    let was_open = conn.batch_execute("ROLLBACK").is_ok();
-    *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
-    was_open
-}
-
 impl std::fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sqlite").finish_non_exhaustive()
@@ -776,7 +655,6 @@ impl std::fmt::Debug for Sqlite {
 
 opaque! {
     [] Statement;
-    [] SqliteTransaction;
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use diesel::sqlite::Sqlite as Db;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
 
+use super::error::{is_of_another_writer, is_of_reading_only};
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, sql, thread_gone};
@@ -24,7 +25,7 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
@@ -137,8 +138,8 @@ impl OperatorStore for Sqlite {
         };
         let writing = self.run("tell whether it can be written to", write);
         match tokio::time::timeout(ASKS_FOR, writing).await {
-            Ok(Err(error)) if error.is_of_reading_only() => Ok(true),
-            Ok(Err(error)) if error.is_of_another_writer() => Ok(false),
+            Ok(Err(error)) if is_of_reading_only(&error) => Ok(true),
+            Ok(Err(error)) if is_of_another_writer(&error) => Ok(false),
             Ok(Ok(_)) | Err(_) => Ok(false),
             Ok(Err(error)) => Err(error),
         }

@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::{Connection, RunQueryDsl, SqliteConnection};
 
 use super::statements::{LoggedFile, Look, StoredKeySummary};
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::store::in_millis::tuple_rows::BlockingRows;
 
 #[derive(Clone)]
 pub(super) struct Reader(Option<Arc<Mutex<SqliteConnection>>>);

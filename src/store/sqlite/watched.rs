@@ -19,8 +19,8 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
-use super::end;
-use super::texts::{Known, Texts};
+use super::statement_registry::{Known, StatementRegistry};
+use super::transaction::end;
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
 
@@ -31,7 +31,7 @@ use crate::store::tokenizer::{Dialect, Token, Tokens};
 pub struct WatchedConnection {
     inner: SqliteConnection,
     state: State,
-    texts: Texts,
+    registry: StatementRegistry,
 }
 
 impl fmt::Debug for WatchedConnection {
@@ -46,7 +46,7 @@ enum State {
     Idle,
     /// No phase has the connection. An application had it, and may have left a transaction open: diesel's
     /// `transaction()` does, where its future is dropped.
-    Lent,
+    MayBeOpen,
     /// Each statement of the phase succeeded, or was rolled back.
     Sound,
     /// One failed.
@@ -55,14 +55,14 @@ enum State {
 
 impl WatchedConnection {
     pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::Lent, texts: Texts::default() }
+        Self { inner, state: State::MayBeOpen, registry: StatementRegistry::default() }
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
     /// collation, say. `None` inside of a phase, where nothing may pass the watch.
     pub fn sqlite(&mut self) -> Option<&mut SqliteConnection> {
         self.state.lend();
-        (self.state == State::Lent).then_some(&mut self.inner)
+        (self.state == State::MayBeOpen).then_some(&mut self.inner)
     }
 
     /// For the engine's own statements in the transaction that it has begun.
@@ -79,7 +79,7 @@ impl WatchedConnection {
     ) -> QueryResult<R> {
         self.end_what_was_left();
         // An error, or a panic, may leave a transaction open, too.
-        self.state = State::Lent;
+        self.state = State::MayBeOpen;
         let done = work(&mut self.inner);
         if done.is_ok() {
             self.state = State::Idle;
@@ -118,7 +118,7 @@ impl WatchedConnection {
         if self.state != State::Sound {
             return Ok(None);
         }
-        let known = self.texts.known(text());
+        let known = self.registry.known(text());
         if !known.holds_several {
             return Ok(Some(known));
         }
@@ -152,7 +152,7 @@ impl State {
     /// An application uses the connection, if no phase does.
     fn lend(&mut self) {
         if *self == Self::Idle {
-            *self = Self::Lent;
+            *self = Self::MayBeOpen;
         }
     }
 

@@ -7,7 +7,7 @@ use diesel::{QueryResult, RunQueryDsl};
 
 use super::{Sqlite, delivered, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, page};
-use crate::store::in_millis::whole::RowsAtOnce;
+use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::pauses::PausedPhase;
 use crate::store::row::millis;
 use crate::store::{

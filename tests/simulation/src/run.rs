@@ -63,7 +63,7 @@ struct Host {
 
 /// The state of one run.
 #[derive(Clone)]
-struct Scene {
+struct RunState {
     plan: Arc<Plan>,
     database: Database,
     trace: Trace,
@@ -81,10 +81,10 @@ struct Scene {
 
 pub fn run(plan: &Plan, mutant: Option<Mutant>, told: trace::Told) -> Report {
     let plan = Arc::new(plan.clone());
-    simulate_with(plan.seed, mutant, || Scene::play(plan, told))
+    simulate_with(plan.seed, mutant, || RunState::play(plan, told))
 }
 
-impl Scene {
+impl RunState {
     async fn play(plan: Arc<Plan>, told: trace::Told) -> Report {
         let trace = Trace::new(told);
         // With digits that no store keeps, and some that only some stores keep.
@@ -93,7 +93,7 @@ impl Scene {
         let (stops, stopped) = mpsc::unbounded_channel();
         let (hooks, hooked) = mpsc::unbounded_channel();
         let watched = Arc::new(Mutex::new(Watched::new(&plan)));
-        let scene = Self {
+        let state = Self {
             codec: KeyService {
                 plan: plan.clone(),
                 trace: trace.clone(),
@@ -112,33 +112,33 @@ impl Scene {
             trace,
             plan,
         };
-        scene.watch();
-        scene.database.put("totals", "rides", 0);
-        scene.database.put("totals", "parcels", 0);
-        scene.database.put("totals", "from", 0);
-        scene.database.put("totals", "to", 0);
-        for index in 0..scene.plan.nodes {
-            scene.hosts.lock().unwrap().push(None);
-            scene.start(index);
+        state.watch();
+        state.database.put("totals", "rides", 0);
+        state.database.put("totals", "parcels", 0);
+        state.database.put("totals", "from", 0);
+        state.database.put("totals", "to", 0);
+        for index in 0..state.plan.nodes {
+            state.hosts.lock().unwrap().push(None);
+            state.start(index);
         }
-        tokio::spawn(scene.clone().stop_nodes(stopped));
-        tokio::spawn(scene.clone().receive_webhooks(hooked));
-        if scene.plan.has_other_builds() {
-            tokio::spawn(scene.clone().deploy_everywhere());
+        tokio::spawn(state.clone().stop_nodes(stopped));
+        tokio::spawn(state.clone().receive_webhooks(hooked));
+        if state.plan.has_other_builds() {
+            tokio::spawn(state.clone().deploy_everywhere());
         }
         let clients: Vec<_> =
-            scene.plan.calls.iter().map(|call| tokio::spawn(scene.clone().client(*call))).collect();
-        for event in &scene.plan.events {
-            tokio::spawn(scene.clone().event(*event));
+            state.plan.calls.iter().map(|call| tokio::spawn(state.clone().client(*call))).collect();
+        for event in &state.plan.events {
+            tokio::spawn(state.clone().event(*event));
         }
         for client in clients {
             client.await.expect("a client");
         }
-        scene.settle(SETTLED_BY + scene.plan.set_back()).await;
+        state.settle(SETTLED_BY + state.plan.set_back()).await;
         // Some of these keys were never created, and are now.
-        scene.replay_all().await;
-        scene.settle(scene.trace.elapsed() + Duration::from_secs(60)).await;
-        scene.judged()
+        state.replay_all().await;
+        state.settle(state.trace.elapsed() + Duration::from_secs(60)).await;
+        state.judged()
     }
 
     fn complain(&self, what: String) {
@@ -237,14 +237,14 @@ impl Scene {
             .build()
             .expect("an engine");
         let node = Node::new(name);
-        let (scene, workers) = (self.clone(), engine.clone());
+        let (state, workers) = (self.clone(), engine.clone());
         let poll = Duration::from_millis(self.plan.poll);
         node.spawn(async move {
             let sink =
                 ["receipt", "thanks", "slow"].into_iter().fold(Handlers::new(), |sink, name| {
-                    let scene = scene.clone();
+                    let state = state.clone();
                     sink.on(name, move |life: serde_json::Value, job| {
-                        scene.clone().deliver(life, job)
+                        state.clone().deliver(life, job)
                     })
                 });
             let config = WorkerConfig::default()

@@ -1,4 +1,4 @@
-//! Outputs are found by the last names of their types, and lent as clippy would have it.
+//! Outputs are found by the last names of their types, and borrowed as clippy would have it.
 
 #![deny(warnings)]
 

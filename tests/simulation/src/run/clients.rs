@@ -10,14 +10,14 @@ use atomic_phases::simulation::{Chance, KeyState, Memory};
 use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Scope, client};
 use tokio::time::sleep;
 
-use super::Scene;
+use super::RunState;
 use crate::judge::{self, Op, Told};
 use crate::plan::{Build, Call, HOSTILE, Kind, Manner};
 use crate::requests::{
     Alert, App, Fare, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray, Transfer,
 };
 
-impl Scene {
+impl RunState {
     /// A client with its retries.
     pub(super) async fn client(self, call: Call) {
         sleep(Duration::from_millis(call.at)).await;
@@ -147,7 +147,7 @@ impl Scene {
     ) -> Option<tokio::task::JoinHandle<Heard>> {
         let hosts = self.hosts.lock().unwrap();
         let host = hosts[index].as_ref()?;
-        let (engine, scene, call, build) = (host.engine.clone(), self.clone(), *call, host.build);
+        let (engine, state, call, build) = (host.engine.clone(), self.clone(), *call, host.build);
         let is_patient = self.is_patient(index);
         Some(host.node.spawn(async move {
             let amount = call.amount;
@@ -168,8 +168,8 @@ impl Scene {
             };
             let told = Told::of(&outcome);
             // At the same moment: the answer is durable (G8).
-            scene.is_durable(&call, &told);
-            let of_nothing = told == Told::InProgress && scene.is_nothing(&call);
+            state.is_durable(&call, &told);
+            let of_nothing = told == Told::InProgress && state.is_nothing(&call);
             (told, of_nothing, Some(read_by_a_client(&call, outcome)))
         }))
     }

@@ -6,11 +6,11 @@ use atomic_phases::{IdempotencyKey, Scope};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{DATABASE, Host, Scene};
+use super::{DATABASE, Host, RunState};
 use crate::judge;
 use crate::plan::{Build, Event, HEALED, Stop, What};
 
-impl Scene {
+impl RunState {
     pub(super) async fn event(self, event: Event) {
         sleep(Duration::from_millis(event.at)).await;
         self.trace.note(|| format!("event: {:?} for {} ms", event.what, event.lasts));
@@ -84,21 +84,21 @@ impl Scene {
     /// Applies the faults of statements and of calls to nodes.
     pub(super) async fn stop_nodes(self, mut stopped: mpsc::UnboundedReceiver<(String, Stop)>) {
         while let Some((name, stop)) = stopped.recv().await {
-            let scene = self.clone();
+            let state = self.clone();
             tokio::spawn(async move {
                 sleep(Duration::from_millis(stop.after)).await;
                 if name == DATABASE {
-                    return scene.take_database_away(Duration::from_millis(stop.lasts)).await;
+                    return state.take_database_away(Duration::from_millis(stop.lasts)).await;
                 }
                 let is_it = |host: &Option<Host>| {
                     host.as_ref().is_some_and(|host| host.node.name() == name)
                 };
-                let index = scene.hosts.lock().unwrap().iter().position(is_it);
-                let Some(index) = index.filter(|_| scene.trace.elapsed() < HEALED) else { return };
+                let index = state.hosts.lock().unwrap().iter().position(is_it);
+                let Some(index) = index.filter(|_| state.trace.elapsed() < HEALED) else { return };
                 let lasts = Duration::from_millis(stop.lasts);
                 match stop.kill {
-                    true => scene.kill(index, lasts).await,
-                    false => scene.freeze(index, lasts).await,
+                    true => state.kill(index, lasts).await,
+                    false => state.freeze(index, lasts).await,
                 }
             });
         }

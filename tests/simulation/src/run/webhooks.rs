@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::{SETTLED_BY, Scene};
+use super::{RunState, SETTLED_BY};
 use crate::judge;
 use crate::provider::{Hook, Word};
 use crate::requests::{Charged, reply};
 
-impl Scene {
+impl RunState {
     /// Sends a webhook to any running node, again and again until it is accepted, as providers do.
     pub(super) async fn receive_webhooks(self, mut hooked: mpsc::UnboundedReceiver<Hook>) {
         let mut number = 0;

@@ -1,4 +1,4 @@
-//! [`Texts`]: which statements of phases the connection keeps prepared.
+//! [`StatementRegistry`]: which statements of phases the connection keeps prepared.
 //!
 //! diesel prepares an `UPDATE` anew each time, because its text may differ each time and a connection keeps what it
 //! prepared. Here the text is looked at, and so many are kept.
@@ -9,7 +9,7 @@ use crate::store::tokenizer::{Dialect, holds_several};
 
 /// The first texts that phases executed, which in nearly every application is all.
 #[derive(Default)]
-pub(super) struct Texts(HashMap<String, Known>);
+pub(super) struct StatementRegistry(HashMap<String, Known>);
 
 #[derive(Clone, Copy)]
 pub(super) struct Known {
@@ -18,7 +18,7 @@ pub(super) struct Known {
     pub(super) is_kept: bool,
 }
 
-impl Texts {
+impl StatementRegistry {
     const MOST: usize = 256;
     /// In bytes. A longer one holds its values, most likely.
     const LONGEST: usize = 4096;
@@ -48,22 +48,22 @@ mod tests {
 
     #[test]
     fn so_many_texts_are_kept_and_no_more() {
-        let mut texts = Texts::default();
-        for number in 0..Texts::MOST {
-            assert!(texts.known(format!("UPDATE a SET b = {number}")).is_kept);
+        let mut registry = StatementRegistry::default();
+        for number in 0..StatementRegistry::MOST {
+            assert!(registry.known(format!("UPDATE a SET b = {number}")).is_kept);
         }
-        assert!(!texts.known("UPDATE a SET b = 'new'".to_owned()).is_kept, "there is no room");
-        assert!(texts.known("UPDATE a SET b = 0".to_owned()).is_kept, "it is known");
-        assert!(texts.known("DELETE FROM a; DELETE FROM b".to_owned()).holds_several);
+        assert!(!registry.known("UPDATE a SET b = 'new'".to_owned()).is_kept, "there is no room");
+        assert!(registry.known("UPDATE a SET b = 0".to_owned()).is_kept, "it is known");
+        assert!(registry.known("DELETE FROM a; DELETE FROM b".to_owned()).holds_several);
     }
 
     #[test]
     fn what_changes_no_rows_or_is_long_is_not_kept() {
-        let mut texts = Texts::default();
+        let mut registry = StatementRegistry::default();
         for text in ["SELECT 1", "CREATE TABLE a (b)", "PRAGMA user_version", ""] {
-            assert!(!texts.known(text.to_owned()).is_kept, "{text}");
+            assert!(!registry.known(text.to_owned()).is_kept, "{text}");
         }
-        let long = format!("INSERT INTO a VALUES ('{}')", "x".repeat(Texts::LONGEST));
-        assert!(!texts.known(long).is_kept);
+        let long = format!("INSERT INTO a VALUES ('{}')", "x".repeat(StatementRegistry::LONGEST));
+        assert!(!registry.known(long).is_kept);
     }
 }

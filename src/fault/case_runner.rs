@@ -1,4 +1,4 @@
-//! [`Scene`]: the stage of one case. Attempts run on it, and what must hold is checked on it.
+//! [`CaseRunner`]: runs the attempts of one case, and checks what must hold between them.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -68,7 +68,7 @@ pub(super) enum Who {
     Another,
 }
 
-pub(super) struct Scene<'x, S: Store, A, R, W> {
+pub(super) struct CaseRunner<'x, S: Store, A, R, W> {
     pub(super) engine: Engine<S, A>,
     pub(super) world: W,
     pub(super) scope: Scope,
@@ -121,7 +121,7 @@ impl Begun {
     }
 }
 
-impl<S, A, R, W> Scene<'_, S, A, R, W>
+impl<S, A, R, W> CaseRunner<'_, S, A, R, W>
 where
     S: Store,
     A: Send + Sync + 'static,

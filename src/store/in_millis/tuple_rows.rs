@@ -8,10 +8,10 @@ use diesel::Queryable;
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromStaticSqlRow};
 
-/// A row of any shape.
-pub(in crate::store) struct Whole<T>(T);
+/// A row that is a tuple, of any shape.
+pub(in crate::store) struct TupleRow<T>(T);
 
-impl<T: FromStaticSqlRow<ST, DB>, ST, DB: Backend> Queryable<ST, DB> for Whole<T> {
+impl<T: FromStaticSqlRow<ST, DB>, ST, DB: Backend> Queryable<ST, DB> for TupleRow<T> {
     type Row = T;
 
     fn build(row: T) -> deserialize::Result<Self> {
@@ -19,28 +19,28 @@ impl<T: FromStaticSqlRow<ST, DB>, ST, DB: Backend> Queryable<ST, DB> for Whole<T
     }
 }
 
-fn rows<T>(whole: Vec<Whole<T>>) -> Vec<T> {
-    whole.into_iter().map(|Whole(row)| row).collect()
+fn rows<T>(loaded: Vec<TupleRow<T>>) -> Vec<T> {
+    loaded.into_iter().map(|TupleRow(row)| row).collect()
 }
 
 #[cfg(feature = "sqlite")]
-mod at_once {
+mod blocking {
     use diesel::query_dsl::methods::LoadQuery;
     use diesel::{QueryResult, RunQueryDsl, SqliteConnection};
 
-    use super::{Whole, rows};
+    use super::{TupleRow, rows};
 
     pub(in crate::store) trait Rows: Sized {
         /// As diesel's `load`.
         fn rows<'q, T>(self, conn: &mut SqliteConnection) -> QueryResult<Vec<T>>
         where
-            Self: LoadQuery<'q, SqliteConnection, Whole<T>>;
+            Self: LoadQuery<'q, SqliteConnection, TupleRow<T>>;
     }
 
     impl<Q: RunQueryDsl<SqliteConnection>> Rows for Q {
         fn rows<'q, T>(self, conn: &mut SqliteConnection) -> QueryResult<Vec<T>>
         where
-            Self: LoadQuery<'q, SqliteConnection, Whole<T>>,
+            Self: LoadQuery<'q, SqliteConnection, TupleRow<T>>,
         {
             self.load(conn).map(rows)
         }
@@ -54,7 +54,7 @@ mod awaited {
     use diesel_async::methods::LoadQuery;
     use futures_util::TryFutureExt;
 
-    use super::{Whole, rows};
+    use super::{TupleRow, rows};
     use crate::store::mysql::MysqlConn;
 
     pub(in crate::store) trait Rows: Sized {
@@ -64,7 +64,7 @@ mod awaited {
             conn: &mut MysqlConn,
         ) -> impl Future<Output = QueryResult<Vec<T>>> + Send
         where
-            Self: LoadQuery<'q, MysqlConn, Whole<T>> + 'q;
+            Self: LoadQuery<'q, MysqlConn, TupleRow<T>> + 'q;
     }
 
     impl<Q: RunQueryDsl<MysqlConn>> Rows for Q {
@@ -73,14 +73,14 @@ mod awaited {
             conn: &mut MysqlConn,
         ) -> impl Future<Output = QueryResult<Vec<T>>> + Send
         where
-            Self: LoadQuery<'q, MysqlConn, Whole<T>> + 'q,
+            Self: LoadQuery<'q, MysqlConn, TupleRow<T>> + 'q,
         {
             RunQueryDsl::load(self, conn).map_ok(rows)
         }
     }
 }
 
-#[cfg(feature = "sqlite")]
-pub(in crate::store) use self::at_once::Rows as RowsAtOnce;
 #[cfg(feature = "mysql")]
 pub(in crate::store) use self::awaited::Rows as RowsAwaited;
+#[cfg(feature = "sqlite")]
+pub(in crate::store) use self::blocking::Rows as BlockingRows;

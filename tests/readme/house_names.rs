@@ -1,0 +1,98 @@
+//! Names are the usual terms of the field: a type is named for what it is. These were named for something else, and do
+//! not come back.
+
+use super::{files, words};
+
+/// Refused as an identifier, each with the name to use.
+const IDENTIFIERS: [(&str, &str); 7] = [
+    ("Buckets", "RateLimits"),
+    ("Fate", "CommitFate"),
+    ("Glance", "KeySummary"),
+    ("Looked", "RoundEnd"),
+    ("Scene", "PhaseInputs, or what it runs"),
+    ("Texts", "StatementRegistry"),
+    ("bells", "wakeups"),
+];
+
+/// Refused in comments, too.
+const WORDS: [(&str, &str); 3] = [
+    ("Lent", "ConnectionGuard"),
+    ("lent", "the connection, or who has it"),
+    ("was_lent", "was_with_application"),
+];
+
+/// Refused as the name of a type. A variant may have such a name: a whole number, a word of a language.
+const TYPES: [(&str, &str); 2] =
+    [("Whole", "what is whole: a transaction, a row"), ("Word", "ResolutionKind")];
+
+/// Refused as the name of a type of the stores. Where a type is probed, a value is tried.
+const TYPES_OF_STORES: [(&str, &str); 1] = [("Trial", "MergeAttempt")];
+
+/// What stands in front of the name of a type where it is declared.
+const DECLARES: [&str; 5] = ["enum", "struct", "trait", "type", "union"];
+
+/// A boolean that tells who has made something: an enum says it.
+const BOOLEAN: (&str, &str) = ("is_ours: bool", "an enum, as PoolOrigin");
+
+/// Whether a line declares a type of this name.
+fn declares(code: &str, name: &str) -> bool {
+    let mut named = words(code).filter(|word| !word.is_empty());
+    named.any(|word| DECLARES.contains(&word)) && named.next() == Some(name)
+}
+
+/// What a line says, and what it should say instead.
+fn refused(path: &str, line: &str) -> Option<(&'static str, &'static str)> {
+    let code = line.split("//").next().unwrap_or_default();
+    let is_of_a_store = path.starts_with("src/store/");
+    let types = TYPES.iter().chain(TYPES_OF_STORES.iter().filter(|_| is_of_a_store));
+    let mut found = WORDS.iter().filter(|(name, _)| words(line).any(|word| word == *name));
+    let identifier = IDENTIFIERS.iter().find(|(name, _)| words(code).any(|word| word == *name));
+    let declared = types.copied().find(|(name, _)| declares(code, name));
+    let boolean = Some(BOOLEAN).filter(|(name, _)| code.contains(*name));
+    found.next().or(identifier).copied().or(declared).or(boolean)
+}
+
+#[test]
+fn no_source_has_a_name_that_was_given_up() {
+    let mut sources = Vec::new();
+    files("src", &[".rs"], &mut sources);
+    assert!(sources.len() > 250, "{}", sources.len());
+    let mut found = Vec::new();
+    for (path, text) in &sources {
+        let path = path.display().to_string();
+        for (at, line) in text.lines().enumerate() {
+            if let Some((name, instead)) = refused(&path, line) {
+                found.push(format!("{path}:{}: {name}: {instead}", at + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "use the other name:\n{}", found.join("\n"));
+}
+
+#[test]
+fn each_name_that_was_given_up_is_seen() {
+    for (line, name) in [
+        ("pub(super) struct Lent<P: Pool> {", "Lent"),
+        ("        let lent = pool.get().await?;", "lent"),
+        ("    /// While it is lent, no request makes progress.", "lent"),
+        ("    texts: Arc<Texts>,", "Texts"),
+        ("impl<S> Scene<'_, S> {", "Scene"),
+        ("pub(super) trait Whole: Send {", "Whole"),
+        ("enum Word {", "Word"),
+        ("pub(super) struct Trial {", "Trial"),
+        ("    pub(super) is_ours: bool,", "is_ours: bool"),
+    ] {
+        let seen = refused("src/store/postgres/mod.rs", line);
+        assert_eq!(seen.map(|(name, _)| name), Some(name), "{line}");
+    }
+    for line in [
+        "    // Texts have a JSON form.",
+        "    Whole(i64),",
+        "Token::Word(word) => word.to_ascii_uppercase(),",
+        "pub(super) struct Trial {",
+        "let is_ours = delete.execute(conn)? == 1;",
+        "silently_lent_out();",
+    ] {
+        assert_eq!(refused("src/probe/talk.rs", line), None, "{line}");
+    }
+}
