@@ -1,6 +1,8 @@
 //! The floor of the driver: a fresh request and a replay by hand on diesel-async, with the engine's
 //! pool, commits and round trips, on the yardstick's narrow table, and without a line of the engine.
 
+mod engines_tables;
+
 use atomic_phases::Postgres;
 use atomic_phases::store::DeadpoolPool;
 use base64::Engine as _;

@@ -130,7 +130,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 18] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -141,6 +141,7 @@ impl<'s> Field<'s> {
         "batch, new key",
         "by hand",
         "by hand, guarded",
+        "by hand, guarded, engine's tables",
         "by hand, pipelined",
         "by hand, guarded, pipelined",
         "by hand, single statement",
@@ -168,6 +169,9 @@ impl<'s> Field<'s> {
             "batch, new key" => Box::new(new(engine, batch_ride(true))),
             "by hand" => Box::new(move || Box::pin(floor.clone().fresh()) as Work),
             "by hand, guarded" => Box::new(move || Box::pin(floor.clone().fresh_guarded()) as Work),
+            "by hand, guarded, engine's tables" => {
+                Box::new(move || Box::pin(floor.clone().fresh_on_engines_tables()) as Work)
+            }
             "by hand, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
             }

@@ -165,6 +165,7 @@ async fn main() {
             "limit2_one",
             "by hand",
             "by hand, guarded",
+            "by hand, guarded, engine's tables",
             "by hand, pipelined",
             "by hand, guarded, pipelined",
             "by hand, single statement",

@@ -11,7 +11,7 @@ use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// The contestants that are profiled, and with how many concurrent requests.
-const CONTESTANTS: [(&str, usize); 18] = [
+const CONTESTANTS: [(&str, usize); 19] = [
     ("limit2_one", 32),
     ("by hand, single statement", 32),
     ("by hand, new key", 32),
@@ -29,6 +29,7 @@ const CONTESTANTS: [(&str, usize); 18] = [
     ("batch", 32),
     ("by hand", 32),
     ("by hand, guarded", 32),
+    ("by hand, guarded, engine's tables", 32),
     ("tx", 32),
 ];
 
