@@ -23,3 +23,5 @@ mod plans;
 mod reserve;
 mod single_statement;
 mod stored;
+#[cfg(feature = "mysql")]
+mod stored_mariadb;

@@ -16,7 +16,7 @@ use crate::support::db::{open_pg, prepare_pg};
 use crate::support::*;
 
 /// How many requests each is measured over.
-const REQUESTS: u32 = 1000;
+pub const REQUESTS: u32 = 1000;
 
 /// What one request costs.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +149,10 @@ async fn what_operators_need_of_a_row_costs_a_request_as_much_as_the_page_says()
     line("with a `trace` of 26 bytes: `EngineBuilder::traces`", trace);
     assert_eq!((index.hot, marks.hot, trace.hot), (1.0, 1.0, 1.0));
     let version = cluster.ask("SHOW server_version");
+    #[cfg(feature = "mysql")]
+    let mariadb = crate::stored_mariadb::table().await;
+    #[cfg(not(feature = "mysql"))]
+    let mariadb = "Not measured: built without the feature `mysql`.\n";
     let page = format!(
         "# What a row's columns and indexes cost\n\n\
          Written by `STORED_INTO=docs/bench/stored.md cargo test --all-features --test statements what_operators_need -- \
@@ -161,9 +165,13 @@ async fn what_operators_need_of_a_row_costs_a_request_as_much_as_the_page_says()
          partial index has no entry. What lines of *without* a column differ by is the noise between two runs of the same table: \
          a page that was cleaned up a request earlier. The index `request`, by which operators and logs name a request, costs \
          what its lines say, once a request: its updates stay HOT.\n\n\
-         MariaDB and SQLite have no lines here: neither counts the log of a statement. They have the same columns and the same \
-         index. A column that is NULL takes a bit of the row there, or a byte. MariaDB has no partial indexes, so there each \
-         request has an entry in `waiting`, too, which its updates leave as it is.\n"
+         SQLite has no lines here, because it does not count its log. It has the same columns and the same index, which \
+         is partial, too.\n\n\
+         ## MariaDB\n\n\
+         The same requests there, by `Innodb_lsn_current`, which counts the log of the whole server, with what the server does by \
+         itself. MariaDB has no partial indexes: each request has an entry in all four indexes by which operators search, and an \
+         update moves the entry in `due_listed` if it changes `run_after`. A column that is NULL takes a bit of the row.\n\n\
+         {mariadb}"
     );
     match std::env::var("STORED_INTO") {
         Ok(file) => std::fs::write(file, page).unwrap(),
