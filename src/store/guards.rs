@@ -318,7 +318,7 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     assert_eq!(store.enrol(&[found(&one, 1)]).await.unwrap(), [Enrolled::Entered]);
     assert!(is_gone(found(&one, 1)).await, "it is entered");
     assert!(store.enrol(&[]).await.unwrap().is_empty());
-    // Of many at once each is judged as it is alone.
+    // Of many in a single statement each is judged as it is alone.
     let tokens = [(&alive, 1), (&other, 2), (&done, 1), (&other, 1), (&one, 1)];
     let mut many: Vec<_> = tokens.map(|(one, token)| found(one, token)).into();
     many.push(another());

@@ -160,7 +160,7 @@ fn counted(stored: i32, column: &'static str) -> Result<u32, StoreError> {
     u32::try_from(stored).map_err(|_| StoreError::Unreadable { column })
 }
 
-/// The engine stores 200 to 599 only. A number that is not a status must not reach a client as one.
+/// The engine stores 200 to 599 only. A number that is not a status must not reach a client as a status.
 fn reply_status(stored: i16) -> Result<u16, StoreError> {
     match u16::try_from(stored) {
         Ok(status @ 200..=599) => Ok(status),

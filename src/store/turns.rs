@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
 /// as a task holds or waits for a turn of it.
 pub(super) struct Turns<K: Eq + Hash + Clone> {
-    at_once: usize,
+    limit: usize,
     keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
 }
 
@@ -24,15 +24,15 @@ pub(super) struct Turn<K: Eq + Hash + Clone> {
 }
 
 impl<K: Eq + Hash + Clone> Turns<K> {
-    pub(super) fn new(at_once: usize) -> Self {
-        Self { at_once: at_once.max(1), keys: Arc::default() }
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), keys: Arc::default() }
     }
 
     /// Waits for a turn; `None` where there is none by `until`.
     pub(super) async fn take(&self, key: &K, until: Instant) -> Option<Turn<K>> {
         let queue = lock(&self.keys)
             .entry(key.clone())
-            .or_insert_with(|| Arc::new(Semaphore::new(self.at_once)))
+            .or_insert_with(|| Arc::new(Semaphore::new(self.limit)))
             .clone();
         let mut turn = Turn {
             key: key.clone(),
@@ -64,7 +64,7 @@ fn lock<K>(keys: &Mutex<HashMap<K, Arc<Semaphore>>>) -> MutexGuard<'_, HashMap<K
 
 impl<K: Eq + Hash + Clone> fmt::Debug for Turns<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("at_once", &self.at_once).finish_non_exhaustive()
+        f.debug_struct("Turns").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 

@@ -83,7 +83,7 @@ impl WorkerConfig {
     /// [`batch`](Self::batch) more are claimed, and wait in this process. A job that has waited for a sixth
     /// of [`delivery`](Self::delivery), or waits when the worker stops, is returned uncounted; the claims of a process
     /// that is killed expire, and count as attempts. A sink may have limits of its own for the names of jobs
-    /// ([`JobSink::at_once`]).
+    /// ([`JobSink::concurrency`]).
     ///
     /// A request or job that takes longer than a second does not count, up to four times this number in total: it most
     /// likely waits for a foreign system and holds no connection. See

@@ -119,7 +119,7 @@ impl From<DeliveryError> for Failure {
 impl<S: Store> Delivery<S> {
     /// How many of these jobs are delivered at the same time, where the sink says so.
     pub(super) fn most_at_once(&self, name: &str) -> Option<usize> {
-        let most = catch_unwind(AssertUnwindSafe(|| self.sink.at_once(name)));
+        let most = catch_unwind(AssertUnwindSafe(|| self.sink.concurrency(name)));
         most.unwrap_or(Some(1)).map(|most| most.max(1))
     }
 

@@ -27,7 +27,7 @@ type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 #[derive(Default)]
 pub struct Handlers {
     handlers: HashMap<String, Handler>,
-    at_once: HashMap<String, usize>,
+    concurrency: HashMap<String, usize>,
 }
 
 impl Handlers {
@@ -56,10 +56,10 @@ impl Handlers {
     }
 
     /// Handles at most `most` jobs called `name` concurrently, in this process; zero counts as one. See
-    /// [`JobSink::at_once`].
+    /// [`JobSink::concurrency`].
     #[must_use]
-    pub fn at_once(mut self, name: impl Into<String>, most: usize) -> Self {
-        self.at_once.insert(name.into(), most);
+    pub fn concurrency(mut self, name: impl Into<String>, most: usize) -> Self {
+        self.concurrency.insert(name.into(), most);
         self
     }
 }
@@ -78,8 +78,8 @@ impl JobSink for Handlers {
         self.handlers.contains_key(name)
     }
 
-    fn at_once(&self, name: &str) -> Option<usize> {
-        self.at_once.get(name).copied()
+    fn concurrency(&self, name: &str) -> Option<usize> {
+        self.concurrency.get(name).copied()
     }
 }
 

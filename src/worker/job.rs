@@ -136,7 +136,7 @@ pub trait JobSink: Send + Sync + 'static {
     /// (a connection that pipelines): if a scope's deliveries end within a second, up to that many are under
     /// way, at most a [batch](crate::worker::WorkerConfig::batch) more than its share. Zero and a panic count as a limit of 1:
     /// to leave a name to other nodes, see [`handles`](Self::handles).
-    fn at_once(&self, name: &str) -> Option<usize> {
+    fn concurrency(&self, name: &str) -> Option<usize> {
         let _ = name;
         None
     }
@@ -158,7 +158,7 @@ pub(crate) trait DynSink: Send + Sync {
         job: &'a Job,
     ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>>;
 
-    fn at_once(&self, name: &str) -> Option<usize>;
+    fn concurrency(&self, name: &str) -> Option<usize>;
 
     fn handles(&self, name: &str) -> bool;
 }
@@ -171,8 +171,8 @@ impl<T: JobSink> DynSink for T {
         Box::pin(JobSink::deliver(self, job))
     }
 
-    fn at_once(&self, name: &str) -> Option<usize> {
-        JobSink::at_once(self, name)
+    fn concurrency(&self, name: &str) -> Option<usize> {
+        JobSink::concurrency(self, name)
     }
 
     fn handles(&self, name: &str) -> bool {

@@ -67,7 +67,7 @@ impl JobSink for RedisStream {
 
     /// They share a connection, which sends what is there and waits for no answer before the next: as in a
     /// pipeline.
-    fn at_once(&self, _: &str) -> Option<usize> {
+    fn concurrency(&self, _: &str) -> Option<usize> {
         Some(usize::MAX)
     }
 }

@@ -249,8 +249,8 @@ impl<J: JobSink> JobSink for Beside<J> {
         }
     }
 
-    fn at_once(&self, name: &str) -> Option<usize> {
-        if self.webhook.handles(name) { None } else { self.sink.at_once(name) }
+    fn concurrency(&self, name: &str) -> Option<usize> {
+        if self.webhook.handles(name) { None } else { self.sink.concurrency(name) }
     }
 
     fn handles(&self, name: &str) -> bool {

@@ -1,7 +1,5 @@
 //! What becomes of a commit when the connection, the server or the answer is lost (G4, G7).
 
-use std::time::Duration;
-
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
@@ -216,9 +214,7 @@ async fn g1_a_backend_is_terminated_in_a_phase_and_in_its_commit() {
              WHERE datname = current_database() AND state = 'active' AND query LIKE '{query}' \
              AND wait_event = 'PgSleep'"
         );
-        while db.number(&kill).await == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || db.number(&kill).await > 0).await;
         assert_eq!(finished(call.await.unwrap()).reply.status(), 201, "{query}");
         once_and_only_once(&db, &app, query).await;
     }

@@ -236,12 +236,7 @@ async fn one_process_at_a_time_counts_and_the_others_tell_nothing<S: TestDb + Op
 
     // A frozen process loses the lease, and reports that as soon as it continues.
     let (third, mut next) = of(3_600_000);
-    let takes_over = async {
-        while !third.counts(&mut next).await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), takes_over).await.unwrap();
+    until(async || third.counts(&mut next).await).await;
     assert!(!other.counts(&mut second).await);
     assert!(other.known().is_empty(), "{:#?}", other.known());
     assert_eq!(third.says(asked), 1.0);

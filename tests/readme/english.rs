@@ -7,8 +7,11 @@ use super::{files, words};
 const VAGUE: [&str; 8] =
     ["anybody", "anyone", "nobody", "somebody", "someone", "whoever", "whom", "whomever"];
 
-/// The same as phrases.
-const PHRASES: [&str; 2] = ["told so", "no one"];
+/// The same as phrases; and two that have more than one meaning: say concurrently, immediately, or one by one.
+const PHRASES: [&str; 4] = ["told so", "no one", "at once", "in turn"];
+
+/// "Looked at once more" says another thing.
+const ONCE_MORE: (&str, &str) = ("at once", " more");
 
 /// What may follow "is no": it compares. Another noun is denied by "is not a".
 const COMPARES: [&str; 4] = ["larger", "longer", "more", "other"];
@@ -27,11 +30,39 @@ fn denies_a_noun(line: &str) -> bool {
     })
 }
 
+/// What stands before and behind a phrase, wherever a line has it as whole words.
+fn around<'l>(line: &'l str, phrase: &'l str) -> impl Iterator<Item = (&'l str, &'l str)> {
+    let found = line.match_indices(phrase);
+    let parts = found.map(move |(at, _)| (&line[..at], &line[at + phrase.len()..]));
+    parts.filter(|(before, behind)| {
+        !before.ends_with(char::is_alphanumeric) && !behind.starts_with(char::is_alphanumeric)
+    })
+}
+
+fn has_a_phrase(line: &str) -> bool {
+    PHRASES.iter().any(|phrase| {
+        around(line, phrase)
+            .any(|(_, behind)| *phrase != ONCE_MORE.0 || !behind.starts_with(ONCE_MORE.1))
+    })
+}
+
+/// "Sent as one." does not say as one of what: a single statement, a single value. "Zero counts as one." says a number, and
+/// the noun of a line that ends with "as one" may be on the next line.
+fn counts_no_noun(line: &str) -> bool {
+    around(line, "as one").any(|(before, behind)| {
+        let counts = words(before)
+            .rfind(|word| !word.is_empty())
+            .is_some_and(|word| ["count", "counts"].contains(&word));
+        !counts && behind.starts_with(['.', ',', ';', ':', ')'])
+    })
+}
+
 fn is_vague(line: &str) -> bool {
     let line = line.to_lowercase();
     words(&line).any(|word| VAGUE.contains(&word))
-        || PHRASES.iter().any(|phrase| line.contains(phrase))
+        || has_a_phrase(&line)
         || denies_a_noun(&line)
+        || counts_no_noun(&line)
 }
 
 #[test]
@@ -78,12 +109,23 @@ fn each_form_without_an_actor_is_seen() {
         "\"it is no `Reply`\"",
         "/// reported as an error, which is no",
         "for no one else",
+        "They are sent at once.",
+        "Each is asked in turn, until one answers.",
+        "The statements are sent as one, where they can be.",
     ] {
         assert!(is_vague(vague), "{vague}");
     }
-    for plain in
-        ["There is no row.", "so there is no", "It is no longer held.", "This is not an error."]
-    {
+    for plain in [
+        "There is no row.",
+        "so there is no",
+        "It is no longer held.",
+        "This is not an error.",
+        "What is forgotten is looked at once more.",
+        "Zero counts as one.",
+        "There was one, and it is sent as one",
+        "as one line",
+        "within turns",
+    ] {
         assert!(!is_vague(plain), "{plain}");
     }
 }

@@ -132,3 +132,57 @@ fn each_form_of_a_public_name_is_seen() {
     assert_eq!(exported(text), ["B", "E", "G", "d"]);
     assert_eq!(public(text, "mod"), ["h"]);
 }
+
+/// The methods of `RunQueryDsl`, which diesel and diesel-async give to every type.
+const METHODS_OF_DIESEL: [&str; 6] =
+    ["execute", "first", "get_result", "get_results", "load", "load_stream"];
+
+/// How a connection declares its part of a trait of diesel's.
+const OF_A_CONNECTION: &str = "<'conn, 'query, T>(";
+
+/// Whether a line declares a method by such a name, of a type or of a trait, that an application may call. A function
+/// outside of an `impl` begins its line.
+fn collides(line: &str) -> bool {
+    let declared = line.split_once("fn ").filter(|(before, _)| {
+        let is_method = before.starts_with(' ');
+        is_method && before.split_whitespace().all(|word| ["async", "const", "pub"].contains(&word))
+    });
+    declared.is_some_and(|(_, rest)| {
+        METHODS_OF_DIESEL.iter().any(|name| {
+            rest.strip_prefix(name).is_some_and(|rest| {
+                rest.starts_with(['(', '<']) && !rest.starts_with(OF_A_CONNECTION)
+            })
+        })
+    })
+}
+
+/// Where `RunQueryDsl` is imported, Rust may take such a call for diesel's method, and its error says nothing of ours.
+#[test]
+fn no_method_has_the_name_of_one_that_diesel_gives_to_every_type() {
+    let mut files = Vec::new();
+    super::files("src", &[".rs"], &mut files);
+    let found: Vec<String> = files
+        .iter()
+        .flat_map(|(path, text)| {
+            let lines = text.lines().enumerate().filter(|(_, line)| collides(line));
+            lines.map(move |(at, line)| format!("{}:{}: {line}", path.display(), at + 1))
+        })
+        .collect();
+    assert!(found.is_empty(), "use another name:\n{}", found.join("\n"));
+    for line in [
+        "    pub async fn execute(self) -> Result<Outcome, CallError> {",
+        "    pub fn load<K>(&self, key: K) -> Option<K> {",
+        "    fn first(&self) -> u32;",
+    ] {
+        assert!(collides(line), "{line}");
+    }
+    for line in [
+        "    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> Rows {",
+        "    pub fn first_of(self) {",
+        "fn first<const N: usize>(bytes: &[u8]) {",
+        "    pub(super) fn first(&self) {",
+        "    /// As `fn first(self)`",
+    ] {
+        assert!(!collides(line), "{line}");
+    }
+}

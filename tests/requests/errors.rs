@@ -113,7 +113,7 @@ fn each_error_with_a_source_is_in_the_list() {
         "src/engine/erase.rs",
         "src/engine/outcome.rs",
         "src/engine/resolve/types.rs",
-        // `tests/ops` has its own.
+        // Its unit test checks it: `a_chain_of_causes_says_each_cause_once`.
         "src/ops/error.rs",
         "src/store/error.rs",
         "src/worker/webhook.rs",

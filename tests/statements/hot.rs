@@ -48,17 +48,17 @@ fn tables(words: &[String]) -> Vec<&str> {
 }
 
 /// Whether a statement writes the key's row and a job: both have the same scope.
-fn is_joined(sql: &str) -> bool {
+fn writes_both(sql: &str) -> bool {
     let tables = ["atomic_phases_keys", "atomic_phases_staged_jobs"];
     tables.iter().all(|table| {
         ["INTO", "UPDATE"].iter().any(|verb| sql.contains(&format!("{verb} {table} ")))
     })
 }
 
-/// The parts of a joined statement that are for the engine's tables, each as if it were sent by itself; or the
+/// The parts of a single statement that are for the engine's tables, each as if it were sent by itself; or the
 /// whole statement.
 fn parts(sql: &str) -> Vec<String> {
-    if !sql.starts_with("WITH atomic_phases_") && !is_joined(sql) {
+    if !sql.starts_with("WITH atomic_phases_") && !writes_both(sql) {
         return vec![sql.to_owned()];
     }
     let behind = sql.match_indices(" AS (").map(|(start, _)| &sql[start + 5..]);
@@ -189,12 +189,12 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     }
     assert!(created > 0 && found > 0, "created by the primary key {created}, found {found}");
     let parts: Vec<String> = ours.iter().flat_map(|sql| parts(sql)).collect();
-    let joined = ours.iter().filter(|sql| is_joined(sql)).count();
+    let single = ours.iter().filter(|sql| writes_both(sql)).count();
     assert_eq!(
-        joined, 6,
+        single, 6,
         "the last phases that stage jobs, of a Tx and of a batch that goes as a single statement"
     );
-    assert_eq!(parts.len(), ours.len() + joined);
+    assert_eq!(parts.len(), ours.len() + single);
     for sql in parts {
         assert_eq!(routed(&sql), Ok(()), "{sql}");
     }

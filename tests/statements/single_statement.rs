@@ -16,8 +16,8 @@ async fn fresh() -> (MutexGuard<'static, ()>, Postgres) {
     (alone().await, Postgres::fresh().await)
 }
 
-/// The number of joined statements that were sent for the keys that begin with `name`.
-fn joined(name: &str) -> usize {
+/// The number of phases that were sent as a single statement for the keys that begin with `name`.
+fn sent_as_single(name: &str) -> usize {
     let name = format!("\"{name}");
     count(|sql| sql.starts_with("WITH atomic_phases_") && sql.contains(&name))
 }
@@ -68,7 +68,7 @@ async fn g4_a_constraint_that_is_deferred_to_the_commit_fails_its_phase() {
         assert_eq!(db.number("SELECT count(*) FROM late").await, 0);
         let point = "SELECT coalesce(max(recovery_point), 'no row') FROM atomic_phases_keys";
         assert_eq!(db.text(point).await, ["no row", "begun"][n]);
-        assert!(joined(&name) > 0, "it went as a single statement");
+        assert!(sent_as_single(&name) > 0, "it went as a single statement");
     }
 }
 
@@ -110,11 +110,11 @@ async fn what_the_server_refuses_as_one_goes_in_turn() {
         assert_eq!(db.number("SELECT count(*) FROM ruled").await, 6);
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 6);
         // The phase without a statement is sent as a single statement each time.
-        assert_eq!(joined(&format!("ruled-{n}-")), 6 + 3);
+        assert_eq!(sent_as_single(&format!("ruled-{n}-")), 6 + 3);
     }
 }
 
-/// A bind that the application numbers itself would be another part's in a joined statement.
+/// A bind that the application numbers itself would be another part's in a single statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bind_with_a_number_of_its_own_keeps_it() {
     #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -134,7 +134,7 @@ async fn a_bind_with_a_number_of_its_own_keeps_it() {
     let engine = Engine::builder(db.clone()).register::<Numbered>().build().unwrap();
     finished(engine.call(&scope(), &key("numbered"), Numbered).await);
     assert_eq!(db.text("SELECT request || ' ' || step FROM steps").await, "first second");
-    assert_eq!(joined("numbered"), 0);
+    assert_eq!(sent_as_single("numbered"), 0);
 }
 
 /// The lock timeout for the key's row does not apply to the phase.
@@ -151,7 +151,7 @@ async fn a_phase_keeps_the_lock_timeout_of_its_session() {
             finished(engine.call(&scope(), &name, texts).await);
         }
         assert_eq!(db.text("SELECT string_agg(step, ' ') FROM steps").await, "12345ms 12345ms");
-        assert_eq!(joined(&format!("timeout-{n}")), 4);
+        assert_eq!(sent_as_single(&format!("timeout-{n}")), 4);
     }
 }
 
@@ -177,10 +177,10 @@ async fn a_row_that_is_about_to_be_is_in_progress() {
     aside.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
     finished(engine.call(&scope(), &key("busy"), texts).await);
-    assert!(joined("busy") >= 2);
+    assert!(sent_as_single("busy") >= 2);
 }
 
-/// A session whose default level is serializable: a joined statement cannot change that, and is correct all the
+/// A session whose default level is serializable: a single statement cannot change that, and is correct all the
 /// same.
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_duplicates_in_serializable_sessions() {
@@ -221,7 +221,7 @@ async fn g13_an_aborted_statement_frees_its_locks() {
         // Well before it would have slept its time.
         until_within(Duration::from_secs(10), async || db.number(running).await == 0).await;
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
-        assert!(joined(&format!("slept-{n}")) > 0);
+        assert!(sent_as_single(&format!("slept-{n}")) > 0);
     }
 }
 
@@ -243,7 +243,7 @@ async fn independent_statements_do_not_see_each_other_and_may_refer_to_each_othe
     finished(engine_of(&db).call(&scope(), &key("family"), texts[0].clone()).await);
     assert_eq!(db.text("SELECT step FROM steps").await, "1");
     assert_eq!(db.number("SELECT count(*) FROM children").await, 1);
-    assert_eq!(joined("family"), 2);
+    assert_eq!(sent_as_single("family"), 2);
 }
 
 /// A request whose last phase waits for the test.
@@ -295,5 +295,5 @@ async fn g3_a_holder_that_was_overtaken_writes_nothing() {
     let steps = "SELECT string_agg(step, ' ' ORDER BY step) FROM steps";
     assert_eq!(db.text(steps).await, "begun of 1");
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 1);
-    assert_eq!(joined("slow"), 3);
+    assert_eq!(sent_as_single("slow"), 3);
 }

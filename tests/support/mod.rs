@@ -47,13 +47,16 @@ pub use requests::*;
 
 /// Waits for a fact, half a minute at most.
 #[track_caller]
-pub fn until(fact: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
+pub fn until(fact: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     until_within(Duration::from_secs(30), fact)
 }
 
 /// Waits for a fact, for as long as this at most: a guard against a test that hangs.
 #[track_caller]
-pub fn until_within(bound: Duration, fact: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
+pub fn until_within(
+    bound: Duration,
+    mut fact: impl AsyncFnMut() -> bool,
+) -> impl Future<Output = ()> {
     let place = std::panic::Location::caller();
     async move {
         // tokio's clock, which a simulation moves.

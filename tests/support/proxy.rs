@@ -229,7 +229,7 @@ async fn forward(
                 Cut::Before => return Ok(()),
                 Cut::After | Cut::Hold => {}
                 Cut::Late => shared.held.notified().await,
-                // A joined statement is a transaction by itself: the next answer is that of its commit.
+                // A single statement is a transaction by itself: the next answer is that of its commit.
                 Cut::Answer | Cut::Shutdown
                     if sql.starts_with("WITH atomic_phases_") || sql.starts_with("WITH ended") =>
                 {

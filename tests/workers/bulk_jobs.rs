@@ -138,7 +138,7 @@ impl JobSink for Counts {
         Ok(())
     }
 
-    fn at_once(&self, name: &str) -> Option<usize> {
+    fn concurrency(&self, name: &str) -> Option<usize> {
         (name == "slow").then_some(3)
     }
 }

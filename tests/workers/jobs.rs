@@ -598,7 +598,7 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     use std::sync::atomic::{AtomicU32, Ordering};
     #[derive(Clone, Default)]
     struct One {
-        at_once: Arc<AtomicU32>,
+        running: Arc<AtomicU32>,
         most: Arc<AtomicU32>,
         names: Arc<Mutex<Vec<String>>>,
         leave: Arc<tokio::sync::Notify>,
@@ -609,11 +609,11 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
             if std::mem::replace(&mut *self.dies.lock().unwrap(), false) {
                 return Err(DeliveryError::dead("as asked for"));
             }
-            let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(at_once, Ordering::SeqCst);
+            let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(running, Ordering::SeqCst);
             self.names.lock().unwrap().push(job.name.clone());
             self.leave.notified().await;
-            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            self.running.fetch_sub(1, Ordering::SeqCst);
             Ok(())
         }
     }

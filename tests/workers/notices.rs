@@ -322,8 +322,9 @@ async fn a_webhook_is_sent_again_until_its_receiver_accepts<S: TestDb>(db: S) {
 fn a_webhook_takes_notices_alone_and_leaves_the_others_to_its_neighbour() {
     let webhook = || Webhook::new("http://127.0.0.1:1/", SECRET).unwrap();
     assert!(webhook().handles(WAITING_JOB) && !webhook().handles("receipt"));
-    let beside = webhook()
-        .beside(Handlers::new().on("receipt", async |_: String, _| Ok(())).at_once("receipt", 3));
+    let beside = webhook().beside(
+        Handlers::new().on("receipt", async |_: String, _| Ok(())).concurrency("receipt", 3),
+    );
     assert!(beside.handles(WAITING_JOB) && beside.handles("receipt") && !beside.handles("thanks"));
-    assert_eq!((beside.at_once("receipt"), beside.at_once(WAITING_JOB)), (Some(3), None));
+    assert_eq!((beside.concurrency("receipt"), beside.concurrency(WAITING_JOB)), (Some(3), None));
 }

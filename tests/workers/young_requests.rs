@@ -62,8 +62,7 @@ async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestD
     age(&db, 1500).await;
     assert_eq!(completer.run_once().await.unwrap().total(), 0, "its lease lives");
     assert_eq!(db.number(HIDDEN).await, 1);
-    let completer = tokio::sync::Mutex::new(completer);
-    until(async || completer.lock().await.run_once().await.unwrap().finished == 1).await;
+    until(async || completer.run_once().await.unwrap().finished == 1).await;
     assert_eq!(app.provider.effects(), 1);
 }
 
@@ -154,9 +153,7 @@ async fn a_locked_row_is_in_nobodys_way<S: LocksRows>(db: S) {
     assert_eq!(status(&engine, "locked").await.status, Status::InProgress);
     drop(holder);
     // The server may still have to notice that its client has gone.
-    while completer.run_once().await.unwrap().unknown == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(async || completer.run_once().await.unwrap().unknown > 0).await;
     assert_eq!(status(&engine, "locked").await.status, Status::Unknown, "once it is free");
 }
 

@@ -207,8 +207,8 @@ fn a_version_stays_registered_until_it_is_retired() {
     assert_eq!(lints(vec![version(1)], vec![version(2)]), [VersionDropped, VersionAdded]);
     let drained = lints(vec![version(1), version(2)], vec![retired(), version(2)]);
     assert_eq!(drained, [VersionDrained], "no file says whether a row is left");
-    let at_once = lints(vec![version(1)], vec![retired(), version(2)]);
-    assert_eq!(at_once, [VersionDropped, VersionAdded]);
+    let both = lints(vec![version(1)], vec![retired(), version(2)]);
+    assert_eq!(both, [VersionDropped, VersionAdded]);
     assert_eq!(lints(vec![retired(), version(2)], vec![version(2)]), []);
     assert_eq!(lints(vec![retired()], vec![version(1)]), [VersionRevived]);
     assert_eq!(lints(vec![version(1)], vec![]), [DefinitionRemoved]);

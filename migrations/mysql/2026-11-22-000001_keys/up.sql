@@ -1,5 +1,5 @@
 -- As migrations/postgres, column by column. One table to a migration, and each may run again: MySQL commits
--- a CREATE at once, so a process that dies behind it leaves a table that no migration is recorded for.
+-- a CREATE immediately, so a process that dies behind it leaves a table that no migration is recorded for.
 --
 -- Names are bytes: in any character set's own order 'a' equals 'a ', and often 'A'. Times are milliseconds
 -- since 1970: they mean the same in any time zone of a session, in 2038, and in sums.

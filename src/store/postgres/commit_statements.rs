@@ -227,7 +227,7 @@ statement! {
 }
 
 statement! {
-    /// In front of a joined statement, on a connection of an application's pool: from the next statement
+    /// In front of such a single statement, on a connection of an application's pool: from the next statement
     /// on the server looks after its client. And a mark that ends with this statement's transaction, so
     /// that the next one sees it only where the application left a transaction open, and it would not commit.
     Ready for Pg, rows sql_types::Untyped, {},
@@ -248,18 +248,18 @@ statement! {
 /// The same with the phase's writes in it, as one statement that is a transaction by itself. The lock
 /// timeout bounds the wait for the row only: the server makes the row first, then answers, which gives
 /// the session its own back, and then executes what the answer has no use for.
-pub(super) struct CreateJoined<'a> {
+pub(super) struct CreateAndWrite<'a> {
     /// On a session that the engine opened, no transaction is left open.
     pub(super) pool_origin: PoolOrigin,
     pub(super) row: BornRow<'a>,
-    pub(super) writes: JoinedWrites<'a>,
+    pub(super) writes: PhaseWrites<'a>,
 }
 
-impl Query for CreateJoined<'_> {
+impl Query for CreateAndWrite<'_> {
     type SqlType = (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer);
 }
 
-impl QueryFragment<Pg> for CreateJoined<'_> {
+impl QueryFragment<Pg> for CreateAndWrite<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ");
         out.push_sql(WAIT_BRIEFLY);
@@ -283,7 +283,7 @@ impl QueryFragment<Pg> for CreateJoined<'_> {
     }
 }
 
-/// What a joined statement answers: 1; or, in a session that has lost what the engine said to it,
+/// What such a statement answers: 1; or, in a session that has lost what the engine said to it,
 /// [`COMMITTED_AND_LOST`].
 fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
     if origin == PoolOrigin::Engine {
@@ -456,11 +456,11 @@ statement! {
     /// the engine speaks to: Citus would execute the judgement on the row's node, where the transaction has another
     /// number, but for a volatile function in a query of the update's own. Its answer is not asked for, so no server
     /// executes it.
-    Moved<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
+    UpdateRow<'a> for Pg as varying, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
     "WITH apart AS (SELECT clock_timestamp()) ", {next}, ", advanced_at = statement_timestamp()", {guarded}
 }
 
-impl<'a> Moved<'a> {
+impl<'a> UpdateRow<'a> {
     pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>) -> Self {
         Self { next: NextState::new(change), guarded: Guarded::new(guard) }
     }
@@ -470,8 +470,8 @@ statement! {
     /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
     /// turns that COMMIT into a rollback. The cast of a text that is not a number raises one, and carries
     /// our mark through a server of any language.
-    Advance<'a> for Pg as varying, rows Integer, { moved: Moved<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
-    "WITH advanced AS (", {moved}, {ours}, " RETURNING scope) \
+    Advance<'a> for Pg as varying, rows Integer, { update: UpdateRow<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
+    "WITH advanced AS (", {update}, {ours}, " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1'", {not_ours}, " ELSE ", (Mark::Fenced.sql()),
     " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
@@ -479,7 +479,7 @@ statement! {
 impl<'a> Advance<'a> {
     pub(super) fn new(guard: &Guard<'a>, change: &Change<'a>, known: &'a Known) -> Self {
         let (ours, not_ours) = (Ours { number: &known.number }, NotOurs::of(known));
-        Self { moved: Moved::new(guard, change), ours, not_ours }
+        Self { update: UpdateRow::new(guard, change), ours, not_ours }
     }
 }
 
@@ -491,10 +491,10 @@ statement! {
     /// statement; of a `generate_series` it expects a thousand rows, and would plan each commit anew.
     AdvanceAndStage<'a> for Pg as varying, rows Integer,
     {
-        moved: Moved<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
+        update: UpdateRow<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
         args: Vec<&'a [u8]>, waits: Vec<bool>, traces: Vec<Option<&'a [u8]>>, not_ours: NotOurs<'a>, count: i32,
     },
-    "WITH advanced AS (", {moved}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
+    "WITH advanced AS (", {update}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
      staged AS (INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, \
      args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, \
      advanced_at, CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END, job.trace FROM advanced, unnest(", ids, "::uuid[], ",
@@ -506,10 +506,10 @@ statement! {
 
 impl<'a> AdvanceAndStage<'a> {
     pub(super) fn new(advance: Advance<'a>, guard: &Guard<'a>, jobs: &'a [StagedJob]) -> Self {
-        let Advance { moved, ours, not_ours } = advance;
+        let Advance { update, ours, not_ours } = advance;
         let count = i32::try_from(jobs.len()).unwrap_or(i32::MAX);
         Self {
-            moved,
+            update,
             ours,
             not_ours,
             scope: guard.scope.as_str(),
@@ -527,8 +527,8 @@ impl<'a> AdvanceAndStage<'a> {
 statement! {
     /// The same for one job, as most phases have it: no arrays to take apart, and nothing to count.
     AdvanceAndStageOne<'a> for Pg as varying, rows Integer,
-    { moved: Moved<'a>, ours: Ours<'a>, job: JoinedJob<'a>, not_ours: NotOurs<'a> },
-    "WITH atomic_phases_key AS (", {moved}, {ours}, " RETURNING idempotency_key, request_id, advanced_at), staged AS (",
+    { update: UpdateRow<'a>, ours: Ours<'a>, job: JobPart<'a>, not_ours: NotOurs<'a> },
+    "WITH atomic_phases_key AS (", {update}, {ours}, " RETURNING idempotency_key, request_id, advanced_at), staged AS (",
     {job}, " RETURNING job_id) SELECT CASE", {not_ours}, " WHEN request_id IS NULL THEN ", (Mark::Fenced.sql()),
     " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one \
      LEFT JOIN atomic_phases_key ON true LEFT JOIN staged ON true"
@@ -536,8 +536,8 @@ statement! {
 
 impl<'a> AdvanceAndStageOne<'a> {
     pub(super) fn new(advance: Advance<'a>, guard: &Guard<'a>, job: &'a StagedJob) -> Self {
-        let Advance { moved, ours, not_ours } = advance;
-        Self { moved, ours, job: JoinedJob::new(guard, job), not_ours }
+        let Advance { update, ours, not_ours } = advance;
+        Self { update, ours, job: JobPart::new(guard, job), not_ours }
     }
 }
 
@@ -564,29 +564,29 @@ statement! {
     /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
-    AdvanceFirst<'a> for Pg as varying, rows Integer, { moved: Moved<'a> },
-    "WITH advanced AS (", {moved}, " AND ", [OURS], " RETURNING scope) \
+    AdvanceFirst<'a> for Pg as varying, rows Integer, { update: UpdateRow<'a> },
+    "WITH advanced AS (", {update}, " AND ", [OURS], " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
     " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
      FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
 }
 
 /// The same with the phase's writes in it, as one statement that is a transaction by itself.
-pub(super) struct AdvanceJoined<'a> {
-    /// As in [`CreateJoined`].
+pub(super) struct AdvanceAndWrite<'a> {
+    /// As in [`CreateAndWrite`].
     pub(super) pool_origin: PoolOrigin,
-    pub(super) moved: Moved<'a>,
-    pub(super) writes: JoinedWrites<'a>,
+    pub(super) update: UpdateRow<'a>,
+    pub(super) writes: PhaseWrites<'a>,
 }
 
-impl Query for AdvanceJoined<'_> {
+impl Query for AdvanceAndWrite<'_> {
     type SqlType = Integer;
 }
 
-impl QueryFragment<Pg> for AdvanceJoined<'_> {
+impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("WITH atomic_phases_key AS (");
-        self.moved.walk_ast(out.reborrow())?;
+        self.update.walk_ast(out.reborrow())?;
         out.push_sql(" RETURNING idempotency_key, request_id, advanced_at)");
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT CASE ");
@@ -635,19 +635,19 @@ impl<'a> InsertJob<'a> {
 }
 
 /// What a phase writes, as parts of the statement that commits.
-pub(super) struct JoinedWrites<'a> {
+pub(super) struct PhaseWrites<'a> {
     statements: &'a [Statement],
-    jobs: Vec<JoinedJob<'a>>,
+    jobs: Vec<JobPart<'a>>,
 }
 
-impl<'a> JoinedWrites<'a> {
+impl<'a> PhaseWrites<'a> {
     pub(super) fn new<P: Pool>(guard: &Guard<'a>, writes: &'a Writes<'_, Postgres<P>>) -> Self {
-        let jobs = writes.jobs.iter().map(|job| JoinedJob::new(guard, job)).collect();
+        let jobs = writes.jobs.iter().map(|job| JobPart::new(guard, job)).collect();
         Self { statements: &writes.statements.all, jobs }
     }
 }
 
-impl QueryFragment<Pg> for JoinedWrites<'_> {
+impl QueryFragment<Pg> for PhaseWrites<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
         // stands last: rows are locked in the order in which the same writes, one by one, lock them, and a
@@ -673,7 +673,7 @@ impl QueryFragment<Pg> for JoinedWrites<'_> {
 statement! {
     /// A staged job as a part of a statement that changes the row: its request is that of the row. The scope says by
     /// itself for which shard it is.
-    JoinedJob<'a> for Pg, rows sql_types::Untyped,
+    JobPart<'a> for Pg, rows sql_types::Untyped,
     {
         scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8], waits: bool,
         trace: Option<&'a [u8]>,
@@ -684,7 +684,7 @@ statement! {
     " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
 }
 
-impl<'a> JoinedJob<'a> {
+impl<'a> JobPart<'a> {
     pub(super) fn new(guard: &Guard<'a>, job: &'a StagedJob) -> Self {
         Self {
             scope: guard.scope.as_str(),

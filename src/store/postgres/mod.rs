@@ -131,7 +131,7 @@ const MOST_CONNECTIONS: u64 = 100_000;
 #[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
     pool: P,
-    texts: Arc<StatementRegistry>,
+    registry: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
     pool_origin: PoolOrigin,
@@ -197,10 +197,10 @@ impl<P: Pool> Postgres<P> {
         let size = pool.max_size();
         let waits = Arc::new(Waits::new(size));
         let shares = Arc::new(Shares::new(size, pool.wait(), None));
-        let (texts, operators) = (Arc::new(StatementRegistry::new()), Operators::on(None));
+        let (registry, operators) = (Arc::new(StatementRegistry::new()), Operators::on(None));
         Self {
             pool,
-            texts,
+            registry,
             waits,
             shares,
             pool_origin: PoolOrigin::Application,
@@ -298,7 +298,7 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     fn keeps_prepared(&self, query: &impl QueryFragment<Pg>) -> bool {
-        statement::keeps_prepared(query, &self.texts)
+        statement::keeps_prepared(query, &self.registry)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 use uuid::Uuid;
 
 use super::commit_statements::{
-    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Create, Made, Moved,
+    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Create, Made, UpdateRow,
 };
 use super::error::{Mark, is_lost, is_of_the_server};
 use super::session::{self, Known, KnownRow};
@@ -135,7 +135,7 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
     let mut conn = bench.connect().await;
     let id = bench.created(&mut conn).await;
     let change = to("b");
-    let moved = || Moved::new(&bench.guard(id), &change);
+    let update = || UpdateRow::new(&bench.guard(id), &change);
 
     let (name, args) = ("n".to_owned(), vec![]);
     let jobs = [StagedJob { id: Uuid::new_v4(), name, position: 1, args, trace: None }];
@@ -162,13 +162,13 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
     // In front of the phase's statements: they must not come to run by themselves, so that the connection ends.
     let mut other = bench.connect().await;
     begun_by_another(&mut other).await;
-    let first = AdvanceFirst { moved: moved() };
+    let first = AdvanceFirst { update: update() };
     assert!(first.load::<i32>(&mut other).await.is_err());
     assert!(other.batch_execute("COMMIT").await.is_err(), "the server reads no more of it");
     assert_eq!(bench.point(&mut conn).await, "a");
 
     begun_by_the_engine(&mut conn).await;
-    assert_eq!(AdvanceFirst { moved: moved() }.load::<i32>(&mut conn).await.unwrap(), [1]);
+    assert_eq!(AdvanceFirst { update: update() }.load::<i32>(&mut conn).await.unwrap(), [1]);
     conn.batch_execute("COMMIT").await.unwrap();
     assert_eq!(bench.point(&mut conn).await, "b");
 }

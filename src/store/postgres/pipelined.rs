@@ -21,7 +21,7 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
-use super::commit_statements::JoinedWrites;
+use super::commit_statements::PhaseWrites;
 use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
 use super::single_statement::{self, Answer};
 use super::transaction::{PgTransaction, refused};
@@ -45,16 +45,16 @@ impl<P: Pool> Postgres<P> {
         }
         // To delete a row and to insert its successor takes two statements.
         let attempt = match row.replaces {
-            None => self.joins(Isolation::ReadCommitted, writes),
+            None => self.merge_attempt(Isolation::ReadCommitted, writes),
             Some(_) => None,
         };
         if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.connection.shared()?;
-            let create = commit_statements::CreateJoined {
+            let create = commit_statements::CreateAndWrite {
                 pool_origin: self.pool_origin,
                 row: commit_statements::BornRow::new(row, created_at, change),
-                writes: JoinedWrites::new(&row.guard(), writes),
+                writes: PhaseWrites::new(&row.guard(), writes),
             };
             if let Some(answer) = single_statement::send::<_, commit_statements::Made>(
                 conn,
@@ -64,7 +64,7 @@ impl<P: Pool> Postgres<P> {
             )
             .await
             {
-                self.texts.joined(attempt, true);
+                self.registry.ended(attempt, true);
                 let has_lost = matches!(
                     &answer,
                     Answer::Commit((.., commit_statements::COMMITTED_AND_LOST), Ok(_))
@@ -75,7 +75,7 @@ impl<P: Pool> Postgres<P> {
         }
         let creation = self.create_pipelined(row, created_at, change, writes).await;
         if let (Some(attempt), Ok(Commit::Done(_))) = (attempt, &creation) {
-            self.texts.joined(attempt, false);
+            self.registry.ended(attempt, false);
         }
         creation
     }
@@ -123,19 +123,19 @@ impl<P: Pool> Postgres<P> {
         if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
-        let attempt = self.joins(isolation, writes);
+        let attempt = self.merge_attempt(isolation, writes);
         if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
             let conn = tx.connection.shared()?;
-            let advance = commit_statements::AdvanceJoined {
+            let advance = commit_statements::AdvanceAndWrite {
                 pool_origin: self.pool_origin,
-                moved: commit_statements::Moved::new(guard, change),
-                writes: JoinedWrites::new(guard, writes),
+                update: commit_statements::UpdateRow::new(guard, change),
+                writes: PhaseWrites::new(guard, writes),
             };
             let sent =
                 single_statement::send::<_, i32>(conn, self.pool_origin, advance, writes.within);
             if let Some(answer) = sent.await {
-                self.texts.joined(attempt, true);
+                self.registry.ended(attempt, true);
                 let has_lost =
                     matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
                 return Ok(tx.set_up_if(has_lost).await.advanced(answer));
@@ -144,7 +144,7 @@ impl<P: Pool> Postgres<P> {
         }
         let commit = self.advance_pipelined(isolation, guard, change, writes).await;
         if let (Some(attempt), Ok(Commit::Done(()))) = (attempt, &commit) {
-            self.texts.joined(attempt, false);
+            self.registry.ended(attempt, false);
         }
         commit
     }
@@ -160,8 +160,9 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.connection.shared()?;
         let begin = sql::Begin(isolation).execute(&mut &*conn);
         let set = session::Settings::new(None).execute(&mut &*conn);
-        let advance =
-            commit_statements::AdvanceFirst { moved: commit_statements::Moved::new(guard, change) };
+        let advance = commit_statements::AdvanceFirst {
+            update: commit_statements::UpdateRow::new(guard, change),
+        };
         let advance = advance.load::<i32>(&mut &*conn);
         let head = async {
             let (begun, set, advanced) = join3(begin, set, advance).await;
@@ -185,7 +186,7 @@ impl<P: Pool> Postgres<P> {
         let alone = all.iter().any(|statement| statement.about().alone);
         let statements = all.iter().map(|statement| {
             let mut conn = conn;
-            conn.execute_returning_count(statement.to_send(&self.texts))
+            conn.execute_returning_count(statement.to_send(&self.registry))
         });
         let jobs =
             writes.jobs.iter().map(|job| told(commit_statements::InsertJob::new(guard, job), conn));

@@ -25,13 +25,13 @@ use super::{Pool, PoolOrigin, Postgres, answered, answered_within, commit_statem
 use crate::definition::Isolation;
 use crate::store::{ByText, Writes};
 
-/// Most parts of a joined statement, and most binds in it: a statement that long has no round trip to
+/// Most parts of a single statement, and most binds in it: a statement that long has no round trip to
 /// save, and PostgreSQL takes 65,535 binds at most.
 const MOST_PARTS: usize = 32;
 const MOST_BINDS: usize = 10_000;
 
-/// A server that does not take writes as one says so before it executes them, and so immediately. What takes
-/// longer is an error of the writes themselves, a time limit say, and need not be heard twice.
+/// A server that does not take writes as a single statement says so before it executes them, and so immediately.
+/// What takes longer is an error of the writes themselves, a time limit say, and need not be heard twice.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 
 /// The result of a transaction that was sent in one message.
@@ -47,8 +47,8 @@ pub(super) enum Answer<H> {
 }
 
 impl<P: Pool> Postgres<P> {
-    /// These writes as one statement, if they can go so, as far as can be told without the server.
-    pub(super) fn joins(
+    /// To send these writes as a single statement, if they can go so, as far as can be told without the server.
+    pub(super) fn merge_attempt(
         &self,
         isolation: Isolation,
         writes: &Writes<'_, Self>,
@@ -58,13 +58,13 @@ impl<P: Pool> Postgres<P> {
             && (all.len() < 2 || !writes.statements.in_order)
             && all.len() + writes.jobs.len() <= MOST_PARTS
             && all.iter().map(|statement| statement.about().binds).sum::<usize>() <= MOST_BINDS
-            && all.iter().all(|statement| statement.about().joins);
+            && all.iter().all(|statement| statement.about().merges);
         // What tells its text from others.
-        can.then(|| self.texts.join(&(all, writes.jobs.len()))).flatten()
+        can.then(|| self.registry.attempt(&(all, writes.jobs.len()))).flatten()
     }
 }
 
-/// Sends a joined statement and waits for its one row. The server commits before it says that it is
+/// Sends a single statement and waits for its one row. The server commits before it says that it is
 /// ready for the next statement, and for that diesel-async waits.
 /// `None` where the server does not take the writes as one statement: then nothing was executed.
 pub(super) fn send<S, T>(

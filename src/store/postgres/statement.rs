@@ -39,7 +39,7 @@ pub(super) struct About {
     /// for in front of the lock on which the order of statements rests, so that others would overtake it.
     pub(super) alone: bool,
     /// Whether it can be a part of another statement.
-    pub(super) joins: bool,
+    pub(super) merges: bool,
     /// Whether it changes rows and returns none: it stays valid whatever becomes of its table. Where a
     /// column is added to what a prepared statement returns, it is an error for as long as it is kept
     /// ("cached plan must not change result type").
@@ -75,10 +75,10 @@ impl Statement {
     /// The statement by itself.
     pub(super) fn to_send(
         &self,
-        texts: &StatementRegistry,
+        registry: &StatementRegistry,
     ) -> ByText<&(dyn QueryFragment<Pg> + Send)> {
         let about = self.about();
-        let kept = about.is_constant || (about.lasts && texts.admits(&about.text));
+        let kept = about.is_constant || (about.lasts && registry.admits(&about.text));
         ByText { query: &*self.query, kept }
     }
 
@@ -108,7 +108,7 @@ impl About {
             is_constant,
             ends: controls_transaction(&text, Dialect::Postgres),
             alone: asked.0,
-            joins: is_a_part(&text),
+            merges: is_a_part(&text),
             lasts: lasts(&text),
             hash: BuildHasherDefault::<DefaultHasher>::default().hash_one(&text),
             text,
@@ -172,14 +172,14 @@ fn lasts(text: &str) -> bool {
 }
 
 /// Whether a connection may keep a statement prepared that diesel would prepare anew.
-pub(super) fn keeps_prepared(query: &impl QueryFragment<Pg>, texts: &StatementRegistry) -> bool {
+pub(super) fn keeps_prepared(query: &impl QueryFragment<Pg>, registry: &StatementRegistry) -> bool {
     if query.is_safe_to_cache_prepared(&Pg).unwrap_or(true) {
         return false;
     }
     let mut text = PgQueryBuilder::default();
     let told = query.to_sql(&mut text, &Pg).is_ok();
     let text = text.finish();
-    told && lasts(&text) && texts.admits(&text)
+    told && lasts(&text) && registry.admits(&text)
 }
 
 /// The texts that phases handed over so far.
@@ -207,19 +207,19 @@ impl StatementRegistry {
         self.known(self.hasher.hash_one(text)).is_some()
     }
 
-    /// These statements as one, where there is room for them and the server takes them, as far as is
-    /// known.
-    pub(super) fn join(&self, text: &impl Hash) -> Option<MergeAttempt> {
+    /// To send these statements as a single statement, where there is room for it and the server takes it, as
+    /// far as is known.
+    pub(super) fn attempt(&self, text: &impl Hash) -> Option<MergeAttempt> {
         let text = self.hasher.hash_one(text);
         let refused = self.known(text).filter(|&times| times < Self::MOST_REFUSALS)?;
         Some(MergeAttempt { text, refused })
     }
 
-    /// Whether the server accepted them this time.
-    pub(super) fn joined(&self, trial: MergeAttempt, accepted: bool) {
-        let times = if accepted { 0 } else { trial.refused.saturating_add(1) };
-        if times != trial.refused {
-            self.refused().insert(trial.text, times);
+    /// Whether the server accepted them this time, as a single statement.
+    pub(super) fn ended(&self, attempt: MergeAttempt, accepted: bool) {
+        let times = if accepted { 0 } else { attempt.refused.saturating_add(1) };
+        if times != attempt.refused {
+            self.refused().insert(attempt.text, times);
         }
     }
 
@@ -239,7 +239,7 @@ impl StatementRegistry {
     }
 }
 
-/// Statements that are tried as one.
+/// Statements that are tried as a single statement.
 #[derive(Clone, Copy)]
 pub(super) struct MergeAttempt {
     text: u64,
@@ -271,7 +271,7 @@ mod tests {
             "DELETE FROM a",
             "INSERT INTO \"a(\" VALUES (')', 'it''s')",
         ] {
-            assert!(Statement::of(sql_query(sql)).about().joins, "{sql}");
+            assert!(Statement::of(sql_query(sql)).about().merges, "{sql}");
         }
         for sql in [
             "SELECT pg_notify('a', 'b')",
@@ -290,37 +290,37 @@ mod tests {
             "INSERT INTO a VALUES ($x$)), x AS (DELETE FROM b WHERE (1 = 1)$x$)",
             "",
         ] {
-            assert!(!Statement::of(sql_query(sql)).about().joins, "{sql}");
+            assert!(!Statement::of(sql_query(sql)).about().merges, "{sql}");
         }
         // Whose bind has a number of the application's: in another statement it would be another's.
         let numbered = sql_query("INSERT INTO a VALUES ($1)").bind::<Integer, _>(1);
-        assert!(!Statement::of(numbered).about().joins);
+        assert!(!Statement::of(numbered).about().merges);
         let literal = diesel::dsl::sql::<Integer>("DELETE FROM a WHERE b = ").bind::<Integer, _>(1);
-        assert!(Statement::of(literal).about().joins, "diesel numbers this one");
+        assert!(Statement::of(literal).about().merges, "diesel numbers this one");
     }
 
     #[test]
     fn a_connection_keeps_so_many_texts_and_no_more() {
-        let texts = StatementRegistry::new();
+        let registry = StatementRegistry::new();
         for text in 0..StatementRegistry::MOST_TEXTS {
-            assert!(texts.admits(&text.to_string()));
+            assert!(registry.admits(&text.to_string()));
         }
-        assert!(!texts.admits("one more"));
-        assert!(texts.admits("0"), "known");
+        assert!(!registry.admits("one more"));
+        assert!(registry.admits("0"), "known");
     }
 
     #[test]
     fn a_text_that_is_refused_again_and_again_is_not_tried_any_more() {
-        let texts = StatementRegistry::new();
-        assert!(texts.admits(&"a"));
+        let registry = StatementRegistry::new();
+        assert!(registry.admits(&"a"));
         for _ in 0..StatementRegistry::MOST_REFUSALS - 1 {
-            texts.joined(texts.join(&"a").unwrap(), false);
+            registry.ended(registry.attempt(&"a").unwrap(), false);
         }
-        texts.joined(texts.join(&"a").unwrap(), true);
+        registry.ended(registry.attempt(&"a").unwrap(), true);
         for _ in 0..StatementRegistry::MOST_REFUSALS {
-            texts.joined(texts.join(&"a").expect("in a row"), false);
+            registry.ended(registry.attempt(&"a").expect("in a row"), false);
         }
-        assert!(texts.join(&"a").is_none());
-        assert!(texts.join(&"b").is_some());
+        assert!(registry.attempt(&"a").is_none());
+        assert!(registry.attempt(&"b").is_some());
     }
 }

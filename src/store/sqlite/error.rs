@@ -53,3 +53,17 @@ pub(super) fn is_of_another_writer(error: &StoreError) -> bool {
 pub(super) fn is_certain_at_commit(error: &Error) -> bool {
     matches!(error, Error::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text is in the table of [`DbError::kind`], too, which every store shares.
+    #[test]
+    fn a_write_to_what_can_only_be_read_is_named_for_what_it_is() {
+        let refused =
+            || Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(READ_ONLY.to_owned()));
+        assert!(is_of_reading_only(&StoreError::database("write the phase", refused())));
+        assert_eq!(DbError(refused()).to_string(), "read-only transaction");
+    }
+}

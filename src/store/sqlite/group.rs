@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::not_written;
 use super::thread::caught;
-use super::transaction::{RELEASE, commit, end};
+use super::transaction::{RELEASE, commit};
 use super::turns::ConnectionLock;
-use super::watched::WatchedConnection;
+use super::watched::{WatchedConnection, end};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.

@@ -128,13 +128,6 @@ pub(super) fn commit(conn: &mut SqliteConnection) -> Commit {
     }
 }
 
-/// Ends whatever transaction is open, tells diesel so, and says whether there was one.
-pub(super) fn end(conn: &mut SqliteConnection) -> bool {
-    let was_open = conn.batch_execute("ROLLBACK").is_ok();
-    *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
-    was_open
-}
-
 opaque! {
     [] SqliteTransaction;
 }

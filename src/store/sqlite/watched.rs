@@ -10,7 +10,7 @@ use std::fmt;
 
 use diesel::connection::{
     AnsiTransactionManager, CacheSize, Connection, ConnectionSealed, Instrumentation,
-    LoadConnection, SimpleConnection, WithMetadataLookup,
+    LoadConnection, SimpleConnection, TransactionManager, WithMetadataLookup,
 };
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
@@ -20,7 +20,6 @@ use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
 use super::statement_registry::{Known, StatementRegistry};
-use super::transaction::end;
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
 
@@ -162,6 +161,13 @@ impl State {
             *self = Self::Failed;
         }
     }
+}
+
+/// Ends whatever transaction is open, tells diesel so, and says whether there was one.
+pub(super) fn end(conn: &mut SqliteConnection) -> bool {
+    let was_open = conn.batch_execute("ROLLBACK").is_ok();
+    *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
+    was_open
 }
 
 /// In the words of PostgreSQL, which a user can look up.

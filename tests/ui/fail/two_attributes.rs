@@ -1,4 +1,4 @@
-//! A method that is two things at once.
+//! A method that has two attributes, each of which says what it is.
 
 #![allow(unused_variables)]
 
