@@ -21,7 +21,7 @@ use super::{ANSWER_WITHIN, KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
-use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
+use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, Store, StoreError, Writes};
 
 /// The rule that a phase breaks by what it hands over.
 pub(super) fn refusal(writes: &Writes<'_, Mysql>) -> Option<Refusal> {

@@ -231,11 +231,6 @@ impl Mysql {
             .await
             .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
     }
-
-    /// After a restart of the server, each idle connection of the pool is dead.
-    fn forget_idle(&self) {
-        self.pool.retain(|_, _| false);
-    }
 }
 
 fn parsed(url: &str) -> Result<mysql_async::Opts, StoreError> {

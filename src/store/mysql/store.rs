@@ -78,7 +78,7 @@ macro_rules! ask_again {
             async { $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query) };
         match first.await {
             Err(error) if error.is_of_the_connection() => {
-                $store.forget_idle();
+                $crate::store::Store::forget_idle($store);
                 $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query)
             }
             answer => answer,
@@ -387,6 +387,13 @@ impl Store for Mysql {
     async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
         let rows = ask_again!(self, "tell the time", |conn| sql::Now {}.rows::<i64>(conn))?;
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
+    }
+
+    /// After a restart of the server, each of them is dead; and those that are not keep statements prepared, of which the
+    /// server has no more than a number.
+    fn forget_idle(&self) {
+        self.pool.retain(|_, _| false);
+        self.operators.retain(|_, _| false);
     }
 
     async fn begin(
