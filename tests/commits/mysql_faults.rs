@@ -676,3 +676,29 @@ async fn g17_a_phase_that_may_prepare_no_more_statements_has_those_of_idle_conne
     assert_eq!(app.runs.load(Ordering::SeqCst), 2);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
 }
+
+/// The server has the statements of a connection back only when its session has ended, some time after the connection
+/// was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free_some() {
+    let (server, db) = on_own_server(&[]).await;
+    for has_blocks in [true, false] {
+        let store = match has_blocks {
+            true => open_my(db.__url(), 2).await,
+            false => open_my_without_blocks(db.__url(), 2).await,
+        };
+        let engine = engine(&store, &App::default());
+        let mut other = my(db.__url()).await;
+        keep_many_prepared(&mut other).await;
+        allow_statements(&server, prepared(&server));
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(other);
+        };
+        let name = key(&format!("blocks-{has_blocks}"));
+        let (told, ()) = tokio::join!(engine.call(&scope(), &name, book(20)).into_future(), ends);
+        finished(told);
+        allow_statements(&server, 16_382);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 2);
+}

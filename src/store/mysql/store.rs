@@ -73,17 +73,13 @@ pub(super) use ask;
 /// As `ask!` for a statement that is safe to send twice: after a restart of the server each idle
 /// connection of the pool is dead, and the first to use one finds out.
 macro_rules! ask_again {
-    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let first =
-            async { $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query) };
-        match first.await {
-            Err(error) if error.is_of_the_connection() => {
-                $crate::store::Store::forget_idle($store);
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+        $store
+            .on_another(|| async {
                 $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query)
-            }
-            answer => answer,
-        }
-    }};
+            })
+            .await
+    };
 }
 pub(super) use ask_again;
 
@@ -98,16 +94,7 @@ impl Mysql {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<MysqlTransaction>, StoreError> {
-        patiently(|| async {
-            match self.try_begin(isolation, guard).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    self.try_begin(isolation, guard).await
-                }
-                begun => begun,
-            }
-        })
-        .await
+        patiently(|| self.on_another(|| self.try_begin(isolation, guard))).await
     }
 
     async fn try_begin(
@@ -405,15 +392,7 @@ impl Store for Mysql {
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let taken = patiently(|| async {
-            match self.try_take_over(claim, hold).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    self.try_take_over(claim, hold).await
-                }
-                taken => taken,
-            }
-        });
+        let taken = patiently(|| self.on_another(|| self.try_take_over(claim, hold)));
         taken.await?.map(|row| key_row(sql::row(row)?)).transpose()
     }
 
