@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::Mysql;
-use super::error::{Failure, is_of_too_many_statements};
+use super::error::{Failure, is_of_those_connections, is_of_too_many_statements};
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -53,6 +53,13 @@ impl Another {
 }
 
 impl Mysql {
+    /// Behind a failure: closes the idle connections, where others may do better.
+    pub(super) fn leave_behind(&self, error: &StoreError) {
+        if is_of_those_connections(error) {
+            self.forget_idle();
+        }
+    }
+
     /// Asks what is safe to ask twice, on other connections where that may help.
     pub(super) async fn on_another<R, F>(&self, ask: impl Fn() -> F) -> Result<R, StoreError>
     where
@@ -62,6 +69,10 @@ impl Mysql {
         loop {
             let error = match ask().await {
                 Err(error) if error.is_of_the_connection() => error,
+                Err(error) => {
+                    self.leave_behind(&error);
+                    return Err(error);
+                }
                 answer => return answer,
             };
             let reason =

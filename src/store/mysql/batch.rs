@@ -152,11 +152,11 @@ impl Mysql {
                 return Ok(told);
             };
             tx.undo().await;
-            if !matches!(trouble.failure, Failure::Lost(_)) {
-                return Ok(told);
-            }
-            if trouble.at != Place::Nowhere {
-                self.forget_idle();
+            let is_dead = matches!(trouble.failure, Failure::Lost(_));
+            if !is_dead || trouble.at != Place::Nowhere {
+                if is_dead || trouble.failure.is_of_reading_only() {
+                    self.forget_idle();
+                }
                 return Ok(told);
             }
             let reason = Reason::of(&trouble.failure);
@@ -191,7 +191,9 @@ impl Mysql {
                 }
                 Err(failure) if failure.is_of_a_lock() => return Ok(Created::Busy),
                 Err(failure) => {
-                    return Err(StoreError::database(RESERVE, failure));
+                    let error = StoreError::database(RESERVE, failure);
+                    self.leave_behind(&error);
+                    return Err(error);
                 }
                 Ok(created) => return created,
             }

@@ -115,6 +115,11 @@ impl Failure {
         self.code().is_some_and(|code| UNDONE.contains(&code))
     }
 
+    /// Whether a write was refused because the server is read only.
+    pub(super) fn is_of_reading_only(&self) -> bool {
+        self.code().is_some_and(|code| READ_ONLY.contains(&code))
+    }
+
     pub(super) fn is_of_a_lock(&self) -> bool {
         self.code().is_some_and(|code| LOCKED.contains(&code))
     }
@@ -255,6 +260,12 @@ pub(super) fn is_of_a_deadlock(error: &StoreError) -> bool {
 /// Whether a write was refused because the server is read only.
 pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
     matches!(kind_told(error), Some(DatabaseErrorKind::ReadOnlyTransaction))
+}
+
+/// Whether other connections may do better: this one is gone, or its server is read only. That one may be a primary of
+/// before, which keeps its sessions, while new ones reach the server that has its place (G12).
+pub(super) fn is_of_those_connections(error: &StoreError) -> bool {
+    error.is_of_the_connection() || is_of_reading_only(error)
 }
 
 /// The failure that a diesel error of this store's connection was made of.

@@ -132,7 +132,10 @@ impl OperatorStore for Mysql {
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
             Ok(_) | Err(StoreError::Locked) => Ok(false),
-            Err(error) if is_of_reading_only(&error) => Ok(true),
+            Err(error) if is_of_reading_only(&error) => {
+                self.leave_behind(&error);
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }

@@ -220,9 +220,7 @@ impl Mysql {
             Commit::Failed(error) | Commit::Unknown(error) => error,
             Commit::Fenced | Commit::Refused(_) => StoreError::database(doing, Error::NotFound),
         };
-        if error.is_of_the_connection() {
-            self.forget_idle();
-        }
+        self.leave_behind(&error);
         Err(error)
     }
 
@@ -246,9 +244,7 @@ impl Mysql {
                     if is_of_a_deadlock(&error) && tries < super::batch::TRIES => {}
                 Commit::Failed(StoreError::Locked) if patience.pause().await => {}
                 Commit::Failed(error) | Commit::Unknown(error) => {
-                    if error.is_of_the_connection() {
-                        self.forget_idle();
-                    }
+                    self.leave_behind(&error);
                     return Err(error);
                 }
                 Commit::Refused(_) => return Err(StoreError::database(doing, Error::NotFound)),
@@ -410,11 +406,12 @@ impl Store for Mysql {
             };
             match written {
                 Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
-                Commit::Unknown(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    return Commit::Unknown(error);
+                written => {
+                    if let Commit::Failed(error) | Commit::Unknown(error) = &written {
+                        self.leave_behind(error);
+                    }
+                    return written;
                 }
-                written => return written,
             }
         }
     }
@@ -443,11 +440,12 @@ impl Store for Mysql {
             };
             match settled {
                 Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
-                Commit::Unknown(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    return Commit::Unknown(error);
+                settled => {
+                    if let Commit::Failed(error) | Commit::Unknown(error) = &settled {
+                        self.leave_behind(error);
+                    }
+                    return settled;
                 }
-                settled => return settled,
             }
         }
     }
