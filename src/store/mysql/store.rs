@@ -18,7 +18,7 @@ use super::block::Block;
 use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
-use super::pool::ConnectionGuard;
+use super::pool::{ConnectionGuard, Taken};
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
     ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
@@ -181,7 +181,7 @@ impl Mysql {
             Ok::<_, StoreError>((write, bound(DOING, &sql::InsertJob::new(guard, notice))?))
         };
         match bounds() {
-            Ok((write, notice)) => in_one_go(&self.pool, write, vec![notice]).await,
+            Ok((write, notice)) => in_one_go(&self.pool, Taken::AsItIs, write, vec![notice]).await,
             Err(error) => Commit::Failed(error),
         }
     }
@@ -232,12 +232,32 @@ impl Mysql {
         guarded: &(impl QueryFragment<Db> + Sync),
         then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
     ) -> Result<bool, StoreError> {
+        self.together_on(Taken::AsItIs, doing, guarded, then).await
+    }
+
+    /// The same for an operator: on a dead connection its outcome would not be known, and it is not sent again.
+    pub(super) async fn by_an_operator(
+        &self,
+        doing: &'static str,
+        guarded: &(impl QueryFragment<Db> + Sync),
+        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+    ) -> Result<bool, StoreError> {
+        self.together_on(Taken::Asked, doing, guarded, then).await
+    }
+
+    async fn together_on(
+        &self,
+        taken: Taken,
+        doing: &'static str,
+        guarded: &(impl QueryFragment<Db> + Sync),
+        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+    ) -> Result<bool, StoreError> {
         let (mut tries, mut patience) = (0, Patience::new(LOCKED_WAIT));
         loop {
             tries += 1;
             let follows = then.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
             let follows = follows.map_err(|error| StoreError::database(doing, error))?;
-            match in_one_go(&self.pool, bound(doing, guarded)?, follows).await {
+            match in_one_go(&self.pool, taken, bound(doing, guarded)?, follows).await {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error)
@@ -435,7 +455,8 @@ impl Store for Mysql {
                 Ok::<_, StoreError>((take_over, then))
             };
             let settled = match bounds() {
-                Ok((take_over, then)) => in_one_go(&self.pool, take_over, then).await,
+                // Mostly an operator's, who may be the first behind a quiet night.
+                Ok((take_over, then)) => in_one_go(&self.pool, Taken::Asked, take_over, then).await,
                 Err(error) => Commit::Failed(error),
             };
             match settled {
