@@ -125,7 +125,9 @@ impl Mysql {
         Ok(Some(tx))
     }
 
-    /// The guarded update of a takeover, and the row that it has left.
+    /// The guarded update of a takeover, and the row that it has left. If the update was executed and its answer lost, a
+    /// second try finds the token one higher and returns `None`, as if another process had been faster. That is left so:
+    /// nothing in the row tells this process's takeover from another's, and the key is free again after a lease.
     async fn try_take_over(
         &self,
         claim: &Claim<'_>,
