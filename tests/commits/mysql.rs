@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
+use atomic_phases::ops::OperatorStore;
 use atomic_phases::store::{MysqlConn, PoolSettings};
 use atomic_phases::{Mysql, Outcome, PhaseResult, Reply, Scope, Store, Tx, atomic_phases};
 use diesel::result::Error;
@@ -14,8 +15,9 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{lock_waits, my, numbers, open_my, open_my_without_blocks};
+use crate::support::db::{lock_waits, my, numbers, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
+use crate::support::network::Line;
 use crate::support::*;
 
 /// A phase that writes a step, then runs texts, and then writes another; it ignores their errors.
@@ -365,6 +367,48 @@ async fn g12_a_read_only_server_replays_and_runs_nothing() {
     assert_eq!(app.provider.calls().len(), calls);
     server.ask("SET GLOBAL read_only = 0");
     finished(engine.call(&scope(), &key("new"), book(20)).await);
+}
+
+/// A primary that is demoted keeps its sessions, and new connections reach another server. A write or a probe finds out,
+/// and the engine leaves the former primary without a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_primary_that_is_demoted_and_keeps_its_sessions_is_left() {
+    let start = || {
+        let servers = [Server::start(&[]), Server::start(&[])];
+        let url = servers[0].new_database();
+        let (_, name) = url.rsplit_once('/').unwrap();
+        let create = format!("CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
+        servers[1].ask(&create);
+        for server in &servers {
+            // With more privileges it could write to a server that is read only.
+            server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+        }
+        (servers, url)
+    };
+    let ([first, second], url) = tokio::task::spawn_blocking(start).await.unwrap();
+    prepare_my(&url).await;
+    let other = prepare_my(&Line::url_at(&url, second.port())).await;
+    let line = Line::to(first.port(), 0).await;
+    let store = open_my(&line.url(&url).replace("root@", "app@"), 4).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("before"), book(20)).await);
+    assert!(!store.is_read_only().await.unwrap());
+
+    line.lead_to(second.port());
+    first.ask("SET GLOBAL read_only = 1");
+    let told = engine.call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    assert_eq!(other.number("SELECT count(*) FROM rides").await, 1);
+
+    assert!(!store.is_read_only().await.unwrap());
+    first.ask("SET GLOBAL read_only = 0");
+    line.lead_to(first.port());
+    second.ask("SET GLOBAL read_only = 1");
+    assert!(store.is_read_only().await.unwrap(), "the second server has its sessions");
+    assert!(!store.is_read_only().await.unwrap(), "they are left");
+    finished(engine.call(&scope(), &key("back"), book(20)).await);
+    assert_eq!(other.number("SELECT count(*) FROM rides").await, 1);
 }
 
 /// A read-only replica replays what has reached it, and runs nothing. Behind the loss of its primary it is promoted, and

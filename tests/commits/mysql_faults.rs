@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use atomic_phases::store::MysqlConn;
 use atomic_phases::{
     CallError, Engine, Mysql, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
 };
@@ -583,6 +584,27 @@ async fn g1_g4_g7_statements_are_killed_wherever_they_are() {
     assert_eq!(app.provider.effects(), KEYS);
 }
 
+/// How many statements the server has prepared, for all its connections.
+fn prepared(server: &Server) -> usize {
+    let told = server.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
+    told.split_whitespace().next_back().unwrap().parse().unwrap()
+}
+
+/// How many it prepares from here on.
+fn allow_statements(server: &Server, most: usize) {
+    server.ask(&format!("SET GLOBAL max_prepared_stmt_count = {most}"));
+}
+
+/// As many as a connection is to keep prepared: more than a request needs.
+const MANY: usize = 60;
+
+async fn keep_many_prepared(conn: &mut MysqlConn) {
+    for number in 0..MANY {
+        let query = diesel::sql_query(format!("SELECT {number} AS n"));
+        diesel_async::RunQueryDsl::execute(query, conn).await.unwrap();
+    }
+}
+
 /// What is prepared counts for all connections of the server together: those that keep most give it back.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
@@ -591,9 +613,7 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
     let store = open_my(db.__url(), 2).await;
     let engine = engine(&store, &app);
     // What others have prepared, and less than a request of the store needs.
-    let prepared = server.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
-    let prepared: u32 = prepared.split_whitespace().next_back().unwrap().parse().unwrap();
-    server.ask(&format!("SET GLOBAL max_prepared_stmt_count = {}", prepared + 5));
+    allow_statements(&server, prepared(&server) + 5);
     for number in 0..6 {
         let name = key(&format!("k{number}"));
         match number % 2 {
@@ -605,4 +625,80 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 6);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 9);
     assert_eq!(app.provider.effects(), 6);
+}
+
+/// Its first statement is one too many for the server. The next time it waits until the server has some of them back.
+#[derive(Clone, Serialize, Deserialize)]
+struct OneTooMany;
+
+#[derive(Clone)]
+struct Crowded {
+    server: Arc<Server>,
+    /// Without those of the store's connections.
+    before: usize,
+    runs: Arc<AtomicU32>,
+}
+
+#[atomic_phases(name = "one_too_many", version = 1, app = Crowded)]
+impl OneTooMany {
+    #[phase]
+    async fn written(&self, tx: &mut Tx<'_, Mysql>, app: &Crowded) -> PhaseResult<Reply> {
+        if app.runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            allow_statements(&app.server, prepared(&app.server));
+        } else {
+            let (server, before) = (app.server.clone(), app.before);
+            until_within(Duration::from_secs(10), async move || prepared(&server) < before + MANY)
+                .await;
+        }
+        Mysql::insert_step(tx, "r", "written").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// A phase whose own statement the server does not prepare runs again. By then the idle connections, too, have given
+/// back what they kept prepared.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_that_may_prepare_no_more_statements_has_those_of_idle_connections() {
+    let (server, db) = on_own_server(&[]).await;
+    let before = prepared(&server);
+    let store = open_my(db.__url(), 2).await;
+    // The phase runs on one of the two; the other one is idle.
+    let mut both = [store.connection().await.unwrap(), store.connection().await.unwrap()];
+    for conn in &mut both {
+        keep_many_prepared(conn).await;
+    }
+    drop(both);
+    assert!(prepared(&server) >= before + 2 * MANY);
+    let app = Crowded { server, before, runs: Arc::default() };
+    let builder = Engine::builder(store).app(app.clone()).register::<OneTooMany>();
+    let engine = builder.build().unwrap();
+    finished(engine.call(&scope(), &key("k"), OneTooMany).await);
+    assert_eq!(app.runs.load(Ordering::SeqCst), 2);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+}
+
+/// The server has the statements of a connection back only when its session has ended, some time after the connection
+/// was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free_some() {
+    let (server, db) = on_own_server(&[]).await;
+    for has_blocks in [true, false] {
+        let store = match has_blocks {
+            true => open_my(db.__url(), 2).await,
+            false => open_my_without_blocks(db.__url(), 2).await,
+        };
+        let engine = engine(&store, &App::default());
+        let mut other = my(db.__url()).await;
+        keep_many_prepared(&mut other).await;
+        allow_statements(&server, prepared(&server));
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(other);
+        };
+        let name = key(&format!("blocks-{has_blocks}"));
+        let (told, ()) = tokio::join!(engine.call(&scope(), &name, book(20)).into_future(), ends);
+        finished(told);
+        allow_statements(&server, 16_382);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 2);
 }

@@ -1,12 +1,13 @@
 //! The size of a command and of a row on MariaDB.
 
+use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::ForeignError;
 use atomic_phases::worker::Completer;
 use atomic_phases::{Batch, Engine, ForeignCall, Mysql, PhaseResult, Reply, atomic_phases};
 use serde::{Deserialize, Serialize};
 
-use crate::support::db::prepare_my;
+use crate::support::db::{open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::config;
 use crate::support::*;
@@ -85,5 +86,28 @@ async fn g17_a_row_that_is_larger_than_a_packet_goes_on() {
         let admin = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
         let all = engine.ops(admin).list(Filter::new()).await.unwrap();
         assert_eq!(all.rows.len(), 1 + usize::from(by_a_worker));
+    }
+}
+
+/// A URL that allows smaller packets than the server: what is larger fails its phase, as on a server that allows no
+/// more. It is not taken for a lost connection, on which the phase would run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_url_that_allows_smaller_packets_than_the_server_is_obeyed() {
+    let db = Mysql::fresh().await;
+    for store in ["blocks", "texts"] {
+        let url = format!("{}?max_allowed_packet=65536", db.__url());
+        let open = match store {
+            "blocks" => open_my(&url, 2).await,
+            _ => open_my_without_blocks(&url, 2).await,
+        };
+        let builder = Engine::builder(open).app(App::default()).register::<Large>();
+        let engine = builder.build().unwrap();
+        let large = Large { params: String::new(), output: 100_000 };
+        match failed(engine.call(&scope(), &key(store), large).await) {
+            FailureCause::Database { kind, .. } => {
+                assert_eq!(kind, "larger than the server's max_allowed_packet", "{store}");
+            }
+            other => panic!("{store}: {other:?}"),
+        }
     }
 }

@@ -138,13 +138,21 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
     use crate::support::mysql_proxy::MysqlProxy;
 
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
-        let what = format!("{cut:?}");
-        let db = atomic_phases::Mysql::fresh().await;
-        let proxy = MysqlProxy::start(db.__url()).await;
-        let store = open_my(&proxy.url(db.__url()), 4).await;
-        let arm = || proxy.arm("SET lease_token = lease_token + 1", 1, cut);
-        is_done_once(&db, &store, &what, arm).await;
-        assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
+        for is_for_good in [false, true] {
+            let what = format!("{cut:?}, for good: {is_for_good}");
+            let db = atomic_phases::Mysql::fresh().await;
+            let proxy = MysqlProxy::start(db.__url()).await;
+            let store = open_my(&proxy.url(db.__url()), 4).await;
+            // The act is one text, from its begin to its COMMIT.
+            let arm = || proxy.arm("COMMIT AND", 1, cut);
+            if is_for_good {
+                proxy.refuse_once_cut();
+                is_whole_or_nothing(&db, &store, &what, arm).await;
+            } else {
+                is_done_once(&db, &store, &what, arm).await;
+            }
+            assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
+        }
     }
 }
 

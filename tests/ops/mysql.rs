@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::Mysql;
 use atomic_phases::engine::Resolved;
-use atomic_phases::ops::{BulkAct, Filter, OperatorStore, OpsError, Selection, State};
+use atomic_phases::ops::{
+    BulkAct, Filter, OperatorStore, OpsError, Permissions, Selection, State, What,
+};
 use atomic_phases::worker::{BulkRunner, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 
@@ -116,23 +118,44 @@ async fn a_probe_keeps_its_connection() {
     }
 }
 
-/// Connections that were idle during a restart of the server are detected before a search is sent on them.
+/// Connections that were idle during a restart of the server are detected before what is sent once is sent on them: a
+/// search, the audit row of a refusal or of a reveal, an act.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_searches_behind_a_restart_of_the_server_are_answered() {
+async fn the_first_searches_and_acts_behind_a_restart_of_the_server_are_answered() {
     let server = tokio::task::spawn_blocking(|| Server::start(&[])).await.unwrap();
     let db = prepare_my(&server.new_database()).await;
     let engine = engine(&db, &App::default());
     finish(&engine, "k").await;
     let ops = admin(&engine);
-    // Both connections of operators.
-    let (page, audit) = tokio::join!(ops.list(Filter::new()), ops.audit(None, None, 10));
-    assert_eq!((page.unwrap().rows.len(), audit.unwrap().rows.len()), (1, 0));
-    tokio::task::block_in_place(|| {
-        server.kill_9();
-        server.start_server();
-    });
+    let id = id_of(&engine, "k").await;
+    let is_behind_a_restart = async || {
+        // Both connections of operators, and one of requests.
+        let (page, audit) = tokio::join!(ops.list(Filter::new()), ops.audit(None, None, 10));
+        assert_eq!(page.unwrap().rows.len(), 1);
+        finish(&engine, "k").await;
+        tokio::task::block_in_place(|| {
+            server.kill_9();
+            server.start_server();
+        });
+        audit.unwrap().rows.len()
+    };
+    assert_eq!(is_behind_a_restart().await, 0);
     assert_eq!(ops.list(Filter::new()).await.unwrap().rows.len(), 1);
     assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
+
+    is_behind_a_restart().await;
+    let viewer = engine.ops(actor(Permissions::viewer()));
+    let told = viewer.pause("notify", "notified", None, "reason").await;
+    assert!(matches!(told, Err(OpsError::NotAllowed { .. })), "{told:?}");
+
+    assert_eq!(is_behind_a_restart().await, 1);
+    let told = ops.pause("notify", "notified", None, "reason").await;
+    assert_eq!(told.unwrap(), Resolved::Applied);
+
+    assert_eq!(is_behind_a_restart().await, 2);
+    let shown = ops.reveal(id, What::Key, "reason").await.unwrap();
+    assert_eq!(shown.key.as_str(), "k");
+    assert_eq!(ops.audit(None, None, 10).await.unwrap().rows.len(), 3);
 }
 
 /// A plan whose start was sent twice: while the second one reads, the first has started, and a worker has completed

@@ -30,6 +30,8 @@ struct Shared {
     armed: Mutex<Option<(String, usize, Cut)>>,
     fired: AtomicUsize,
     refuse: AtomicBool,
+    /// Whether new connections are refused once it has cut.
+    refuses_behind: AtomicBool,
     delay_ms: AtomicUsize,
     commands: AtomicUsize,
     accepted: AtomicUsize,
@@ -88,6 +90,11 @@ impl MysqlProxy {
         self.shared.delay_ms.store(millis, Ordering::SeqCst);
     }
 
+    /// From its cut on, new connections are refused.
+    pub fn refuse_once_cut(&self) {
+        self.shared.refuses_behind.store(true, Ordering::SeqCst);
+    }
+
     /// New connections are refused, or accepted again.
     pub fn refuse(&self, refuse: bool) {
         self.shared.refuse.store(refuse, Ordering::SeqCst);
@@ -137,6 +144,9 @@ impl Shared {
             return None;
         }
         *armed = None;
+        if self.refuses_behind.load(Ordering::SeqCst) {
+            self.refuse.store(true, Ordering::SeqCst);
+        }
         self.fired.fetch_add(1, Ordering::SeqCst);
         Some(cut)
     }

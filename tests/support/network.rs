@@ -107,8 +107,13 @@ impl Line {
 
     /// New connections go there; open ones are reset.
     pub fn turn_over(&self, upstream: u16) {
-        self.shared.upstream.store(upstream, Ordering::SeqCst);
+        self.lead_to(upstream);
         self.cut();
+    }
+
+    /// New connections go there; open ones stay as they are.
+    pub fn lead_to(&self, upstream: u16) {
+        self.shared.upstream.store(upstream, Ordering::SeqCst);
     }
 
     /// Resets every open connection.

@@ -59,10 +59,10 @@ impl AdminStore for Mysql {
         let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
         let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
         let erased = match erase.act {
-            None => self.together(DOING, &one, &[&jobs]).await?,
+            None => self.by_an_operator(DOING, &one, &[&jobs]).await?,
             Some(act) => {
                 let audit = || Bound::of(&InsertAudit::of(act.audit));
-                self.together(DOING, &one, &[&jobs, &audit]).await?
+                self.by_an_operator(DOING, &one, &[&jobs, &audit]).await?
             }
         };
         Ok(erased.into())

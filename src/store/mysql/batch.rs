@@ -9,6 +9,7 @@ use diesel::result::Error;
 use mysql_async::{Row, from_row_opt};
 use tokio::time::{self, timeout_at};
 
+use super::another::{Another, Reason};
 use super::block::{Block, Place, Trouble};
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
@@ -21,7 +22,7 @@ use super::{ANSWER_WITHIN, KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
-use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
+use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, Store, StoreError, Writes};
 
 /// The rule that a phase breaks by what it hands over.
 pub(super) fn refusal(writes: &Writes<'_, Mysql>) -> Option<Refusal> {
@@ -133,9 +134,8 @@ impl Mysql {
         within: Duration,
         make: impl Fn(&Session) -> QueryResult<Block>,
     ) -> Result<Result<Vec<Row>, Trouble>, StoreError> {
-        let mut tries = 0;
+        let mut another = Another::default();
         loop {
-            tries += 1;
             let place = self.shares.for_a_phase(scope).await?;
             let mut tx = MysqlTransaction::on(&self.pool).await?;
             tx.place = Some(place);
@@ -153,10 +153,14 @@ impl Mysql {
             };
             tx.undo().await;
             let is_dead = matches!(trouble.failure, Failure::Lost(_));
-            if is_dead {
-                self.forget_idle();
+            if !is_dead || trouble.at != Place::Nowhere {
+                if is_dead || trouble.failure.is_of_reading_only() {
+                    self.forget_idle();
+                }
+                return Ok(told);
             }
-            if !is_dead || trouble.at != Place::Nowhere || tries > 1 {
+            let reason = Reason::of(&trouble.failure);
+            if !another.is_to_be_tried(self, reason).await {
                 return Ok(told);
             }
         }
@@ -168,22 +172,28 @@ impl Mysql {
         row: &NewRow<'_>,
         insert: impl Fn() -> QueryResult<Bound>,
     ) -> Result<Created, StoreError> {
-        let mut tries = 0;
+        let (mut deadlocks, mut another) = (0, Another::default());
         loop {
-            tries += 1;
             match self.try_to_create(row, insert()).await {
                 Err(failure) if failure.has_undone_all() => {
-                    if tries == TRIES {
+                    deadlocks += 1;
+                    if deadlocks == TRIES {
                         return Ok(Created::Busy);
                     }
                 }
-                Err(failure) if failure.is_lost() && tries == 1 => self.forget_idle(),
+                Err(failure) if failure.is_lost() => {
+                    if !another.is_to_be_tried(self, Reason::of(&failure)).await {
+                        return Err(StoreError::database(RESERVE, failure));
+                    }
+                }
                 Err(failure) if failure.is_of_a_unique_key() => {
                     return Ok(Created::Exists);
                 }
                 Err(failure) if failure.is_of_a_lock() => return Ok(Created::Busy),
                 Err(failure) => {
-                    return Err(StoreError::database(RESERVE, failure));
+                    let error = StoreError::database(RESERVE, failure);
+                    self.leave_behind(&error);
+                    return Err(error);
                 }
                 Ok(created) => return created,
             }

@@ -29,11 +29,27 @@ const UNDONE: [u16; 4] = [1213, 1020, 1180, 3101];
 /// `max_execution_time`, or immediately (`NOWAIT`).
 const LOCKED: [u16; 4] = [1205, 1969, 3024, 3572];
 
+/// The server prepares no more statements, for all its connections together (`max_prepared_stmt_count`).
+const TOO_MANY_STATEMENTS: u16 = 1461;
+
 /// The server ends the connection, or cannot follow the client's packets. Or it does not have a statement that was
-/// prepared there (1243), or prepares no more of them (`max_prepared_stmt_count`, 1461): closed, the connection gives
-/// back those that it has.
-const LOST: [u16; 14] =
-    [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1243, 1461, 1927, 2006, 2013, 4031, 1835];
+/// prepared there (1243), or prepares no more of them: closed, the connection gives back those that it has.
+const LOST: [u16; 14] = [
+    1053,
+    1152,
+    1158,
+    1159,
+    1160,
+    1161,
+    1184,
+    1243,
+    TOO_MANY_STATEMENTS,
+    1927,
+    2006,
+    2013,
+    4031,
+    1835,
+];
 
 const UNIQUE: [u16; 3] = [1062, 1586, 1859];
 const FOREIGN_KEY: [u16; 6] = [1216, 1217, 1451, 1452, 1830, 1834];
@@ -79,6 +95,14 @@ impl Failure {
         matches!(self, Self::Lost(_) | Self::Unanswered)
     }
 
+    /// Whether the server prepares no more statements until others are given back. Such a connection is closed, so it
+    /// counts as lost, with the code in front.
+    pub(super) fn is_of_too_many_statements(&self) -> bool {
+        let Self::Lost(message) = self else { return false };
+        let code = message.split_once(": ").and_then(|(code, _)| code.parse::<u16>().ok());
+        code == Some(TOO_MANY_STATEMENTS)
+    }
+
     pub(super) fn code(&self) -> Option<u16> {
         match self {
             Self::Server { code, .. } => Some(*code),
@@ -89,6 +113,11 @@ impl Failure {
     /// Whether the server has rolled the transaction back, all of it.
     pub(super) fn has_undone_all(&self) -> bool {
         self.code().is_some_and(|code| UNDONE.contains(&code))
+    }
+
+    /// Whether a write was refused because the server is read only.
+    pub(super) fn is_of_reading_only(&self) -> bool {
+        self.code().is_some_and(|code| READ_ONLY.contains(&code))
     }
 
     pub(super) fn is_of_a_lock(&self) -> bool {
@@ -209,6 +238,12 @@ pub(super) fn is_of_an_ended_session(error: &mysql_async::Error) -> bool {
     }
 }
 
+/// Whether the server prepares no more statements until others are given back.
+pub(super) fn is_of_too_many_statements(error: &StoreError) -> bool {
+    let StoreError::Database { error: DbError(error), .. } = error else { return false };
+    failure_of(error).is_some_and(|failure| failure.is_of_too_many_statements())
+}
+
 /// The kind of the server's answer.
 fn kind_told(error: &StoreError) -> Option<&DatabaseErrorKind> {
     match error {
@@ -225,6 +260,12 @@ pub(super) fn is_of_a_deadlock(error: &StoreError) -> bool {
 /// Whether a write was refused because the server is read only.
 pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
     matches!(kind_told(error), Some(DatabaseErrorKind::ReadOnlyTransaction))
+}
+
+/// Whether other connections may do better: this one is gone, or its server is read only. That one may be a primary of
+/// before, which keeps its sessions, while new ones reach the server that has its place (G12).
+pub(super) fn is_of_those_connections(error: &StoreError) -> bool {
+    error.is_of_the_connection() || is_of_reading_only(error)
 }
 
 /// The failure that a diesel error of this store's connection was made of.
@@ -256,6 +297,18 @@ mod tests {
         }
         let lost = Error::from(Failure::Lost("1205: no".to_owned()));
         assert!(failure_of(&lost).unwrap().is_lost());
+    }
+
+    #[test]
+    fn g17_that_no_more_statements_are_prepared_survives_diesel() {
+        let told = |message: &str| {
+            let error = Error::from(Failure::Lost(message.to_owned()));
+            is_of_too_many_statements(&StoreError::database("ask", error))
+        };
+        assert!(told("1461: Can't create more than max_prepared_stmt_count statements"));
+        assert!(!told("1243: Unknown prepared statement handler"));
+        assert!(!told("the server is gone: 1461"));
+        assert!(!is_of_too_many_statements(&StoreError::Locked));
     }
 
     #[test]

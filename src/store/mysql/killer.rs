@@ -28,8 +28,11 @@ const KEPT_ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 /// How long a new connection has to open, and to end a session.
 const NEW_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a session may take to be ended, with those that are ended before it.
+/// How long a session may take to be ended, from the end of the one before it.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
+
+/// How long it may wait for those before it: a server that was restarted meanwhile is still [`YOUNG`], and so recognised.
+const WAITS_FOR_OTHERS: Duration = Duration::from_secs(30);
 
 /// The kept connection may be idle for months. A year, in seconds, is the server's maximum.
 const MAY_BE_IDLE: &str = "SET SESSION wait_timeout = 31536000";
@@ -100,20 +103,23 @@ impl Killer {
             let killer = self.clone();
             runtime.spawn(async move {
                 tokio::time::sleep(ENDS_WITHIN).await;
-                timeout(GIVES_UP_AFTER, killer.end(session)).await
+                killer.end(session).await;
             });
         }
     }
 
-    /// Ends it by the kept connection, once that is free; or else by a new one, which is then kept.
+    /// Ends it, once those before it are ended. Each has its own time: many that are slow take none from the last.
     async fn end(&self, session: Doomed) {
-        let mut kept = self.kept.lock().await;
-        let Some(conn) = kept.take() else {
-            *kept = self.end_by_new(session).await;
-            return;
-        };
+        let Ok(mut kept) = timeout(WAITS_FOR_OTHERS, self.kept.lock()).await else { return };
+        let conn = kept.take();
+        *kept = timeout(GIVES_UP_AFTER, self.end_by(conn, session)).await.ok().flatten();
+    }
+
+    /// Ends it by the kept connection, or else by a new one. The one that is kept from here on.
+    async fn end_by(&self, kept: Option<Conn>, session: Doomed) -> Option<Conn> {
+        let Some(conn) = kept else { return self.end_by_new(session).await };
         let mut by_kept = pin!(kill(conn, session));
-        *kept = match timeout(KEPT_ANSWERS_WITHIN, &mut by_kept).await {
+        match timeout(KEPT_ANSWERS_WITHIN, &mut by_kept).await {
             Ok(Some(conn)) => Some(conn),
             Ok(None) => self.end_by_new(session).await,
             Err(_) => match self.end_by_new(session).await {
@@ -121,7 +127,7 @@ impl Killer {
                 // The server is full, or slow: what was sent is all that there is.
                 None => timeout(NEW_ANSWERS_WITHIN, by_kept).await.ok().flatten(),
             },
-        };
+        }
     }
 
     async fn end_by_new(&self, session: Doomed) -> Option<Conn> {

@@ -3,12 +3,14 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `connection`, `watch`, `session`, `pool`, `killer` | one session: what is under way on it, what failed on it, its settings, when it goes back, how it is ended |
+//! | `another` | what a dead connection could not do, on another one |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
 //! | `error`, `literal` | from a code to what it means; from a query to what is sent |
 
 mod admin;
+mod another;
 #[cfg(test)]
 mod assignments;
 mod batch;
@@ -230,11 +232,6 @@ impl Mysql {
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
             .await
             .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
-    }
-
-    /// After a restart of the server, each idle connection of the pool is dead.
-    fn forget_idle(&self) {
-        self.pool.retain(|_, _| false);
     }
 }
 

@@ -13,8 +13,9 @@ use super::error::is_of_reading_only;
 use super::literal::Bound;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
+use super::pool::{ConnectionGuard, Taken};
 use super::statements as sql;
-use super::store::{answered_within, ask};
+use super::store::{answered, answered_within, ask};
 use super::{MIGRATIONS, Mysql, MysqlConn};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
@@ -111,7 +112,7 @@ impl Mysql {
         guarded: &(impl QueryFragment<diesel::mysql::Mysql> + Sync),
         audit: &(dyn Fn() -> diesel::QueryResult<Bound> + Sync),
     ) -> Result<bool, StoreError> {
-        self.together("settle a dead job", guarded, &[audit]).await
+        self.by_an_operator("settle a dead job", guarded, &[audit]).await
     }
 }
 
@@ -132,7 +133,10 @@ impl OperatorStore for Mysql {
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
             Ok(_) | Err(StoreError::Locked) => Ok(false),
-            Err(error) if is_of_reading_only(&error) => Ok(true),
+            Err(error) if is_of_reading_only(&error) => {
+                self.leave_behind(&error);
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }
@@ -333,11 +337,11 @@ impl OperatorStore for Mysql {
                         for_ms: length.map(millis),
                     })
                 };
-                self.together(DOING, &audit, &[&pause]).await
+                self.by_an_operator(DOING, &audit, &[&pause]).await
             }
             PauseWhat::End => {
                 let end = ops::UnpausePhase { definition, phase };
-                self.together(DOING, &end, &[&|| Bound::of(&audit)]).await
+                self.by_an_operator(DOING, &end, &[&|| Bound::of(&audit)]).await
             }
         }
     }
@@ -358,7 +362,7 @@ impl OperatorStore for Mysql {
         let requests = serde_json::to_string(&pairs).unwrap_or_default();
         let items = || Bound::of(&ops::AddItems { id: id(), requests: requests.clone() });
         let audit = || Bound::of(&ops::InsertAudit::of(bulk.audit));
-        self.together("start a bulk act", &start, &[&items, &audit]).await.map(drop)
+        self.by_an_operator("start a bulk act", &start, &[&items, &audit]).await.map(drop)
     }
 
     async fn bulks(
@@ -441,14 +445,14 @@ impl OperatorStore for Mysql {
         let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
         let stop = bulk_sql::StopBulk { by, id };
         let audit = || Bound::of(&ops::InsertAudit::of(audit));
-        self.together("stop a bulk act", &stop, &[&audit]).await
+        self.by_an_operator("stop a bulk act", &stop, &[&audit]).await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
-        let written = ask!(self.operators, "write the audit", |conn| {
-            ops::InsertAudit::of(entry).execute(conn)
-        });
-        written.map(drop)
+        let mut connection = ConnectionGuard::taken(&self.operators, Taken::Asked).await?;
+        let conn: &mut MysqlConn = &mut connection;
+        let written = ops::InsertAudit::of(entry).execute(conn);
+        answered("write the audit", written).await.map(drop)
     }
 
     async fn audit_before(

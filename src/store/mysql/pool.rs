@@ -45,6 +45,19 @@ pub(super) fn open(killer: Killer, settings: PoolSettings) -> Result<MysqlPool, 
     settings.pool_of(Manager { killer })
 }
 
+/// How long a connection may take to say that its server is still there.
+const SAYS_SO_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a connection is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// As it is: its first use finds out whether it is dead. For what the engine and the workers send, who resolve an
+    /// outcome that is not known.
+    AsItIs,
+    /// Asked first: for what an operator sends, once, after a quiet night or a restart of the server.
+    Asked,
+}
+
 /// A connection of the pool. Dropped in the middle of a statement or a transaction it is closed, and its
 /// session at the server ended: its future was dropped (G13).
 pub(super) struct ConnectionGuard(Option<Object<Manager>>);
@@ -63,6 +76,14 @@ impl ConnectionGuard {
             connection.was_taken_back();
         }
         Ok(connection)
+    }
+
+    /// One that is taken so.
+    pub(super) async fn taken(pool: &MysqlPool, taken: Taken) -> Result<Self, StoreError> {
+        match taken {
+            Taken::AsItIs => Self::of(pool).await,
+            Taken::Asked => Self::that_answers(pool, SAYS_SO_WITHIN).await,
+        }
     }
 
     /// One that was asked whether its server is still there: those behind a restart of the server are not. For what

@@ -92,7 +92,8 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
     if !says("stmt_cache_size=") {
         builder = builder.stmt_cache_size(KEPT_STATEMENTS);
     }
-    // What the client takes: the server sends a row whatever its size is. What may be sent is asked of the server.
+    // What the client takes: the server sends a row whatever its size is. What may be sent is asked of the server, and is
+    // no more than this.
     if !says("max_allowed_packet=") {
         builder = builder.max_allowed_packet(Some(LARGEST_PACKET));
     }
@@ -157,8 +158,10 @@ pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<Session, Fai
     conn.query_drop(at_rest.as_str()).await.map_err(Failure::of)?;
     let settings = format!("SET {settings}");
     let home = database.map(|name| format!("USE `{}`", name.replace('`', "``")));
-    // The header of the packet, and what a bind takes besides its value.
-    let max_packet = max_packet.saturating_sub(1024);
+    // The driver refuses what is larger than the URL allows, and closes the connection. The header of the packet, and what
+    // a bind takes besides its value, are in it.
+    let of_the_url = conn.opts().max_allowed_packet().unwrap_or(LARGEST_PACKET);
+    let max_packet = max_packet.min(of_the_url).saturating_sub(1024);
     let has_blocks = is_mariadb && blocks;
     Ok(Session { max_packet, is_mariadb, has_blocks, lock_wait, at_rest, settings, home })
 }

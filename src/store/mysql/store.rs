@@ -18,7 +18,7 @@ use super::block::Block;
 use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
-use super::pool::ConnectionGuard;
+use super::pool::{ConnectionGuard, Taken};
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
     ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
@@ -73,17 +73,13 @@ pub(super) use ask;
 /// As `ask!` for a statement that is safe to send twice: after a restart of the server each idle
 /// connection of the pool is dead, and the first to use one finds out.
 macro_rules! ask_again {
-    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let first =
-            async { $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query) };
-        match first.await {
-            Err(error) if error.is_of_the_connection() => {
-                $store.forget_idle();
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+        $store
+            .on_another(|| async {
                 $crate::store::mysql::store::ask!($store.pool, $doing, |$conn| $query)
-            }
-            answer => answer,
-        }
-    }};
+            })
+            .await
+    };
 }
 pub(super) use ask_again;
 
@@ -98,16 +94,7 @@ impl Mysql {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<MysqlTransaction>, StoreError> {
-        patiently(|| async {
-            match self.try_begin(isolation, guard).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    self.try_begin(isolation, guard).await
-                }
-                begun => begun,
-            }
-        })
-        .await
+        patiently(|| self.on_another(|| self.try_begin(isolation, guard))).await
     }
 
     async fn try_begin(
@@ -138,7 +125,9 @@ impl Mysql {
         Ok(Some(tx))
     }
 
-    /// The guarded update of a takeover, and the row that it has left.
+    /// The guarded update of a takeover, and the row that it has left. If the update was executed and its answer lost, a
+    /// second try finds the token one higher and returns `None`, as if another process had been faster. That is left so:
+    /// nothing in the row tells this process's takeover from another's, and the key is free again after a lease.
     async fn try_take_over(
         &self,
         claim: &Claim<'_>,
@@ -194,7 +183,7 @@ impl Mysql {
             Ok::<_, StoreError>((write, bound(DOING, &sql::InsertJob::new(guard, notice))?))
         };
         match bounds() {
-            Ok((write, notice)) => in_one_go(&self.pool, write, vec![notice]).await,
+            Ok((write, notice)) => in_one_go(&self.pool, Taken::AsItIs, write, vec![notice]).await,
             Err(error) => Commit::Failed(error),
         }
     }
@@ -233,9 +222,7 @@ impl Mysql {
             Commit::Failed(error) | Commit::Unknown(error) => error,
             Commit::Fenced | Commit::Refused(_) => StoreError::database(doing, Error::NotFound),
         };
-        if error.is_of_the_connection() {
-            self.forget_idle();
-        }
+        self.leave_behind(&error);
         Err(error)
     }
 
@@ -247,21 +234,39 @@ impl Mysql {
         guarded: &(impl QueryFragment<Db> + Sync),
         then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
     ) -> Result<bool, StoreError> {
+        self.together_on(Taken::AsItIs, doing, guarded, then).await
+    }
+
+    /// The same for an operator: on a dead connection its outcome would not be known, and it is not sent again.
+    pub(super) async fn by_an_operator(
+        &self,
+        doing: &'static str,
+        guarded: &(impl QueryFragment<Db> + Sync),
+        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+    ) -> Result<bool, StoreError> {
+        self.together_on(Taken::Asked, doing, guarded, then).await
+    }
+
+    async fn together_on(
+        &self,
+        taken: Taken,
+        doing: &'static str,
+        guarded: &(impl QueryFragment<Db> + Sync),
+        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+    ) -> Result<bool, StoreError> {
         let (mut tries, mut patience) = (0, Patience::new(LOCKED_WAIT));
         loop {
             tries += 1;
             let follows = then.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
             let follows = follows.map_err(|error| StoreError::database(doing, error))?;
-            match in_one_go(&self.pool, bound(doing, guarded)?, follows).await {
+            match in_one_go(&self.pool, taken, bound(doing, guarded)?, follows).await {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error)
                     if is_of_a_deadlock(&error) && tries < super::batch::TRIES => {}
                 Commit::Failed(StoreError::Locked) if patience.pause().await => {}
                 Commit::Failed(error) | Commit::Unknown(error) => {
-                    if error.is_of_the_connection() {
-                        self.forget_idle();
-                    }
+                    self.leave_behind(&error);
                     return Err(error);
                 }
                 Commit::Refused(_) => return Err(StoreError::database(doing, Error::NotFound)),
@@ -389,6 +394,13 @@ impl Store for Mysql {
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
     }
 
+    /// After a restart of the server, each of them is dead; and those that are not keep statements prepared, of which the
+    /// server has no more than a number.
+    fn forget_idle(&self) {
+        self.pool.retain(|_, _| false);
+        self.operators.retain(|_, _| false);
+    }
+
     async fn begin(
         &self,
         isolation: Isolation,
@@ -398,15 +410,7 @@ impl Store for Mysql {
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
-        let taken = patiently(|| async {
-            match self.try_take_over(claim, hold).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    self.try_take_over(claim, hold).await
-                }
-                taken => taken,
-            }
-        });
+        let taken = patiently(|| self.on_another(|| self.try_take_over(claim, hold)));
         taken.await?.map(|row| key_row(sql::row(row)?)).transpose()
     }
 
@@ -424,11 +428,12 @@ impl Store for Mysql {
             };
             match written {
                 Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
-                Commit::Unknown(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    return Commit::Unknown(error);
+                written => {
+                    if let Commit::Failed(error) | Commit::Unknown(error) = &written {
+                        self.leave_behind(error);
+                    }
+                    return written;
                 }
-                written => return written,
             }
         }
     }
@@ -452,16 +457,18 @@ impl Store for Mysql {
                 Ok::<_, StoreError>((take_over, then))
             };
             let settled = match bounds() {
-                Ok((take_over, then)) => in_one_go(&self.pool, take_over, then).await,
+                // Mostly an operator's, who may be the first behind a quiet night.
+                Ok((take_over, then)) => in_one_go(&self.pool, Taken::Asked, take_over, then).await,
                 Err(error) => Commit::Failed(error),
             };
             match settled {
                 Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
-                Commit::Unknown(error) if error.is_of_the_connection() => {
-                    self.forget_idle();
-                    return Commit::Unknown(error);
+                settled => {
+                    if let Commit::Failed(error) | Commit::Unknown(error) = &settled {
+                        self.leave_behind(error);
+                    }
+                    return settled;
                 }
-                settled => return settled,
             }
         }
     }

@@ -12,7 +12,7 @@ use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::Bound;
-use super::pool::{ConnectionGuard, MysqlPool};
+use super::pool::{ConnectionGuard, MysqlPool, Taken};
 use super::session::LockWait;
 use super::statements as sql;
 use super::watch::{Watch, gone};
@@ -70,21 +70,21 @@ impl Script {
 }
 
 impl MysqlTransaction {
-    /// One that begins when the script is sent.
-    pub(super) async fn begin(
-        pool: &MysqlPool,
-        isolation: Isolation,
-        waits: LockWait,
-    ) -> Result<(Self, Script), StoreError> {
-        let tx = Self::on(pool).await?;
+    /// One of the engine's alone, that begins when the script is sent.
+    async fn begin(pool: &MysqlPool, taken: Taken) -> Result<(Self, Script), StoreError> {
+        let tx = Self::of(ConnectionGuard::taken(pool, taken).await?)?;
         let mut script = Script::default();
-        script.push(&tx.connection.session().begin(isolation, waits));
+        let session = tx.connection.session();
+        script.push(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
         Ok((tx, script))
     }
 
     /// One that is about to begin. From here on the connection goes back to the pool only by way of an end.
     pub(super) async fn on(pool: &MysqlPool) -> Result<Self, StoreError> {
-        let mut connection = ConnectionGuard::of(pool).await?;
+        Self::of(ConnectionGuard::of(pool).await?)
+    }
+
+    fn of(mut connection: ConnectionGuard) -> Result<Self, StoreError> {
         let watching = connection.begin_watching();
         watching.map_err(|error| StoreError::database("begin a transaction", error))?;
         Ok(Self { connection, turn: None, place: None })
@@ -256,12 +256,16 @@ const RAISE_UNLESS_ONE: &str =
     "SET @atomic_phases = IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2))";
 
 /// A transaction of the engine's alone, in one round trip: a guarded statement, and what follows from it.
-pub(super) async fn in_one_go(pool: &MysqlPool, guarded: Bound, then: Vec<Bound>) -> Commit {
-    let (tx, mut script) =
-        match MysqlTransaction::begin(pool, Isolation::ReadCommitted, LockWait::Engine).await {
-            Ok(begun) => begun,
-            Err(error) => return Commit::Failed(error),
-        };
+pub(super) async fn in_one_go(
+    pool: &MysqlPool,
+    taken: Taken,
+    guarded: Bound,
+    then: Vec<Bound>,
+) -> Commit {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, taken).await {
+        Ok(begun) => begun,
+        Err(error) => return Commit::Failed(error),
+    };
     script.push_bound(guarded);
     let raise = script.push(RAISE_UNLESS_ONE);
     for bound in then {
@@ -278,11 +282,10 @@ pub(super) async fn each_in_one_go(
     pool: &MysqlPool,
     each: Vec<EachTold>,
 ) -> (Commit, Vec<Vec<Row>>) {
-    let (tx, mut script) =
-        match MysqlTransaction::begin(pool, Isolation::ReadCommitted, LockWait::Engine).await {
-            Ok(begun) => begun,
-            Err(error) => return (Commit::Failed(error), Vec::new()),
-        };
+    let (tx, mut script) = match MysqlTransaction::begin(pool, Taken::AsItIs).await {
+        Ok(begun) => begun,
+        Err(error) => return (Commit::Failed(error), Vec::new()),
+    };
     // Of many rows one may be locked for a moment: that ends it for none of the others.
     script.push("SET SESSION innodb_lock_wait_timeout = 1");
     let mut told = Vec::with_capacity(each.len());
