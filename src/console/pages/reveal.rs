@@ -56,6 +56,8 @@ pub(super) async fn page<S: OperatorStore>(
             };
             frame.page(trouble::status(&error), Section::Requests, title, page)
         }
+        // The audit row may be written by then.
+        Err(error) if error.is_of_no_answer() => trouble::unanswered(frame, false),
         Err(error) => trouble::page(frame, &error),
     }
 }
