@@ -372,7 +372,7 @@ impl<S: OperatorStore> Ops<S> {
 
     /// The database's time. A statement at most once an hour, on a connection of the operators': in between, this
     /// machine's monotonic clock carries it on.
-    #[cfg(feature = "console")]
+    #[cfg(any(feature = "console", feature = "ops-api"))]
     pub(crate) async fn now(&self) -> Result<DateTime<Utc>, OpsError> {
         if let Some(now) = self.core.clock.reads() {
             return Ok(now);
