@@ -166,8 +166,8 @@ fn given(value: &str) -> Result<String, Failure> {
 pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
     let (act, ids, decision) = match command {
         Jobs::List { part } => {
-            let (rows, page) = rows_of(api, "/jobs", part).await?;
-            print(&rows, &JOBS, format);
+            let (rows, page, now) = rows_of(api, "/jobs", part).await?;
+            print(&rows, &JOBS, now, format);
             if_there_is_more(&page);
             return Ok(End::Fine);
         }
