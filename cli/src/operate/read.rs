@@ -339,6 +339,27 @@ pub(crate) const JOBS: [Column; 6] = [
     ("WHY", |job, _| text(&job["reason"])),
 ];
 
+const JOB: [Column; 6] = [
+    ("JOB", |job, _| text(&job["id"])),
+    ("REQUEST", |job, _| text(&job["request"])),
+    ("NAME", |job, _| text(&job["name"])),
+    ("TRIES", |job, _| text(&job["attempts"])),
+    ("STAGED", |job, now| past(&job["staged_at"], now)),
+    ("WHY", |job, _| text(&job["reason"])),
+];
+
+/// One staged job that gave up.
+pub(crate) async fn job(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let answer = api.get(&format!("/jobs/{}", segment(id))).await?;
+    let now = answer.now;
+    let job = answer.with("staged_at")?;
+    match format {
+        Format::Json | Format::Jsonl => document(&job, format),
+        Format::Ids | Format::Table => print(&[job], &JOB, now, format),
+    }
+    Ok(End::Fine)
+}
+
 const DEFINITIONS: [Column; 7] = [
     ("DEFINITION", |row, _| definition(row)),
     ("PHASES", |row, _| {

@@ -141,7 +141,7 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
             &["reveal", id, "--what", "key"],
         ];
         let acts = acts.map(|act| [act, &because].concat());
-        let reads: [&[&str]; 11] = [
+        let reads: [&[&str]; 12] = [
             &["status"],
             &["list"],
             &["find", "--scope", "a"],
@@ -151,6 +151,7 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
             &["nodes"],
             &["pauses"],
             &["jobs", "list"],
+            &["jobs", "show", id],
             &["bulk", "list"],
             &["audit"],
         ];
@@ -299,6 +300,7 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
         r#"{"rows":[{"id":"b","staged_at":"2018-03-01T11:19:00Z",
             "next_at":"2018-03-01T12:12:00Z"}],"next":null,"looked_to":null}"#
     );
+    const A_JOB: &str = told!(r#"{"id":"b","staged_at":"2018-03-01T11:19:00Z","next_at":null}"#);
     const PAUSES: &str = told!(
         r#"{"rows":[{"definition":"d","phase":"p","paused_at":"2018-03-01T11:19:00Z",
             "ends_at":"2018-03-01T12:12:00Z"}]}"#
@@ -320,6 +322,7 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
             ("POST /requests/find ", FOUND),
             ("GET /requests/a ", SHOWN),
             ("GET /jobs?", JOBS),
+            ("GET /jobs/b ", A_JOB),
             ("GET /pauses ", PAUSES),
             ("GET /definitions ", DEFINITIONS),
             ("GET /nodes ", NODES),
@@ -328,12 +331,13 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
             ("GET /bulk/e ", BULK),
         ]),
     ]);
-    let asked: [(&[&str], bool); 11] = [
+    let asked: [(&[&str], bool); 12] = [
         (&["status"], false),
         (&["list"], true),
         (&["find", "--scope", "tenant-1"], true),
         (&["show", "a"], true),
         (&["jobs", "list"], true),
+        (&["jobs", "show", "b"], false),
         (&["pauses"], true),
         (&["definitions"], false),
         (&["nodes"], false),
