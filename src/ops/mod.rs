@@ -145,8 +145,9 @@ impl<S: OperatorStore> Ops<S> {
     /// | several of both, or [stranded](Filter::stranded) | one behind the other | |
     /// | anything else | `atomic_phases_keys_expiry` | what expires last first |
     ///
-    /// Each page reads at most ten thousand rows. If it is not full then, it says [how far](Page::looked_to)
-    /// it came, and the next page continues from there. A request whose holder died early enters the index of
+    /// Each page reads at most ten thousand rows of each index that it walks; for an actor who does not see every scope, it
+    /// reads as many again to find out where the search may end. If the page is not full then, it says
+    /// [how far](Page::looked_to) it came, and the next page continues from there. A request whose holder died early enters the index of
     /// due rows when a completer meets it, after a minute at most.
     ///
     /// # Errors
@@ -371,7 +372,7 @@ impl<S: OperatorStore> Ops<S> {
 
     /// The database's time. A statement at most once an hour, on a connection of the operators': in between, this
     /// machine's monotonic clock carries it on.
-    #[cfg(feature = "console")]
+    #[cfg(any(feature = "console", feature = "ops-api"))]
     pub(crate) async fn now(&self) -> Result<DateTime<Utc>, OpsError> {
         if let Some(now) = self.core.clock.reads() {
             return Ok(now);

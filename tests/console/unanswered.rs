@@ -46,7 +46,9 @@ async fn a_page_says_that_the_database_is_gone() {
     unknown(&engine, "k").await;
     let id = id_of(&engine, "k").await;
     let desk = Desk::of(&engine).await;
-    let act = desk.request(id).await.form("/plan").with("act", "not_executed");
+    let page = desk.request(id).await;
+    let look = page.form("/reveal").with("what", "outputs").with("reason", "ticket 88");
+    let act = page.form("/plan").with("act", "not_executed");
     let act = desk.submit(&act).await.form("/act").with("reason", "because");
     dead_letter(&here, "dead").await;
     let (bulk, stop) = stop_of_a_bulk_act(&here, &desk).await;
@@ -57,8 +59,9 @@ async fn a_page_says_that_the_database_is_gone() {
     )
     .await;
     each_says_so(&desk, &pages(id, bulk)).await;
-    for act in [act, stop] {
-        desk.submit(&act).await.is(503).has("Whether it was done is not known");
+    for act in [act, stop, look] {
+        let told = desk.submit(&act).await.is(503);
+        told.has("Whether it was done is not known").has_not("Nothing was changed");
     }
 }
 
@@ -240,6 +243,9 @@ async fn requests_are_served_while_acts_wait_for_the_audit() {
     let (acts, ()) = tokio::join!(futures_util::future::join_all(acts), requests);
     // None of them shows or does anything without its row.
     assert!(acts.iter().all(|page| page.status == 503), "{:?}", acts[0]);
+    for page in &acts {
+        page.has("Whether it was done is not known");
+    }
     lock.batch_execute("ROLLBACK").await.unwrap();
     desk.submit(&reveal).await.is(200).has("Revealed: parameters");
 }

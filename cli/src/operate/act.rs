@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::arguments::{Because, Decision, Format, Ids, Jobs, Said, Word};
 use super::ask::Api;
 use super::end::{End, Failure};
-use super::read::{JOBS, if_there_is_more, rows_of, segment};
+use super::read::{self, JOBS, if_there_is_more, rows_of, segment};
 use super::table::{plain, print, text};
 
 #[derive(Clone, Copy)]
@@ -166,11 +166,12 @@ fn given(value: &str) -> Result<String, Failure> {
 pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
     let (act, ids, decision) = match command {
         Jobs::List { part } => {
-            let (rows, page) = rows_of(api, "/jobs", part).await?;
-            print(&rows, &JOBS, format);
+            let (rows, page, now) = rows_of(api, "/jobs", part).await?;
+            print(&rows, &JOBS, now, format);
             if_there_is_more(&page);
             return Ok(End::Fine);
         }
+        Jobs::Show { id } => return read::job(api, id, format).await,
         Jobs::Retry { ids, decision } => ("retry", ids, decision),
         Jobs::Discard { ids, decision } => ("discard", ids, decision),
     };

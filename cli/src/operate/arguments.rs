@@ -410,6 +410,11 @@ pub(crate) enum Jobs {
         #[command(flatten)]
         part: Part,
     },
+    /// Tell all that is known of one, without its arguments
+    Show {
+        /// The job's id, as a list or `show` tells it
+        id: String,
+    },
     /// Let them be delivered again
     Retry {
         #[command(flatten)]

@@ -1,5 +1,6 @@
 //! [`Api`]: the JSON API, wherever it is.
 
+use chrono::Utc;
 use http::HeaderMap;
 use serde_json::Value;
 
@@ -7,6 +8,7 @@ use super::end::{End, Failure};
 use super::local::Local;
 #[cfg(feature = "programs")]
 use super::remote::Remote;
+use super::table::Now;
 
 /// The JSON API: of a service, or of the library in here.
 pub(crate) enum Api {
@@ -20,6 +22,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) version: Option<String>,
     pub(crate) json: Value,
+    /// The database's time, from which ages are counted.
+    pub(crate) now: Now,
     /// Whether it is one to an act.
     to_act: bool,
 }
@@ -34,12 +38,12 @@ impl Answer {
         }
     }
 
-    /// The rows of a page, and the rest of it.
-    pub(crate) fn rows(self) -> Result<(Vec<Value>, Value), Failure> {
-        let not_ours = self.not_ours();
+    /// The rows of a page, the rest of it, and the time from which their ages are counted.
+    pub(crate) fn rows(self) -> Result<(Vec<Value>, Value, Now), Failure> {
+        let (not_ours, now) = (self.not_ours(), self.now);
         let mut page = self.with("rows")?;
         match page["rows"].take() {
-            Value::Array(rows) => Ok((rows, page)),
+            Value::Array(rows) => Ok((rows, page, now)),
             _ => Err(not_ours),
         }
     }
@@ -96,9 +100,13 @@ impl Asking<'_> {
 
     /// The answer to it.
     pub(crate) fn answered(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
-        let version = headers.get("etag").and_then(|tag| tag.to_str().ok());
-        let (version, to_act) = (version.map(ToOwned::to_owned), self.acts());
-        Answer { status, version, json: serde_json::from_slice(body).unwrap_or_default(), to_act }
+        let line = |name: &str| headers.get(name).and_then(|line| line.to_str().ok());
+        let (version, to_act) = (line("etag").map(ToOwned::to_owned), self.acts());
+        // A service of an earlier version does not tell it.
+        let now = line("database-time").and_then(|time| time.parse::<Now>().ok());
+        let now = now.unwrap_or_else(Utc::now);
+        let json = serde_json::from_slice(body).unwrap_or_default();
+        Answer { status, version, json, now, to_act }
     }
 }
 

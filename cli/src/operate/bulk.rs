@@ -10,20 +10,20 @@ use super::read::{conditions, document, if_there_is_more, rows_of, segment};
 use super::table::{Column, past, print, text};
 
 const BULKS: [Column; 8] = [
-    ("BULK", |row| text(&row["id"])),
-    ("ACT", |row| text(&row["act"])),
-    ("REQUESTS", |row| text(&row["count"])),
-    ("DONE", |row| text(&row["applied"])),
-    ("LEFT AS IT WAS", left_as_it_was),
-    ("STARTED", |row| past(&row["started_at"])),
-    ("STATE", state),
-    ("BY", |row| text(&row["actor"])),
+    ("BULK", |row, _| text(&row["id"])),
+    ("ACT", |row, _| text(&row["act"])),
+    ("REQUESTS", |row, _| text(&row["count"])),
+    ("DONE", |row, _| text(&row["applied"])),
+    ("LEFT AS IT WAS", |row, _| left_as_it_was(row)),
+    ("STARTED", |row, now| past(&row["started_at"], now)),
+    ("STATE", |row, _| state(row)),
+    ("BY", |row, _| text(&row["actor"])),
 ];
 
 const REFUSALS: [Column; 3] = [
-    ("REQUEST", |row| text(&row["request"])),
-    ("OUTCOME", |row| text(&row["outcome"])),
-    ("BECAUSE", |row| text(&row["because"])),
+    ("REQUEST", |row, _| text(&row["request"])),
+    ("OUTCOME", |row, _| text(&row["outcome"])),
+    ("BECAUSE", |row, _| text(&row["because"])),
 ];
 
 fn left_as_it_was(row: &Value) -> String {
@@ -46,8 +46,8 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
         Bulk::Retry(of) => start(api, "retry", of).await,
         Bulk::Erase(of) => start(api, "erase", of).await,
         Bulk::List { part } => {
-            let (rows, page) = rows_of(api, "/bulk", part).await?;
-            print(&rows, &BULKS, format);
+            let (rows, page, now) = rows_of(api, "/bulk", part).await?;
+            print(&rows, &BULKS, now, format);
             if_there_is_more(&page);
             Ok(End::Fine)
         }
@@ -63,16 +63,18 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
 }
 
 async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let told = api.get(&format!("/bulk/{}", segment(id))).await?.with("refusals")?;
+    let answer = api.get(&format!("/bulk/{}", segment(id))).await?;
+    let now = answer.now;
+    let told = answer.with("refusals")?;
     let refusals = told["refusals"].as_array().cloned().unwrap_or_default();
     match format {
         Format::Json => document(&told, format),
-        Format::Jsonl => print(&refusals, &REFUSALS, format),
+        Format::Jsonl => print(&refusals, &REFUSALS, now, format),
         Format::Ids => refusals.iter().for_each(|row| println!("{}", text(&row["request"]))),
         Format::Table => {
-            print(&[told], &BULKS, format);
+            print(&[told], &BULKS, now, format);
             if !refusals.is_empty() {
-                print(&refusals, &REFUSALS, format);
+                print(&refusals, &REFUSALS, now, format);
             }
         }
     }

@@ -8,35 +8,32 @@ use super::arguments::{AuditOf, Because, Condition, Filter, Format, Part, What};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::json::escaped;
-use super::table::{Column, past, plain, print, table, text, time};
+use super::table::{Column, Now, past, plain, print, table, text, time};
 
 const LIST: [Column; 8] = [
-    ("REQUEST", |row| text(&row["id"])),
-    ("DEFINITION", definition),
-    ("STATE", |row| text(&row["state"])),
-    ("AT PHASE", |row| {
+    ("REQUEST", |row, _| text(&row["id"])),
+    ("DEFINITION", |row, _| definition(row)),
+    ("STATE", |row, _| text(&row["state"])),
+    ("AT PHASE", |row, _| {
         text(if row["open_call"].is_null() { &row["recovery_point"] } else { &row["open_call"] })
     }),
-    ("WHY", |row| text(&row["reason"])),
-    ("TRIES", |row| text(&row["attempts"])),
-    ("SINCE", |row| {
-        past(if row["waiting_since"].is_null() {
-            &row["created_at"]
-        } else {
-            &row["waiting_since"]
-        })
+    ("WHY", |row, _| text(&row["reason"])),
+    ("TRIES", |row, _| text(&row["attempts"])),
+    ("SINCE", |row, now| {
+        let is_waiting = !row["waiting_since"].is_null();
+        past(if is_waiting { &row["waiting_since"] } else { &row["created_at"] }, now)
     }),
-    ("NEXT", |row| time(&row["next_at"])),
+    ("NEXT", |row, now| time(&row["next_at"], now)),
 ];
 
 const AUDIT: [Column; 7] = [
-    ("WHEN", |row| past(&row["at"])),
-    ("WHO", |row| text(&row["actor"])),
-    ("ACT", |row| text(&row["act"])),
-    ("OUTCOME", |row| text(&row["outcome"])),
-    ("REQUEST", |row| text(&row["request"])),
-    ("REASON", |row| text(&row["reason"])),
-    ("REFUSED BECAUSE", |row| text(&row["refused_because"])),
+    ("WHEN", |row, now| past(&row["at"], now)),
+    ("WHO", |row, _| text(&row["actor"])),
+    ("ACT", |row, _| text(&row["act"])),
+    ("OUTCOME", |row, _| text(&row["outcome"])),
+    ("REQUEST", |row, _| text(&row["request"])),
+    ("REASON", |row, _| text(&row["reason"])),
+    ("REFUSED BECAUSE", |row, _| text(&row["refused_because"])),
 ];
 
 fn definition(row: &Value) -> String {
@@ -53,7 +50,9 @@ pub(crate) fn document(told: &Value, format: Format) {
 
 /// How much waits.
 pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
-    let mut told = api.get("/overview").await?.with("unknown")?;
+    let answer = api.get("/overview").await?;
+    let now = answer.now;
+    let mut told = answer.with("unknown")?;
     if !api.has_code() {
         // Without the application's code, every definition is unknown.
         told["stranded"] = Value::Null;
@@ -66,7 +65,7 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
             };
             let oldest = match told["oldest_waiting"].is_null() {
                 true => String::new(),
-                false => format!("; oldest {}", past(&told["oldest_waiting"])),
+                false => format!("; oldest {}", past(&told["oldest_waiting"], now)),
             };
             println!(
                 "waiting     {} unknown, {} dead letters{oldest}",
@@ -116,7 +115,7 @@ pub(crate) fn conditions(api: &Api, filter: &Condition) -> Result<Map<String, Va
 /// Requests, and what may be wrong with the conditions where there are none.
 pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
     let body = conditions(api, &filter.condition)?;
-    let (mut rows, page) = pages(&filter.part, async |limit, cursor| {
+    let (mut rows, page, now) = pages(&filter.part, async |limit, cursor| {
         let mut body = body.clone();
         body.insert("limit".to_owned(), limit.into());
         body.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor.into())));
@@ -126,7 +125,7 @@ pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<E
     if !api.has_code() {
         rows.iter_mut().for_each(|row| row["stranded"] = Value::Null);
     }
-    print(&rows, &LIST, format);
+    print(&rows, &LIST, now, format);
     if rows.is_empty() && page["next"].is_null() && filter.part.after.is_none() {
         unknown_names(api, &filter.condition).await;
     }
@@ -167,12 +166,12 @@ async fn unknown_names(api: &Api, filter: &Condition) {
     );
 }
 
-/// The rows of a list, and its last page.
+/// The rows of a list, its last page, and the time from which their ages are counted.
 pub(crate) async fn rows_of(
     api: &Api,
     path: &str,
     part: &Part,
-) -> Result<(Vec<Value>, Value), Failure> {
+) -> Result<(Vec<Value>, Value, Now), Failure> {
     let and = if path.contains('?') { '&' } else { '?' };
     pages(part, async |limit, cursor| {
         let place = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
@@ -189,16 +188,16 @@ const LARGEST: usize = 1000;
 async fn pages(
     part: &Part,
     ask: impl AsyncFn(usize, Option<&str>) -> Result<Answer, Failure>,
-) -> Result<(Vec<Value>, Value), Failure> {
+) -> Result<(Vec<Value>, Value, Now), Failure> {
     let limit = part.limit as usize;
     let (mut rows, mut cursor) = (Vec::new(), part.after.clone());
     loop {
         let left = limit.saturating_sub(rows.len()).min(LARGEST);
-        let (found, page) = ask(left, cursor.as_deref()).await?.rows()?;
+        let (found, page, now) = ask(left, cursor.as_deref()).await?.rows()?;
         rows.extend(found);
         match page["next"].as_str().filter(|_| page["looked_to"].is_null()) {
             Some(next) if rows.len() < limit => cursor = Some(next.to_owned()),
-            _ => return Ok((rows, page)),
+            _ => return Ok((rows, page, now)),
         }
     }
 }
@@ -223,7 +222,8 @@ pub(crate) async fn find(api: &Api, scope: &str, format: Format) -> Result<End, 
     std::io::stdin().read_to_string(&mut key)?;
     let sought = json!({ "scope": scope, "key": key.trim() }).to_string();
     let found = api.post("/requests/find", &sought, None).await?;
-    print(&[found.with("id")?], &LIST, format);
+    let now = found.now;
+    print(&[found.with("id")?], &LIST, now, format);
     Ok(End::Fine)
 }
 
@@ -237,17 +237,19 @@ pub(crate) async fn why(api: &Api, id: &str, format: Format) -> Result<End, Fail
 }
 
 pub(crate) async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
-    let shown = api.get(&format!("/requests/{}", segment(id))).await?.with("request")?;
+    let answer = api.get(&format!("/requests/{}", segment(id))).await?;
+    let now = answer.now;
+    let shown = answer.with("request")?;
     match format {
         Format::Ids => println!("{}", text(&shown["request"]["id"])),
-        Format::Table => print!("{}", details(&shown)),
+        Format::Table => print!("{}", details(&shown, now)),
         _ => document(&shown, format),
     }
     Ok(End::Fine)
 }
 
 /// A request as a person reads it.
-fn details(shown: &Value) -> String {
+fn details(shown: &Value, now: Now) -> String {
     let row = &shown["request"];
     let mut out = format!(
         "{}\n{} · {} · scope #{} · key #{} · attempt {} · version {}\n{}\n\n",
@@ -262,17 +264,17 @@ fn details(shown: &Value) -> String {
     );
     let rows = |name: &str| shown[name].as_array().cloned().unwrap_or_default();
     let phases: [Column; 3] = [
-        ("PHASE", |phase| text(&phase["name"])),
-        ("KIND", |phase| text(&phase["kind"])),
-        ("STANDS", stands),
+        ("PHASE", |phase, _| text(&phase["name"])),
+        ("KIND", |phase, _| text(&phase["kind"])),
+        ("STANDS", |phase, _| stands(phase)),
     ];
-    out.push_str(&table(&rows("phases"), &phases));
+    out.push_str(&table(&rows("phases"), &phases, now));
     let happened: [Column; 3] = [
-        ("WHEN", |event| text(&event["at"])),
-        ("WHAT", |event| {
+        ("WHEN", |event, _| text(&event["at"])),
+        ("WHAT", |event, _| {
             text(if event["act"].is_null() { &event["what"] } else { &event["act"]["act"] })
         }),
-        ("", |event| match &event["act"] {
+        ("", |event, _| match &event["act"] {
             Value::Null => of_attempt(event),
             act => format!(
                 "{} by {}: {}",
@@ -283,7 +285,7 @@ fn details(shown: &Value) -> String {
         }),
     ];
     out.push('\n');
-    out.push_str(&table(&rows("timeline"), &happened));
+    out.push_str(&table(&rows("timeline"), &happened, now));
     if let Some(gone @ 1..) = shown["events_gone"].as_u64() {
         out.push_str(&format!("{gone} earlier events are not kept\n"));
     }
@@ -297,7 +299,7 @@ fn details(shown: &Value) -> String {
     let jobs = rows("jobs");
     if !jobs.is_empty() {
         out.push('\n');
-        out.push_str(&table(&jobs, &JOBS));
+        out.push_str(&table(&jobs, &JOBS, now));
     }
     out
 }
@@ -329,26 +331,47 @@ fn of_attempt(event: &Value) -> String {
 }
 
 pub(crate) const JOBS: [Column; 6] = [
-    ("JOB", |job| text(&job["id"])),
-    ("NAME", |job| text(&job["name"])),
-    ("TRIES", |job| text(&job["attempts"])),
-    ("STAGED", |job| past(&job["staged_at"])),
-    ("NEXT", |job| time(&job["next_at"])),
-    ("WHY", |job| text(&job["reason"])),
+    ("JOB", |job, _| text(&job["id"])),
+    ("NAME", |job, _| text(&job["name"])),
+    ("TRIES", |job, _| text(&job["attempts"])),
+    ("STAGED", |job, now| past(&job["staged_at"], now)),
+    ("NEXT", |job, now| time(&job["next_at"], now)),
+    ("WHY", |job, _| text(&job["reason"])),
 ];
 
+const JOB: [Column; 6] = [
+    ("JOB", |job, _| text(&job["id"])),
+    ("REQUEST", |job, _| text(&job["request"])),
+    ("NAME", |job, _| text(&job["name"])),
+    ("TRIES", |job, _| text(&job["attempts"])),
+    ("STAGED", |job, now| past(&job["staged_at"], now)),
+    ("WHY", |job, _| text(&job["reason"])),
+];
+
+/// One staged job that gave up.
+pub(crate) async fn job(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
+    let answer = api.get(&format!("/jobs/{}", segment(id))).await?;
+    let now = answer.now;
+    let job = answer.with("staged_at")?;
+    match format {
+        Format::Json | Format::Jsonl => document(&job, format),
+        Format::Ids | Format::Table => print(&[job], &JOB, now, format),
+    }
+    Ok(End::Fine)
+}
+
 const DEFINITIONS: [Column; 7] = [
-    ("DEFINITION", definition),
-    ("PHASES", |row| {
+    ("DEFINITION", |row, _| definition(row)),
+    ("PHASES", |row, _| {
         let name = |phase: &Value| text(&phase["name"]);
         let phases = row["phases"].as_array().map(|all| all.iter().map(name).collect::<Vec<_>>());
         phases.unwrap_or_default().join(" ")
     }),
-    ("NODES", |row| text(&row["nodes"])),
-    ("REQUESTS", |row| or_more(row, "requests")),
-    ("WAITING", |row| or_more(row, "waiting")),
-    ("STRANDED", |row| or_more(row, "stranded")),
-    ("OLDEST", |row| past(&row["oldest"])),
+    ("NODES", |row, _| text(&row["nodes"])),
+    ("REQUESTS", |row, _| or_more(row, "requests")),
+    ("WAITING", |row, _| or_more(row, "waiting")),
+    ("STRANDED", |row, _| or_more(row, "stranded")),
+    ("OLDEST", |row, now| past(&row["oldest"], now)),
 ];
 
 /// A number that was counted among ten thousand rows.
@@ -359,42 +382,42 @@ fn or_more(row: &Value, name: &str) -> String {
 
 /// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
 pub(crate) async fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
-    let (rows, _) = api.get("/definitions").await?.rows()?;
-    print(&rows, &DEFINITIONS, format);
+    let (rows, _, now) = api.get("/definitions").await?.rows()?;
+    print(&rows, &DEFINITIONS, now, format);
     let is_stranded = |row: &Value| row["stranded"].as_u64().is_some_and(|stranded| stranded > 0);
     Ok(if rows.iter().any(is_stranded) { End::Found } else { End::Fine })
 }
 
 const NODES: [Column; 6] = [
-    ("NODE", |node| text(if node["name"].is_null() { &node["id"] } else { &node["name"] })),
-    ("BUILD", |node| text(&node["build"])),
-    ("DEFINITIONS", |node| {
+    ("NODE", |node, _| text(if node["name"].is_null() { &node["id"] } else { &node["name"] })),
+    ("BUILD", |node, _| text(&node["build"])),
+    ("DEFINITIONS", |node, _| {
         let all = node["definitions"].as_array().map(|all| all.iter().map(definition));
         all.map(|all| all.collect::<Vec<_>>().join(", ")).unwrap_or_default()
     }),
-    ("STARTED", |node| past(&node["started_at"])),
-    ("SEEN", |node| past(&node["seen_at"])),
-    ("", |node| if node["gone"] == true { "gone".to_owned() } else { String::new() }),
+    ("STARTED", |node, now| past(&node["started_at"], now)),
+    ("SEEN", |node, now| past(&node["seen_at"], now)),
+    ("", |node, _| if node["gone"] == true { "gone".to_owned() } else { String::new() }),
 ];
 
 pub(crate) async fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
-    let (rows, _) = api.get("/nodes").await?.rows()?;
-    print(&rows, &NODES, format);
+    let (rows, _, now) = api.get("/nodes").await?.rows()?;
+    print(&rows, &NODES, now, format);
     Ok(End::Fine)
 }
 
 const PAUSES: [Column; 6] = [
-    ("DEFINITION", |row| text(&row["definition"])),
-    ("PHASE", |row| text(&row["phase"])),
-    ("SINCE", |row| past(&row["paused_at"])),
-    ("UNTIL", |row| time(&row["ends_at"])),
-    ("BY", |row| text(&row["paused_by"])),
-    ("REASON", |row| text(&row["reason"])),
+    ("DEFINITION", |row, _| text(&row["definition"])),
+    ("PHASE", |row, _| text(&row["phase"])),
+    ("SINCE", |row, now| past(&row["paused_at"], now)),
+    ("UNTIL", |row, now| time(&row["ends_at"], now)),
+    ("BY", |row, _| text(&row["paused_by"])),
+    ("REASON", |row, _| text(&row["reason"])),
 ];
 
 pub(crate) async fn pauses(api: &Api, format: Format) -> Result<End, Failure> {
-    let (rows, _) = api.get("/pauses").await?.rows()?;
-    print(&rows, &PAUSES, format);
+    let (rows, _, now) = api.get("/pauses").await?.rows()?;
+    print(&rows, &PAUSES, now, format);
     Ok(End::Fine)
 }
 
@@ -411,8 +434,8 @@ pub(crate) async fn audit(
     ];
     let of = conditions.into_iter().flatten().collect::<Vec<_>>().join("&");
     let path = if of.is_empty() { "/audit".to_owned() } else { format!("/audit?{of}") };
-    let (rows, page) = rows_of(api, &path, part).await?;
-    print(&rows, &AUDIT, format);
+    let (rows, page, now) = rows_of(api, &path, part).await?;
+    print(&rows, &AUDIT, now, format);
     if_there_is_more(&page);
     Ok(End::Fine)
 }

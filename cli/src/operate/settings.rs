@@ -11,7 +11,7 @@ use super::TIMEOUT;
 use super::arguments::{Format, Output};
 use super::end::{End, Failure};
 use super::program::Way;
-use super::table::{Column, plain, print, text};
+use super::table::{Column, Now, plain, print, text};
 
 /// A variable of the environment.
 type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -144,7 +144,8 @@ impl Settings {
 
     /// What holds, and what says so: no token and no password.
     pub(crate) fn print(&self) -> Result<End, Failure> {
-        print(&self.rows(), &COLUMNS, self.format());
+        // None of them has an age.
+        print(&self.rows(), &COLUMNS, Now::default(), self.format());
         Ok(End::Fine)
     }
 
@@ -185,9 +186,9 @@ impl Settings {
 }
 
 const COLUMNS: [Column; 3] = [
-    ("SETTING", |row| text(&row["id"])),
-    ("VALUE", |row| text(&row["value"])),
-    ("FROM", |row| text(&row["from"])),
+    ("SETTING", |row, _| text(&row["id"])),
+    ("VALUE", |row, _| text(&row["value"])),
+    ("FROM", |row, _| text(&row["from"])),
 ];
 
 fn first<T>(typed: Option<T>, argument: &'static str, held: Option<T>, default: T) -> Said<T> {

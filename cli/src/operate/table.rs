@@ -1,6 +1,6 @@
 //! Rows as they are printed.
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::arguments::Format;
@@ -8,16 +8,19 @@ use super::json::escaped;
 use super::times::{ago, away};
 pub(crate) use crate::plain::plain;
 
+/// The time from which ages are counted: the database's. A terminal's clock may be off.
+pub(crate) type Now = DateTime<Utc>;
+
 /// A column: its head, and a row's cell.
-pub(crate) type Column = (&'static str, fn(&Value) -> String);
+pub(crate) type Column = (&'static str, fn(&Value, Now) -> String);
 
 /// Prints rows.
-pub(crate) fn print(rows: &[Value], columns: &[Column], format: Format) {
+pub(crate) fn print(rows: &[Value], columns: &[Column], now: Now, format: Format) {
     match format {
         Format::Json => println!("{}", escaped(&format!("{:#}", Value::from(rows)))),
         Format::Jsonl => rows.iter().for_each(|row| println!("{}", escaped(&row.to_string()))),
         Format::Ids => rows.iter().for_each(|row| println!("{}", id(row))),
-        Format::Table => print!("{}", table(rows, columns)),
+        Format::Table => print!("{}", table(rows, columns, now)),
     }
 }
 
@@ -33,9 +36,9 @@ fn id(row: &Value) -> String {
     }
 }
 
-pub(crate) fn table(rows: &[Value], columns: &[Column]) -> String {
+pub(crate) fn table(rows: &[Value], columns: &[Column], now: Now) -> String {
     let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
-    let cells = rows.iter().map(|row| columns.iter().map(|(_, cell)| cell(row)).collect());
+    let cells = rows.iter().map(|row| columns.iter().map(|(_, cell)| cell(row, now)).collect());
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..columns.len()).map(|column| width(column).unwrap_or(0)).collect();
@@ -58,13 +61,13 @@ pub(crate) fn text(value: &Value) -> String {
 }
 
 /// How far away a time is.
-pub(crate) fn time(value: &Value) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), |time| away(time, Utc::now()))
+pub(crate) fn time(value: &Value, now: Now) -> String {
+    value.as_str().map_or_else(|| "-".to_owned(), |time| away(time, now))
 }
 
-/// The same of what has happened, by the database's clock: that it is a little ahead of this one makes nothing of it future.
-pub(crate) fn past(value: &Value) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), |time| ago(time, Utc::now()))
+/// The same of what has happened.
+pub(crate) fn past(value: &Value, now: Now) -> String {
+    value.as_str().map_or_else(|| "-".to_owned(), |time| ago(time, now))
 }
 
 #[cfg(test)]
@@ -76,9 +79,22 @@ mod tests {
     #[test]
     fn columns_stand_under_their_heads() {
         let rows = [json!({ "a": "x", "b": null }), json!({ "a": "longer", "b": 7 })];
-        let columns: [Column; 2] = [("A", |row| text(&row["a"])), ("B", |row| text(&row["b"]))];
-        assert_eq!(table(&rows, &columns), "A       B\nx       -\nlonger  7\n");
-        assert_eq!(table(&[], &columns), "A  B\n");
+        let columns: [Column; 2] =
+            [("A", |row, _| text(&row["a"])), ("B", |row, _| text(&row["b"]))];
+        let now = Now::default();
+        assert_eq!(table(&rows, &columns, now), "A       B\nx       -\nlonger  7\n");
+        assert_eq!(table(&[], &columns, now), "A  B\n");
+    }
+
+    #[test]
+    fn ages_are_counted_from_the_given_time() {
+        let columns: [Column; 2] = [
+            ("SINCE", |row, now| past(&row["was"], now)),
+            ("NEXT", |row, now| time(&row["is"], now)),
+        ];
+        let rows = [json!({ "was": "2018-03-01T11:19:00Z", "is": "2018-03-01T12:12:00Z" })];
+        let now = "2018-03-01T12:00:00Z".parse().unwrap();
+        assert_eq!(table(&rows, &columns, now), "SINCE    NEXT\n41m ago  in 12m\n");
     }
 
     #[test]

@@ -12,10 +12,18 @@ pub(crate) fn away(time: &str, now: DateTime<Utc>) -> String {
     }
 }
 
+/// By how many seconds `now` may be behind a row: it is read beside the rows, and estimated between two reads.
+const SLACK: i64 = 60;
+
 /// How long ago a time was: `41m ago`.
 pub(crate) fn ago(time: &str, now: DateTime<Utc>) -> String {
-    let Ok(time) = time.parse::<DateTime<Utc>>() else { return String::new() };
-    format!("{} ago", coarse((now - time).num_seconds().max(0).unsigned_abs()))
+    let Ok(at) = time.parse::<DateTime<Utc>>() else { return String::new() };
+    let seconds = (now - at).num_seconds();
+    // By another clock. To tell it as 0s would hide that.
+    if seconds < -SLACK {
+        return away(time, now);
+    }
+    format!("{} ago", coarse(seconds.max(0).unsigned_abs()))
 }
 
 fn coarse(seconds: u64) -> String {
@@ -44,5 +52,6 @@ mod tests {
         assert_eq!(was("2026-11-22T11:18:59.123456Z"), "41m ago");
         assert_eq!(was("2026-11-22T12:00:00.005Z"), "0s ago", "the database's clock is ahead");
         assert_eq!(was("2026-11-22T12:00:07Z"), "0s ago");
+        assert_eq!(was("2026-11-22T13:00:00Z"), "in 60m");
     }
 }

@@ -218,6 +218,13 @@ async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
         told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let id = |job: usize| jobs[job]["id"].as_str().unwrap();
     assert_eq!(jobs.len(), 2, "{told}");
+    let (code, told) = run.told(&["jobs", "show", id(0)]);
+    let request = jobs[0]["request"].as_str().unwrap();
+    assert!(code == 0 && told.contains(id(0)) && told.contains(request), "{code} {told}");
+    assert!(told.contains("mail") && told.contains("the mail server is away"), "{told}");
+    let (code, told) = run.told(&["jobs", "show", id(0), "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((code, &shown), (0, &jobs[0]), "as in the list");
     let both = ["jobs", "retry", id(0), id(1), "--version", "1", "--reason", "r"];
     assert_eq!(run.told(&both).0, 2, "a version is of one");
     for (job, act) in ["retry", "discard"].into_iter().enumerate() {
@@ -232,5 +239,6 @@ async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
         }
         assert_eq!(by(&tries), (0, format!("{id} applied\n")), "{act}");
         assert_eq!(by(&tries).0, 4, "{act}: it is not a dead job any more");
+        assert_eq!(run.told(&["jobs", "show", id]).0, 4, "{act}");
     }
 }

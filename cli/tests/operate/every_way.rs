@@ -20,7 +20,7 @@ fn does_what_needs_no_code(run: &Run) {
     let none = "00000000-0000-4000-8000-000000000000";
     let because = ["--reason", "r"];
     let bulk = ["bulk", "retry", "--state", "dead_letter", "--because", "r", "--yes"];
-    let commands: [(i32, Vec<&str>); 15] = [
+    let commands: [(i32, Vec<&str>); 16] = [
         (6, vec!["status"]),
         (0, vec!["list"]),
         (4, vec!["find", "--scope", "tenant-1"]),
@@ -34,6 +34,7 @@ fn does_what_needs_no_code(run: &Run) {
         (0, [&["unpause", "pilots.call", "called"][..], &because].concat()),
         (0, bulk.to_vec()),
         (0, vec!["jobs", "list"]),
+        (4, vec!["jobs", "show", none]),
         (0, vec!["audit"]),
         (0, vec!["migrate", "status"]),
     ];

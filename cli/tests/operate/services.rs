@@ -141,7 +141,7 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
             &["reveal", id, "--what", "key"],
         ];
         let acts = acts.map(|act| [act, &because].concat());
-        let reads: [&[&str]; 11] = [
+        let reads: [&[&str]; 12] = [
             &["status"],
             &["list"],
             &["find", "--scope", "a"],
@@ -151,6 +151,7 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
             &["nodes"],
             &["pauses"],
             &["jobs", "list"],
+            &["jobs", "show", id],
             &["bulk", "list"],
             &["audit"],
         ];
@@ -266,6 +267,89 @@ fn none_or_more_is_not_fine() {
     ]);
     let (code, told) = run.told(&["status"]);
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
+}
+
+/// The clock of the terminal may be off, and that of the service: ages are counted from the time in the answer.
+#[test]
+fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
+    macro_rules! told {
+        ($json:literal) => {
+            concat!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n",
+                "database-time: 2018-03-01T12:00:00.000000Z\r\n\r\n",
+                $json
+            )
+        };
+    }
+    const WAITS: &str = told!(
+        r#"{"unknown":{"number":1,"or_more":false},"dead_letters":{"number":0,"or_more":false},
+            "due":{"number":0,"or_more":false},"stranded":{"number":0,"or_more":false},
+            "dead_jobs":{"number":0,"or_more":false},"oldest_waiting":"2018-03-01T11:19:00Z"}"#
+    );
+    const REQUESTS: &str = told!(
+        r#"{"rows":[{"id":"a","waiting_since":"2018-03-01T11:19:00Z",
+            "next_at":"2018-03-01T12:12:00Z"}],"next":null,"looked_to":null}"#
+    );
+    const FOUND: &str =
+        told!(r#"{"id":"a","created_at":"2018-03-01T11:19:00Z","next_at":"2018-03-01T12:12:00Z"}"#);
+    const SHOWN: &str = told!(
+        r#"{"request":{"id":"a"},"jobs":[{"id":"b","staged_at":"2018-03-01T11:19:00Z",
+            "next_at":"2018-03-01T12:12:00Z"}]}"#
+    );
+    const JOBS: &str = told!(
+        r#"{"rows":[{"id":"b","staged_at":"2018-03-01T11:19:00Z",
+            "next_at":"2018-03-01T12:12:00Z"}],"next":null,"looked_to":null}"#
+    );
+    const A_JOB: &str = told!(r#"{"id":"b","staged_at":"2018-03-01T11:19:00Z","next_at":null}"#);
+    const PAUSES: &str = told!(
+        r#"{"rows":[{"definition":"d","phase":"p","paused_at":"2018-03-01T11:19:00Z",
+            "ends_at":"2018-03-01T12:12:00Z"}]}"#
+    );
+    const DEFINITIONS: &str =
+        told!(r#"{"rows":[{"definition":"d","oldest":"2018-03-01T11:19:00Z"}]}"#);
+    const NODES: &str = told!(r#"{"rows":[{"id":"n","seen_at":"2018-03-01T11:19:00Z"}]}"#);
+    const ACTS: &str =
+        told!(r#"{"rows":[{"id":"c","at":"2018-03-01T11:19:00Z"}],"next":null,"looked_to":null}"#);
+    const BULKS: &str = told!(
+        r#"{"rows":[{"id":"e","started_at":"2018-03-01T11:19:00Z"}],"next":null,"looked_to":null}"#
+    );
+    const BULK: &str = told!(r#"{"id":"e","started_at":"2018-03-01T11:19:00Z","refusals":[]}"#);
+    let run = Run::on(&[
+        "--url",
+        &service(&[
+            ("GET /overview ", WAITS),
+            ("POST /requests/search ", REQUESTS),
+            ("POST /requests/find ", FOUND),
+            ("GET /requests/a ", SHOWN),
+            ("GET /jobs?", JOBS),
+            ("GET /jobs/b ", A_JOB),
+            ("GET /pauses ", PAUSES),
+            ("GET /definitions ", DEFINITIONS),
+            ("GET /nodes ", NODES),
+            ("GET /audit?", ACTS),
+            ("GET /bulk?", BULKS),
+            ("GET /bulk/e ", BULK),
+        ]),
+    ]);
+    let asked: [(&[&str], bool); 12] = [
+        (&["status"], false),
+        (&["list"], true),
+        (&["find", "--scope", "tenant-1"], true),
+        (&["show", "a"], true),
+        (&["jobs", "list"], true),
+        (&["jobs", "show", "b"], false),
+        (&["pauses"], true),
+        (&["definitions"], false),
+        (&["nodes"], false),
+        (&["audit"], false),
+        (&["bulk", "list"], false),
+        (&["bulk", "show", "e"], false),
+    ];
+    for (words, has_a_wait) in asked {
+        let (_, told, said) = run.with("k", words);
+        assert_eq!(told.matches("41m ago").count(), 1, "{words:?}: {told}{said}");
+        assert_eq!(told.contains("in 12m"), has_a_wait, "{words:?}: {told}{said}");
+    }
 }
 
 /// What a service answers to a look at the request of an act.

@@ -1,5 +1,6 @@
 //! From what is asked for to what is told.
 
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::asked::{
@@ -18,15 +19,31 @@ const PAGE: u32 = 50;
 pub(super) struct Answer {
     pub(super) json: String,
     pub(super) version: Option<String>,
+    /// The database's time, if ages may be counted from it.
+    pub(super) now: Option<DateTime<Utc>>,
 }
 
 impl From<Value> for Answer {
     fn from(value: Value) -> Self {
-        Self { json: value.to_string(), version: None }
+        Self { json: value.to_string(), version: None, now: None }
     }
 }
 
 pub(super) async fn answer<S: OperatorStore>(
+    route: Route,
+    ops: &Ops<S>,
+    asked: &Asked,
+) -> Result<Answer, Problem> {
+    let answer = told(route, ops, asked).await?;
+    // Read last, as by the console's pages. The rows are told also without it.
+    let now = match route.tells_times() {
+        true => ops.now().await.ok(),
+        false => None,
+    };
+    Ok(Answer { now, ..answer })
+}
+
+async fn told<S: OperatorStore>(
     route: Route,
     ops: &Ops<S>,
     asked: &Asked,
@@ -162,7 +179,9 @@ pub(super) async fn answer<S: OperatorStore>(
             }
             views::page(&ops.audit(of, before, limit.unwrap_or(PAGE)).await?, views::act)
         }
-        Route::Description => return Ok(Answer { json: OPENAPI.to_owned(), version: None }),
+        Route::Description => {
+            return Ok(Answer { json: OPENAPI.to_owned(), version: None, now: None });
+        }
     };
     Ok(told.into())
 }

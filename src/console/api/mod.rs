@@ -151,9 +151,15 @@ impl<S: OperatorStore> Api<S> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let version = told.version.and_then(|version| format!("\"{version}\"").try_into().ok());
         headers.extend(version.map(|version: HeaderValue| (ETAG, version)));
+        let now = told.now.and_then(|now| views::time(now).try_into().ok());
+        headers.extend(now.map(|now: HeaderValue| (DATABASE_TIME, now)));
         Ok(response)
     }
 }
+
+/// On every answer with times: what the database's clock says. `Date` is the clock of the service, or of a proxy in front
+/// of it.
+const DATABASE_TIME: HeaderName = HeaderName::from_static("database-time");
 
 /// On every answer: it is not stored, not taken for a page, and its address is not sent on as a referrer.
 const EVERYWHERE: [(HeaderName, &str); 4] = [

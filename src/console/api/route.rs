@@ -98,6 +98,11 @@ impl Route {
         self.acts() || matches!(self, Self::Search | Self::Find | Self::PlanBulk)
     }
 
+    /// Whether there are times in its answer.
+    pub(crate) fn tells_times(self) -> bool {
+        !self.acts() && self != Self::Description
+    }
+
     /// Whether it writes: a request, a job, or, of a look at a value, the audit.
     pub(crate) fn acts(self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use crate::ops::{
     Happened, JobView, NodeView, Page, PauseView, PhaseView, PhaseViewKind, Revealed, Summary, Why,
 };
 
-fn time(time: DateTime<Utc>) -> String {
+pub(super) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 

@@ -227,6 +227,6 @@ fn given(act: &Act) -> Markup {
     }
 }
 
-pub(super) fn text_of(reply: &Reply) -> String {
+fn text_of(reply: &Reply) -> String {
     String::from_utf8_lossy(reply.bytes()).into_owned()
 }

@@ -2,16 +2,19 @@
 
 use axum::body::Bytes;
 use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
+use serde_json::value::RawValue;
 
 use super::fields::{Fields, Named, id_of};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::look::{facts, said, visible};
-use super::plan::text_of;
 use super::request::{name_of, reveal_form};
 use super::trouble;
 use crate::ops::{OperatorStore, OpsError, Revealed, What};
+use crate::phase::Reply;
 
 /// A value beyond this is shown as it is stored, without lines of its own.
 const LAID_OUT: usize = 256 << 10;
@@ -53,6 +56,8 @@ pub(super) async fn page<S: OperatorStore>(
             };
             frame.page(trouble::status(&error), Section::Requests, title, page)
         }
+        // The audit row may be written by then.
+        Err(error) if error.is_of_no_answer() => trouble::unanswered(frame, false),
         Err(error) => trouble::page(frame, &error),
     }
 }
@@ -75,7 +80,7 @@ fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed)
                     @for (name, value) in reply.headers() { code { (said(name)) ": " (said(value)) } br; }
                 })),
             ]))
-            pre.value tabindex="0" data-copy="" { (visible(&laid_out(&text_of(reply)))) }
+            (body_of(reply))
         } @else if what != What::Key {
             p.empty { "There is none: it was never stored, or is erased by now." }
         }
@@ -83,19 +88,37 @@ fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed)
     }
 }
 
-/// JSON with a line for each member. Works on the text: a number is shown with the digits it was stored with,
-/// and what is nested deeply only moves no further to the right.
-fn laid_out(json: &str) -> String {
-    if json.len() > LAID_OUT || !json.trim_start().starts_with(['{', '[']) {
-        return json.to_owned();
+/// The body of a reply: as it is stored, and JSON with lines. Bytes that are not UTF-8 are shown as the API tells them.
+fn body_of(reply: &Reply) -> Markup {
+    match std::str::from_utf8(reply.bytes()) {
+        Ok(text) => html! {
+            pre.value tabindex="0" data-copy="" {
+                // A browser drops the line end behind the tag.
+                @if text.starts_with('\n') { "\n" }
+                (visible(&laid_out(text)))
+            }
+        },
+        Err(_) => html! {
+            p { "The body is not UTF-8 text. It is shown as base64:" }
+            pre.value tabindex="0" data-copy="" { (STANDARD.encode(reply.bytes())) }
+        },
     }
-    let mut out = String::with_capacity(json.len() * 2);
+}
+
+/// JSON with a line for each member, and any other text as it is: white space is dropped only where it has no meaning.
+/// Works on the text: a number is shown with the digits it was stored with, and what is nested deeply only moves no
+/// further to the right.
+fn laid_out(text: &str) -> String {
+    if text.len() > LAID_OUT || serde_json::from_str::<&RawValue>(text).is_err() {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len() * 2);
     let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
     let line = |out: &mut String, depth: usize| {
         out.push('\n');
         out.extend(std::iter::repeat_n("  ", depth.min(20)));
     };
-    let mut letters = json.chars().peekable();
+    let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
         if in_text {
             in_text = is_escaped || letter != '"';
@@ -144,9 +167,37 @@ mod tests {
                     \"c\": \"x,\\\"{\\\\\",\n  \"d\": []\n}";
         assert_eq!(laid_out(json), text);
         assert_eq!(laid_out("\"text, {\""), "\"text, {\"");
-        let deep = "[".repeat(100_000);
-        assert!(laid_out(&deep).len() < 5_000_000);
-        let large = format!("[{}]", "1,".repeat(LAID_OUT));
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let text = laid_out(&deep);
+        assert!(text.starts_with("[\n  [\n") && text.len() < 10_000_000);
+        let large = format!("[{}1]", "1,".repeat(LAID_OUT));
         assert_eq!(laid_out(&large), large);
+    }
+
+    #[test]
+    fn a_text_that_is_not_json_is_shown_as_it_is_stored() {
+        for text in [
+            "[14:05 pilot 7] told at noon",
+            "{\"id\": 1}\n{\"id\": 2}\n",
+            "{ not: json }",
+            "[1, 2] and more",
+            "[1, 2,]",
+            " ",
+            "",
+        ] {
+            assert_eq!(laid_out(text), text);
+        }
+        assert_eq!(laid_out(" [1 , 2]\n"), "[\n  1,\n  2\n]");
+    }
+
+    #[test]
+    fn a_body_that_is_not_utf8_is_shown_as_base64_and_says_so() {
+        let bytes = body_of(&Reply::new(200).body([b'{', 0xff, b'}'])).into_string();
+        assert!(bytes.contains("is not UTF-8") && bytes.contains(">e/99<"), "{bytes}");
+        assert!(!bytes.contains('\u{fffd}'), "{bytes}");
+        let text = body_of(&Reply::text(200, "[14:05 pilot 7] told at noon")).into_string();
+        assert!(text.contains(">[14:05 pilot 7] told at noon<"), "{text}");
+        let text = body_of(&Reply::text(200, "\na\n")).into_string();
+        assert!(text.contains(">\n\na\n<"), "{text}");
     }
 }

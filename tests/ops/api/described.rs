@@ -38,6 +38,17 @@ pub fn reads() -> Vec<Read> {
     all
 }
 
+/// The paths at which a GET is described to tell the database's time.
+pub fn timed() -> Vec<String> {
+    let description = description();
+    let is_timed = |methods: &Value| {
+        let headers = &methods["get"]["responses"]["200"]["headers"];
+        headers["Database-Time"]["schema"]["format"] == "date-time"
+    };
+    let paths = description["paths"].as_object().unwrap().iter();
+    paths.filter(|(_, methods)| is_timed(methods)).map(|(path, _)| path.clone()).collect()
+}
+
 /// A value of this schema: of an object, with the members that it must have.
 pub fn sample(schema: &Value) -> Value {
     if let Some(names) = schema["enum"].as_array() {

@@ -3,7 +3,13 @@
 use std::collections::BTreeSet;
 
 use atomic_phases::ops::OperatorStore;
+#[cfg(feature = "simulation")]
+use atomic_phases::ops::{BulkAct, Selection};
+#[cfg(feature = "simulation")]
+use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::worker::{Announcer, WorkerConfig};
+#[cfg(feature = "simulation")]
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 
 use super::described::fits;
@@ -130,6 +136,39 @@ async fn each_read_is_told_as_it_is_described<S: TestDb + OperatorStore>(db: S) 
 
     let description = get(&routes, "/openapi.json").await.ok();
     assert_eq!(description["openapi"], "3.1.0");
+}
+
+/// A client counts ages from this time. The clock of the service may be years off.
+#[cfg(feature = "simulation")]
+#[tokio::test(flavor = "multi_thread")]
+async fn each_read_tells_the_databases_time() {
+    for days in [-3000, 3000] {
+        let begins = Utc::now() + TimeDelta::days(days);
+        let database = Database::starting_at(begins);
+        let engine = engine(&Memory::connect(&database), &App::default());
+        let routes = routes(&engine);
+        finish(&engine, "with-jobs").await;
+        engine.store().sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
+        dead_letter(&engine, "dead").await;
+        let (ops, request) = (admin(&engine), id_of(&engine, "dead").await);
+        let job = ops.dead_jobs(None, 1).await.unwrap().rows[0].id;
+        let one = Selection::Requests(vec![request]);
+        let bulk = ops.start_bulk(BulkAct::Retry, &one, 1, "reason").await.unwrap();
+        let paths = described::timed();
+        assert_eq!(paths.len(), 12, "{paths:?}");
+        for path in paths {
+            let id = match path.split('/').nth(1) {
+                Some("jobs") => job,
+                Some("bulk") => bulk,
+                _ => request,
+            };
+            let told = get(&routes, &path.replace("{id}", &id.to_string())).await;
+            let now = told.headers["database-time"].to_str().unwrap().parse::<DateTime<Utc>>();
+            let since = now.unwrap() - begins;
+            assert!((0..86_400).contains(&since.num_seconds()), "{path}: {since}");
+            told.ok();
+        }
+    }
 }
 
 async fn a_list_goes_on_where_its_cursor_says<S: TestDb + OperatorStore>(db: S) {
