@@ -125,7 +125,8 @@ pub struct AuditRecord {
     pub bulk_id: Option<Uuid>,
     /// Name and version of the request's definition.
     pub definition: Option<(String, u32)>,
-    /// Definition and phase of a pause, which is of every version.
+    /// Definition and phase: of a pause, which is of every version; or of the call that a `resolve.executed` or
+    /// `resolve.not_executed` is about.
     pub phase: Option<(String, String)>,
     /// The request's status before.
     pub before: Option<String>,

@@ -70,7 +70,7 @@ fn is_foreign(phase: &Phase) -> bool {
 }
 
 /// Whether a definition or a phase may be called so: as each store keeps it.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
 }
 

@@ -81,6 +81,11 @@ impl Resolution {
         Self { request: Some(request_id), ..self }
     }
 
+    /// The phase whose call it is about; `None` where it is about the whole request.
+    pub(crate) fn phase(&self) -> Option<&str> {
+        Some(self.kind.phase()).filter(|phase| !phase.is_empty())
+    }
+
     /// What an audit row says of it, and in which status it leaves the request.
     pub(crate) fn act(&self) -> (&'static str, Status) {
         match &self.kind {
