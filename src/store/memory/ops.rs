@@ -449,6 +449,24 @@ impl OperatorStore for Memory {
         Ok(rows.iter().filter(is_asked_for).take(limit as usize).cloned().collect())
     }
 
+    async fn uncounted_bulks(
+        &self,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let mut rows = self.bulks(before, limit).await?;
+        for row in &mut rows {
+            (row.settled, row.applied) = (0, 0);
+        }
+        Ok(rows)
+    }
+
+    async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
+        let rows = self.read_bulks().await?;
+        let is_asked_for = |bulk: &BulkRow| bulks.iter().any(|other| other.id == bulk.id);
+        Ok(rows.iter().map(row).filter(is_asked_for).collect())
+    }
+
     async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let bulks = self.read_bulks().await?;
         let mut rows = bulks.iter().map(row);

@@ -374,6 +374,27 @@ impl OperatorStore for Mysql {
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
+    async fn uncounted_bulks(
+        &self,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
+        let rows = search!(self, "list bulk acts", |conn| {
+            bulk_sql::UncountedBulks { started_at, id, limit: limit.into() }
+                .rows::<bulk_sql::StoredBulk>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
+        let counted = bulk_sql::CountedBulks::of::<Db>(bulks);
+        let rows = search!(self, "count what bulk acts did", |conn| {
+            counted.rows::<bulk_sql::StoredBulk>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
     async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {
         let rows = search!(self, "find a bulk act", |conn| {
             bulk_sql::Bulk { id: id.as_bytes().to_vec() }.rows::<bulk_sql::StoredBulk>(conn)

@@ -7,6 +7,7 @@ use diesel_migrations::MigrationHarness;
 
 use super::{MIGRATIONS, statements as sql};
 use crate::store::in_millis::Allowed;
+use crate::store::in_millis::bulk::{Bulks, UncountedBulks};
 use crate::store::in_millis::jobs::{DeadJobsAfter, EndOfDeadJobs};
 use crate::store::operators::Limits;
 
@@ -59,6 +60,11 @@ fn a_page_is_read_from_its_place_on() {
     searches!(
         DeadJobsAfter { staged_at: 0, id: request_id.clone(), allowed, limit: 1 },
         "(staged_at,job_id)>(?,?)"
+    );
+    searches!(Bulks { started_at: 0, id: request_id.clone(), limit: 1 }, "(started_at,id)<(?,?)");
+    searches!(
+        UncountedBulks { started_at: 0, id: request_id.clone(), limit: 1 },
+        "(started_at,id)<(?,?)"
     );
     searches!(EndOfDeadJobs { staged_at: 0, id: request_id }, "(staged_at,job_id)>(?,?)");
 }
