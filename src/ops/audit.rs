@@ -128,9 +128,10 @@ pub struct AuditRecord {
     /// Definition and phase: of a pause, which is of every version; or of the call that a `resolve.executed` or
     /// `resolve.not_executed` is about.
     pub phase: Option<(String, String)>,
-    /// The request's status before.
+    /// The request's status before. Of a phase that is paused or whose pause ends: `runs`, `paused`, or `paused until` and
+    /// a time (RFC 3339).
     pub before: Option<String>,
-    /// The request's status after.
+    /// The same after the act.
     pub after: Option<String>,
 }
 

@@ -320,10 +320,11 @@ impl OperatorStore for Mysql {
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         const DOING: &str = "pause a phase, or end that";
         let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
-        let audit = ops::InsertAudit::of(act.audit);
+        // Between the lock and the write, so that it says what that replaces.
+        let audit = || Bound::of(&ops::AuditPause::of(act));
         match act.what {
-            // A pause that is replaced counts as two rows, so the audit's one is what guards.
             PauseWhat::Begin(length) => {
+                let hold = ops::HoldPause { definition: definition.clone(), phase: phase.clone() };
                 let pause = || {
                     Bound::of(&ops::PausePhase {
                         definition: definition.clone(),
@@ -333,11 +334,17 @@ impl OperatorStore for Mysql {
                         for_ms: length.map(millis),
                     })
                 };
-                self.together(DOING, &audit, &[&pause]).await
+                self.together(DOING, &hold, &[&audit, &pause]).await
             }
             PauseWhat::End => {
-                let end = ops::UnpausePhase { definition, phase };
-                self.together(DOING, &end, &[&|| Bound::of(&audit)]).await
+                let hold = ops::HoldPaused { definition: definition.clone(), phase: phase.clone() };
+                let end = || {
+                    Bound::of(&ops::UnpausePhase {
+                        definition: definition.clone(),
+                        phase: phase.clone(),
+                    })
+                };
+                self.together(DOING, &hold, &[&audit, &end]).await
             }
         }
     }
