@@ -216,6 +216,12 @@ pub enum ResolveError {
         "the task that wrote the resolution was lost; repeat it, because it may not have been written"
     )]
     TaskLost,
+    /// The task that wrote it panicked: a defect of the engine, the store or a driver. Whether the resolution was written is
+    /// not known: repeat it.
+    #[error(
+        "the task that wrote the resolution ended in a panic; repeat it, because it may not have been written"
+    )]
+    TaskPanicked,
     /// The store could not be read or written. If its answer to the commit was lost for good, whether the
     /// resolution was written is not known: repeat it.
     #[error("the store is unavailable")]
