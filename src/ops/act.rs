@@ -8,6 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::audit::ACTS;
+use super::pause::is_name;
 use super::request::RowVersion;
 use super::{Ops, OpsError, Permissions};
 use crate::chance;
@@ -43,6 +44,8 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Resolved, OpsError> {
         let (act, after) = resolution.act();
         let mut entry = self.begin(Permissions::ACT, act, Some(request_id), reason).await?;
+        // A text that cannot be the name of a phase is refused, and is not kept in the audit either.
+        entry.phase = resolution.phase().filter(|phase| is_name(phase)).map(str::to_owned);
         let resolved = self.try_resolve(version, &resolution, after, &mut entry).await;
         self.settle(entry, resolved).await
     }

@@ -125,11 +125,13 @@ pub struct AuditRecord {
     pub bulk_id: Option<Uuid>,
     /// Name and version of the request's definition.
     pub definition: Option<(String, u32)>,
-    /// Definition and phase of a pause, which is of every version.
+    /// Definition and phase: of a pause, which is of every version; or of the call that a `resolve.executed` or
+    /// `resolve.not_executed` is about.
     pub phase: Option<(String, String)>,
-    /// The request's status before.
+    /// The request's status before. Of a phase that is paused or whose pause ends: `runs`, `paused`, or `paused until` and
+    /// a time (RFC 3339).
     pub before: Option<String>,
-    /// The request's status after.
+    /// The same after the act.
     pub after: Option<String>,
 }
 

@@ -428,7 +428,7 @@ impl<S: OperatorStore> Ops<S> {
         }
         let mut bound = Bound::new(Goes::Down, before);
         loop {
-            let mut rows = self.core.store.bulks(bound.start(), MOST_BULKS).await?;
+            let mut rows = self.core.store.uncounted_bulks(bound.start(), MOST_BULKS).await?;
             let is_all = (rows.len() as u32) < MOST_BULKS;
             let looked_to = rows.last().map(place).filter(|_| !is_all);
             let Break(end) = bound.told(looked_to) else { continue };
@@ -438,8 +438,24 @@ impl<S: OperatorStore> Ops<S> {
                 is_told && is_behind(before, place(bulk)) && self.may_see(bulk)
             });
             rows.truncate(limit as usize + 1);
+            let told = rows.len().min(limit as usize);
+            self.count_settled(&mut rows[..told]).await?;
             return Ok(of(Until::End(end), rows));
         }
+    }
+
+    /// Reads how far bulk acts came. One that was deleted meanwhile stays as it was found.
+    async fn count_settled(&self, bulks: &mut [BulkRow]) -> Result<(), OpsError> {
+        if bulks.is_empty() {
+            return Ok(());
+        }
+        let counted = self.core.store.counted_bulks(bulks).await?;
+        for counted in counted {
+            if let Some(bulk) = bulks.iter_mut().find(|bulk| bulk.id == counted.id) {
+                *bulk = counted;
+            }
+        }
+        Ok(())
     }
 
     /// The progress of a bulk act, and each request that it did not change. Needs [`Permissions::READ`].

@@ -69,7 +69,13 @@ pub enum OpsError {
 impl OpsError {
     /// Whether it is not known what became of the act: the audit tells.
     pub(crate) fn is_of_no_answer(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Resolve(ResolveError::TaskLost))
+        let is_of_a_task = matches!(self, Self::Resolve(ResolveError::TaskLost));
+        is_of_a_task || matches!(self, Self::Unavailable(_)) || self.is_of_a_panic()
+    }
+
+    /// Whether the act's task panicked, as it would again.
+    pub(crate) fn is_of_a_panic(&self) -> bool {
+        matches!(self, Self::Resolve(ResolveError::TaskPanicked))
     }
 }
 

@@ -38,6 +38,20 @@ struct End {
     because: Option<String>,
 }
 
+impl End {
+    /// What became of the request, unless the audit says that the act was applied to it. `None`: of a task that was lost
+    /// with its runtime, that is for another worker to find out. One that panicked would do so in each turn, and the
+    /// requests behind this one would not be reached: it is refused, and the operator reads why.
+    fn of(done: Result<Resolved, OpsError>) -> Option<Self> {
+        Some(match done {
+            Ok(Resolved::Applied) => Self { outcome: "applied", because: None },
+            Ok(_) => Self { outcome: "already", because: None },
+            Err(error) if error.is_of_no_answer() && !error.is_of_a_panic() => return None,
+            Err(refused) => Self { outcome: "refused", because: Some(refused.to_string()) },
+        })
+    }
+}
+
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// The operator who started a bulk act, and the act; `None` where this build does not know it: it is left
     /// to one that does.
@@ -67,13 +81,17 @@ impl<S: OperatorStore> Ops<S> {
         };
         let end = match done {
             Err(OpsError::Unavailable(error)) => return Err(error),
+            done => End::of(done),
+        };
+        let end = match end {
             // It is found out in a later turn.
-            Err(error) if error.is_of_no_answer() => return Ok(Turn::Lost),
-            Ok(Resolved::Applied) => End { outcome: "applied", because: None },
-            // A worker that died before it wrote that down, or a slow one.
-            _ if self.was_applied(bulk, item).await? => End { outcome: "applied", because: None },
-            Ok(_) => End { outcome: "already", because: None },
-            Err(refused) => End { outcome: "refused", because: Some(refused.to_string()) },
+            None => return Ok(Turn::Lost),
+            Some(end) if end.outcome == "applied" => end,
+            // A worker that died before it wrote that down, or a slow one; or a task that panicked behind its commit.
+            Some(_) if self.was_applied(bulk, item).await? => {
+                End { outcome: "applied", because: None }
+            }
+            Some(end) => end,
         };
         entry.outcome = end.outcome;
         entry.refused_because.clone_from(&end.because);
@@ -127,5 +145,23 @@ impl<S: OperatorStore> Ops<S> {
     async fn was_applied(&self, bulk: &BulkRow, item: &BulkItem) -> Result<bool, StoreError> {
         let is_ours = |act: &Audited| act.outcome == "applied" && act.bulk_id == Some(bulk.id);
         self.audit_has(Some(item.request_id), bulk.started_at, is_ours).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ResolveError;
+
+    #[test]
+    fn a_request_whose_task_panics_does_not_keep_those_behind_it_waiting() {
+        let end = |error| End::of(Err(OpsError::Resolve(error)));
+        let panicked = end(ResolveError::TaskPanicked).unwrap();
+        assert_eq!(panicked.outcome, "refused");
+        assert!(panicked.because.unwrap().contains("ended in a panic"));
+        assert!(end(ResolveError::TaskLost).is_none(), "another worker finds it out");
+        assert_eq!(end(ResolveError::OtherType).unwrap().outcome, "refused");
+        assert_eq!(End::of(Ok(Resolved::Applied)).unwrap().outcome, "applied");
+        assert_eq!(End::of(Ok(Resolved::Already)).unwrap().outcome, "already");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use uuid::Uuid;
 
 use super::act::next_id;
 use super::filter::LONGEST;
@@ -12,12 +13,15 @@ use super::{Ops, OpsError, Permissions};
 use crate::definition::{Phase, PhaseKind, PhaseList};
 use crate::engine::Resolved;
 use crate::observe;
-use crate::store::audit::AuditEntry;
-use crate::store::operators::OperatorStore;
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase};
+use crate::store::audit::{AuditEntry, AuditSearch};
+use crate::store::operators::{Limits, OperatorStore, Walk};
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, RUNS};
 
 /// How long the name of a definition or of a phase is at most, in bytes.
 const MOST_OF_A_NAME: usize = 200;
+
+/// Among how many of an operator's latest pauses the one that was just written is looked for.
+const LATEST_PAUSES: u32 = 100;
 
 /// A foreign phase that is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +74,14 @@ fn is_foreign(phase: &Phase) -> bool {
 }
 
 /// Whether a definition or a phase may be called so: as each store keeps it.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
 }
 
 impl<S: OperatorStore> Ops<S> {
     /// Pauses a foreign phase in every version of its definition, for a given time or until
-    /// [`unpause`](Self::unpause). Replaces an existing pause of the phase. Needs [`Permissions::PAUSE`], and
+    /// [`unpause`](Self::unpause). Replaces an existing pause of the phase, also another operator's: the audit row says what
+    /// it was ([`AuditRecord::before`](super::AuditRecord::before)). Needs [`Permissions::PAUSE`], and
     /// an actor who may see every scope.
     ///
     /// The pause is stored under the oldest name of the phase (`was`), so that older builds and other
@@ -100,7 +105,34 @@ impl<S: OperatorStore> Ops<S> {
         length: Option<Duration>,
         reason: &str,
     ) -> Result<Resolved, OpsError> {
-        self.set_pause("pause", (definition, phase), PauseWhat::Begin(length), reason).await
+        let set = self.set_pause("pause", (definition, phase), PauseWhat::Begin(length), reason);
+        set.await.map(|(resolved, _)| resolved)
+    }
+
+    /// As [`pause`](Self::pause), and also returns how the phase was paused before, if it was: `paused`, or `paused until` and
+    /// a time. That pause, perhaps another operator's, was replaced.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause). [`OpsError::Unavailable`] is also possible after the phase was paused: the audit tells.
+    pub async fn pause_replacing(
+        &self,
+        definition: &str,
+        phase: &str,
+        length: Option<Duration>,
+        reason: &str,
+    ) -> Result<(Resolved, Option<String>), OpsError> {
+        let set = self.set_pause("pause", (definition, phase), PauseWhat::Begin(length), reason);
+        let (resolved, id) = set.await?;
+        let search = AuditSearch {
+            request_id: None,
+            actor: Some(self.actor.name().to_owned()),
+            acts: Some(vec!["pause".to_owned()]),
+        };
+        let newest = (Walk::Newest.start().time, Uuid::max());
+        let all = Limits::default();
+        let found = self.core.store.audit_before(&all, &search, newest, LATEST_PAUSES).await?;
+        let before = found.rows.into_iter().find(|row| row.id == id).and_then(|row| row.before);
+        Ok((resolved, before.filter(|before| before != RUNS)))
     }
 
     /// Ends a pause. Engines begin the phase again within five seconds, and requests that met the pause
@@ -115,7 +147,8 @@ impl<S: OperatorStore> Ops<S> {
         phase: &str,
         reason: &str,
     ) -> Result<Resolved, OpsError> {
-        self.set_pause("unpause", (definition, phase), PauseWhat::End, reason).await
+        let set = self.set_pause("unpause", (definition, phase), PauseWhat::End, reason);
+        set.await.map(|(resolved, _)| resolved)
     }
 
     /// The current pauses, a thousand at most. Needs [`Permissions::READ`].
@@ -151,13 +184,14 @@ impl<S: OperatorStore> Ops<S> {
         Ok(told.collect())
     }
 
+    /// Returns what became of the act, and the id of its audit row: the last, where it wrote several.
     async fn set_pause(
         &self,
         act: &'static str,
         (definition, phase): (&str, &str),
         what: PauseWhat,
         reason: &str,
-    ) -> Result<Resolved, OpsError> {
+    ) -> Result<(Resolved, Uuid), OpsError> {
         let mut entry = self.begin(Permissions::PAUSE, act, None, reason).await?;
         if ![definition, phase].into_iter().all(is_name) {
             // It is kept in no audit either.
@@ -167,7 +201,8 @@ impl<S: OperatorStore> Ops<S> {
         entry.phase = Some(phase.to_owned());
         let written = self.try_set_pause((definition, phase), what, &mut entry).await;
         self.core.look_at_pauses().await;
-        self.settle(entry, written).await
+        let id = entry.id;
+        self.settle(entry, written).await.map(|resolved| (resolved, id))
     }
 
     async fn try_set_pause(
@@ -211,6 +246,9 @@ impl<S: OperatorStore> Ops<S> {
             if self.core.store.set_pause(&act).await? {
                 resolved = Resolved::Applied;
             }
+        }
+        if resolved == Resolved::Already {
+            entry.before = Some(RUNS.to_owned());
         }
         Ok(resolved)
     }

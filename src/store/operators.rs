@@ -468,6 +468,21 @@ pub trait OperatorStore: Store {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
 
+    /// The same, but how far each came is not counted, and told as zero: for a search among many.
+    #[doc(hidden)]
+    fn uncounted_bulks(
+        &self,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
+
+    /// Those of these that are still there, in any order, with how far each came.
+    #[doc(hidden)]
+    fn counted_bulks(
+        &self,
+        bulks: &[BulkRow],
+    ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
+
     /// One of them.
     #[doc(hidden)]
     fn bulk(&self, id: Uuid) -> impl Future<Output = Result<Option<BulkRow>, StoreError>> + Send;
@@ -481,7 +496,7 @@ pub trait OperatorStore: Store {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<BulkItem>, StoreError>> + Send;
 
-    /// Bulk acts that are not at their end and that no worker is at, the oldest first.
+    /// Bulk acts that are not at their end and that no worker is at, the oldest first. How far each came is not counted.
     #[doc(hidden)]
     fn open_bulks(
         &self,

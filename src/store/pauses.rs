@@ -40,6 +40,10 @@ pub struct PauseAct<'a> {
     pub(crate) audit: &'a AuditEntry,
 }
 
+/// What the audit says of a phase that is not paused. Of one that is: `paused`, or `paused until` and a time. Each store
+/// reads the pause that is replaced in the transaction of the act.
+pub(crate) const RUNS: &str = "runs";
+
 /// What becomes of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PauseWhat {

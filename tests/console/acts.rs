@@ -76,7 +76,8 @@ async fn g1_g2_each_act_is_reviewed_done_and_audited<S: TestDb + OperatorStore>(
         let row = audit(&engine).await.remove(0);
         assert_eq!((row.act.as_str(), row.outcome.as_str()), (audited, "applied"));
         assert_eq!((row.actor.as_str(), row.request_id), ("ada", Some(id)));
-        desk.get("audit").await.is(200).has(audited);
+        // The first of them is about a call, whose phase it tells.
+        desk.get("audit").await.is(200).has(audited).has("notified");
     }
     assert_eq!(app.provider.effects(), effects, "no act makes a call");
     let status = engine.status(&scope(), &key("finish-text")).await.unwrap().unwrap();

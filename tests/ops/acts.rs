@@ -59,6 +59,8 @@ async fn g1_g2_each_word_is_written_with_its_audit_row<S: TestDb + OperatorStore
         assert_eq!(act.before.as_deref(), Some("unknown"));
         assert_eq!(act.after.as_deref(), Some(after));
         assert_eq!(act.definition, Some(("notify".into(), 1)));
+        let phase = (name != "finish").then(|| ("notify".to_owned(), "notified".to_owned()));
+        assert_eq!(act.phase, phase, "the call that it is about");
         let status = db
             .text(&format!(
                 "SELECT status FROM atomic_phases_keys WHERE idempotency_key = '{name}'"
@@ -73,6 +75,16 @@ async fn g1_g2_each_word_is_written_with_its_audit_row<S: TestDb + OperatorStore
     // The call that was not executed was made again, and no other.
     assert_eq!(app.provider.effects(), 4);
     assert_eq!(seen(&ops, "not_executed").await.state, State::Unknown);
+
+    // A text that cannot be the name of a phase is not kept in the audit.
+    let row = seen(&ops, "not_executed").await;
+    for text in [String::new(), "\0".to_owned(), "x".repeat(1 << 20)] {
+        let word = Resolution::not_executed(text, 2);
+        let refused = ops.resolve(row.request_id, &row.version, word, "a slip").await;
+        assert!(matches!(refused, Err(OpsError::Resolve(_))), "{refused:?}");
+        let acts = ops.audit(Some(row.request_id), None, 1).await.unwrap().rows;
+        assert_eq!((acts[0].outcome.as_str(), &acts[0].phase), ("refused", &None));
+    }
 
     dead_letter(&engine, "dead").await;
     let row = seen(&ops, "dead").await;

@@ -28,6 +28,8 @@ on_every_store! {
     g14_a_pause_holds_a_phase_back_under_each_of_its_names,
     g14_a_process_without_code_knows_the_pause_of_a_renamed_phase,
     a_pause_has_an_end_that_a_clock_holds,
+    the_audit_says_what_a_pause_replaced,
+    of_two_pauses_at_a_time_the_audit_says_which_replaced_the_other,
 }
 
 /// Calls two providers.
@@ -452,4 +454,89 @@ async fn a_pause_has_an_end_that_a_clock_holds<S: TestDb + OperatorStore>(db: S)
     assert!(ops.pauses().await.unwrap().is_empty());
     assert_eq!(ops.pause("book", "charged", years(10), "r").await.unwrap(), Resolved::Applied);
     assert!(ops.pauses().await.unwrap()[0].ends_at.is_some());
+}
+
+/// How a phase stood, and stands, by each act on its pause, the oldest first.
+async fn told_of_pauses<S: TestDb + OperatorStore>(
+    engine: &TestEngine<S>,
+) -> Vec<(String, String)> {
+    let mut acts = admin(engine).audit(None, None, 100).await.unwrap().rows;
+    acts.reverse();
+    acts.into_iter().map(|act| (act.before.unwrap(), act.after.unwrap())).collect()
+}
+
+/// Such a text, without its time.
+fn kind(text: &str) -> String {
+    match text.strip_prefix("paused until ") {
+        Some(time) => {
+            chrono::DateTime::parse_from_rfc3339(time).unwrap();
+            "until".to_owned()
+        }
+        None => text.to_owned(),
+    }
+}
+
+async fn the_audit_says_what_a_pause_replaced<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let bob = engine.ops(Actor::new("bob", Permissions::admin(), Scopes::All).unwrap());
+    paused(&engine, ("book", "charged")).await;
+    let hour = Some(Duration::from_secs(3600));
+    assert_eq!(bob.pause("book", "charged", hour, "shorter").await.unwrap(), Resolved::Applied);
+    let ends = ops.pauses().await.unwrap()[0].ends_at.unwrap();
+    for told in [Resolved::Applied, Resolved::Already] {
+        assert_eq!(ops.unpause("book", "charged", "it is open").await.unwrap(), told);
+    }
+    // One that is over is not replaced.
+    let moment = Some(Duration::from_millis(1));
+    let _ = ops.pause("book", "charged", moment, "a moment").await.unwrap();
+    until(async || ops.pauses().await.unwrap().is_empty()).await;
+    paused(&engine, ("book", "charged")).await;
+
+    let told = told_of_pauses(&engine).await;
+    let kinds: Vec<_> = told.iter().map(|(before, after)| (kind(before), kind(after))).collect();
+    let expected = [
+        ("runs", "paused"),
+        ("paused", "until"),
+        ("until", "runs"),
+        ("runs", "runs"),
+        ("runs", "until"),
+        ("runs", "paused"),
+    ];
+    assert_eq!(kinds, expected.map(|(before, after)| (before.to_owned(), after.to_owned())));
+    for text in [&told[1].1, &told[2].0] {
+        let time = text.strip_prefix("paused until ").unwrap();
+        let time = chrono::DateTime::parse_from_rfc3339(time).unwrap();
+        assert!((time.to_utc() - ends).num_seconds().abs() <= 1, "{text}: {ends}");
+    }
+}
+
+/// Whichever comes first, the other replaces it, and only one finds the phase running.
+async fn of_two_pauses_at_a_time_the_audit_says_which_replaced_the_other<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let here = engine(&db, &App::default());
+    let there = engine(&db.another().await, &App::default());
+    let hour = Some(Duration::from_secs(3600));
+    for round in 1..=10 {
+        let (one, other) = (admin(&here), admin(&there));
+        let (one, other) = tokio::join!(
+            one.pause("book", "charged", None, "one"),
+            other.pause("book", "charged", hour, "other"),
+        );
+        assert_eq!((one.unwrap(), other.unwrap()), (Resolved::Applied, Resolved::Applied));
+        let ended = admin(&here).unpause("book", "charged", "it is open").await;
+        assert_eq!(ended.unwrap(), Resolved::Applied);
+        let told = told_of_pauses(&here).await;
+        assert_eq!(told.len(), 3 * round);
+        let told = &told[3 * (round - 1)..];
+        // Two rows of one moment may be listed in either order; what ends is what the later one wrote.
+        let (pauses, ended) = (&told[..2], &told[2]);
+        let first = pauses.iter().position(|(before, _)| before == "runs").unwrap();
+        let (first, later) = (&pauses[first], &pauses[1 - first]);
+        assert_eq!(kind(&later.0), kind(&first.1), "{told:?}");
+        assert_eq!(kind(&ended.0), kind(&later.1), "{told:?}");
+    }
 }

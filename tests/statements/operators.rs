@@ -252,12 +252,65 @@ async fn bulk_acts_are_found_by_their_indexes_at_20_000_of_them() {
     sent("");
     let bulks = ops.bulks(None, 100).await.unwrap().rows;
     assert_eq!((bulks.len(), bulks[0].applied), (100, 5));
-    let list = sent("FROM atomic_phases_bulk AS b");
+    let list = sent("FROM (SELECT * FROM atomic_phases_bulk WHERE");
     is_bounded(&plan_of(&db, &list[0]).await, "atomic_phases_bulk_started");
     sent("");
     ops.bulk(bulks[7].id).await.unwrap();
     let one = sent("FROM atomic_phases_bulk_items WHERE");
     is_bounded(&plan_of(&db, &one[0]).await, "atomic_phases_bulk_items_pkey");
+}
+
+/// Of a thousand bulk acts, an operator of one scope may see every hundredth.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_requests_of_a_bulk_act_are_counted_only_where_it_is_listed() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    db.sql(PLAN_OF).await;
+    db.sql(
+        "INSERT INTO atomic_phases_bulk (id, act, actor, reason, limits, items, started_at, ended_at) \
+         SELECT gen_random_uuid(), 'retry', 'ada', 'r', CASE n % 100 WHEN 0 THEN '{\"only\":[\"tenant-1\"],\"prefix\":\"\"}' \
+         ELSE '{\"only\":null,\"prefix\":\"\"}' END, 100, t, t \
+         FROM (SELECT n, now() - n * interval '1 minute' AS t FROM generate_series(1, 1000) AS n) AS rows; \
+         INSERT INTO atomic_phases_bulk_items (bulk_id, position, request_id, seen, outcome) \
+         SELECT id, n, gen_random_uuid(), 'seen', 'applied' FROM atomic_phases_bulk, generate_series(0, 99) AS n; \
+         UPDATE atomic_phases_bulk SET ended_at = NULL WHERE started_at < now() - interval '900 minutes'; ANALYZE",
+    )
+    .await;
+    let engine = engine(&db, &App::default());
+    let one = Scopes::Only(vec![Scope::new("tenant-1").unwrap()]);
+    for (scopes, listed) in [(one, 5), (Scopes::All, 6)] {
+        let ops = engine.ops(Actor::new("bob", Permissions::admin(), scopes).unwrap());
+        sent("");
+        let bulks = ops.bulks(None, 5).await.unwrap().rows;
+        assert_eq!(bulks.len(), 5);
+        assert!(bulks.iter().all(|bulk| (bulk.settled, bulk.applied) == (100, 100)), "{bulks:?}");
+        let statements = sent("FROM atomic_phases_bulk");
+        // Once those that had their turn, and once those to which the act was applied.
+        assert_eq!(items_read(&db, &statements).await, 2 * 100 * listed, "{statements:#?}");
+    }
+    sent("");
+    // A worker looks at a hundred that are open.
+    let mut runner = BulkRunner::new(&engine, WorkerConfig::default());
+    runner.run_once().await.unwrap();
+    let look = sent("ended_at IS NULL AND coalesce");
+    assert_eq!(items_read(&db, &look[..1]).await, 0, "{look:#?}");
+}
+
+/// How many requests of bulk acts these statements read.
+async fn items_read(db: &Postgres, statements: &[String]) -> u64 {
+    let mut read = 0;
+    for sql in statements {
+        let plan = plan_of(db, sql).await;
+        for line in plan.lines().filter(|line| line.contains(" on atomic_phases_bulk_items")) {
+            let number = |before: &str| {
+                let rest = line.split_once(before).unwrap().1;
+                let end = rest.find([' ', ')']).unwrap();
+                rest[..end].parse::<f64>().unwrap() as u64
+            };
+            read += number("actual rows=") * number("loops=");
+        }
+    }
+    read
 }
 
 /// As docs/operating.md says: of values, only the row of one request is read.

@@ -121,7 +121,14 @@ pub(crate) async fn pause(
     if let Some(length) = length {
         body["for"] = length.into();
     }
-    set_pause(api, "begin", &body).await?;
+    let told = set_pause(api, "begin", &body).await?;
+    // A service of an earlier build does not tell it.
+    if told["replaced"].is_string() {
+        let replaced = text(&told["replaced"]);
+        eprintln!(
+            "note: it was {replaced} before; this pause replaces that one, and `audit` tells whose it was"
+        );
+    }
     Ok(End::Fine)
 }
 
@@ -132,19 +139,18 @@ pub(crate) async fn unpause(
     because: &Because,
 ) -> Result<End, Failure> {
     let body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
-    if set_pause(api, "end", &body).await? == "already" {
+    if text(&set_pause(api, "end", &body).await?["outcome"]) == "already" {
         // Of a name that is misspelt it would read as if the pause had ended.
         eprintln!("note: no phase of these names was paused; `pauses` lists those that are");
     }
     Ok(End::Fine)
 }
 
-async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<String, Failure> {
+async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<Value, Failure> {
     let told =
         api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.with("outcome")?;
-    let outcome = text(&told["outcome"]);
-    println!("{outcome}");
-    Ok(outcome)
+    println!("{}", text(&told["outcome"]));
+    Ok(told)
 }
 
 fn header(line: &str) -> Result<[String; 2], Failure> {

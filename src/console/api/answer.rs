@@ -135,7 +135,11 @@ async fn told<S: OperatorStore>(
         Route::Pause => {
             let Paused { definition, phase, length, reason } = asked.body()?;
             let length = length.map(|Ago(length)| length);
-            done(ops.pause(&definition, &phase, length, &reason).await?)
+            let (resolved, replaced) =
+                ops.pause_replacing(&definition, &phase, length, &reason).await?;
+            let mut told = done(resolved);
+            told["replaced"] = replaced.into();
+            told
         }
         Route::Unpause => {
             let Unpaused { definition, phase, reason } = asked.body()?;

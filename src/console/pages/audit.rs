@@ -134,6 +134,7 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
                     }
                     code { (short(*id)) }
                 }
+                @if let Some((_, phase)) = &row.phase { " " code { (said(phase)) } }
                 @if let Some(id) = row.bulk_id {
                     " " a href=(frame.to(format_args!("bulk/{id}"))) { "in bulk" }
                 }

@@ -139,7 +139,7 @@ impl<S: Store> Core<S> {
         };
         let settling = Span::current().around(Box::pin(settling));
         let task = crate::task::spawn(carried!(settling));
-        task.await.unwrap_or(Err(ResolveError::TaskLost))
+        task.await.unwrap_or_else(|lost| Err(without_an_answer(&lost)))
     }
 
     /// Acquires the row as it was read and writes the resolution to it, in one transaction: a process that dies
@@ -274,5 +274,32 @@ impl<S: Store> Run<S> {
             // The calls that were made before were made: the window continues (G11).
             _ => self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO),
         })
+    }
+}
+
+/// Why a task gave no answer.
+fn without_an_answer(lost: &tokio::task::JoinError) -> ResolveError {
+    match lost.is_panic() {
+        true => ResolveError::TaskPanicked,
+        false => ResolveError::TaskLost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn panics() {
+        std::panic::resume_unwind(Box::new("a defect"))
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panicked_is_not_lost_with_its_runtime() {
+        let lost = tokio::spawn(panics()).await.unwrap_err();
+        assert!(matches!(without_an_answer(&lost), ResolveError::TaskPanicked));
+        let waits = tokio::spawn(std::future::pending::<()>());
+        waits.abort();
+        let lost = waits.await.unwrap_err();
+        assert!(matches!(without_an_answer(&lost), ResolveError::TaskLost));
     }
 }

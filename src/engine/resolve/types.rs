@@ -81,6 +81,11 @@ impl Resolution {
         Self { request: Some(request_id), ..self }
     }
 
+    /// The phase whose call it is about; `None` where it is about the whole request.
+    pub(crate) fn phase(&self) -> Option<&str> {
+        Some(self.kind.phase()).filter(|phase| !phase.is_empty())
+    }
+
     /// What an audit row says of it, and in which status it leaves the request.
     pub(crate) fn act(&self) -> (&'static str, Status) {
         match &self.kind {
@@ -211,6 +216,12 @@ pub enum ResolveError {
         "the task that wrote the resolution was lost; repeat it, because it may not have been written"
     )]
     TaskLost,
+    /// The task that wrote it panicked: a defect of the engine, the store or a driver. Whether the resolution was written is
+    /// not known: repeat it.
+    #[error(
+        "the task that wrote the resolution ended in a panic; repeat it, because it may not have been written"
+    )]
+    TaskPanicked,
     /// The store could not be read or written. If its answer to the commit was lost for good, whether the
     /// resolution was written is not known: repeat it.
     #[error("the store is unavailable")]

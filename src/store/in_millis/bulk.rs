@@ -5,7 +5,7 @@ use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
 use super::InMillis;
-use crate::store::bulk::{BulkColumns, ItemColumns};
+use crate::store::bulk::{BulkColumns, BulkRow, ItemColumns};
 use crate::store::statement::statement;
 
 type BulkSql = (
@@ -43,10 +43,14 @@ pub(in crate::store) fn item(
     Some((position, Uuid::from_slice(&id).ok()?, seen, outcome, because))
 }
 
-/// A bulk act, with how far it came.
+/// A bulk act, with how far it came. Of a list, the rows are chosen first: the requests of no other act are counted.
 const BULK: &str = "SELECT id, act, actor, reason, limits, items, \
     (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NOT NULL), \
     (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome = 'applied'), \
+    started_at, ended_at, stopped_by, lease_token FROM ";
+
+/// A bulk act, without that: its requests are not read.
+const UNCOUNTED: &str = "SELECT id, act, actor, reason, limits, items, 0, 0, \
     started_at, ended_at, stopped_by, lease_token FROM atomic_phases_bulk AS b WHERE ";
 
 statement! {
@@ -61,20 +65,47 @@ statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`. On MySQL a comparison of rows bounds no index, so the time is
     /// compared, too; behind it, for SQLite bounds the index by the first condition that can.
     Bulks in D: InMillis, rows BulkSql, { started_at: i64, id: Vec<u8>, limit: i64 },
-    [BULK], "(started_at, id) < (", started_at, ", ", id, ") AND started_at <= ",
+    [BULK], "(SELECT * FROM atomic_phases_bulk WHERE (started_at, id) < (", started_at, ", ", id,
+    ") AND started_at <= ", started_at, " ORDER BY started_at DESC, id DESC LIMIT ", limit,
+    ") AS b ORDER BY started_at DESC, id DESC"
+}
+
+statement! {
+    /// The same, and no request of them is read.
+    UncountedBulks in D: InMillis, rows BulkSql, { started_at: i64, id: Vec<u8>, limit: i64 },
+    [UNCOUNTED], "(started_at, id) < (", started_at, ", ", id, ") AND started_at <= ",
     started_at, " ORDER BY started_at DESC, id DESC LIMIT ", limit
+}
+
+statement! {
+    /// Those of these ids, a list of texts in hex, that were started from `oldest` to `newest`.
+    CountedBulks in D: InMillis, rows BulkSql, { oldest: i64, newest: i64, ids: String },
+    [BULK], "atomic_phases_bulk AS b WHERE started_at >= ", oldest, " AND started_at <= ", newest, " AND ",
+    (D::AMONG[0]), "hex(id)", (D::AMONG[1]), ids, (D::AMONG[2])
+}
+
+impl CountedBulks {
+    pub(in crate::store) fn of<D: InMillis>(bulks: &[BulkRow]) -> Self {
+        let times = || bulks.iter().map(|bulk| bulk.started_at.timestamp_millis());
+        let ids: Vec<String> = bulks.iter().map(|bulk| format!("{:X}", bulk.id.simple())).collect();
+        Self {
+            oldest: times().min().unwrap_or_default(),
+            newest: times().max().unwrap_or_default(),
+            ids: D::list(&ids),
+        }
+    }
 }
 
 statement! {
     /// One of them.
     Bulk in D: InMillis, rows BulkSql, { id: Vec<u8> },
-    [BULK], "id = ", id
+    [BULK], "atomic_phases_bulk AS b WHERE id = ", id
 }
 
 statement! {
     /// Those that no runner holds, by `atomic_phases_bulk_open`.
     OpenBulks in D: InMillis, rows BulkSql, { limit: i64 },
-    [BULK], "ended_at IS NULL AND coalesce(locked_until <= ", (D::CLOCK), ", true) ORDER BY started_at LIMIT ", limit
+    [UNCOUNTED], "ended_at IS NULL AND coalesce(locked_until <= ", (D::CLOCK), ", true) ORDER BY started_at LIMIT ", limit
 }
 
 statement! {

@@ -44,6 +44,9 @@ pub(super) trait InMillis: Backend {
     /// Whether a text is in a list: what stands before the text, between both, and behind the list.
     const AMONG: [&'static str; 3];
 
+    /// `paused until` and a time: what stands before the milliseconds, and behind them. `NULL` of `NULL`.
+    const PAUSED_UNTIL: [&'static str; 2];
+
     /// The values of a row that is inserted: what stands before them, the time of all of them, and what stands behind.
     const VALUES: [&'static str; 3];
 

@@ -1,7 +1,7 @@
 //! What operators ask the store in memory for. It has no index to walk: it keeps no more rows than a
 //! simulation makes.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ use crate::store::operators::{
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
     listed_request, operated_job, state_name,
 };
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, RUNS, paused_phase};
 use crate::store::row::{key_row, whole_millis};
 use crate::store::{ERASED, Store, StoreError};
 use diesel::QueryResult;
@@ -172,18 +172,34 @@ async fn settle_job(
 async fn set_pause(
     session: &mut Session,
     place: Place,
-    pause: Option<PauseRecord>,
+    (pause, now): (Option<PauseRecord>, DateTime<Utc>),
     audit: AuditRecord,
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let begins = pause.is_some();
+    let (begins, after) = (pause.is_some(), stands(pause.as_ref()));
     let written = match session.write_pause(place, pause).await {
-        Ok(was_there) if begins || was_there => {
+        Ok(replaced) if begins || replaced.is_some() => {
+            let lasts = |pause: &PauseRecord| pause.ends_at.is_none_or(|ends| ends.0 > now);
+            let before = stands(replaced.filter(lasts).as_ref());
+            let audit =
+                AuditRecord { status_before: Some(before), status_after: Some(after), ..audit };
             write_audit(session, Some(audit)).await.map(|()| true)
         }
-        written => written,
+        Ok(_) => Ok(false),
+        Err(error) => Err(error),
     };
     session.conclude(written).await
+}
+
+/// How a phase stands, as the statements of the other stores tell the audit.
+fn stands(pause: Option<&PauseRecord>) -> String {
+    match pause.map(|pause| pause.ends_at) {
+        None => RUNS.to_owned(),
+        Some(None) => "paused".to_owned(),
+        Some(Some(ends)) => {
+            format!("paused until {}", ends.0.to_rfc3339_opts(SecondsFormat::Secs, true))
+        }
+    }
 }
 
 async fn read_pauses(session: &mut Session) -> QueryResult<Vec<PauseRecord>> {
@@ -414,23 +430,22 @@ impl OperatorStore for Memory {
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let place = Place::Pause(act.definition.to_owned(), act.phase.to_owned());
+        let now = whole_millis(self.database().now());
         let pause = match act.what {
-            PauseWhat::Begin(length) => {
-                let now = whole_millis(self.database().now());
-                Some(PauseRecord {
-                    definition: act.definition.to_owned(),
-                    phase: act.phase.to_owned(),
-                    reason: act.audit.reason.clone(),
-                    paused_by: act.audit.actor.clone(),
-                    paused_at: Time(now),
-                    ends_at: length.map(|length| Time(now + length)),
-                })
-            }
+            PauseWhat::Begin(length) => Some(PauseRecord {
+                definition: act.definition.to_owned(),
+                phase: act.phase.to_owned(),
+                reason: act.audit.reason.clone(),
+                paused_by: act.audit.actor.clone(),
+                paused_at: Time(now),
+                ends_at: length.map(|length| Time(now + length)),
+            }),
             PauseWhat::End => None,
         };
         let audit = AuditRecord::of(act.audit);
-        let written =
-            self.ask("set a pause", move |session| set_pause(session, place, pause, audit).boxed());
+        let written = self.ask("set a pause", move |session| {
+            set_pause(session, place, (pause, now), audit).boxed()
+        });
         written.await
     }
 
@@ -447,6 +462,24 @@ impl OperatorStore for Memory {
         let is_asked_for = |bulk: &&BulkRow| (bulk.started_at, bulk.id) < before;
         let rows: Vec<BulkRow> = bulks.iter().rev().map(row).collect();
         Ok(rows.iter().filter(is_asked_for).take(limit as usize).cloned().collect())
+    }
+
+    async fn uncounted_bulks(
+        &self,
+        before: (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let mut rows = self.bulks(before, limit).await?;
+        for row in &mut rows {
+            (row.settled, row.applied) = (0, 0);
+        }
+        Ok(rows)
+    }
+
+    async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
+        let rows = self.read_bulks().await?;
+        let is_asked_for = |bulk: &BulkRow| bulks.iter().any(|other| other.id == bulk.id);
+        Ok(rows.iter().map(row).filter(is_asked_for).collect())
     }
 
     async fn bulk(&self, id: Uuid) -> Result<Option<BulkRow>, StoreError> {

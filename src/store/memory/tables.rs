@@ -39,15 +39,17 @@ impl Session {
         Ok(seen.iter().filter_map(|(_, record)| record.pause()).cloned().collect())
     }
 
-    /// Writes a row of it, or deletes one; the open transaction tells whether there was one before.
+    /// Writes a row of it, or deletes one, and tells which there was before.
     pub(super) async fn write_pause(
         &mut self,
         place: Place,
         pause: Option<PauseRecord>,
-    ) -> QueryResult<bool> {
-        let was_there = self.statement()?.see(&place).is_some();
-        self.locked(&place).await?.write(place, pause.map(Record::Pause));
-        Ok(was_there)
+    ) -> QueryResult<Option<PauseRecord>> {
+        self.statement()?;
+        let locked = self.locked(&place).await?;
+        let replaced = locked.newest(&place).and_then(|record| record.pause().cloned());
+        locked.write(place, pause.map(Record::Pause));
+        Ok(replaced)
     }
 
     /// All rows of the table of bulk acts.

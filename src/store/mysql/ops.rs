@@ -324,10 +324,11 @@ impl OperatorStore for Mysql {
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         const DOING: &str = "pause a phase, or end that";
         let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
-        let audit = ops::InsertAudit::of(act.audit);
+        // Between the lock and the write, so that it says what that replaces.
+        let audit = || Bound::of(&ops::AuditPause::of(act));
         match act.what {
-            // A pause that is replaced counts as two rows, so the audit's one is what guards.
             PauseWhat::Begin(length) => {
+                let hold = ops::HoldPause { definition: definition.clone(), phase: phase.clone() };
                 let pause = || {
                     Bound::of(&ops::PausePhase {
                         definition: definition.clone(),
@@ -337,11 +338,17 @@ impl OperatorStore for Mysql {
                         for_ms: length.map(millis),
                     })
                 };
-                self.by_an_operator(DOING, &audit, &[&pause]).await
+                self.by_an_operator(DOING, &hold, &[&audit, &pause]).await
             }
             PauseWhat::End => {
-                let end = ops::UnpausePhase { definition, phase };
-                self.by_an_operator(DOING, &end, &[&|| Bound::of(&audit)]).await
+                let hold = ops::HoldPaused { definition: definition.clone(), phase: phase.clone() };
+                let end = || {
+                    Bound::of(&ops::UnpausePhase {
+                        definition: definition.clone(),
+                        phase: phase.clone(),
+                    })
+                };
+                self.by_an_operator(DOING, &hold, &[&audit, &end]).await
             }
         }
     }
@@ -374,6 +381,27 @@ impl OperatorStore for Mysql {
         let rows = search!(self, "list bulk acts", |conn| {
             bulk_sql::Bulks { started_at, id, limit: limit.into() }
                 .rows::<bulk_sql::StoredBulk>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn uncounted_bulks(
+        &self,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
+        let rows = search!(self, "list bulk acts", |conn| {
+            bulk_sql::UncountedBulks { started_at, id, limit: limit.into() }
+                .rows::<bulk_sql::StoredBulk>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
+        let counted = bulk_sql::CountedBulks::of::<Db>(bulks);
+        let rows = search!(self, "count what bulk acts did", |conn| {
+            counted.rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }

@@ -13,6 +13,10 @@ impl InMillis for Db {
     const LEAST: &'static str = "LEAST";
     const LAST_4000: [&'static str; 3] = ["RIGHT(CONCAT(", ", ", "), 4000)"];
     const AMONG: [&'static str; 3] = ["FIND_IN_SET(HEX(", "), ", ") > 0"];
+    const PAUSED_UNTIL: [&'static str; 2] = [
+        "DATE_FORMAT(TIMESTAMPADD(SECOND, ",
+        " DIV 1000, '1970-01-01 00:00:00'), 'paused until %Y-%m-%dT%H:%i:%sZ')",
+    ];
     const VALUES: [&'static str; 3] = ["VALUES (", Self::CLOCK, ")"];
     /// Else, with a condition on `request_id` beside the key, the server weighs that index too, at each execution.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";

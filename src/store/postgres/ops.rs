@@ -44,6 +44,9 @@ pub(super) const CONNECTIONS: usize = 2;
 
 const ALL_IN_USE: &str = "operators have two connections, and both are in use";
 
+/// How often a pause is written anew where another operator was faster: the audit says what it replaced.
+const PAUSE_TRIES: u32 = 10;
+
 /// Where operators' searches run.
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
@@ -387,20 +390,32 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let PauseAct { definition, phase, .. } = *act;
-        let audit = ops::InsertAudit::of(act.audit);
-        let written = match act.what {
+        match act.what {
             PauseWhat::Begin(length) => {
                 let (reason, paused_by) = (&*act.audit.reason, &*act.audit.actor);
                 let for_ms = length.map(millis);
-                let pause = ops::PausePhase { definition, phase, reason, paused_by, for_ms, audit };
-                ask_within!(LOCKED_WAIT, self, "pause a phase", |conn| pause.execute(&mut conn))
+                for _ in 0..PAUSE_TRIES {
+                    let audit = ops::AuditPause::of(act);
+                    let pause =
+                        ops::PausePhase { definition, phase, reason, paused_by, for_ms, audit };
+                    let written = ask_within!(LOCKED_WAIT, self, "pause a phase", |conn| {
+                        pause.execute(&mut conn)
+                    })?;
+                    if written == 1 {
+                        return Ok(true);
+                    }
+                }
+                Err(StoreError::Locked)
             }
             PauseWhat::End => {
+                let audit = ops::AuditPause::of(act);
                 let unpause = ops::UnpausePhase { definition, phase, audit };
-                ask_within!(LOCKED_WAIT, self, "unpause a phase", |conn| unpause.execute(&mut conn))
+                let written = ask_within!(LOCKED_WAIT, self, "unpause a phase", |conn| {
+                    unpause.execute(&mut conn)
+                })?;
+                Ok(written == 1)
             }
-        };
-        Ok(written? == 1)
+        }
     }
 
     async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {
@@ -418,6 +433,26 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let limit = limit.into();
         let rows = search!(self, "list bulk acts", |conn| {
             bulk_sql::Bulks { started_at, id, limit }.load::<BulkColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(bulk_row).collect())
+    }
+
+    async fn uncounted_bulks(
+        &self,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let limit = limit.into();
+        let rows = search!(self, "list bulk acts", |conn| {
+            bulk_sql::UncountedBulks { started_at, id, limit }.load::<BulkColumns>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(bulk_row).collect())
+    }
+
+    async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
+        let ids = || bulks.iter().map(|bulk| bulk.id.to_string()).collect::<Vec<_>>();
+        let rows = search!(self, "count what bulk acts did", |conn| {
+            bulk_sql::CountedBulks { ids: ids() }.load::<BulkColumns>(&mut conn)
         })?;
         Ok(rows.into_iter().map(bulk_row).collect())
     }

@@ -15,6 +15,7 @@ use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED}
 use crate::store::EraseAct;
 use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
+use crate::store::pauses::PauseAct;
 use crate::store::statement::{push_bind, statement};
 
 statement! {
@@ -387,26 +388,64 @@ statement! {
 type PauseSql = ((Text, Text, Text, Text), (Timestamptz, Nullable<Timestamptz>, Timestamptz));
 
 statement! {
-    /// Pauses a phase, for so long or until an operator ends it, and the audit row.
+    /// The audit row of a pause, or of the end of one. How the phase stood before and stands after follows, and `FROM`
+    /// what was written.
+    AuditPause<'a> for Pg, rows sql_types::Untyped,
+    {
+        id: Uuid, actor: &'a str, act: &'a str, outcome: &'a str, reason: &'a str,
+        definition: &'a str, phase: &'a str,
+    },
+    "INSERT INTO atomic_phases_audit (id, actor, act, outcome, reason, definition, phase, status_before, \
+     status_after) SELECT ", id, ", ", actor, ", ", act, ", ", outcome, ", ", reason, ", ", definition, ", ", phase
+}
+
+impl<'a> AuditPause<'a> {
+    pub(super) fn of(act: &PauseAct<'a>) -> Self {
+        let PauseAct { definition, phase, audit, .. } = *act;
+        Self {
+            id: audit.id,
+            actor: &audit.actor,
+            act: audit.act,
+            outcome: audit.outcome,
+            reason: &audit.reason,
+            definition,
+            phase,
+        }
+    }
+}
+
+/// How a paused phase stands, as the audit says it.
+const PAUSED: &str = "coalesce(to_char(ends_at AT TIME ZONE 'UTC', \
+    '\"paused until \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'paused')";
+
+/// The same, of a row whose pause may be over.
+const STANDS: &str = "CASE WHEN ends_at <= clock_timestamp() THEN 'runs' ELSE \
+    coalesce(to_char(ends_at AT TIME ZONE 'UTC', '\"paused until \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'paused') END";
+
+statement! {
+    /// Pauses a phase, for so long or until an operator ends it, and the audit row, which says what that replaces. Writes
+    /// nothing where another operator has written the pause since the statement began.
     PausePhase<'a> for Pg, rows sql_types::Untyped,
     {
         definition: &'a str, phase: &'a str, reason: &'a str, paused_by: &'a str,
-        for_ms: Option<i64>, audit: InsertAudit<'a>,
+        for_ms: Option<i64>, audit: AuditPause<'a>,
     },
-    "WITH paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, \
+    "WITH seen AS (SELECT paused_at, ends_at FROM atomic_phases_pauses WHERE definition = ", definition,
+    " AND phase = ", phase, "), paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, \
      ends_at) VALUES (", definition, ", ", phase, ", ", reason, ", ", paused_by,
     ", clock_timestamp(), clock_timestamp() + ", for_ms, " * interval '1 millisecond') \
      ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
      paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at \
-     RETURNING 1) ", {audit}, " FROM paused"
+     WHERE atomic_phases_pauses.paused_at = (SELECT paused_at FROM seen) RETURNING ends_at) ", {audit},
+    ", coalesce((SELECT ", [STANDS], " FROM seen), 'runs'), ", [PAUSED], " FROM paused"
 }
 
 statement! {
     /// Ends the pause of a phase, and the audit row.
     UnpausePhase<'a> for Pg, rows sql_types::Untyped,
-    { definition: &'a str, phase: &'a str, audit: InsertAudit<'a> },
+    { definition: &'a str, phase: &'a str, audit: AuditPause<'a> },
     "WITH ended AS (DELETE FROM atomic_phases_pauses WHERE definition = ", definition,
-    " AND phase = ", phase, " RETURNING 1) ", {audit}, " FROM ended"
+    " AND phase = ", phase, " RETURNING ends_at) ", {audit}, ", ", [STANDS], ", 'runs' FROM ended"
 }
 
 statement! {

@@ -339,10 +339,18 @@ impl OperatorStore for Sqlite {
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
         let (reason, paused_by) = (act.audit.reason.clone(), act.audit.actor.clone());
-        let (what, audit) = (act.what, ops::InsertAudit::of(act.audit));
+        let (what, audit) = (act.what, ops::AuditPause::of(act));
+        let hold = ops::HoldPause { definition: definition.clone(), phase: phase.clone() };
         let written = self.run("pause a phase, or end that", move |conn| {
             conn.immediate_transaction(|conn| {
-                let written = match what {
+                if matches!(what, PauseWhat::Begin(_)) {
+                    hold.execute(conn)?;
+                }
+                // Before the write, so that it says what that replaces.
+                if audit.execute(conn)? == 0 {
+                    return Ok(false);
+                }
+                match what {
                     PauseWhat::Begin(length) => {
                         let for_ms = length.map(millis);
                         ops::PausePhase { definition, phase, reason, paused_by, for_ms }
@@ -350,10 +358,7 @@ impl OperatorStore for Sqlite {
                     }
                     PauseWhat::End => ops::UnpausePhase { definition, phase }.execute(conn)?,
                 };
-                if written == 1 {
-                    audit.execute(conn)?;
-                }
-                Ok(written == 1)
+                Ok(true)
             })
         });
         written.await
@@ -392,6 +397,25 @@ impl OperatorStore for Sqlite {
         let bulks = bulk_sql::Bulks { started_at, id, limit: limit.into() };
         let load = move |conn: &mut SqliteConnection| bulks.rows::<bulk_sql::StoredBulk>(conn);
         let rows = self.search("list bulk acts", load).await?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn uncounted_bulks(
+        &self,
+        (started_at, id): (DateTime<Utc>, Uuid),
+        limit: u32,
+    ) -> Result<Vec<BulkRow>, StoreError> {
+        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
+        let bulks = bulk_sql::UncountedBulks { started_at, id, limit: limit.into() };
+        let load = move |conn: &mut SqliteConnection| bulks.rows::<bulk_sql::StoredBulk>(conn);
+        let rows = self.search("list bulk acts", load).await?;
+        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
+    }
+
+    async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
+        let counted = bulk_sql::CountedBulks::of::<Db>(bulks);
+        let load = move |conn: &mut SqliteConnection| counted.rows::<bulk_sql::StoredBulk>(conn);
+        let rows = self.search("count what bulk acts did", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 

@@ -29,6 +29,13 @@ statement! {
 }
 
 statement! {
+    /// The row of a phase that is about to be paused: where there is none, that of a pause that is over.
+    HoldPause for Db, rows sql_types::Untyped, { definition: String, phase: String },
+    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    definition, ", ", phase, ", '', '', 0, 0) ON CONFLICT (definition, phase) DO NOTHING"
+}
+
+statement! {
     /// Pauses a phase, for so long or until an operator ends it.
     PausePhase for Db, rows sql_types::Untyped,
     {

@@ -33,6 +33,8 @@ impl InMillis for Db {
     const LEAST: &'static str = "min";
     const LAST_4000: [&'static str; 3] = ["substr(", " || ", ", -4000)"];
     const AMONG: [&'static str; 3] = ["", " IN (SELECT value FROM json_each(", "))"];
+    const PAUSED_UNTIL: [&'static str; 2] =
+        ["strftime('paused until %Y-%m-%dT%H:%M:%SZ', ", " / 1000, 'unixepoch')"];
     const VALUES: [&'static str; 3] =
         ["SELECT ", "t", concat!(" FROM (SELECT ", now!(), " AS t) WHERE true")];
     const BY_KEY: &'static str = "";

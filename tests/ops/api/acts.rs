@@ -204,8 +204,13 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
     let routes = routes(&engine);
     let begin =
         json!({ "definition": "book", "phase": "charged", "for": "2h", "reason": "closed" });
+    let done = post(&routes, "/pauses/begin", None, begin.clone()).await.ok();
+    fits("BegunPause", &done);
+    assert!(done["replaced"].is_null(), "{done}");
     let done = post(&routes, "/pauses/begin", None, begin).await.ok();
-    fits("Done", &done);
+    fits("BegunPause", &done);
+    let replaced = done["replaced"].as_str().unwrap();
+    assert!(replaced.starts_with("paused until "), "{done}");
     failed(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 0);
     let pauses = get(&routes, "/pauses").await.ok();
