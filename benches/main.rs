@@ -110,6 +110,13 @@ async fn main() {
         println!("{}", beside::measure(&server, other, &plan).await);
         return;
     }
+    if options.drained {
+        let text = abandoned::measured(&server, &plan).await;
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+        std::fs::write(folder.join("abandoned.md"), &text).unwrap();
+        println!("{text}");
+        return;
+    }
     if options.background {
         let work = background::Work { rounds: plan.rounds, jobs: plan.jobs, requests: plan.jobs };
         let text = background::measure(&server, work, plan.pool).await;
@@ -243,6 +250,7 @@ async fn smoke(server: &Server, pool: usize) {
     println!("{}", other_cases(server, &plan, &mut samples, MOMENT).await);
     let work = background::Work { rounds: 1, jobs: plan.jobs, requests: 50 };
     println!("{}", background::measure(server, work, pool).await);
+    println!("{}", abandoned::measured(server, &plan).await);
     println!("{}", several::measure(server, &plan).await);
     let program = std::env::current_exe().unwrap();
     println!("{}", beside::measure(server, &program, &plan).await);
@@ -373,24 +381,6 @@ async fn other_cases(
     let names = ["1 phase", "3 phases", "6 phases", "12 phases", "12 phases, 10 kB each"];
     let mut out = report::section("Numbers of phases", samples, &names, &[]);
     out += &report::section("8 callers of each key, who wait", samples, &["contended key"], &[]);
-    let drained = abandoned::measure(server, &engine, plan.abandoned).await;
-    let _ = writeln!(
-        out,
-        "\n## {} requests whose process died in the foreign call\n\n\
-         | | requests/s | client CPU µs | server CPU µs |\n|---|---|---|---|\n\
-         | resumed by a retry, {concurrent} concurrent | {:.0} | {:.0} | {:.0} |\n\
-         | drained by a completer, {concurrent} concurrent | {:.0} | {:.0} | {:.0} |\n\n\
-         Both in a hundred scopes. Each took {:.1} kB of the client's memory while it was in flight.",
-        drained.requests,
-        drained.resumed.per_second,
-        drained.resumed.client_cpu,
-        drained.resumed.server_cpu,
-        drained.completed.per_second,
-        drained.completed.client_cpu,
-        drained.completed.server_cpu,
-        drained.memory / 1e3,
-        concurrent = abandoned::CONCURRENT,
-    );
     out
 }
 

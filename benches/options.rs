@@ -38,6 +38,9 @@ pub struct Options {
     /// Only what runs behind the request: staged jobs and accepted requests; writes docs/bench/background.md.
     #[arg(long)]
     pub background: bool,
+    /// Only requests whose process died, resumed by retries and by a completer; writes docs/bench/abandoned.md.
+    #[arg(long)]
+    pub drained: bool,
     /// Only replays and fresh requests, with Redis in front and without; writes docs/bench/replay-cache.md. Needs
     /// redis-server.
     #[cfg(feature = "redis")]
