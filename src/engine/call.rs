@@ -201,7 +201,7 @@ fn new_request_id() -> Uuid {
             return id;
         }
     }
-    crate::chance::uuid()
+    crate::chance::uuid_by_time()
 }
 
 pub(super) fn within(what: &'static str, size: usize, limit: usize) -> Result<(), CallError> {
