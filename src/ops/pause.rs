@@ -110,10 +110,10 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// As [`pause`](Self::pause), and also returns how the phase was paused before, if it was: `paused`, or `paused until` and
-    /// a time. That pause, perhaps another operator's, was replaced.
+    /// a time. That pause, perhaps another operator's, was replaced. `None` also if that cannot be read; the audit has it.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause). [`OpsError::Unavailable`] is also possible after the phase was paused: the audit tells.
+    /// As [`pause`](Self::pause).
     pub async fn pause_replacing(
         &self,
         definition: &str,
@@ -130,8 +130,10 @@ impl<S: OperatorStore> Ops<S> {
         };
         let newest = (Walk::Newest.start().time, Uuid::max());
         let all = Limits::default();
-        let found = self.core.store.audit_before(&all, &search, newest, LATEST_PAUSES).await?;
-        let before = found.rows.into_iter().find(|row| row.id == id).and_then(|row| row.before);
+        // The phase is paused. Where what that replaced cannot be read now, the audit has it.
+        let found = self.core.store.audit_before(&all, &search, newest, LATEST_PAUSES).await;
+        let rows = found.map(|found| found.rows).unwrap_or_default();
+        let before = rows.into_iter().find(|row| row.id == id).and_then(|row| row.before);
         Ok((resolved, before.filter(|before| before != RUNS)))
     }
 
