@@ -8,7 +8,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::audit::ACTS;
-use super::pause::is_name;
 use super::request::RowVersion;
 use super::{Ops, OpsError, Permissions};
 use crate::chance;
@@ -16,6 +15,7 @@ use crate::engine::{EraseError, Resolution, ResolveError, Resolved, Terms};
 use crate::observe;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
+use crate::store::pauses::is_name;
 use crate::store::{EraseAct, KeyRow, Status, StoreError};
 
 /// How many audit rows one search reads.

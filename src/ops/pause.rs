@@ -15,10 +15,7 @@ use crate::engine::Resolved;
 use crate::observe;
 use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::operators::{Limits, OperatorStore, Walk};
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, RUNS};
-
-/// How long the name of a definition or of a phase is at most, in bytes.
-const MOST_OF_A_NAME: usize = 200;
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, RUNS, is_name};
 
 /// Among how many of an operator's latest pauses the one that was just written is looked for.
 const LATEST_PAUSES: u32 = 100;
@@ -71,11 +68,6 @@ impl ForeignPhase {
 
 fn is_foreign(phase: &Phase) -> bool {
     matches!(phase.kind, PhaseKind::Foreign(_))
-}
-
-/// Whether a definition or a phase may be called so: as each store keeps it.
-pub(super) fn is_name(text: &str) -> bool {
-    (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
 }
 
 impl<S: OperatorStore> Ops<S> {

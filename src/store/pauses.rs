@@ -51,3 +51,11 @@ pub(crate) enum PauseWhat {
     Begin(Option<Duration>),
     End,
 }
+
+/// How long the name of a definition or of a phase is at most, in bytes.
+const MOST_OF_A_NAME: usize = 200;
+
+/// Whether a definition or a phase may be called so: as each store keeps it.
+pub(crate) fn is_name(text: &str) -> bool {
+    (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
+}

@@ -87,7 +87,10 @@ statement! {
 impl CountedBulks {
     pub(in crate::store) fn of<D: InMillis>(bulks: &[BulkRow]) -> Self {
         let times = || bulks.iter().map(|bulk| bulk.started_at.timestamp_millis());
-        let ids: Vec<String> = bulks.iter().map(|bulk| format!("{:X}", bulk.id.simple())).collect();
+        let ids: Vec<String> = bulks
+            .iter()
+            .map(|bulk| bulk.id.simple().encode_upper(&mut Uuid::encode_buffer()).to_owned())
+            .collect();
         Self {
             oldest: times().min().unwrap_or_default(),
             newest: times().max().unwrap_or_default(),
