@@ -4,10 +4,11 @@
 //! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
 //! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Mysql;
 use super::error::{Failure, is_of_those_connections, is_of_too_many_statements};
+use crate::caller::Caller;
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -30,25 +31,40 @@ impl Reason {
 }
 
 /// How often something has failed because of its connection.
-#[derive(Debug, Default)]
-pub(super) struct Another {
+#[derive(Default)]
+pub(super) struct Another<'a> {
     failures: usize,
+    /// Until when it may pause, and for whom.
+    waits: Option<(Instant, &'a Caller)>,
 }
 
-impl Another {
+impl<'a> Another<'a> {
+    /// One that pauses until then at most, and only while the caller waits.
+    pub(super) fn until(until: Instant, caller: &'a Caller) -> Self {
+        Self { failures: 0, waits: Some((until, caller)) }
+    }
+
     /// Closes the idle connections. Whether to try once more: then it is time to do so.
     pub(super) async fn is_to_be_tried(&mut self, store: &Mysql, reason: Reason) -> bool {
         store.forget_idle();
         let before = self.failures;
         self.failures += 1;
         match (reason, PAUSES.get(before)) {
-            (Reason::Full, Some(pause)) => {
-                tokio::time::sleep(Duration::from_millis(*pause)).await;
-                true
-            }
+            (Reason::Full, Some(pause)) => self.pauses(Duration::from_millis(*pause)).await,
             (Reason::Full, None) => false,
             (Reason::Dead, _) => before == 0,
         }
+    }
+
+    /// Pauses for so long, or until its bound. `false` where that has passed, or the caller has given up.
+    async fn pauses(&self, pause: Duration) -> bool {
+        let Some((until, caller)) = self.waits else {
+            tokio::time::sleep(pause).await;
+            return true;
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let paused = caller.unless_gone(tokio::time::sleep(pause.min(left))).await;
+        paused.is_some() && !left.is_zero()
     }
 }
 
@@ -81,5 +97,25 @@ impl Mysql {
                 return Err(error);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_a_pause_ends_with_its_bound_and_with_its_caller() {
+        let (present, caller) = Caller::elsewhere();
+        let hour = Duration::from_secs(3600);
+        assert!(Another::default().pauses(hour).await);
+        let began = tokio::time::Instant::now();
+        assert!(Another::until(Instant::now() + hour, &caller).pauses(hour / 60).await);
+        assert!(Another::until(Instant::now() + hour / 60, &caller).pauses(hour).await);
+        assert!(!Another::until(Instant::now(), &caller).pauses(hour).await);
+        assert!(began.elapsed() < hour / 20, "{:?}", began.elapsed());
+        drop(present);
+        assert!(!Another::until(Instant::now() + hour, &caller).pauses(hour).await);
+        assert!(began.elapsed() < hour / 20, "{:?}", began.elapsed());
     }
 }
