@@ -4,11 +4,13 @@
 //! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
 //! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Mysql;
-use super::error::{Failure, is_of_those_connections, is_of_too_many_statements};
+use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
 use crate::caller::Caller;
+use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -68,10 +70,40 @@ impl<'a> Another<'a> {
     }
 }
 
+/// How often the idle connections of a server that is read only are closed, at most. One that stays so, and serves
+/// replays, would have each of them on a connection of its own (G16).
+const LEAVES_EVERY: Duration = Duration::from_secs(1);
+
+/// When a server that is read only was left last.
+#[derive(Debug, Default)]
+pub(super) struct Left(Mutex<Option<Moment>>);
+
+impl Left {
+    /// Whether it is to be left now: then this is the last time.
+    fn is_due(&self, now: Moment) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| now.since(last) >= LEAVES_EVERY);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
+    }
+}
+
 impl Mysql {
     /// Behind a failure: closes the idle connections, where others may do better.
     pub(super) fn leave_behind(&self, error: &StoreError) {
-        if is_of_those_connections(error) {
+        if error.is_of_the_connection() {
+            self.forget_idle();
+        } else if is_of_reading_only(error) {
+            self.leave_read_only();
+        }
+    }
+
+    /// Closes the idle connections of a server that is read only. It may be a primary of before, which keeps its sessions,
+    /// while new ones reach the server that has its place (G12).
+    pub(super) fn leave_read_only(&self) {
+        if self.left.is_due(Moment::now()) {
             self.forget_idle();
         }
     }
@@ -103,6 +135,15 @@ impl Mysql {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g16_a_server_that_is_read_only_is_left_once_a_second_at_most() {
+        let (left, now) = (Left::default(), Moment::now());
+        let due = [0, 0, 999, 1000, 1001, 1999, 2000]
+            .map(|millis| left.is_due(now.after(Duration::from_millis(millis))));
+        assert_eq!(due, [true, false, false, true, false, false, true]);
+        assert!(!left.is_due(now), "an earlier reading, of another task");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn g16_a_pause_ends_with_its_bound_and_with_its_caller() {

@@ -150,8 +150,10 @@ impl Mysql {
             tx.undo().await;
             let is_dead = matches!(trouble.failure, Failure::Lost(_));
             if !is_dead || trouble.at != Place::Nowhere {
-                if is_dead || trouble.failure.is_of_reading_only() {
+                if is_dead {
                     self.forget_idle();
+                } else if trouble.failure.is_of_reading_only() {
+                    self.leave_read_only();
                 }
                 return Ok(told);
             }
