@@ -130,6 +130,25 @@ impl Mysql {
             }
         }
     }
+
+    /// Asks what may be asked once, and again only where the server prepared no more statements: that one has executed
+    /// nothing.
+    pub(super) async fn until_prepared<R, F>(&self, ask: impl Fn() -> F) -> Result<R, StoreError>
+    where
+        F: Future<Output = Result<R, StoreError>>,
+    {
+        let mut another = Another::default();
+        loop {
+            match ask().await {
+                Err(error) if is_of_too_many_statements(&error) => {
+                    if !another.is_to_be_tried(self, Reason::Full).await {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
 }
 
 #[cfg(test)]
