@@ -118,6 +118,21 @@ async fn a_probe_keeps_its_connection() {
     }
 }
 
+/// A firewall has forgotten an idle connection: neither side hears of it. The search is answered on another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_on_a_half_open_connection_is_answered_on_another() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
+    let before = proxy.accepted();
+    let list = async || admin(&engine).list(Filter::new()).await;
+    assert!(list().await.unwrap().rows.is_empty());
+    assert_eq!(proxy.accepted(), before + 1, "the operators' connection");
+    proxy.silence(before + 1);
+    assert!(list().await.unwrap().rows.is_empty());
+    assert!(proxy.accepted() > before + 1, "another one");
+}
+
 /// Connections that were idle during a restart of the server are detected before what is sent once is sent on them: a
 /// search, the audit row of a refusal or of a reveal, an act.
 #[tokio::test(flavor = "multi_thread")]
