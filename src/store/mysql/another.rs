@@ -36,7 +36,7 @@ impl Reason {
 #[derive(Default)]
 pub(super) struct Another<'a> {
     failures: usize,
-    /// Until when it may pause, and for whom.
+    /// Until when it may pause, and the caller that waits for it.
     waits: Option<(Instant, &'a Caller)>,
 }
 
