@@ -183,7 +183,7 @@ const KNOWN: [(&str, &str); 12] = [
 
 /// What a client must not send to MySQL: the server would close the connection without an error. The store refuses it
 /// with this text; it is here because [`DbError::kind`] repeats it.
-pub(crate) const TOO_LARGE: &str = "larger than the server's max_allowed_packet";
+pub(crate) const TOO_LARGE: &str = "larger than max_allowed_packet, the server's or the URL's";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
     matches!(

@@ -105,7 +105,10 @@ async fn g17_a_url_that_allows_smaller_packets_than_the_server_is_obeyed() {
         let large = Large { params: String::new(), output: 100_000 };
         match failed(engine.call(&scope(), &key(store), large).await) {
             FailureCause::Database { kind, .. } => {
-                assert_eq!(kind, "larger than the server's max_allowed_packet", "{store}");
+                assert_eq!(
+                    kind, "larger than max_allowed_packet, the server's or the URL's",
+                    "{store}"
+                );
             }
             other => panic!("{store}: {other:?}"),
         }

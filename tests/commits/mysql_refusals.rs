@@ -84,7 +84,7 @@ impl Refused {
     const fn kind(self) -> &'static str {
         match self {
             Self::LargeValue | Self::LargeText | Self::LargeRead => {
-                "larger than the server's max_allowed_packet"
+                "larger than max_allowed_packet, the server's or the URL's"
             }
             Self::TooFewValues | Self::TooManyValues => "an error of the query or the driver",
             Self::NoForm => "a value that has no SQL form",

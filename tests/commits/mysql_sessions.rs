@@ -156,7 +156,7 @@ async fn g8_a_text_is_what_it_was_and_what_is_too_large_is_told_so() {
     assert_eq!(store.number("SELECT CHAR_LENGTH(text) FROM texts").await, 7);
     match failed(engine.call(&scope(), &key("large"), Writes(2_000_000)).await) {
         FailureCause::Database { kind, .. } => {
-            assert_eq!(kind, "larger than the server's max_allowed_packet");
+            assert_eq!(kind, "larger than max_allowed_packet, the server's or the URL's");
         }
         other => panic!("{other:?}"),
     }

@@ -118,6 +118,21 @@ async fn a_probe_keeps_its_connection() {
     }
 }
 
+/// A firewall has forgotten an idle connection: neither side hears of it. The search is answered on another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_on_a_half_open_connection_is_answered_on_another() {
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
+    let before = proxy.accepted();
+    let list = async || admin(&engine).list(Filter::new()).await;
+    assert!(list().await.unwrap().rows.is_empty());
+    assert_eq!(proxy.accepted(), before + 1, "the operators' connection");
+    proxy.silence(before + 1);
+    assert!(list().await.unwrap().rows.is_empty());
+    assert!(proxy.accepted() > before + 1, "another one");
+}
+
 /// Connections that were idle during a restart of the server are detected before what is sent once is sent on them: a
 /// search, the audit row of a refusal or of a reveal, an act.
 #[tokio::test(flavor = "multi_thread")]
@@ -156,6 +171,34 @@ async fn the_first_searches_and_acts_behind_a_restart_of_the_server_are_answered
     let shown = ops.reveal(id, What::Key, "reason").await.unwrap();
     assert_eq!(shown.key.as_str(), "k");
     assert_eq!(ops.audit(None, None, 10).await.unwrap().rows.len(), 3);
+}
+
+/// What is prepared counts for all connections of the server together: those of requests give it back to operators.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_searches_and_the_audit_go_on_where_the_server_prepares_no_more_statements() {
+    let server = tokio::task::spawn_blocking(|| Server::start(&[])).await.unwrap();
+    let db = prepare_my(&server.new_database()).await;
+    let store = open_my(db.__url(), 2).await;
+    let engine = engine(&store, &App::default());
+    let viewer = engine.ops(actor(Permissions::viewer()));
+    for of in ["search", "audit"] {
+        // Neither statement is prepared on a connection of operators.
+        finish(&engine, of).await;
+        let prepared = server.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
+        let prepared: u32 = prepared.split_whitespace().next_back().unwrap().parse().unwrap();
+        server.ask(&format!("SET GLOBAL max_prepared_stmt_count = {prepared}"));
+        match of {
+            "search" => {
+                assert_eq!(admin(&engine).list(Filter::new()).await.unwrap().rows.len(), 1);
+            }
+            _ => {
+                let told = viewer.pause("notify", "notified", None, "reason").await;
+                assert!(matches!(told, Err(OpsError::NotAllowed { .. })), "{told:?}");
+            }
+        }
+        server.ask("SET GLOBAL max_prepared_stmt_count = 1000");
+    }
+    assert_eq!(admin(&engine).audit(None, None, 10).await.unwrap().rows.len(), 1);
 }
 
 /// A plan whose start was sent twice: while the second one reads, the first has started, and a worker has completed

@@ -1,6 +1,5 @@
 //! [`Api`]: the JSON API, wherever it is.
 
-use chrono::Utc;
 use http::HeaderMap;
 use serde_json::Value;
 
@@ -102,9 +101,8 @@ impl Asking<'_> {
     pub(crate) fn answered(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
         let line = |name: &str| headers.get(name).and_then(|line| line.to_str().ok());
         let (version, to_act) = (line("etag").map(ToOwned::to_owned), self.acts());
-        // A service of an earlier version does not tell it.
-        let now = line("database-time").and_then(|time| time.parse::<Now>().ok());
-        let now = now.unwrap_or_else(Utc::now);
+        // A service of an earlier version does not tell it, nor does one that could not ask the database.
+        let now = Now::told(line("database-time").and_then(|time| time.parse().ok()));
         let json = serde_json::from_slice(body).unwrap_or_default();
         Answer { status, version, json, now, to_act }
     }

@@ -1,5 +1,7 @@
 //! Rows as they are printed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
@@ -9,7 +11,31 @@ use super::times::{ago, away};
 pub(crate) use crate::plain::plain;
 
 /// The time from which ages are counted: the database's. A terminal's clock may be off.
-pub(crate) type Now = DateTime<Utc>;
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Now {
+    time: DateTime<Utc>,
+    /// Whether it is this machine's, because the answer has no time.
+    is_of_here: bool,
+}
+
+static HAS_SAID_SO: AtomicBool = AtomicBool::new(false);
+
+impl Now {
+    /// What the answer says; else the time of this machine.
+    pub(crate) fn told(time: Option<DateTime<Utc>>) -> Self {
+        Self { time: time.unwrap_or_else(Utc::now), is_of_here: time.is_none() }
+    }
+
+    /// For an age. Says once where it is of this machine's clock.
+    fn for_an_age(self) -> DateTime<Utc> {
+        if self.is_of_here && !HAS_SAID_SO.swap(true, Ordering::Relaxed) {
+            eprintln!(
+                "note: ages are by this machine's clock: the service did not tell the database's time"
+            );
+        }
+        self.time
+    }
+}
 
 /// A column: its head, and a row's cell.
 pub(crate) type Column = (&'static str, fn(&Value, Now) -> String);
@@ -62,12 +88,12 @@ pub(crate) fn text(value: &Value) -> String {
 
 /// How far away a time is.
 pub(crate) fn time(value: &Value, now: Now) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), |time| away(time, now))
+    value.as_str().map_or_else(|| "-".to_owned(), |time| away(time, now.for_an_age()))
 }
 
 /// The same of what has happened.
 pub(crate) fn past(value: &Value, now: Now) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), |time| ago(time, now))
+    value.as_str().map_or_else(|| "-".to_owned(), |time| ago(time, now.for_an_age()))
 }
 
 #[cfg(test)]
@@ -93,7 +119,7 @@ mod tests {
             ("NEXT", |row, now| time(&row["is"], now)),
         ];
         let rows = [json!({ "was": "2018-03-01T11:19:00Z", "is": "2018-03-01T12:12:00Z" })];
-        let now = "2018-03-01T12:00:00Z".parse().unwrap();
+        let now = Now::told("2018-03-01T12:00:00Z".parse().ok());
         assert_eq!(table(&rows, &columns, now), "SINCE    NEXT\n41m ago  in 12m\n");
     }
 

@@ -352,6 +352,20 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
     }
 }
 
+/// A service that could not ask the database answers without its time.
+#[test]
+fn ages_by_the_clock_of_the_terminal_are_said_to_be_so_once() {
+    const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"rows\":[{\"definition\":\"d\",\"phase\":\"p\",\"paused_at\":\"2018-03-01T11:19:00Z\"},\
+         {\"definition\":\"e\",\"phase\":\"q\",\"paused_at\":\"2018-03-01T11:19:00Z\"}]}";
+    let run = Run::on(&["--url", &service(&[("GET /pauses ", JSON)])]);
+    let (code, told, said) = run.with("", &["pauses"]);
+    assert_eq!((code, told.matches("d ago").count()), (0, 2), "{told}{said}");
+    assert_eq!(said.matches("ages are by this machine's clock").count(), 1, "{said}");
+    let (code, told, said) = run.with("", &["pauses", "-o", "jsonl"]);
+    assert_eq!((code, said.as_str()), (0, ""), "it tells no age: {told}");
+}
+
 /// What a service answers to a look at the request of an act.
 const A_REQUEST: (&str, &str) = (
     "GET ",

@@ -4,10 +4,13 @@
 //! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
 //! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::Mysql;
-use super::error::{Failure, is_of_those_connections, is_of_too_many_statements};
+use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
+use crate::caller::Caller;
+use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -30,32 +33,77 @@ impl Reason {
 }
 
 /// How often something has failed because of its connection.
-#[derive(Debug, Default)]
-pub(super) struct Another {
+#[derive(Default)]
+pub(super) struct Another<'a> {
     failures: usize,
+    /// Until when it may pause, and the caller that waits for it.
+    waits: Option<(Instant, &'a Caller)>,
 }
 
-impl Another {
+impl<'a> Another<'a> {
+    /// One that pauses until then at most, and only while the caller waits.
+    pub(super) fn until(until: Instant, caller: &'a Caller) -> Self {
+        Self { failures: 0, waits: Some((until, caller)) }
+    }
+
     /// Closes the idle connections. Whether to try once more: then it is time to do so.
     pub(super) async fn is_to_be_tried(&mut self, store: &Mysql, reason: Reason) -> bool {
         store.forget_idle();
         let before = self.failures;
         self.failures += 1;
         match (reason, PAUSES.get(before)) {
-            (Reason::Full, Some(pause)) => {
-                tokio::time::sleep(Duration::from_millis(*pause)).await;
-                true
-            }
+            (Reason::Full, Some(pause)) => self.pauses(Duration::from_millis(*pause)).await,
             (Reason::Full, None) => false,
             (Reason::Dead, _) => before == 0,
         }
+    }
+
+    /// Pauses for so long, or until its bound. `false` where that has passed, or the caller has given up.
+    async fn pauses(&self, pause: Duration) -> bool {
+        let Some((until, caller)) = self.waits else {
+            tokio::time::sleep(pause).await;
+            return true;
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let paused = caller.unless_gone(tokio::time::sleep(pause.min(left))).await;
+        paused.is_some() && !left.is_zero()
+    }
+}
+
+/// How often the idle connections of a server that is read only are closed, at most. One that stays so, and serves
+/// replays, would have each of them on a connection of its own (G16).
+const LEAVES_EVERY: Duration = Duration::from_secs(1);
+
+/// When a server that is read only was left last.
+#[derive(Debug, Default)]
+pub(super) struct Left(Mutex<Option<Moment>>);
+
+impl Left {
+    /// Whether it is to be left now: then this is the last time.
+    fn is_due(&self, now: Moment) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| now.since(last) >= LEAVES_EVERY);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
     }
 }
 
 impl Mysql {
     /// Behind a failure: closes the idle connections, where others may do better.
     pub(super) fn leave_behind(&self, error: &StoreError) {
-        if is_of_those_connections(error) {
+        if error.is_of_the_connection() {
+            self.forget_idle();
+        } else if is_of_reading_only(error) {
+            self.leave_read_only();
+        }
+    }
+
+    /// Closes the idle connections of a server that is read only. It may be a primary of before, which keeps its sessions,
+    /// while new ones reach the server that has its place (G12).
+    pub(super) fn leave_read_only(&self) {
+        if self.left.is_due(Moment::now()) {
             self.forget_idle();
         }
     }
@@ -81,5 +129,53 @@ impl Mysql {
                 return Err(error);
             }
         }
+    }
+
+    /// Asks what may be asked once, and again only where the server prepared no more statements: that one has executed
+    /// nothing.
+    pub(super) async fn until_prepared<R, F>(&self, ask: impl Fn() -> F) -> Result<R, StoreError>
+    where
+        F: Future<Output = Result<R, StoreError>>,
+    {
+        let mut another = Another::default();
+        loop {
+            match ask().await {
+                Err(error) if is_of_too_many_statements(&error) => {
+                    if !another.is_to_be_tried(self, Reason::Full).await {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g16_a_server_that_is_read_only_is_left_once_a_second_at_most() {
+        let (left, now) = (Left::default(), Moment::now());
+        let due = [0, 0, 999, 1000, 1001, 1999, 2000]
+            .map(|millis| left.is_due(now.after(Duration::from_millis(millis))));
+        assert_eq!(due, [true, false, false, true, false, false, true]);
+        assert!(!left.is_due(now), "an earlier reading, of another task");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_a_pause_ends_with_its_bound_and_with_its_caller() {
+        let (present, caller) = Caller::elsewhere();
+        let hour = Duration::from_secs(3600);
+        assert!(Another::default().pauses(hour).await);
+        let began = tokio::time::Instant::now();
+        assert!(Another::until(Instant::now() + hour, &caller).pauses(hour / 60).await);
+        assert!(Another::until(Instant::now() + hour / 60, &caller).pauses(hour).await);
+        assert!(!Another::until(Instant::now(), &caller).pauses(hour).await);
+        assert!(began.elapsed() < hour / 20, "{:?}", began.elapsed());
+        drop(present);
+        assert!(!Another::until(Instant::now() + hour, &caller).pauses(hour).await);
+        assert!(began.elapsed() < hour / 20, "{:?}", began.elapsed());
     }
 }

@@ -22,6 +22,7 @@ use super::{ANSWER_WITHIN, KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
+use crate::store::shares;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, Store, StoreError, Writes};
 
 /// The rule that a phase breaks by what it hands over.
@@ -63,13 +64,7 @@ impl Mysql {
     ) -> Result<Created, StoreError> {
         let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
         loop {
-            let place = self.shares.for_a_phase(row.scope).await?;
-            let mut created = self.create_row(row, &insert).await?;
-            if let Created::Yes { tx, .. } = &mut created {
-                tx.place = Some(place);
-                return Ok(created);
-            }
-            drop(place);
+            let created = self.create_row(row, until, &insert).await?;
             let is_busy = matches!(created, Created::Busy);
             if !is_busy || row.caller.unless_gone(patience.pause()).await != Some(true) {
                 return Ok(created);
@@ -90,7 +85,8 @@ impl Mysql {
         let make = |session: &Session| Block::creating(session, row, insert()?, handed_over);
         let mut deadlocks = 0;
         loop {
-            let trouble = match self.as_block(row.scope, writes.within, make).await {
+            let another = Another::until(until, row.caller);
+            let trouble = match self.as_block(row.scope, another, writes.within, make).await {
                 Ok(Ok(rows)) => return created(&[rows]),
                 Ok(Err(trouble)) => trouble,
                 Err(error) => return Commit::Failed(error),
@@ -119,7 +115,7 @@ impl Mysql {
         let write = sql::Write::new(guard, change);
         let handed_over = (&writes.statements.all[..], writes.jobs);
         let make = |session: &Session| Block::advancing(session, guard, &write, handed_over);
-        match self.as_block(guard.scope, writes.within, make).await {
+        match self.as_block(guard.scope, Another::default(), writes.within, make).await {
             Ok(Ok(_)) => Commit::Done(()),
             Ok(Err(trouble)) => trouble.judge(),
             Err(error) => Commit::Failed(error),
@@ -131,10 +127,10 @@ impl Mysql {
     async fn as_block(
         &self,
         scope: &Scope,
+        mut another: Another<'_>,
         within: Duration,
         make: impl Fn(&Session) -> QueryResult<Block>,
     ) -> Result<Result<Vec<Row>, Trouble>, StoreError> {
-        let mut another = Another::default();
         loop {
             let place = self.shares.for_a_phase(scope).await?;
             let mut tx = MysqlTransaction::on(&self.pool).await?;
@@ -154,8 +150,10 @@ impl Mysql {
             tx.undo().await;
             let is_dead = matches!(trouble.failure, Failure::Lost(_));
             if !is_dead || trouble.at != Place::Nowhere {
-                if is_dead || trouble.failure.is_of_reading_only() {
+                if is_dead {
                     self.forget_idle();
+                } else if trouble.failure.is_of_reading_only() {
+                    self.leave_read_only();
                 }
                 return Ok(told);
             }
@@ -166,15 +164,18 @@ impl Mysql {
         }
     }
 
-    /// Begins a transaction and creates the row in it, in one round trip.
-    pub(super) async fn create_row(
+    /// Begins a transaction and creates the row in it, in one round trip. Each try has a place of its scope for itself:
+    /// a pause between two of them keeps none from other phases (G16).
+    async fn create_row(
         &self,
         row: &NewRow<'_>,
+        until: Instant,
         insert: impl Fn() -> QueryResult<Bound>,
     ) -> Result<Created, StoreError> {
-        let (mut deadlocks, mut another) = (0, Another::default());
+        let (mut deadlocks, mut another) = (0, Another::until(until, row.caller));
         loop {
-            match self.try_to_create(row, insert()).await {
+            let place = self.shares.for_a_phase(row.scope).await?;
+            match self.try_to_create(row, place, insert()).await {
                 Err(failure) if failure.has_undone_all() => {
                     deadlocks += 1;
                     if deadlocks == TRIES {
@@ -200,15 +201,18 @@ impl Mysql {
         }
     }
 
+    /// Tries it once. The place stays with the transaction, if it is still open.
     async fn try_to_create(
         &self,
         row: &NewRow<'_>,
+        place: shares::Place,
         insert: QueryResult<Bound>,
     ) -> Result<Result<Created, StoreError>, Failure> {
         let mut tx = match MysqlTransaction::on(&self.pool).await {
             Ok(tx) => tx,
             Err(error) => return Ok(Err(error)),
         };
+        tx.place = Some(place);
         let rows = match reserve(&mut tx.connection, row, insert).await {
             Ok(Ok(rows)) => rows,
             Ok(Err(failure)) => {

@@ -262,12 +262,6 @@ pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
     matches!(kind_told(error), Some(DatabaseErrorKind::ReadOnlyTransaction))
 }
 
-/// Whether other connections may do better: this one is gone, or its server is read only. That one may be a primary of
-/// before, which keeps its sessions, while new ones reach the server that has its place (G12).
-pub(super) fn is_of_those_connections(error: &StoreError) -> bool {
-    error.is_of_the_connection() || is_of_reading_only(error)
-}
-
 /// The failure that a diesel error of this store's connection was made of.
 pub(super) fn failure_of(error: &Error) -> Option<Failure> {
     let Error::DatabaseError(kind, about) = error else { return None };

@@ -44,6 +44,7 @@ use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
+use self::another::Left;
 use self::connection::Answers;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
@@ -106,6 +107,7 @@ pub struct Mysql {
     shares: Arc<Shares>,
     /// As its first connection has found it.
     session: Arc<Session>,
+    left: Arc<Left>,
     url: Arc<str>,
 }
 
@@ -151,7 +153,8 @@ impl Mysql {
         let session = Arc::new(ConnectionGuard::of(&pool).await?.session().clone());
         let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
         killer.prepare().await.map_err(refused)?;
-        Ok(Self { pool, operators, keys, shares, session, url: url.into() })
+        let left = Arc::default();
+        Ok(Self { pool, operators, keys, shares, session, left, url: url.into() })
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters

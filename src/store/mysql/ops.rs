@@ -50,17 +50,22 @@ const ASKS_FOR_A_SECOND: &str = "SET SESSION lock_wait_timeout = 1";
 /// As each session begins.
 const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
-/// Sends one statement that reads.
+/// Sends one statement that reads; again where the server prepared no more statements. Not where it gives no answer: a
+/// search has its time limit once.
 macro_rules! search {
-    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let mut connection = $crate::store::mysql::pool::ConnectionGuard::that_answers(
-            &$store.operators,
-            SEARCH_WITHIN,
-        )
-        .await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
-        answered_within(SEARCH_WITHIN, $doing, $query).await
-    }};
+    ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+        $store
+            .until_prepared(|| async {
+                let mut connection = $crate::store::mysql::pool::ConnectionGuard::that_answers(
+                    &$store.operators,
+                    SEARCH_WITHIN,
+                )
+                .await?;
+                let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
+                answered_within(SEARCH_WITHIN, $doing, $query).await
+            })
+            .await
+    };
 }
 
 type Place = (i64, Vec<u8>);
@@ -128,8 +133,8 @@ impl OperatorStore for Mysql {
         match search!(self, "tell whether it can be written to", |conn| async {
             told(conn, ASKS_FOR_A_SECOND).await?;
             let written = ops::WriteNothing {}.execute(conn).await;
-            told(conn, ASKS_AS_BEFORE).await?;
-            written
+            let ended = told(conn, ASKS_AS_BEFORE).await;
+            written.and_then(|written| ended.map(|()| written))
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
             Ok(_) | Err(StoreError::Locked) => Ok(false),
@@ -175,13 +180,13 @@ impl OperatorStore for Mysql {
     }
 
     async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
-        let events = ops::Events {
-            scope: found.scope.as_str().to_owned(),
-            key: found.key.as_str().to_owned(),
-            request_id: found.row.request_id.as_bytes().to_vec(),
-        };
         let rows = search!(self, "read the events of a request", |conn| {
-            events.rows::<(Option<Vec<u8>>, Option<i32>)>(conn)
+            ops::Events {
+                scope: found.scope.as_str().to_owned(),
+                key: found.key.as_str().to_owned(),
+                request_id: found.row.request_id.as_bytes().to_vec(),
+            }
+            .rows::<(Option<Vec<u8>>, Option<i32>)>(conn)
         })?;
         let (bytes, written) = rows.into_iter().next().unwrap_or_default();
         let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -250,12 +255,13 @@ impl OperatorStore for Mysql {
         scope: &Scope,
         request_id: Uuid,
     ) -> Result<Vec<OperatedJob>, StoreError> {
-        let jobs = ops::JobsOf {
-            scope: scope.as_str().to_owned(),
-            request_id: request_id.as_bytes().to_vec(),
-        };
-        let rows =
-            search!(self, "list a request's jobs", |conn| jobs.rows::<ops::StoredJob>(conn))?;
+        let rows = search!(self, "list a request's jobs", |conn| {
+            ops::JobsOf {
+                scope: scope.as_str().to_owned(),
+                request_id: request_id.as_bytes().to_vec(),
+            }
+            .rows::<ops::StoredJob>(conn)
+        })?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
 
@@ -266,17 +272,27 @@ impl OperatorStore for Mysql {
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
-        let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
-        let allowed = Allowed::by::<Db>(limits);
-        let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
-        let (rows, looked_to) = look!(self, "list dead jobs", limit, rows => ops::StoredJob, end)?;
+        let (rows, looked_to) = look!(
+            self,
+            "list dead jobs",
+            limit,
+            ops::DeadJobsAfter {
+                staged_at,
+                id: id.clone(),
+                allowed: Allowed::by::<Db>(limits),
+                limit: limit.into(),
+            } => ops::StoredJob,
+            ops::EndOfDeadJobs { staged_at, id: id.clone() }
+        )?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
         Ok(Found { rows, looked_to })
     }
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
-        let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
-        let rows = search!(self, "find a dead job", |conn| job.rows::<ops::StoredJob>(conn))?;
+        let rows = search!(self, "find a dead job", |conn| {
+            ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) }
+                .rows::<ops::StoredJob>(conn)
+        })?;
         Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).next())
     }
 
@@ -379,7 +395,7 @@ impl OperatorStore for Mysql {
     ) -> Result<Vec<BulkRow>, StoreError> {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::Bulks { started_at, id, limit: limit.into() }
+            bulk_sql::Bulks { started_at, id: id.clone(), limit: limit.into() }
                 .rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
@@ -392,16 +408,15 @@ impl OperatorStore for Mysql {
     ) -> Result<Vec<BulkRow>, StoreError> {
         let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::UncountedBulks { started_at, id, limit: limit.into() }
+            bulk_sql::UncountedBulks { started_at, id: id.clone(), limit: limit.into() }
                 .rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
-        let counted = bulk_sql::CountedBulks::of::<Db>(bulks);
         let rows = search!(self, "count what bulk acts did", |conn| {
-            counted.rows::<bulk_sql::StoredBulk>(conn)
+            bulk_sql::CountedBulks::of::<Db>(bulks).rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
@@ -477,10 +492,13 @@ impl OperatorStore for Mysql {
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
-        let mut connection = ConnectionGuard::taken(&self.operators, Taken::Asked).await?;
-        let conn: &mut MysqlConn = &mut connection;
-        let written = ops::InsertAudit::of(entry).execute(conn);
-        answered("write the audit", written).await.map(drop)
+        self.until_prepared(|| async {
+            let mut connection = ConnectionGuard::taken(&self.operators, Taken::Asked).await?;
+            let conn: &mut MysqlConn = &mut connection;
+            let written = ops::InsertAudit::of(entry).execute(conn);
+            answered("write the audit", written).await.map(drop)
+        })
+        .await
     }
 
     async fn audit_before(
@@ -491,10 +509,13 @@ impl OperatorStore for Mysql {
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = ops::Audit::new::<Db>(search, place_of.clone(), limits, limit);
-        let end = ops::EndOfAudit::new(search, place_of);
-        let (rows, looked_to) =
-            look!(self, "read the audit", limit, rows => ops::StoredAudit, end)?;
+        let (rows, looked_to) = look!(
+            self,
+            "read the audit",
+            limit,
+            ops::Audit::new::<Db>(search, place_of.clone(), limits, limit) => ops::StoredAudit,
+            ops::EndOfAudit::new(search, place_of.clone())
+        )?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
         Ok(Found { rows, looked_to })
     }

@@ -54,7 +54,9 @@ pub(super) enum Taken {
     /// As it is: its first use finds out whether it is dead. For what the engine and the workers send, who resolve an
     /// outcome that is not known.
     AsItIs,
-    /// Asked first: for what an operator sends, once, after a quiet night or a restart of the server.
+    /// Asked first: for what an operator sends, once, after a quiet night or a restart of the server. Those that turn out
+    /// to be closed are passed over, and so is the first that gives no answer in time; see
+    /// [`that_answers`](ConnectionGuard::that_answers).
     Asked,
 }
 
@@ -87,17 +89,26 @@ impl ConnectionGuard {
     }
 
     /// One that was asked whether its server is still there: those behind a restart of the server are not. For what
-    /// is not sent again, and is in no hurry.
+    /// is not sent again, and is in no hurry. One that gives no answer is half open, behind a firewall that has forgotten
+    /// it, or its server is slow: once, it counts as dead, and the idle ones, which are as old, are closed with it. The
+    /// second time it is an error.
+    ///
+    /// A connection that is opened behind those is not asked.
     pub(super) async fn that_answers(
         pool: &MysqlPool,
         within: Duration,
     ) -> Result<Self, StoreError> {
+        let mut was_silent = false;
         for _ in 0..pool.status().size {
             let mut connection = Self::of(pool).await?;
             match connection.ping(within).await {
                 Ok(()) => return Ok(connection),
-                Err(failure @ Failure::Unanswered) => {
+                Err(failure @ Failure::Unanswered) if was_silent => {
                     return Err(StoreError::database("ask for an answer", failure));
+                }
+                Err(Failure::Unanswered) => {
+                    was_silent = true;
+                    pool.retain(|_, _| false);
                 }
                 // Dropped, it is closed.
                 Err(_) => {}

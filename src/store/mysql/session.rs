@@ -15,6 +15,9 @@ const KEPT_STATEMENTS: usize = 256;
 /// The largest that the protocol knows.
 const LARGEST_PACKET: usize = 1 << 30;
 
+/// The smallest that a URL may name. The engine's own texts, with a key and a reply, are a part of it.
+const LEAST_PACKET: usize = 1 << 14;
+
 /// When the client asks a silent server, by TCP, whether it is still there.
 const SILENT_FOR_MS: u32 = 15_000;
 
@@ -74,6 +77,13 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
         .partition(|setting| setting.starts_with(AUTHORITY));
     let opts = Opts::from_url(&format!("{place}?{}", settings.join("&")))?;
     let says = |setting: &str| settings.iter().any(|said| said.starts_with(setting));
+    // The driver takes what is less than 1024 for that: no statement would fit.
+    if opts.max_allowed_packet().is_some_and(|bytes| bytes < LEAST_PACKET) {
+        let said = settings.iter().rev().find_map(|said| said.strip_prefix("max_allowed_packet="));
+        let param = format!("max_allowed_packet, which is {LEAST_PACKET} at least");
+        let value = said.unwrap_or_default().to_owned();
+        return Err(UrlError::InvalidParamValue { param, value });
+    }
     let authority = authority.last().map(|path| PathBuf::from(&path[AUTHORITY.len()..]));
     let authority_is_named = authority.is_some();
     let encrypted = authority.map(|path| {
@@ -274,5 +284,22 @@ mod tests {
             assert_eq!(opts.ssl_opts().unwrap().root_certs().len(), 1);
         }
         assert!(options("mysql://ada@localhost/rides?no_such_setting=1").is_err());
+    }
+
+    #[test]
+    fn a_url_whose_packets_hold_no_statement_is_refused() {
+        let of = |bytes: usize| {
+            options(&format!(
+                "mysql://ada@localhost/rides?max_allowed_packet={bytes}&tcp_nodelay=true"
+            ))
+        };
+        for bytes in [0, 1024, 16_383] {
+            let told = of(bytes).unwrap_err().to_string();
+            assert!(told.contains("max_allowed_packet, which is 16384 at least"), "{told}");
+            assert!(told.contains(&format!("`{bytes}'")), "{told}");
+        }
+        for bytes in [16_384, 1 << 30] {
+            assert_eq!(of(bytes).unwrap().max_allowed_packet(), Some(bytes));
+        }
     }
 }
