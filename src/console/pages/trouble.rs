@@ -89,7 +89,7 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
 fn not_there() -> Markup {
     html! {
         p { "There is no request of this id: its retention has passed and it was reaped, or you may \
-             not see it. An id has 36 characters; the first eight name none." }
+             not see it. An id has 36 characters; the last eight, which the lists show, do not identify one." }
     }
 }
 
