@@ -256,7 +256,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     match tokio::spawn(doing).await {
         Ok(Ok(Resolved::Applied)) => to(if act == PauseAct::End { "ended" } else { "paused" }),
         Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
-        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(&asked.frame, false),
+        Err(task) => trouble::lost(&asked.frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, false),
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong))) => {
             again(&asked, &form, &error).await
         }
