@@ -4,6 +4,10 @@
 //! done once whatever becomes of the worker, and one that comes behind a dead worker reads in the audit what was
 //! done.
 
+use std::collections::HashSet;
+
+use uuid::Uuid;
+
 use super::bulk::BulkAct;
 use super::request::RowVersion;
 use super::{Actor, Ops, OpsError};
@@ -23,6 +27,28 @@ pub(crate) enum Turn {
     LeftAsItIs,
     /// Another worker is at the bulk act by now.
     Lost,
+    /// The act's task panicked, and a commit that it sent may be under way. The request has its next turn when the
+    /// slice's lease has expired.
+    Panicked,
+}
+
+/// A request of a bulk act.
+type Place = (Uuid, Uuid);
+
+/// The requests at which a worker's act panicked, each until its next turn.
+#[derive(Debug, Default)]
+pub(crate) struct Panicked(HashSet<Place>);
+
+impl Panicked {
+    /// Whether the act's task panicked, and did not in the turn before.
+    fn is_first(&mut self, place: Place, done: &Result<Resolved, OpsError>) -> bool {
+        let is_again = self.0.remove(&place);
+        let is_first = !is_again && done.as_ref().is_err_and(OpsError::is_of_a_panic);
+        if is_first {
+            self.0.insert(place);
+        }
+        is_first
+    }
 }
 
 /// A worker's slice of a bulk act.
@@ -39,14 +65,23 @@ struct End {
 }
 
 impl End {
-    /// What became of the request, unless the audit says that the act was applied to it. `None`: of a task that was lost
-    /// with its runtime, that is for another worker to find out. One that panicked would do so in each turn, and the
-    /// requests behind this one would not be reached: it is refused, and the operator reads why.
-    fn of(done: Result<Resolved, OpsError>) -> Option<Self> {
-        Some(match done {
+    /// What became of the request, unless the audit says that the act was applied to it. A turn, where that is found out
+    /// in a later one: of a task that was lost with its runtime, by another worker; of one that panicked, when a commit
+    /// that it sent has ended (G7). One that panics twice may do so in each turn, and the bulk act would not end: it is
+    /// refused, and the operator reads why.
+    fn of(
+        done: Result<Resolved, OpsError>,
+        place: Place,
+        panicked: &mut Panicked,
+    ) -> Result<Self, Turn> {
+        let is_first_panic = panicked.is_first(place, &done);
+        Ok(match done {
             Ok(Resolved::Applied) => Self { outcome: "applied", because: None },
             Ok(_) => Self { outcome: "already", because: None },
-            Err(error) if error.is_of_no_answer() && !error.is_of_a_panic() => return None,
+            Err(_) if is_first_panic => return Err(Turn::Panicked),
+            Err(error) if error.is_of_no_answer() && !error.is_of_a_panic() => {
+                return Err(Turn::Lost);
+            }
             Err(refused) => Self { outcome: "refused", because: Some(refused.to_string()) },
         })
     }
@@ -67,6 +102,7 @@ impl<S: OperatorStore> Ops<S> {
         &self,
         slice: &Slice<'_>,
         item: &BulkItem,
+        panicked: &mut Panicked,
     ) -> Result<Turn, StoreError> {
         let Slice { bulk, act, .. } = *slice;
         let mut entry = self.entry(act.as_str(), Some(item.request_id), &bulk.reason);
@@ -81,17 +117,16 @@ impl<S: OperatorStore> Ops<S> {
         };
         let end = match done {
             Err(OpsError::Unavailable(error)) => return Err(error),
-            done => End::of(done),
+            done => End::of(done, (bulk.id, item.request_id), panicked),
         };
         let end = match end {
-            // It is found out in a later turn.
-            None => return Ok(Turn::Lost),
-            Some(end) if end.outcome == "applied" => end,
+            Err(later) => return Ok(later),
+            Ok(end) if end.outcome == "applied" => end,
             // A worker that died before it wrote that down, or a slow one; or a task that panicked behind its commit.
-            Some(_) if self.was_applied(bulk, item).await? => {
+            Ok(_) if self.was_applied(bulk, item).await? => {
                 End { outcome: "applied", because: None }
             }
-            Some(end) => end,
+            Ok(end) => end,
         };
         entry.outcome = end.outcome;
         entry.refused_because.clone_from(&end.because);
@@ -154,14 +189,36 @@ mod tests {
     use crate::engine::ResolveError;
 
     #[test]
-    fn a_request_whose_task_panics_does_not_keep_those_behind_it_waiting() {
-        let end = |error| End::of(Err(OpsError::Resolve(error)));
-        let panicked = end(ResolveError::TaskPanicked).unwrap();
-        assert_eq!(panicked.outcome, "refused");
-        assert!(panicked.because.unwrap().contains("ended in a panic"));
-        assert!(end(ResolveError::TaskLost).is_none(), "another worker finds it out");
-        assert_eq!(end(ResolveError::OtherType).unwrap().outcome, "refused");
-        assert_eq!(End::of(Ok(Resolved::Applied)).unwrap().outcome, "applied");
-        assert_eq!(End::of(Ok(Resolved::Already)).unwrap().outcome, "already");
+    fn g7_a_request_is_refused_for_a_panic_only_when_its_first_commit_has_ended() {
+        let place = |request| (Uuid::from_u128(1), Uuid::from_u128(request));
+        let mut panicked = Panicked::default();
+        let mut turn = |request| {
+            let error = OpsError::Resolve(ResolveError::TaskPanicked);
+            End::of(Err(error), place(request), &mut panicked)
+        };
+        // A commit that the task sent may be under way: the audit cannot say yet that nothing was done.
+        assert_eq!(turn(2).err(), Some(Turn::Panicked));
+        assert_eq!(turn(3).err(), Some(Turn::Panicked), "each request has its own");
+        let refused = turn(2).ok().unwrap();
+        assert_eq!(refused.outcome, "refused", "a bulk act ends, whatever panics");
+        assert!(refused.because.unwrap().contains("ended in a panic"));
+        // Its second turn finds that its commit was applied behind the panic.
+        assert!(End::of(Err(OpsError::MovedOn), place(3), &mut panicked).is_ok());
+        assert!(panicked.0.is_empty(), "each is forgotten behind its second turn");
+    }
+
+    #[test]
+    fn each_other_end_is_known_in_the_same_turn() {
+        let of = |done| End::of(done, Default::default(), &mut Panicked::default());
+        let end = |error| of(Err(OpsError::Resolve(error)));
+        assert_eq!(
+            end(ResolveError::TaskLost).err(),
+            Some(Turn::Lost),
+            "another worker finds it out"
+        );
+        let outcome = |end: Result<End, Turn>| end.ok().unwrap().outcome;
+        assert_eq!(outcome(end(ResolveError::OtherType)), "refused");
+        assert_eq!(outcome(of(Ok(Resolved::Applied))), "applied");
+        assert_eq!(outcome(of(Ok(Resolved::Already))), "already");
     }
 }

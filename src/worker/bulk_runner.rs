@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
 use crate::engine::Engine;
 use crate::moment::Moment;
-use crate::ops::{BulkAct, Ops, Slice, Turn};
+use crate::ops::{BulkAct, Ops, Panicked, Slice, Turn};
 use crate::store::StoreError;
 use crate::store::bulk::{BulkClaim, BulkRow};
 use crate::store::operators::OperatorStore;
@@ -28,12 +28,13 @@ const MOST_OPEN: u32 = 1000;
 pub struct BulkRunner<S: OperatorStore> {
     engine: Engine<S>,
     config: WorkerConfig,
+    panicked: Panicked,
 }
 
 impl<S: OperatorStore> BulkRunner<S> {
     /// A runner for the engine's store.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
-        Self { engine: engine.without_app(), config }
+        Self { engine: engine.without_app(), config, panicked: Panicked::default() }
     }
 
     /// Processes one slice of each bulk act that has not ended and that no other worker is processing.
@@ -52,11 +53,12 @@ impl<S: OperatorStore> BulkRunner<S> {
         until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
     }
 
-    async fn slices(&self, stop: &Stop) -> Result<u32, StoreError> {
+    async fn slices(&mut self, stop: &Stop) -> Result<u32, StoreError> {
         let open = self.engine.store().open_bulks(MOST_OPEN).await?;
         let known = open.iter().filter_map(|bulk| Some((bulk, self.engine.starter_of(bulk)?)));
+        let known: Vec<_> = known.take(AT_ONCE).collect();
         let (mut settled, mut failed) = (0, None);
-        for (bulk, starter) in known.take(AT_ONCE) {
+        for (bulk, starter) in known {
             // One that fails keeps none behind it waiting.
             match self.slice(bulk, starter, stop).await {
                 Ok(more) => settled += more,
@@ -67,7 +69,7 @@ impl<S: OperatorStore> BulkRunner<S> {
     }
 
     async fn slice(
-        &self,
+        &mut self,
         bulk: &BulkRow,
         (ops, act): (Ops<S>, BulkAct),
         stop: &Stop,
@@ -82,7 +84,7 @@ impl<S: OperatorStore> BulkRunner<S> {
         // Read after the claim: an operator may have stopped it since this worker found it.
         let claimed = store.bulk(bulk.id).await?;
         let is_stopped = claimed.is_none_or(|bulk| bulk.stopped_by.is_some());
-        let mut settled = 0;
+        let (mut settled, mut is_kept) = (0, false);
         for item in store.bulk_items(bulk.id, false, SLICE).await? {
             if stop.is_set() && !is_stopped {
                 break;
@@ -94,15 +96,19 @@ impl<S: OperatorStore> BulkRunner<S> {
             let turn = match is_stopped {
                 // The worker that was stopped died: count what it did.
                 true => ops.count_if_done(&slice, &item).await?,
-                false => ops.take_turn(&slice, &item).await?,
+                false => ops.take_turn(&slice, &item, &mut self.panicked).await?,
             };
             match turn {
                 Turn::Settled => settled += 1,
                 Turn::LeftAsItIs => {}
+                // Those behind it have their turn; it has its next one after the lease.
+                Turn::Panicked => is_kept = true,
                 Turn::Lost => return Ok(settled),
             }
         }
-        store.leave_bulk(bulk.id, slice.token).await?;
+        if !is_kept {
+            store.leave_bulk(bulk.id, slice.token).await?;
+        }
         Ok(settled)
     }
 }

@@ -425,6 +425,18 @@ async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db:
     }
     assert_eq!(admin(&engine).pauses().await.unwrap()[0].ends_at, None);
 
+    // A pause that was reviewed as it stands is replaced, and the page says how it was.
+    for (length, said) in [
+        ("15m", "replaced a pause that had no end."),
+        ("", "replaced a pause that lasted until <time"),
+    ] {
+        let review = desk.submit(&choice.clone().with("act", "pause")).await.is(200);
+        let form = review.form("/pauses/act").with("for", length).with("reason", "longer");
+        let done = desk.submit(&form).await;
+        desk.follow(&done).await.is(200).has(said).has("no engine begins the phase");
+    }
+    desk.get("pauses?said=replaced&until=%3Cb%3E").await.is(200).has("had no end").has_not("<b>");
+
     let review = desk.submit(&choice.with("act", "unpause")).await.is(200);
     let form = review.form("/pauses/act").with("reason", "it is open");
     for told in ["begin the phase again", "was not paused any more"] {

@@ -30,6 +30,7 @@ on_every_store! {
     a_pause_has_an_end_that_a_clock_holds,
     the_audit_says_what_a_pause_replaced,
     of_two_pauses_at_a_time_the_audit_says_which_replaced_the_other,
+    beside_the_end_of_a_pause_the_audit_says_whether_another_replaced_it,
 }
 
 /// Calls two providers.
@@ -538,5 +539,75 @@ async fn of_two_pauses_at_a_time_the_audit_says_which_replaced_the_other<
         let (first, later) = (&pauses[first], &pauses[1 - first]);
         assert_eq!(kind(&later.0), kind(&first.1), "{told:?}");
         assert_eq!(kind(&ended.0), kind(&later.1), "{told:?}");
+    }
+}
+
+/// The new pause replaces the old one and is ended, or comes behind the end of the old one and replaces none.
+async fn beside_the_end_of_a_pause_the_audit_says_whether_another_replaced_it<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let here = engine(&db, &App::default());
+    let there = engine(&db.another().await, &App::default());
+    let hour = Some(Duration::from_secs(3600));
+    for round in 1..=10 {
+        paused(&here, ("book", "charged")).await;
+        let (one, other) = (admin(&here), admin(&there));
+        let (begun, ended) = tokio::join!(
+            one.pause("book", "charged", hour, "longer"),
+            other.unpause("book", "charged", "it is open"),
+        );
+        assert_eq!((begun.unwrap(), ended.unwrap()), (Resolved::Applied, Resolved::Applied));
+        let is_paused = !admin(&here).pauses().await.unwrap().is_empty();
+        if is_paused {
+            let ended = admin(&here).unpause("book", "charged", "it is open").await;
+            assert_eq!(ended.unwrap(), Resolved::Applied);
+        }
+        let mut acts = admin(&here).audit(None, None, 100).await.unwrap().rows;
+        acts.truncate(if is_paused { 4 } else { 3 });
+        let of = |reason: &str| {
+            let act = acts.iter().find(|act| act.reason == reason).unwrap();
+            (kind(act.before.as_ref().unwrap()), kind(act.after.as_ref().unwrap()))
+        };
+        let mut ends: Vec<_> = acts.iter().filter(|act| act.act == "unpause").collect();
+        ends.reverse();
+        let before: Vec<_> = ends.iter().map(|act| kind(act.before.as_ref().unwrap())).collect();
+        // The old pause has no end, and the new one has.
+        let (replaced, ended) = match is_paused {
+            true => ("runs", vec!["paused", "until"]),
+            false => ("paused", vec!["until"]),
+        };
+        assert_eq!(of("longer"), (replaced.to_owned(), "until".to_owned()), "{round}: {acts:?}");
+        assert_eq!(before, ended, "{round}: {acts:?}");
+    }
+}
+
+/// The end of a pause is written and not committed when another operator pauses the phase.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_behind_an_end_that_is_being_committed_is_not_told_as_a_replacement() {
+    use crate::support::db::{pg, url_of};
+    use diesel_async::SimpleAsyncConnection;
+
+    const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+        AND datname = current_database()";
+    let db = atomic_phases::Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for (ends_with, before) in [("COMMIT", "runs"), ("ROLLBACK", "paused")] {
+        let _ = admin(&engine).pause("book", "charged", None, "the bank is closed").await.unwrap();
+        let mut other = pg(&url_of(&db)).await;
+        other.batch_execute("BEGIN; DELETE FROM atomic_phases_pauses").await.unwrap();
+        let ops = admin(&engine);
+        let hour = Some(Duration::from_secs(3600));
+        let begins =
+            tokio::spawn(async move { ops.pause("book", "charged", hour, "longer").await });
+        until(async || db.number(WAITS).await > 0).await;
+        other.batch_execute(ends_with).await.unwrap();
+        assert_eq!(begins.await.unwrap().unwrap(), Resolved::Applied);
+        let act = admin(&engine).audit(None, None, 1).await.unwrap().rows.remove(0);
+        assert_eq!(act.reason, "longer");
+        assert_eq!(act.before.as_deref(), Some(before), "{ends_with}: {act:?}");
+        let ended = admin(&engine).unpause("book", "charged", "it is open").await;
+        assert_eq!(ended.unwrap(), Resolved::Applied);
     }
 }

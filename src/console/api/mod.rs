@@ -143,7 +143,7 @@ impl<S: OperatorStore> Api<S> {
         // On a task of its own: who hangs up leaves no act half done, and no lease behind.
         let answering =
             crate::task::spawn(async move { answer::answer(route, &ops, &asked).await });
-        let told = answering.await.unwrap_or_else(|_| Err(Problem::of(Kind::Unavailable)));
+        let told = answering.await.unwrap_or_else(|task| Err(Problem::of(lost(&task))));
         let told =
             told.map_err(|problem| if route.acts() { problem } else { problem.of_look() })?;
         let mut response = Response::new(Body::from(told.json));
@@ -155,6 +155,11 @@ impl<S: OperatorStore> Api<S> {
         headers.extend(now.map(|now: HeaderValue| (DATABASE_TIME, now)));
         Ok(response)
     }
+}
+
+/// What kind of problem it is that a task gave no answer.
+fn lost(task: &tokio::task::JoinError) -> Kind {
+    if task.is_panic() { Kind::Panicked } else { Kind::Unavailable }
 }
 
 /// On every answer with times: what the database's clock says. `Date` is the clock of the service, or of a proxy in front

@@ -36,6 +36,7 @@ pub(crate) enum Kind {
     InUse,
     Refused,
     Unreadable,
+    Panicked,
     Unavailable,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Facts {
 impl Kind {
     /// In the order of the checks.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::CrossOrigin,
         Self::Unauthenticated,
         Self::NoSuchRoute,
@@ -71,6 +72,7 @@ impl Kind {
         Self::InUse,
         Self::Refused,
         Self::Unreadable,
+        Self::Panicked,
         Self::Unavailable,
     ];
 
@@ -95,6 +97,7 @@ impl Kind {
             Self::InUse => (409, "in_use", "The request is in use"),
             Self::Refused => (409, "refused", "The act was refused"),
             Self::Unreadable => (409, "unreadable", "A stored value cannot be read here"),
+            Self::Panicked => (500, "panicked", "The task ended in a panic"),
             Self::Unavailable => (503, "unavailable", "Not available now"),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -116,6 +119,9 @@ impl Kind {
             Self::NoSuchJob => "There is no dead job of this id that you may see.",
             Self::NoSuchBulk => "There is no bulk act of this id that you may see.",
             Self::MovedOn => "Nothing was done. Look again, then decide again.",
+            Self::Panicked => {
+                "The task of the act ended in a panic. Whether it was written is not known: read the audit."
+            }
             Self::Unavailable => {
                 "Whether an act was done is in the audit. Look again, then decide again."
             }
@@ -156,6 +162,7 @@ impl Problem {
             Kind::Unavailable => {
                 Self { detail: "Nothing was changed. Ask again in a moment.".into(), ..self }
             }
+            Kind::Panicked => Self { detail: "Nothing was changed.".into(), ..self },
             _ => self,
         }
     }
@@ -211,6 +218,7 @@ impl From<OpsError> for Problem {
             | OpsError::TooLong => Kind::Invalid,
             OpsError::Resolve(ResolveError::InProgress { .. })
             | OpsError::Erase(EraseError::InUse) => Kind::InUse,
+            error if error.is_of_a_panic() => Kind::Panicked,
             error if error.is_of_no_answer() => Kind::Unavailable,
             OpsError::Resolve(_) | OpsError::Erase(_) => Kind::Refused,
             OpsError::Unreadable { .. } => Kind::Unreadable,
@@ -234,4 +242,26 @@ fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
     format!("{}{}.", first.unwrap_or_default(), letters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(error: ResolveError) -> (u16, bool, bool) {
+        let problem = Problem::from(OpsError::Resolve(error));
+        let Facts { status, retryable, .. } = problem.kind.facts();
+        (status.as_u16(), retryable, problem.retry_after.is_some())
+    }
+
+    #[test]
+    fn an_act_whose_task_panicked_is_not_told_as_a_database_that_does_not_answer() {
+        assert_eq!(told(ResolveError::TaskPanicked), (500, false, false));
+        let problem = Problem::from(OpsError::Resolve(ResolveError::TaskPanicked));
+        assert!(problem.detail.contains("read the audit"), "{problem:?}");
+        let look = problem.of_look();
+        assert!(look.detail.contains("Nothing was changed"), "{look:?}");
+        // Its runtime is gone: another process may do it.
+        assert_eq!(told(ResolveError::TaskLost), (503, true, true));
+    }
 }

@@ -33,7 +33,8 @@ pub(super) async fn act<S: OperatorStore>(
     let there = |said: &str| frame.to(format_args!("requests/{id}?said={said}"));
     match done {
         Ok(Ok(resolved)) => see_other(&there(resolved.as_str())),
-        Err(_) => trouble::unanswered(frame, false),
+        Err(task) => trouble::lost(frame, &task),
+        Ok(Err(error)) if error.is_of_a_panic() => trouble::page(frame, &error),
         Ok(Err(error)) if error.is_of_no_answer() => trouble::unanswered(frame, false),
         Ok(Err(error @ (OpsError::NotAllowed { .. } | OpsError::NoSuchRequest))) => {
             trouble::page(frame, &error)

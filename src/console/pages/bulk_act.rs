@@ -101,7 +101,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         tokio::spawn(async move { ops.start_bulk(act, &selection, planned, &because).await });
     match starting.await {
         Ok(Ok(id)) => see_other(&frame.to(format_args!("bulk/{id}?said=started"))),
-        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
+        Err(task) => trouble::lost(frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, false),
         Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
             let wrong = match error {
                 OpsError::MovedOn => {
@@ -133,7 +134,8 @@ pub(super) async fn stop<S: OperatorStore>(
     match stopping.await {
         Ok(Ok(Resolved::Applied)) => to("stopped"),
         Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
-        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(frame, false),
+        Err(task) => trouble::lost(frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, false),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
             let looked = async { Ok((asked.ops.bulk(id).await?, asked.now().await?)) };

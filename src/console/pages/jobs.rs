@@ -190,7 +190,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     match (tokio::spawn(doing).await, act) {
         (Ok(Ok(())), JobAct::Retry) => see_other(&frame.to("jobs?said=retried")),
         (Ok(Ok(())), JobAct::Discard) => see_other(&frame.to("jobs?said=discarded")),
-        (Ok(Err(OpsError::Unavailable(_))) | Err(_), _) => trouble::unanswered(frame, false),
+        (Err(task), _) => trouble::lost(frame, &task),
+        (Ok(Err(OpsError::Unavailable(_))), _) => trouble::unanswered(frame, false),
         (Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))), _) => {
             let wrong = match error {
                 OpsError::MovedOn => {

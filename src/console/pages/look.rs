@@ -102,11 +102,10 @@ pub(super) fn chip(state: State) -> Markup {
     html! { span class=(class) { (name_of(state)) } }
 }
 
-/// The beginning of an id, which a page has room for.
+/// The last eight digits of an id, for which a page has room. They are random; the first ones of a request's id are the
+/// time, and the same for all requests of a minute.
 pub(super) fn short(id: Uuid) -> String {
-    let mut text = id.simple().to_string();
-    text.truncate(8);
-    text
+    format!("…{:08x}", id.as_u128() as u32)
 }
 
 /// A table that becomes a list of cards where there is no room for it. Its roles are said, because the
@@ -155,6 +154,17 @@ mod tests {
         assert_eq!(visible("plain\ttext\n"), "plain\ttext\n");
         assert_eq!(visible("a\u{202e}b\u{0}\u{200b}"), "a⟦U+202E⟧b⟦U+0000⟧⟦U+200B⟧");
         assert_eq!(said("<b>\"").into_string(), "<bdi>&lt;b&gt;&quot;</bdi>");
+    }
+
+    #[test]
+    fn two_ids_of_one_moment_are_shortened_differently() {
+        let at = |random| uuid::Builder::from_unix_timestamp_millis(1_700_000_000_000, &random);
+        let (one, other) = (at([7; 10]).into_uuid(), at([8; 10]).into_uuid());
+        assert_eq!((one.get_version_num(), short(one).as_str()), (7, "…07070707"));
+        assert_ne!(short(one), short(other));
+        // It is how the whole id ends, so that one is found by the other.
+        let id = crate::chance::uuid_by_time();
+        assert!(id.to_string().ends_with(short(id).trim_start_matches('…')), "{id}");
     }
 
     #[test]

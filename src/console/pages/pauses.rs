@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::response::Response;
+use chrono::DateTime;
 use http::StatusCode;
 use maud::{Markup, html};
 
 use super::fields::{Fields, carried, duration, reason_and_confirmation};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::{Now, facts, said, table, visible};
+use super::look::{Now, exact, facts, said, table, visible};
 use super::trouble;
 use crate::engine::Resolved;
 use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions};
@@ -19,13 +20,23 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Pauses, "Pauses", body(&asked).await)
 }
 
+const BEGINS_NOT: &str = "Within five seconds no engine begins the phase.";
+
 async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     let Asked { ops, frame, query } = asked;
     let (rows, now) = (rows(ops).await?, asked.now().await?);
     let notice = match query.text("said") {
-        "paused" => Some("Done. Within five seconds no engine begins the phase."),
-        "ended" => Some("Done. Engines begin the phase again within five seconds."),
-        "already" => Some("It was not paused any more."),
+        "paused" => Some(html! { "Done. " (BEGINS_NOT) }),
+        "replaced" => Some(html! {
+            "Done. It replaced a pause that "
+            @match DateTime::parse_from_rfc3339(query.text("until")) {
+                Ok(until) => { "lasted until " (exact(until.to_utc())) }
+                Err(_) => { "had no end" }
+            }
+            ". " (BEGINS_NOT)
+        }),
+        "ended" => Some(html! { "Done. Engines begin the phase again within five seconds." }),
+        "already" => Some(html! { "It was not paused any more." }),
         _ => None,
     };
     Ok(html! {
@@ -248,19 +259,36 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     }
     let doing = async move {
         match act {
-            PauseAct::Begin(length) => ops.pause(&definition, &phase, length, &reason).await,
-            PauseAct::End => ops.unpause(&definition, &phase, &reason).await,
+            PauseAct::Begin(length) => {
+                ops.pause_replacing(&definition, &phase, length, &reason).await
+            }
+            PauseAct::End => {
+                ops.unpause(&definition, &phase, &reason).await.map(|resolved| (resolved, None))
+            }
         }
     };
     let to = |said: &str| see_other(&asked.frame.to(format_args!("pauses?said={said}")));
     match tokio::spawn(doing).await {
-        Ok(Ok(Resolved::Applied)) => to(if act == PauseAct::End { "ended" } else { "paused" }),
-        Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
-        Ok(Err(OpsError::Unavailable(_))) | Err(_) => trouble::unanswered(&asked.frame, false),
+        Ok(Ok((Resolved::Applied, replaced))) => match (act, replaced) {
+            (PauseAct::End, _) => to("ended"),
+            (PauseAct::Begin(_), None) => to("paused"),
+            (PauseAct::Begin(_), Some(was)) => to(&replaced_said(&was)),
+        },
+        Ok(Ok((Resolved::Already | Resolved::Finished, _))) => to("already"),
+        Err(task) => trouble::lost(&asked.frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, false),
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong))) => {
             again(&asked, &form, &error).await
         }
         Ok(Err(error)) => trouble::page(&asked.frame, &error),
+    }
+}
+
+/// How the phase was paused before, for the page that follows.
+fn replaced_said(was: &str) -> String {
+    match was.strip_prefix("paused until ") {
+        Some(until) => format!("replaced&until={until}"),
+        None => "replaced".to_owned(),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn page<S: OperatorStore>(
             let look = async move { ops.reveal(id, what, &reason).await };
             match tokio::spawn(look).await {
                 Ok(revealed) => revealed.map(|revealed| (id, what, revealed)),
-                Err(_) => return trouble::unanswered(frame, false),
+                Err(task) => return trouble::lost(frame, &task),
             }
         }
         (Ok(_), None) => Err(OpsError::BadFilter("there is no such value")),

@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use maud::{Markup, html};
+use tokio::task::JoinError;
 
 use super::super::origin::CrossOrigin;
 use super::fields::{Fields, carried};
@@ -42,6 +43,7 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
         OpsError::Resolve(
             ResolveError::OtherType | ResolveError::NotStorable | ResolveError::Undecodable(_),
         ) => StatusCode::UNPROCESSABLE_ENTITY,
+        error if error.is_of_a_panic() => StatusCode::INTERNAL_SERVER_ERROR,
         OpsError::Resolve(_) | OpsError::Erase(_) | OpsError::Unreadable { .. } => {
             StatusCode::CONFLICT
         }
@@ -74,6 +76,7 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
             ("No such bulk act", text)
         }
         OpsError::Unavailable(_) => return unanswered(frame, true),
+        error if error.is_of_a_panic() => return panicked(frame),
         error @ OpsError::Unreadable { .. } => {
             let text = html! {
                 p { (visible(&error.to_string())) "." }
@@ -89,7 +92,26 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
 fn not_there() -> Markup {
     html! {
         p { "There is no request of this id: its retention has passed and it was reaped, or you may \
-             not see it. An id has 36 characters; the first eight name none." }
+             not see it. An id has 36 characters; the last eight, which the lists show, do not identify one." }
+    }
+}
+
+/// The task of an act panicked: a defect of the service, and nothing that the same act again would mend.
+fn panicked(frame: &Frame) -> Response {
+    let title = "The act ended in a panic";
+    let text = html! {
+        p { strong { "Whether it was written is not known." } " Read the audit: an act that was done has its row \
+             there. The service's log says where it panicked." }
+    };
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    frame.page(status, Section::None, title, titled(title, &text))
+}
+
+/// The task of an act gave no answer: it panicked, or its runtime is gone.
+pub(super) fn lost(frame: &Frame, task: &JoinError) -> Response {
+    match task.is_panic() {
+        true => panicked(frame),
+        false => unanswered(frame, false),
     }
 }
 
@@ -188,4 +210,44 @@ pub(super) fn of_another_site(why: CrossOrigin) -> Response {
 
 pub(super) fn titled(title: &str, text: &Markup) -> Markup {
     html! { h1 { (title) } div.prose { (text) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Actor, Permissions, Scopes};
+
+    fn frame() -> Frame {
+        Frame::new(
+            "/requests/1/act",
+            &Actor::new("ada", Permissions::admin(), Scopes::All).unwrap(),
+        )
+    }
+
+    async fn text(page: Response) -> String {
+        let bytes = axum::body::to_bytes(page.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    async fn panics() {
+        std::panic::resume_unwind(Box::new("a defect"))
+    }
+
+    #[tokio::test]
+    async fn an_act_that_panicked_is_not_told_as_a_database_that_does_not_answer() {
+        let error = OpsError::Resolve(ResolveError::TaskPanicked);
+        let task = tokio::spawn(panics()).await.unwrap_err();
+        for told in [page(&frame(), &error), lost(&frame(), &task)] {
+            assert_eq!(told.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert!(told.headers().get(RETRY_AFTER).is_none());
+            assert!(told.extensions().get::<NoAnswer>().is_none(), "its form is not sent again");
+            let text = text(told).await;
+            assert!(text.contains("ended in a panic") && text.contains("Read the audit"), "{text}");
+            assert!(!text.contains("does not answer"), "{text}");
+        }
+        let waits = tokio::spawn(std::future::pending::<()>());
+        waits.abort();
+        let told = lost(&frame(), &waits.await.unwrap_err());
+        assert_eq!(told.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
 }

@@ -423,18 +423,19 @@ const STANDS: &str = "CASE WHEN ends_at <= clock_timestamp() THEN 'runs' ELSE \
     coalesce(to_char(ends_at AT TIME ZONE 'UTC', '\"paused until \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'paused') END";
 
 statement! {
-    /// Pauses a phase, for so long or until an operator ends it, and the audit row, which says what that replaces. Writes
-    /// nothing where another operator has written the pause since the statement began.
+    /// Pauses a phase, for so long or until an operator ends it, and the audit row, which says what that replaces. What is
+    /// replaced is read before the write and under its lock, so that a pause whose end another operator is committing is
+    /// not told as replaced. Writes nothing where another operator has begun a pause since that was read.
     PausePhase<'a> for Pg, rows sql_types::Untyped,
     {
         definition: &'a str, phase: &'a str, reason: &'a str, paused_by: &'a str,
         for_ms: Option<i64>, audit: AuditPause<'a>,
     },
     "WITH seen AS (SELECT paused_at, ends_at FROM atomic_phases_pauses WHERE definition = ", definition,
-    " AND phase = ", phase, "), paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, \
-     ends_at) VALUES (", definition, ", ", phase, ", ", reason, ", ", paused_by,
-    ", clock_timestamp(), clock_timestamp() + ", for_ms, " * interval '1 millisecond') \
-     ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
+    " AND phase = ", phase, " FOR UPDATE), paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, \
+     paused_by, paused_at, ends_at) SELECT ", definition, ", ", phase, ", ", reason, ", ", paused_by,
+    ", clock_timestamp(), clock_timestamp() + ", for_ms, " * interval '1 millisecond' \
+     FROM (SELECT count(*) FROM seen) AS looked ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
      paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at \
      WHERE atomic_phases_pauses.paused_at = (SELECT paused_at FROM seen) RETURNING ends_at) ", {audit},
     ", coalesce((SELECT ", [STANDS], " FROM seen), 'runs'), ", [PAUSED], " FROM paused"
