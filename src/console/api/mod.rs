@@ -162,7 +162,7 @@ fn lost(task: &tokio::task::JoinError) -> Kind {
     if task.is_panic() { Kind::Panicked } else { Kind::Unavailable }
 }
 
-/// On every answer with times: what the database's clock says. `Date` is the clock of the service, or of a proxy in front
+/// On every answer with times: what the database's clock says, by the last reading of it. `Date` is the clock of the service, or of a proxy in front
 /// of it.
 const DATABASE_TIME: HeaderName = HeaderName::from_static("database-time");
 
