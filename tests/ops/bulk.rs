@@ -11,6 +11,7 @@ use atomic_phases::engine::Resolved;
 use atomic_phases::ops::{
     Actor, BulkAct, Filter, OperatorStore, Ops, OpsError, Permissions, Scopes, Selection, State,
 };
+use atomic_phases::store::StoreError;
 use atomic_phases::worker::BulkRunner;
 use uuid::Uuid;
 
@@ -438,7 +439,11 @@ async fn g3_two_workers_on_one_bulk_act_act_on_each_request_once<S: TestDb + Ope
     let is_over = async || admin(&one).bulk(id).await.unwrap().bulk.ended_at.is_some();
     let works = async |engine: &TestEngine<S>| {
         while !is_over().await {
-            ran(engine).await;
+            match BulkRunner::new(engine, config()).run_once().await {
+                // The other has a row for longer than this one waits: it goes on with its next look.
+                Ok(_) | Err(StoreError::Locked) => {}
+                Err(error) => panic!("{error:?}"),
+            }
         }
     };
     tokio::join!(works(&one), works(&other));
