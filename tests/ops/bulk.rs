@@ -346,7 +346,7 @@ async fn g16_a_bulk_act_reaches_no_request_outside_of_the_scopes<S: TestDb + Ope
     ran_out(&engine).await;
     let ended = bob.bulk(id).await.unwrap();
     assert_eq!((ended.bulk.settled, ended.bulk.applied), (3, 1));
-    assert_eq!(bob.bulks(None, 10).await.unwrap().rows, [ended.bulk.clone()]);
+    assert_eq!(bob.bulks(None, 10).await.unwrap().rows, std::slice::from_ref(&ended.bulk));
     assert!(
         ended
             .refusals
