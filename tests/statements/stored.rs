@@ -165,8 +165,8 @@ async fn what_operators_need_of_a_row_costs_a_request_as_much_as_the_page_says()
          partial index has no entry. What lines of *without* a column differ by is the noise between two runs of the same table: \
          a page that was cleaned up a request earlier. The index `request`, by which operators and logs name a request, costs \
          what its lines say, once a request: its updates stay HOT.\n\n\
-         SQLite has no lines here, because it does not count its log. It has the same columns and the same index, which \
-         is partial, too.\n\n\
+         SQLite has no lines here, because it does not count its log. It has the same columns and the same indexes, of which \
+         `waiting` is partial there, too.\n\n\
          ## MariaDB\n\n\
          The same requests there, by `Innodb_lsn_current`, which counts the log of the whole server, with what the server does by \
          itself. MariaDB has no partial indexes: each request has an entry in all four indexes by which operators search, and an \
