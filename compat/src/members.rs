@@ -43,7 +43,7 @@ pub(crate) enum MemberChange {
     LeftOutChanged(String),
     /// It is another value each time where it is absent, or is in another order each time.
     ByChance(String),
-    /// What was read as the same value is told apart, so that the bytes that were stored otherwise are another value.
+    /// Two stored forms that were read as one value are now read as two, so the rows with one of the forms have another value.
     ToldApart(String),
     /// It was not part of the fingerprint, and now is.
     Fingerprinted(String),

@@ -65,10 +65,10 @@ struct End {
 }
 
 impl End {
-    /// What became of the request, unless the audit says that the act was applied to it. A turn, where that is found out
-    /// in a later one: of a task that was lost with its runtime, by another worker; of one that panicked, when a commit
-    /// that it sent has ended (G7). One that panics twice may do so in each turn, and the bulk act would not end: it is
-    /// refused, and the operator reads why.
+    /// What became of the request, unless the audit says that the act was applied to it. An error, if only a later turn can
+    /// find that out: another worker's, if the task was lost with its runtime; this worker's next one, if the task panicked,
+    /// because a commit that it sent may still be under way (G7). A request whose task panics twice is refused, and the
+    /// operator reads why: it may panic in each turn, and then the bulk act would never end.
     fn of(
         done: Result<Resolved, OpsError>,
         place: Place,

@@ -147,8 +147,8 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// Each page reads at most ten thousand rows of each index that it walks; for an actor who does not see every scope, it
     /// reads as many again to find out where the search may end. If the page is not full then, it says
-    /// [how far](Page::looked_to) it came, and the next page continues from there. A request whose holder died early enters the index of
-    /// due rows when a completer meets it, after a minute at most.
+    /// [how far](Page::looked_to) it came, and the next page continues from there. A request whose holder died early
+    /// enters the index of due rows when a completer meets it, after a minute at most.
     ///
     /// # Errors
     /// [`OpsError`].

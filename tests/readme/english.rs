@@ -7,10 +7,10 @@ use super::{files, words};
 const VAGUE: [&str; 8] =
     ["anybody", "anyone", "nobody", "somebody", "someone", "whoever", "whom", "whomever"];
 
-/// The same as phrases; and two that have more than one meaning: say concurrently, immediately, or one by one.
+/// Phrases that name no actor, and two that have more than one meaning: concurrently, immediately, or one by one is meant.
 const PHRASES: [&str; 4] = ["told so", "no one", "at once", "in turn"];
 
-/// "Looked at once more" says another thing.
+/// In "looked at once more", the two words do not belong together.
 const ONCE_MORE: (&str, &str) = ("at once", " more");
 
 /// What may follow "is no": it compares. Another noun is denied by "is not a".

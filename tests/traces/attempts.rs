@@ -120,7 +120,7 @@ async fn a_request_that_gives_up_is_an_error_of_the_attempt_that_did<S: TestDb>(
     let [one, two, asked] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!(one.1.status(), ("", ""));
     assert_eq!(two.1.status(), ("ERROR", "dead_letter"));
-    assert_eq!(asked.1.status(), ("", ""), "it is told of an end that was another's");
+    assert_eq!(asked.1.status(), ("", ""), "a call that reads a dead letter has no error");
     assert_eq!(asked.1.links, [(LinkKind::Creation, at(one))]);
     // A final reply ends the request, whatever its status; only a status of 500 and above is an error.
     for (trouble, status) in [(Trouble::RejectForeign, "OK"), (Trouble::RejectFirst, "OK")] {
