@@ -182,7 +182,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     }
     let (mut created, mut found) = (0, 0);
     for sql in &ours {
-        let plan = plan_of(&db, sql).await;
+        let plan = plan_of(&db, BY_INDEX, "", sql).await;
         created += plan.matches("Conflict Arbiter Indexes: atomic_phases_keys_pkey").count();
         found += plan.matches("using atomic_phases_keys_pkey on atomic_phases_keys").count();
         assert!(!plan.contains("Seq Scan on atomic_phases_"), "{sql}\n{plan}");
@@ -200,15 +200,19 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     }
 }
 
-/// The plan of a sent statement for any values, on a server that scans a table only if no index serves.
-async fn plan_of(db: &Postgres, sql: &str) -> String {
+/// A table is scanned only if no index serves.
+const BY_INDEX: &str =
+    "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan";
+
+/// The plan of a sent statement for any values, by these settings. `types`: of its binds, in parentheses; none, where
+/// the server knows them.
+pub(crate) async fn plan_of(db: &Postgres, settings: &str, types: &str, sql: &str) -> String {
     // Imported here only, because its `execute()` applies to every type, engines included.
     use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
     let text = sql.split("-- binds:").next().unwrap_or(sql);
     let binds = (1..).take_while(|bind| text.contains(&format!("${bind}"))).count();
     let values =
         if binds == 0 { String::new() } else { format!("({})", ["NULL"].repeat(binds).join(", ")) };
-    let settings = "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan";
     let function = format!(
         "CREATE FUNCTION pg_temp.plan_of() RETURNS text LANGUAGE plpgsql AS $plan$ \
          DECLARE line text; plan text := ''; BEGIN \
@@ -217,7 +221,7 @@ async fn plan_of(db: &Postgres, sql: &str) -> String {
     );
     let url = url_of(db);
     let mut conn = pg(&url).await;
-    let all = format!("BEGIN; {settings}; PREPARE sent AS {text}; {function}");
+    let all = format!("BEGIN; {settings}; PREPARE sent {types} AS {text}; {function}");
     conn.batch_execute(&all).await.unwrap_or_else(|error| panic!("{error}: {text}"));
     let plan = diesel::select(diesel::dsl::sql::<diesel::sql_types::Text>("pg_temp.plan_of()"));
     RunQueryDsl::get_result::<String>(plan, &mut *conn).await.unwrap()

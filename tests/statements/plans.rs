@@ -1,9 +1,11 @@
-//! A statement that is sent for each request is planned once for each connection, and not each time.
+//! A statement that is sent for each request is planned once for each connection, and not each time; and so that the
+//! plan serves any number of rows.
 
+use crate::hot::plan_of;
 use crate::one_job::stages_one;
-use crate::recorded::alone;
+use crate::recorded::{alone, sent};
 use crate::support::db::{open_pg, url_of};
-use crate::support::work::config;
+use crate::support::work::{config, dies_in_its_call};
 use crate::support::*;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink};
 use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
@@ -102,4 +104,113 @@ async fn all_planned_once(one: Postgres, kinds: &[&str]) {
         assert!(once.contains(kind), "no {kind} in {once}");
     }
     assert_eq!(told(false).await, "");
+}
+
+/// A connection keeps its plans, and may have planned while the tables had a few rows. In the tables as they are later,
+/// each row is looked up by a condition: else a statement about three hundred rows reads ninety thousand, and one in a
+/// large table gets no answer in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_planned_for_small_tables_serves_when_they_have_grown() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    sent();
+    for number in 0..4 {
+        let name = key(&format!("accepted-{number}"));
+        engine.call(&scope(), &name, book(20)).accept().await.unwrap();
+        dies_in_its_call(&engine, &format!("abandoned-{number}"), book(20)).await;
+    }
+    db.let_time_pass().await;
+    Completer::new(&engine, config().concurrency(8)).run_once().await.unwrap();
+    Enqueuer::new(&engine, Accepting, config().concurrency(8)).run_once().await.unwrap();
+    let sent = sent();
+    let job = "text[], uuid[], bigint[], integer[]";
+    let about_many = [
+        ("run_after = locked_until", "text[], text[], uuid[], bigint[]".to_owned()),
+        (
+            "given.retention_ms",
+            "text[], text[], uuid[], bigint[], text[], text[], text[], bigint[], bigint[], text[], bytea[]".to_owned(),
+        ),
+        ("run_after = clock.lease_ends", format!("{job}, bigint")),
+        ("WITH ended", job.to_owned()),
+    ];
+    let tables = ["atomic_phases_keys", "atomic_phases_staged_jobs"];
+    for state in ["never vacuumed", "vacuumed"] {
+        for table in tables {
+            db.sql(&format!("TRUNCATE {table}")).await;
+        }
+        for number in 0..4 {
+            finished(engine.call(&scope(), &key(&format!("few-{number}")), book(20)).await);
+        }
+        for table in tables.iter().filter(|_| state == "vacuumed") {
+            db.sql(&format!("VACUUM ANALYZE {table}")).await;
+        }
+        for (kind, types) in &about_many {
+            let is_one =
+                |two: &&[String]| two[0].contains("'force_generic_plan'") && two[1].contains(kind);
+            let two = sent.windows(2).find(is_one);
+            let [settings, sql] = two.unwrap_or_else(|| panic!("no {kind} in {sent:#?}")) else {
+                unreachable!()
+            };
+            let settings = settings.split("-- binds:").next().unwrap_or(settings);
+            let plan = plan_of(&db, settings, &format!("({types})"), sql).await;
+            assert_eq!(
+                read_without_a_condition(&plan),
+                Vec::<&str>::new(),
+                "{state}: {sql}\n{plan}"
+            );
+        }
+    }
+}
+
+/// The nodes of a plan that read a table of the engine's, or an index of one, from end to end.
+fn read_without_a_condition(plan: &str) -> Vec<&str> {
+    let lines: Vec<&str> = plan.lines().collect();
+    let reads = |line: &str| {
+        let is_scan =
+            ["Seq Scan on", "Index Scan using", "Index Only Scan using", "Bitmap Index Scan on"];
+        line.contains("atomic_phases_") && is_scan.iter().any(|scan| line.contains(scan))
+    };
+    let is_bare = |(place, line): &(usize, &&str)| {
+        let next = lines.get(place + 1);
+        reads(line) && !next.is_some_and(|next| next.trim_start().starts_with("Index Cond:"))
+    };
+    lines.iter().enumerate().filter(is_bare).map(|(_, line)| *line).collect()
+}
+
+#[test]
+fn a_read_of_a_whole_index_is_seen() {
+    let looked_up = "Nested Loop\n  ->  Index Scan using atomic_phases_keys_pkey on atomic_phases_keys k\n        \
+        Index Cond: (scope = $1)\n";
+    assert_eq!(read_without_a_condition(looked_up), Vec::<&str>::new());
+    let whole = "Nested Loop\n  ->  Index Scan using atomic_phases_keys_request on atomic_phases_keys k\n        \
+        Filter: (run_after IS NULL)\n";
+    assert_eq!(read_without_a_condition(whole).len(), 1);
+    assert_eq!(read_without_a_condition("Seq Scan on atomic_phases_keys").len(), 1);
+}
+
+/// Of requests that a dead process has left, hundreds at the same time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_statement_about_many_rows_reads_grows_with_their_number() {
+    let _alone = alone().await;
+    let db = Postgres::fresh().await;
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut buffers = Vec::new();
+    for many in [50, 400] {
+        for number in 0..many {
+            dies_in_its_call(&engine, &format!("{many}-{number}"), book(20)).await;
+        }
+        db.let_time_pass().await;
+        db.sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await;
+        db.sql("SELECT pg_stat_statements_reset()").await;
+        let another = crate::support::engine(&db.another().await, &app);
+        let swept = Completer::new(&another, config().batch(500)).run_once().await.unwrap();
+        assert_eq!(swept.finished, many);
+        let read = "SELECT max(shared_blks_hit + shared_blks_read)::bigint AS n FROM pg_stat_statements \
+            WHERE query LIKE '%run_after = locked_until%' AND query LIKE 'WITH given%'";
+        buffers.push(db.number(read).await / i64::from(many));
+    }
+    assert!(buffers.iter().all(|each| (1..100).contains(each)), "{buffers:?} buffers for each row");
 }

@@ -35,8 +35,9 @@ const NONE_BEHIND: &str = " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1
     AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > statement_timestamp() \
     AND other.scope = ";
 
+/// `IS NULL` in other words: by that the server may plan to read the index of all dead letters, for each job.
 const DEAD_BEFORE: &str = " FROM atomic_phases_staged_jobs AS dead WHERE dead.request_id = j.request_id \
-    AND dead.position < j.position AND dead.run_after IS NULL AND dead.scope = ";
+    AND dead.position < j.position AND coalesce(dead.run_after, 'infinity') = 'infinity' AND dead.scope = ";
 
 statement! {
     /// A bounded part of the index of due jobs, from one place on, with what tells whether it is a
@@ -114,11 +115,16 @@ const IS_GIVEN: &str = "j.scope = given.scope AND j.request_id = given.request_i
     AND j.position = given.position AND j.attempts = given.attempts";
 
 statement! {
-    /// How a statement about many rows is planned: by the key, and once for a connection. For few rows at hand the
-    /// server would plan anew each time: of arrays that it does not know it expects ten elements.
+    /// How a statement about many rows is planned: once for a connection, and so that each row is looked up by its
+    /// key. For few rows at hand the server would plan anew each time: of arrays that it does not know it expects ten
+    /// elements. While the table is small, it would read an index from end to end for each of them, and lock what it
+    /// was given again for each row there, by a plan that stays when the table has grown: only a bitmap scan always has
+    /// a condition. Where the server cannot follow, it counts that as a cost that is worth compiling for.
     ByKey for Pg, rows sql_types::Untyped, {},
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
-     set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true), \
+     set_config('enable_indexonlyscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
+     set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true), \
+     set_config('plan_cache_mode', 'force_generic_plan', true)"
 }
 
 statement! {
