@@ -138,8 +138,9 @@
 //! [`Engine::spawn_workers`] runs, on any number of nodes, a [`Completer`] that runs accepted requests
 //! ([`Call::accept`]) and resumes abandoned ones, a [`Reconciler`] that calls the `#[reconcile]`
 //! functions for unknown outcomes, an [`Enqueuer`] that delivers staged jobs to a [`JobSink`], a
-//! [`Reaper`] that deletes finished keys past their expiry, and a runner of operators'
-//! [bulk actions](ops::Ops::start_bulk). Work of one scope that hangs delays no other scope:
+//! [`Reaper`] that deletes finished keys past their expiry, a runner of operators'
+//! [bulk acts](ops::Ops::start_bulk), and an [`Announcer`](worker::Announcer) that registers the process for
+//! operators. Work of one scope that hangs delays no other scope:
 //! see [`Completer`](worker::Completer#fairness). [`Engine::status`] reports the state of a request;
 //! [`Engine::resolve`] records a resolution from a webhook or an operator. [`Engine::dead_jobs`] lists the staged
 //! jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.
@@ -155,8 +156,8 @@
 //! The root has the names that every program uses; [`prelude`] has those that a file with phases imports. The rest is
 //! in modules: [`phase`](mod@phase) (what a phase is given and returns), [`engine`] (configuration, outcomes,
 //! resolutions), [`worker`], [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be
-//! deployed), `http` and [`client`], [`codec`], [`config`], [`definition`], [`request`],
-//! [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`].
+//! deployed), `http` and [`client`], `console`, [`codec`], [`config`], [`definition`], [`request`],
+//! [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`], [`traces`], and for tests `fault` and `simulation`.
 //!
 //! # Cargo features
 //!
@@ -165,7 +166,7 @@
 //! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, through rustls.
 //! * `encryption`: `EncryptingCodec`, which encrypts user data at rest.
 //! * `redis`: a sink that delivers staged jobs to Redis Streams, and a [cache in front of replays](replay_cache).
-//! * `metrics`: see above. `metrics-seed-names`: the same under other names as well.
+//! * `metrics`: see above. `metrics-seed-names`: the same under the names of the literature as well.
 //! * `http`: the HTTP boundary (`Idempotency`) on plain `http` types. `axum`: its extractors too.
 //! * `console`: the operators' web console, for axum.
 //! * `ops-api`: `console::Api`, what operators see and do as JSON over HTTP.

@@ -177,7 +177,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     /// How long an unknown outcome rests before it is reconciled; default 30 s, and never less than the time limit
-    /// of the `at_most_once` phase whose outcome it is.
+    /// of the phase whose outcome it is.
     pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
         self.settings.reconcile_after = reconcile_after;
         self
@@ -211,7 +211,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     /// Stores and replays this header of a reply as well. The defaults are `location`, `content-location`,
-    /// `etag`, `last-modified`, `link`, `content-type` and `content-language`; other lines
+    /// `etag`, `last-modified`, `link`, `content-type`, `content-encoding` and `content-language`; other lines
     /// reach the first caller only, which is right for a cookie, a date or a request id.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
         self.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());

@@ -62,9 +62,9 @@ impl<S: Store, A, R> Call<S, A, R> {
         self
     }
 
-    /// What to do if another holder is running the key. Not bounded by a day as
-    /// [the engine's](crate::engine::EngineBuilder::on_duplicate) is: the call waits as long as this says, and with
-    /// [`Duration::MAX`](std::time::Duration::MAX) until the other holder has ended.
+    /// What to do if another holder is running the request. The wait may be longer than a day, which is the limit of
+    /// [the engine's setting](crate::engine::EngineBuilder::on_duplicate): with
+    /// [`Duration::MAX`](std::time::Duration::MAX), the call waits until the other holder has ended.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.on_duplicate = on_duplicate;
         self
@@ -73,10 +73,10 @@ impl<S: Store, A, R> Call<S, A, R> {
     /// Says that the key is most likely new, for example generated for this call. The engine then reserves it
     /// without reading it first: one round trip less.
     ///
-    /// This is only a hint: a key that has a row is answered as usual, after one more statement; a first phase
-    /// that takes a [`Batch`](crate::Batch) has then computed in vain, and leaves an error in PostgreSQL's log
-    /// (without the key). With a [`Quota`](crate::config::Quota) the hint has no effect, because a replay must not count
-    /// against the quota.
+    /// This is only a hint: if the key has a row, the call is answered as usual, after one more statement. If the first
+    /// phase takes a [`Batch`](crate::Batch), it has then run in vain, and PostgreSQL's log has an error (without the
+    /// key). With a [`Quota`](crate::config::Quota) the hint has no effect, because a replay must not count against the
+    /// quota.
     pub fn expect_new(mut self) -> Self {
         self.expects_new = true;
         self

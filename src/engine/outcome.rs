@@ -22,8 +22,9 @@ use crate::store::StoreError;
 ///         Outcome::Mismatch => 422,
 ///         // A retry with the same key resumes, or waits for the holder: the charge is not made twice.
 ///         Outcome::Failed { .. } => 503,
-///         Outcome::InProgress { .. } | Outcome::Unknown { .. } => 409,
-///         // Given up, erased, or a reply that was too large to keep; and variants added later.
+///         Outcome::InProgress { .. } | Outcome::Unknown { .. } | Outcome::DeadLetter => 409,
+///         Outcome::ReplyNotRetained { .. } | Outcome::Erased => 410,
+///         // Variants added later.
 ///         _ => 500,
 ///     }
 /// }
@@ -47,7 +48,7 @@ pub enum Outcome {
     Mismatch,
     /// Another holder is running it. Retry after `retry_after`, which is at most the rest of the lease.
     InProgress {
-        /// A few seconds while the holder sends heartbeats; otherwise the rest of its lease.
+        /// A few seconds while the holder renews its lease; otherwise the rest of the lease.
         retry_after: Duration,
     },
     /// It stopped at a transient failure and is released. A retry with the same key resumes after the

@@ -170,7 +170,7 @@
 //!
 //! # Bugs that the explorer finds
 //!
-//! A `Mutant` is the engine with one guarantee broken; the explorer finds each, on all four stores
+//! A `Mutant` is the engine with one guarantee broken. The explorer finds each of these, on all four stores
 //! (`tests/explorer/bookings.rs`):
 //!
 //! | mutant | the typical bug |
@@ -188,7 +188,7 @@
 //! | `AssumeIntent` | a lost intent is assumed written, because the recovery point is the same |
 //! | `ConfirmWhenRead` | a lease is measured from an answer that was read late |
 //! | `RecoverAccepted` | a call that accepts takes its row from the worker that runs it |
-//! | `AskWithoutToken` | a holder takes the commit of the next holder for its own, which was lost |
+//! | `AskWithoutToken` | a holder whose commit was lost mistakes the next holder's commit for its own |
 //! | `CallWithoutLease` | a call under way continues after its lease has expired |
 //!
 //! The simulation finds bugs that show only over time, or among several requests

@@ -1,3 +1,10 @@
+// The chapter names other chapters by relative links. The reference has no chapters: here, these links lead to the
+// repository. Of two definitions of a link, the first counts.
+//! [console]: https://github.com/atomic-phases/atomic-phases/blob/main/docs/console.md
+//! [metrics]: https://github.com/atomic-phases/atomic-phases/blob/main/docs/metrics.md
+//! [replay-cache]: https://github.com/atomic-phases/atomic-phases/blob/main/docs/replay-cache.md
+//! [runbooks]: https://github.com/atomic-phases/atomic-phases/blob/main/docs/runbooks.md
+//!
 #![doc = include_str!("../../docs/operating.md")]
 
 mod act;

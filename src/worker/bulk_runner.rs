@@ -18,7 +18,7 @@ const SLICE: u32 = 10;
 /// seconds where a row is locked.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How many bulk actions one pass continues: one slice of each, one by one, so that a long one does not delay a short one.
+/// How many bulk acts one pass continues: one slice of each, one by one, so that a long one does not delay a short one.
 const AT_ONCE: usize = 8;
 
 /// And among how many it looks for those: another build's acts may be in front of them.

@@ -1,4 +1,4 @@
-//! [`WorkerConfig`]: every number of the workers, with its reason.
+//! [`WorkerConfig`]: the settings of the workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,10 @@ use crate::setting::{CENTURY, DAY, MILLISECOND, SettingError, duration, number, 
 /// How many characters the name of a process has, and that of its build: what the column of MySQL holds.
 const NODE: usize = 100;
 
-/// What [`Engine::spawn_workers`](crate::Engine::spawn_workers) runs. The default runs completer,
-/// reconciler and reaper; a [`sink`](Self::sink) adds the enqueuer.
+/// The settings of the workers that [`Engine::spawn_workers`](crate::Engine::spawn_workers) runs: completer, reconciler,
+/// reaper, the runner of bulk acts and the announcer. A [`sink`](Self::sink) adds the enqueuer, and the cargo feature
+/// `metrics` adds the census.
+///
 /// ```
 /// use std::time::Duration;
 ///
@@ -63,14 +65,14 @@ impl Default for WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// How often completer, reconciler and enqueuer search, on average; 1 s. At an idle table that is
+    /// How often completer, reconciler and enqueuer search, on average; default 1 s. If no row is due, that is
     /// one search of an empty index.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
     }
 
-    /// How many rows a search reads at most, and how many pieces of work a `run_once` begins; 100.
+    /// How many rows a search reads at most, and how many requests or jobs a `run_once` begins; default 100.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self
@@ -85,8 +87,8 @@ impl WorkerConfig {
     /// that is killed expire, and count as attempts. A sink may have limits of its own for the names of jobs
     /// ([`JobSink::concurrency`]).
     ///
-    /// A request or job that takes longer than a second does not count, up to four times this number in total: it most
-    /// likely waits for a foreign system and holds no connection. See
+    /// A request or job that takes longer than a second no longer counts, because it most likely waits for a foreign
+    /// system and holds no connection. In total, at most four times this number run. See
     /// [`Completer`](crate::worker::Completer#fairness).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;

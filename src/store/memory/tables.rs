@@ -1,4 +1,4 @@
-//! The engine's smaller tables, as the server reads and writes them: the audit, pauses, bulk actions.
+//! The engine's smaller tables, as the server reads and writes them: the audit, pauses, bulk acts.
 
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
