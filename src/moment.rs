@@ -36,11 +36,6 @@ impl Moment {
         Self(now)
     }
 
-    #[cfg(all(test, feature = "mysql"))]
-    pub(crate) fn ago(length: Duration) -> Self {
-        Self(Self::now().0.saturating_sub(length))
-    }
-
     /// How long ago it was.
     pub(crate) fn elapsed(self) -> Duration {
         Self::now().since(self)

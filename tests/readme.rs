@@ -44,6 +44,9 @@ mod root;
 #[path = "readme/rows.rs"]
 mod rows;
 
+#[path = "readme/stores_tested.rs"]
+mod stores_tested;
+
 #[path = "readme/transcripts.rs"]
 mod transcripts;
 

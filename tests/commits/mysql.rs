@@ -15,8 +15,10 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{lock_waits, my, numbers, open_my, open_my_without_blocks, prepare_my};
-use crate::support::mariadb::{Server, mysqld};
+use crate::support::db::{
+    lock_waits, my, numbers, open_my, open_my_without_blocks, prepare_my, sessions,
+};
+use crate::support::mariadb::{Server, mysqld, start_two};
 use crate::support::network::Line;
 use crate::support::*;
 
@@ -373,19 +375,7 @@ async fn g12_a_read_only_server_replays_and_runs_nothing() {
 /// and the engine leaves the former primary without a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_a_primary_that_is_demoted_and_keeps_its_sessions_is_left() {
-    let start = || {
-        let servers = [Server::start(&[]), Server::start(&[])];
-        let url = servers[0].new_database();
-        let (_, name) = url.rsplit_once('/').unwrap();
-        let create = format!("CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
-        servers[1].ask(&create);
-        for server in &servers {
-            // With more privileges it could write to a server that is read only.
-            server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
-        }
-        (servers, url)
-    };
-    let ([first, second], url) = tokio::task::spawn_blocking(start).await.unwrap();
+    let ([first, second], url) = tokio::task::spawn_blocking(start_two).await.unwrap();
     prepare_my(&url).await;
     let other = prepare_my(&Line::url_at(&url, second.port())).await;
     let line = Line::to(first.port(), 0).await;
@@ -400,6 +390,10 @@ async fn g12_a_primary_that_is_demoted_and_keeps_its_sessions_is_left() {
     assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(other.number("SELECT count(*) FROM rides").await, 1);
+    // Nor does the connection stay there that is kept for ending sessions.
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let there = format!("SELECT count(*) FROM {} WHERE db = '{name}'", sessions());
+    until(async || first.ask(&there) == "0").await;
 
     assert!(!store.is_read_only().await.unwrap());
     first.ask("SET GLOBAL read_only = 0");

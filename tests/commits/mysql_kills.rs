@@ -1,5 +1,5 @@
-//! What ends the sessions of dropped futures on MySQL and MariaDB, where the server takes no new connection, or the
-//! connection that is kept for it answers no more.
+//! What ends the sessions of dropped futures on MySQL and MariaDB, where the server takes no new connection, the
+//! connection that is kept for it answers no more, or another server has the place of the sessions' own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::support::db::{lock_waits, my, open_my, prepare_my};
-use crate::support::mariadb::Server;
+use crate::support::db::{lock_waits, my, open_my, prepare_my, sessions};
+use crate::support::mariadb::{Server, start_two};
 use crate::support::mysql_proxy::MysqlProxy;
-use crate::support::proxy::Cut;
+use crate::support::network::Line;
 use crate::support::*;
 
 /// Locks a row of its own, and waits for one that all of them want.
@@ -156,6 +156,12 @@ async fn g13_dropped_futures_free_their_locks_although_the_kept_connection_is_si
     .await;
 }
 
+/// The number of a session at its server.
+async fn number_of(conn: &mut MysqlConn) -> i64 {
+    let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+    number.get_result(conn).await.unwrap()
+}
+
 /// A server that was restarted gives a session the number of one that ended with it, and that a future had which is
 /// dropped now: the living session is not killed for it.
 #[tokio::test(flavor = "multi_thread")]
@@ -168,10 +174,9 @@ async fn g16_a_restarted_server_keeps_the_session_that_has_the_number_of_a_dead_
     let proxy = MysqlProxy::start(&url).await;
     let store = open_my(&proxy.url(&url), 1).await;
     let mut conn = store.connection().await.unwrap();
-    let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
-    let number: i64 = number.get_result(&mut *conn).await.unwrap();
-    // The server tells its age in whole seconds: the session's is to be more than that by two.
-    db.sql("DO SLEEP(2)").await;
+    let number = number_of(&mut conn).await;
+    // The starts of the server are told apart by their seconds.
+    db.sql("DO SLEEP(1.1)").await;
     // Its client does not hear of its end.
     proxy.silence(1);
     let waits = tokio::time::timeout(Duration::from_millis(20), conn.batch_execute("DO 0"));
@@ -188,15 +193,67 @@ async fn g16_a_restarted_server_keeps_the_session_that_has_the_number_of_a_dead_
     }
     let mut numbers = Vec::new();
     for session in &mut living {
-        let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
-        numbers.push(number.get_result::<i64>(&mut **session).await.unwrap());
+        numbers.push(number_of(session).await);
     }
     assert!(numbers.contains(&number), "{number} is not one of {numbers:?}");
-    // What the killer sends last.
-    proxy.arm("wait_timeout = 31536000", 1, Cut::After);
     drop(conn);
-    until(async || proxy.fired() == 1).await;
+    // Of the store's own, of the one that was kept, and of the one that took its place and found another start.
+    until(async || proxy.accepted() == 3 && proxy.ended() == 3).await;
     for session in &mut living {
         session.batch_execute("DO 0").await.unwrap();
+    }
+}
+
+/// Opens and closes sessions until one has this number.
+async fn session_with(url: &str, number: i64) -> Box<MysqlConn> {
+    loop {
+        let mut session = my(url).await;
+        let its_own = number_of(&mut session).await;
+        if its_own == number {
+            return session;
+        }
+        assert!(its_own < number, "{its_own} is past {number}");
+    }
+}
+
+/// Behind a failover, futures are dropped on both servers. Their sessions are ended, each at its own server, and the other
+/// server's sessions of the same numbers live.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_g16_a_session_is_ended_at_its_own_server_wherever_the_url_leads() {
+    let ([first, second], url) = tokio::task::spawn_blocking(start_two).await.unwrap();
+    let url = url.replace("root@", "app@");
+    let url_of_second = Line::url_at(&url, second.port());
+    let count = async |url: &str, sessions: usize| {
+        for _ in 0..sessions {
+            my(url).await;
+        }
+    };
+    // Its numbers are ahead of the second's.
+    count(&url, 50).await;
+    let line = Line::to(first.port(), 0).await;
+    let store = open_my(&line.url(&url), 2).await;
+    let mut left = store.connection().await.unwrap();
+    let number_left = number_of(&mut left).await;
+    let mut twin_of_left = session_with(&url_of_second, number_left).await;
+    // Behind the first's connection that is kept.
+    count(&url_of_second, 10).await;
+
+    line.lead_to(second.port());
+    let mut moved = store.connection().await.unwrap();
+    let number_moved = number_of(&mut moved).await;
+    let mut twin_of_moved = session_with(&url, number_moved).await;
+    for conn in [&mut left, &mut moved] {
+        let sleeps = conn.batch_execute("DO SLEEP(600)");
+        assert!(tokio::time::timeout(Duration::from_millis(20), sleeps).await.is_err());
+    }
+    let is_there = |server: &Server, number: i64| {
+        let count = format!("SELECT count(*) FROM {} WHERE id = {number}", sessions());
+        server.ask(&count) == "1"
+    };
+    assert!(is_there(&first, number_left) && is_there(&second, number_moved));
+    drop((left, moved));
+    until(async || !is_there(&first, number_left) && !is_there(&second, number_moved)).await;
+    for twin in [&mut twin_of_left, &mut twin_of_moved] {
+        twin.batch_execute("DO 0").await.unwrap();
     }
 }

@@ -126,7 +126,7 @@ async fn g12_a_service_on_a_standby_is_ready_once_that_is_promoted() {
 /// The same on MariaDB. A user who may write all the same is served.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn g12_a_service_on_a_server_that_is_read_only_is_not_ready() {
+async fn g12_a_service_on_a_mariadb_that_is_read_only_is_not_ready() {
     use crate::support::db::open_my;
     use crate::support::mariadb::Server;
     let server = Server::start(&[]);
@@ -149,7 +149,7 @@ async fn g12_a_service_on_a_server_that_is_read_only_is_not_ready() {
 /// server for a day, which is the server's default.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn g16_a_service_whose_table_is_locked_answers_its_prober() {
+async fn g16_a_service_whose_table_is_locked_on_mariadb_answers_its_prober() {
     use std::time::Instant;
 
     use crate::support::db::my;

@@ -34,6 +34,19 @@ pub fn new_database() -> String {
     }
 }
 
+/// Two servers with a database of one name, and its URL at the first. Their user `app` writes to none that is read only,
+/// as a user with more privileges could.
+pub fn start_two() -> ([Server; 2], String) {
+    let servers = [Server::start(&[]), Server::start(&[])];
+    let url = servers[0].new_database();
+    let (_, name) = url.rsplit_once('/').unwrap();
+    servers[1].ask(&format!("CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"));
+    for server in &servers {
+        server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+    }
+    (servers, url)
+}
+
 impl Server {
     /// A server with these additional options.
     pub fn start(options: &[&str]) -> Self {

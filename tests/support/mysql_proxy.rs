@@ -35,6 +35,7 @@ struct Shared {
     delay_ms: AtomicUsize,
     commands: AtomicUsize,
     accepted: AtomicUsize,
+    ended: AtomicUsize,
     /// The number of a connection, from 1.
     silent: AtomicUsize,
     held: Notify,
@@ -105,6 +106,11 @@ impl MysqlProxy {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
+    /// How many of them have ended.
+    pub fn ended(&self) -> usize {
+        self.shared.ended.load(Ordering::SeqCst)
+    }
+
     /// From now on, nothing passes on the `nth` (from 1) connection, and neither side sees it closed.
     pub fn silence(&self, nth: usize) {
         self.shared.silent.store(nth, Ordering::SeqCst);
@@ -172,6 +178,7 @@ async fn connection(client: TcpStream, server: TcpStream, shared: Arc<Shared>, n
         _ = forward(client_read, server_write, &shared, &session) => {}
         _ = backward(server_read, client_write, &shared, &session) => {}
     }
+    shared.ended.fetch_add(1, Ordering::SeqCst);
 }
 
 /// A frame: three bytes of length, a number that restarts with each command, and the body.

@@ -9,6 +9,7 @@
 //! with those that it has (G3, G7, G13, G16).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -33,12 +34,11 @@ use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
-use super::killer::{Doomed, Killer};
+use super::killer::{Killer, Killers};
 use super::literal::{Bound, size_of};
 use super::session::{self, Session};
 use super::watch::{Admission, Watch, leaves_its_session_alone, may_be_rewritten};
 use crate::error::TOO_LARGE;
-use crate::moment::Moment;
 
 /// diesel-async's form of a row.
 pub(super) type DieselRow = <AsyncMysqlConnection as AsyncConnectionCore>::Row<'static, 'static>;
@@ -53,9 +53,8 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// refuses everything: return an error.
 pub struct MysqlConn {
     conn: Option<Conn>,
-    opened: Moment,
     session: Session,
-    killer: Killer,
+    killer: Arc<Killer>,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
@@ -85,15 +84,14 @@ pub(super) struct Answers {
 }
 
 impl MysqlConn {
-    /// One whose session `killer` ends, if need be.
-    pub(super) async fn open(killer: &Killer) -> Result<Self, Failure> {
-        let mut conn = Conn::new(killer.opts()).await.map_err(Failure::of)?;
-        let session = session::set_up(&mut conn, killer.allows_blocks()).await?;
+    /// One whose session the killer of its server ends, if need be.
+    pub(super) async fn open(killers: &Killers) -> Result<Self, Failure> {
+        let mut conn = Conn::new(killers.opts()).await.map_err(Failure::of)?;
+        let (session, server) = session::set_up(&mut conn, killers.allows_blocks()).await?;
         Ok(Self {
             conn: Some(conn),
-            opened: Moment::now(),
             session,
-            killer: killer.clone(),
+            killer: killers.of(server),
             in_flight: false,
             watch: Watch::Off,
             was_with_application: false,
@@ -105,6 +103,10 @@ impl MysqlConn {
 
     pub(super) fn session(&self) -> &Session {
         &self.session
+    }
+
+    pub(super) fn killer(&self) -> Arc<Killer> {
+        self.killer.clone()
     }
 
     pub(super) fn watch(&self) -> Watch {
@@ -340,7 +342,7 @@ async fn first_told(
 impl Drop for MysqlConn {
     fn drop(&mut self) {
         let Some(conn) = self.conn.take() else { return };
-        let session = Doomed { id: conn.id(), since: self.opened };
+        let session = conn.id();
         // The driver takes its leave of the server in a task of its own: a session that waits for its client ends then.
         drop(conn);
         // One that executes does not look at its client: it would keep its locks until it is done.
@@ -410,7 +412,7 @@ impl AsyncConnection for MysqlConn {
             .map_err(|error| ConnectionError::InvalidConnectionUrl(error.to_string()))?;
         let refused =
             |failure: Failure| ConnectionError::BadConnection(Error::from(failure).to_string());
-        let mut conn = Self::open(&Killer::new(opts)).await.map_err(refused)?;
+        let mut conn = Self::open(&Killers::new(opts)).await.map_err(refused)?;
         conn.lend().await.map_err(refused)?;
         Ok(conn)
     }

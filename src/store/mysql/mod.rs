@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `connection`, `watch`, `session`, `pool`, `killer` | one session: what is under way on it, what failed on it, its settings, when it goes back, how it is ended |
+//! | `connection`, `watch`, `session`, `pool`, `server`, `killer` | one session: what is under way on it, what failed on it, its settings, when it goes back, where it is, how it is ended |
 //! | `another` | what a dead connection could not do, on another one |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
@@ -27,6 +27,7 @@ mod ops_statements;
 mod pool;
 mod rows;
 mod searches;
+mod server;
 mod session;
 mod statement;
 mod statements;
@@ -48,7 +49,7 @@ use self::another::Left;
 use self::connection::Answers;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
-use self::killer::Killer;
+use self::killer::Killers;
 pub use self::pool::MysqlHandle;
 use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
@@ -131,7 +132,7 @@ impl Mysql {
     /// # Errors
     /// As there; [`StoreError::Configuration`] for a URL or a number that cannot work.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        Self::by(Killer::new(parsed(url)?), url, settings).await
+        Self::by(Killers::new(parsed(url)?), url, settings).await
     }
 
     /// The same without blocks, as on MySQL: for tests on MariaDB.
@@ -141,16 +142,19 @@ impl Mysql {
         url: &str,
         settings: PoolSettings,
     ) -> Result<Self, StoreError> {
-        Self::by(Killer::new(parsed(url)?).without_blocks(), url, settings).await
+        Self::by(Killers::new(parsed(url)?).without_blocks(), url, settings).await
     }
 
-    async fn by(killer: Killer, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
+    async fn by(killers: Killers, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         let of_operators = settings.max_size(OPERATORS_CONNECTIONS);
-        let operators = pool::open(killer.clone(), of_operators)?;
-        let pool = pool::open(killer.clone(), settings)?;
+        let operators = pool::open(killers.clone(), of_operators)?;
+        let pool = pool::open(killers, settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
-        let session = Arc::new(ConnectionGuard::of(&pool).await?.session().clone());
+        let (session, killer) = {
+            let first = ConnectionGuard::of(&pool).await?;
+            (Arc::new(first.session().clone()), first.killer())
+        };
         let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
         killer.prepare().await.map_err(refused)?;
         let left = Arc::default();
@@ -220,7 +224,7 @@ impl Mysql {
         let failed = |failure: Failure| {
             StoreError::Migration(diesel::result::Error::from(failure).to_string())
         };
-        let mut conn = MysqlConn::open(&Killer::new(opts)).await.map_err(failed)?;
+        let mut conn = MysqlConn::open(&Killers::new(opts)).await.map_err(failed)?;
         for _ in 0..TIMES_ASKED {
             let Answers { rows, failure } = conn.texts(ONE_AT_A_TIME).await;
             if let Some(failure) = failure {

@@ -8,7 +8,7 @@ use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
 use super::connection::MysqlConn;
 use super::error::Failure;
-use super::killer::Killer;
+use super::killer::Killers;
 use crate::observe;
 use crate::store::{PoolSettings, StoreError};
 
@@ -17,7 +17,7 @@ pub(super) type MysqlPool = managed::Pool<Manager>;
 /// Opens connections.
 #[derive(Debug)]
 pub(super) struct Manager {
-    killer: Killer,
+    killers: Killers,
 }
 
 impl managed::Manager for Manager {
@@ -25,7 +25,7 @@ impl managed::Manager for Manager {
     type Error = String;
 
     async fn create(&self) -> Result<MysqlConn, String> {
-        MysqlConn::open(&self.killer).await.map_err(|failure| match failure {
+        MysqlConn::open(&self.killers).await.map_err(|failure| match failure {
             Failure::Server { code, message } => format!("{code}: {message}"),
             Failure::Lost(message) | Failure::Client(message) => message,
             Failure::Unanswered => "no answer in time".to_owned(),
@@ -41,8 +41,8 @@ impl managed::Manager for Manager {
     }
 }
 
-pub(super) fn open(killer: Killer, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
-    settings.pool_of(Manager { killer })
+pub(super) fn open(killers: Killers, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
+    settings.pool_of(Manager { killers })
 }
 
 /// How long a connection may take to say that its server is still there.

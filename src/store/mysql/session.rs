@@ -6,6 +6,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, SslOpts, UrlError};
 
 use super::error::Failure;
+use super::server::Server;
 use crate::definition::Isolation;
 
 /// How many statements a connection keeps prepared. The server's own bound is for all connections together
@@ -151,7 +152,7 @@ fn modes(of_the_server: &str) -> String {
     modes.join(",")
 }
 
-pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<Session, Failure> {
+pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<(Session, Server), Failure> {
     let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, @@SESSION.sql_mode, DATABASE()";
     let told: Option<(String, usize, u32, String, Option<String>)> =
         conn.query_first(told).await.map_err(Failure::of)?;
@@ -165,7 +166,7 @@ pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<Session, Fai
     let settings = settings(is_mariadb, &modes(&sql_mode));
     let idle = if is_mariadb { "" } else { "SESSION wait_timeout = DEFAULT, " };
     let at_rest = format!("SET SESSION autocommit = 1, {idle}{settings}");
-    conn.query_drop(at_rest.as_str()).await.map_err(Failure::of)?;
+    let server = Server::behind(conn, &at_rest).await.map_err(Failure::of)?;
     let settings = format!("SET {settings}");
     let home = database.map(|name| format!("USE `{}`", name.replace('`', "``")));
     // The driver refuses what is larger than the URL allows, and closes the connection. The header of the packet, and what
@@ -173,7 +174,9 @@ pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<Session, Fai
     let of_the_url = conn.opts().max_allowed_packet().unwrap_or(LARGEST_PACKET);
     let max_packet = max_packet.min(of_the_url).saturating_sub(1024);
     let has_blocks = is_mariadb && blocks;
-    Ok(Session { max_packet, is_mariadb, has_blocks, lock_wait, at_rest, settings, home })
+    let session =
+        Session { max_packet, is_mariadb, has_blocks, lock_wait, at_rest, settings, home };
+    Ok((session, server))
 }
 
 fn is_supported(version: &str, is_mariadb: bool) -> bool {

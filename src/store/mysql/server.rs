@@ -1,0 +1,36 @@
+//! [`Server`]: which server a connection leads to, and which of its starts.
+//!
+//! A session's number is one of its server's, and of that server's present start: another server gives the same number to
+//! a session of another client. A URL leads to another server behind a failover, and to a later start behind a restart.
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error};
+
+/// Both terms of the start are of this statement, so that it is the same to the second whatever is done to the clock.
+/// Servers of one name and port, as two clusters of containers may have them, differ in their starts; those that were
+/// started in one second, as behind a loss of power, differ in their numbers, if one of them replicates the other.
+const NAMED: &str = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@server_id, \
+     (SELECT CAST(UNIX_TIMESTAMP() - variable_value AS SIGNED) \
+      FROM /*!80000 performance_schema.session_status */ /*M!100000 information_schema.session_status */ \
+      WHERE variable_name = 'Uptime'))";
+
+/// A server, from its start to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server(Vec<u8>);
+
+impl Server {
+    /// Sends a statement that has no rows, and behind it, in the same round trip, asks which server this is. The statement
+    /// is to lift the limits of the session: under a low `max_join_size` the server would refuse the question.
+    pub(super) async fn behind(conn: &mut Conn, statement: &str) -> Result<Self, Error> {
+        let mut result = conn.query_iter(format!("{statement}; {NAMED}")).await?;
+        let _: Vec<Vec<u8>> = result.collect().await?;
+        let named: Vec<Vec<u8>> = result.collect().await?;
+        result.drop_result().await?;
+        Ok(Self(named.into_iter().next().unwrap_or_default()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn named(name: &str) -> Self {
+        Self(name.into())
+    }
+}
