@@ -12,7 +12,7 @@ use atomic_phases::store::{PoolSettings, StoreError};
 use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope, Store};
 use uuid::Uuid;
 
-use crate::by_hand::ByHand;
+use crate::by_hand::{ByHand, ENGINES, NARROW};
 use crate::chains::{One, Six, Three, Twelve, TwelveLarge};
 use crate::load::{Figures, for_a_while};
 use crate::requests::{App, postgres, sqlite};
@@ -168,9 +168,11 @@ impl<'s> Field<'s> {
             "batch, independent" => Box::new(fresh(engine, batch_ride(true))),
             "batch, new key" => Box::new(new(engine, batch_ride(true))),
             "by hand" => Box::new(move || Box::pin(floor.clone().fresh()) as Work),
-            "by hand, guarded" => Box::new(move || Box::pin(floor.clone().fresh_guarded()) as Work),
+            "by hand, guarded" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded(&NARROW)) as Work)
+            }
             "by hand, guarded, engine's tables" => {
-                Box::new(move || Box::pin(floor.clone().fresh_on_engines_tables()) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_guarded(&ENGINES)) as Work)
             }
             "by hand, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
