@@ -130,7 +130,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 19] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -144,6 +144,7 @@ impl<'s> Field<'s> {
         "by hand, guarded, engine's tables",
         "by hand, pipelined",
         "by hand, guarded, pipelined",
+        "by hand, guarded, pipelined, engine's tables",
         "by hand, single statement",
         "by hand, new key",
         "replay",
@@ -178,7 +179,10 @@ impl<'s> Field<'s> {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
             }
             "by hand, guarded, pipelined" => {
-                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined()) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined(&NARROW)) as Work)
+            }
+            "by hand, guarded, pipelined, engine's tables" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined(&ENGINES)) as Work)
             }
             "by hand, single statement" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)

@@ -175,6 +175,7 @@ async fn main() {
             "by hand, guarded, engine's tables",
             "by hand, pipelined",
             "by hand, guarded, pipelined",
+            "by hand, guarded, pipelined, engine's tables",
             "by hand, single statement",
             "by hand, new key",
         ],

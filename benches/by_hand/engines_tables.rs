@@ -15,6 +15,8 @@ pub static ENGINES: Tables = Tables {
     advance: |conn, held| advance(held).execute(&mut &*conn),
     job: |conn, held| job(held).execute(&mut &*conn),
     finish: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
+    create: |conn, held| create(held).execute(&mut &*conn),
+    finish_in_front: |conn, held, charge| finish_in_front(held, charge).execute(&mut &*conn),
 };
 
 /// The columns that the engine reads of a row.
@@ -79,19 +81,77 @@ fn job(held: &Held) -> Cached<18, 4> {
     }
 }
 
+const FINISH: &str = "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'finished', \
+    status = 'completed', advanced_at = clock_timestamp(), locked_until = NULL, response_status = 201, \
+    response_headers = convert_to(";
+
 fn finish(held: &Held, charge: &str) -> Cached<19, 6> {
     let body = held.body(charge);
     Cached {
         text: &[
-            "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'finished', status = 'completed', \
-             advanced_at = clock_timestamp(), locked_until = NULL, response_status = 201, \
-             response_headers = convert_to(",
+            FINISH,
             ", 'UTF8'), response_body = convert_to(",
             ", 'UTF8') WHERE scope = ",
             " AND idempotency_key = ",
             " AND request_id = ",
             "::uuid AND lease_token = ",
             "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM moved",
+        ],
+        binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
+    }
+}
+
+/// Whether what [`settings`](super::settings) said still holds. It ends with the transaction; or, where the server refused
+/// `BEGIN`, with its own statement.
+const OPEN: &str = "current_setting('lock_timeout') = '1s'";
+
+/// As the engine's: an error where no row was written. And where there is no transaction, it ends the connection before the
+/// server reads the statements behind it, which would commit by themselves (G4).
+const JUDGED: &str = "SELECT CASE WHEN current_setting('lock_timeout') = '1s' THEN 1 / count(*) \
+    ELSE pg_terminate_backend(pg_backend_pid())::int END FROM ";
+
+const CREATE: &str = "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, phases, \
+    fingerprint, params, outputs, definition, definition_version, recovery_point, lease_token, attempts, status, \
+    advanced_at, created_at, expires_at, locked_until) SELECT ";
+
+fn create(held: &Held) -> Cached<20, 7> {
+    let outputs = held.outputs();
+    Cached {
+        text: &[
+            CREATE,
+            ", ",
+            ", ",
+            "::uuid, ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'by_hand', 1, 'created', 1, 1, 'in_progress', t, t, t + interval '1 day', \
+             t + interval '30 s' FROM clock_timestamp() AS t WHERE ",
+            OPEN,
+            " ON CONFLICT DO NOTHING RETURNING 1) ",
+            JUDGED,
+            "made",
+        ],
+        binds: [SCOPE, &held.key, &held.id, PHASES, &held.print, PARAMS, &outputs]
+            .map(str::to_owned),
+    }
+}
+
+fn finish_in_front(held: &Held, charge: &str) -> Cached<21, 6> {
+    let body = held.body(charge);
+    Cached {
+        text: &[
+            FINISH,
+            ", 'UTF8'), response_body = convert_to(",
+            ", 'UTF8') WHERE scope = ",
+            " AND idempotency_key = ",
+            " AND request_id = ",
+            "::uuid AND lease_token = ",
+            "::bigint AND recovery_point = 'created' AND ",
+            OPEN,
+            " RETURNING 1) ",
+            JUDGED,
+            "moved",
         ],
         binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
     }

@@ -58,6 +58,11 @@ pub struct Tables {
     pub(super) advance: Statement,
     pub(super) job: Statement,
     pub(super) finish: Answer,
+    /// Creates the row as its first phase leaves it, in front of that phase's statements, which do not wait for its answer:
+    /// an error where the key is taken, which turns the `COMMIT` behind them into a rollback.
+    pub(super) create: Statement,
+    /// `finish`, in front of such statements.
+    pub(super) finish_in_front: Answer,
 }
 
 pub static NARROW: Tables = Tables {
@@ -66,6 +71,8 @@ pub static NARROW: Tables = Tables {
     advance: |conn, held| advance(held).execute(&mut &*conn),
     job: |conn, _| job(SCOPE, "2000").execute(&mut &*conn),
     finish: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
+    create: |conn, held| create(held).execute(&mut &*conn),
+    finish_in_front: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
 };
 
 /// Of the row that a call finds: whose it is, how far it came, whether its holder may be alive, and its answer.
@@ -129,8 +136,6 @@ fn finish(held: &Held, charge: &str) -> Cached<13, 6> {
     }
 }
 
-/// Creates the row as its first phase leaves it, for a transaction that travels as a whole: an error where the key is
-/// taken, which turns the `COMMIT` behind it into a rollback.
 fn create(held: &Held) -> Cached<14, 6> {
     let outputs = held.outputs();
     Cached {
@@ -181,9 +186,9 @@ impl ByHand {
 
     /// The same with each transaction in one round trip. Its first phase needs no answer, so its output is known when the
     /// key is reserved.
-    pub async fn fresh_guarded_pipelined(self) {
+    pub async fn fresh_guarded_pipelined(self, on: &'static Tables) {
         use {bench_audits as a, bench_rides as r};
-        let held = self.new_key(&NARROW).await;
+        let held = self.new_key(on).await;
         let conn = self.connection().await;
         let row = (r::id.eq(&held.ride), r::amount.eq(2000), r::charge.eq(""));
         let audit = Uuid::new_v4().to_string();
@@ -191,7 +196,7 @@ impl ByHand {
         try_join!(
             begin().execute(&mut &*conn),
             settings().execute(&mut &*conn),
-            create(&held).execute(&mut &*conn),
+            (on.create)(&conn, &held),
             diesel::insert_into(r::table).values(row).execute(&mut &*conn),
             diesel::insert_into(a::table).values(audit).execute(&mut &*conn),
             commit().execute(&mut &*conn),
@@ -205,9 +210,9 @@ impl ByHand {
         try_join!(
             begin().execute(&mut &*conn),
             settings().execute(&mut &*conn),
-            finish(&held, &charge).execute(&mut &*conn),
+            (on.finish_in_front)(&conn, &held, &charge),
             set_charge(&held.ride, &charge).execute(&mut &*conn),
-            job(SCOPE, "2000").execute(&mut &*conn),
+            (on.job)(&conn, &held),
             commit().execute(&mut &*conn)
         )
         .unwrap();
