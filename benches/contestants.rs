@@ -130,7 +130,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 20] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -146,6 +146,7 @@ impl<'s> Field<'s> {
         "by hand, guarded, pipelined",
         "by hand, guarded, pipelined, engine's tables",
         "by hand, single statement",
+        "by hand, single statement, guarded, engine's tables",
         "by hand, new key",
         "replay",
         "replay by hand",
@@ -186,6 +187,9 @@ impl<'s> Field<'s> {
             }
             "by hand, single statement" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
+            }
+            "by hand, single statement, guarded, engine's tables" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_as_one()) as Work)
             }
             "by hand, new key" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(true)) as Work)

@@ -11,9 +11,10 @@ use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// The contestants that are profiled, and with how many concurrent requests.
-const CONTESTANTS: [(&str, usize); 20] = [
+const CONTESTANTS: [(&str, usize); 21] = [
     ("limit2_one", 32),
     ("by hand, single statement", 32),
+    ("by hand, single statement, guarded, engine's tables", 32),
     ("by hand, new key", 32),
     ("batch, independent", 32),
     ("batch, new key", 32),

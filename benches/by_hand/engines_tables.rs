@@ -2,9 +2,10 @@
 //! what is left to the engine beside them is what the engine itself does.
 
 use diesel_async::RunQueryDsl;
+use uuid::Uuid;
 
 use super::guarded::{HEADERS, Held, Tables};
-use super::{Cached, PARAMS, SCOPE};
+use super::{ByHand, Cached, PARAMS, SCOPE};
 
 /// As long as what the engine stores for a request of three phases.
 const PHASES: &str = "created charged=i receipt_sent";
@@ -154,5 +155,80 @@ fn finish_in_front(held: &Held, charge: &str) -> Cached<21, 6> {
             "moved",
         ],
         binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
+    }
+}
+
+fn create_as_one(held: &Held) -> Cached<22, 9> {
+    let (outputs, audit) = (held.outputs(), Uuid::new_v4().to_string());
+    Cached {
+        text: &[
+            CREATE,
+            ", ",
+            ", ",
+            "::uuid, ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'by_hand', 1, 'created', 1, 1, 'in_progress', t, t, t + interval '1 day', \
+             t + interval '30 s' FROM clock_timestamp() AS t ON CONFLICT DO NOTHING RETURNING 1), \
+             ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES (",
+            ", 2000, '')), audit AS (INSERT INTO bench_audits (id, action) VALUES (",
+            ", 'created')) SELECT 1 / count(*) FROM made",
+        ],
+        binds: [
+            SCOPE,
+            &held.key,
+            &held.id,
+            PHASES,
+            &held.print,
+            PARAMS,
+            &outputs,
+            &held.ride,
+            &audit,
+        ]
+        .map(str::to_owned),
+    }
+}
+
+fn finish_as_one(held: &Held, charge: &str) -> Cached<23, 12> {
+    let body = held.body(charge);
+    Cached {
+        text: &[
+            FINISH,
+            ", 'UTF8'), response_body = convert_to(",
+            ", 'UTF8') WHERE scope = ",
+            " AND idempotency_key = ",
+            " AND request_id = ",
+            "::uuid AND lease_token = ",
+            "::bigint AND recovery_point = 'created' RETURNING 1), ride AS (UPDATE bench_rides SET charge = ",
+            " WHERE id = ",
+            "), job AS (INSERT INTO atomic_phases_staged_jobs (scope, request_id, idempotency_key, args, position, \
+             job_id, name, staged_at, run_after) SELECT ",
+            ", ",
+            "::uuid, ",
+            ", convert_to(",
+            ", 'UTF8'), 1, gen_random_uuid(), 'receipt', t, t FROM clock_timestamp() AS t) \
+             SELECT 1 / count(*) FROM moved",
+        ],
+        binds: [
+            HEADERS, &body, SCOPE, &held.key, &held.id, "1", charge, &held.ride, SCOPE, &held.id,
+            &held.key, "2000",
+        ]
+        .map(str::to_owned),
+    }
+}
+
+impl ByHand {
+    /// [`fresh_guarded`](Self::fresh_guarded) on these tables with each transaction as a single statement.
+    pub async fn fresh_guarded_as_one(self) {
+        let held = self.new_key(&ENGINES).await;
+        let conn = self.connection().await;
+        create_as_one(&held).execute(&mut &*conn).await.unwrap();
+        drop(conn);
+
+        let charge = held.charge().await;
+
+        let conn = self.connection().await;
+        finish_as_one(&held, &charge).execute(&mut &*conn).await.unwrap();
     }
 }

@@ -219,7 +219,7 @@ impl ByHand {
     }
 
     /// One of which the tables have no row.
-    async fn new_key(&self, on: &Tables) -> Held {
+    pub(super) async fn new_key(&self, on: &Tables) -> Held {
         let held = Held::new();
         let conn = self.connection().await;
         assert_eq!((on.read)(&conn, &held).await, Ok(0));
