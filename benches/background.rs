@@ -14,7 +14,7 @@ use atomic_phases::{Outcome, Scope};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
-use self::completed_by_hand::{accept_by_hand, completed_by_hand};
+use self::completed_by_hand::{ENGINES, NARROW, accept_on_narrow_table, complete_by_hand};
 use crate::contestants::{PgEngine, batch_ride, builder_with, new_key, ride, scope_of, store};
 use crate::load::{Figures, figures, own_cpu};
 use crate::requests::App;
@@ -63,41 +63,41 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
             samples.add(name, 1, round, figures);
             commits.add(name, 1, round, Figures { per_second: each, ..figures });
         }
-        for (names, is_batch) in [(TX, false), (BATCH, true)] {
-            for name in names {
-                let [foreground, accepting, _] = names;
-                if name == names[2] {
+        for (paths, is_batch) in [(TX, false), (BATCH, true)] {
+            for (name, path) in paths {
+                match path {
+                    Path::Foreground | Path::Accepted | Path::Completed => {}
+                    Path::ByHand => accept_on_narrow_table(server, work.requests).await,
+                    Path::ByHandGuarded => call(&engine, work.requests, is_batch, true).await,
+                }
+                if matches!(path, Path::Completed | Path::ByHandGuarded) {
                     server.sql("VACUUM ANALYZE atomic_phases_keys").await;
                 }
-                let done = async || match name {
-                    name if name == foreground => {
-                        call(&engine, work.requests, is_batch, false).await
+                let done = async || match path {
+                    Path::Foreground => call(&engine, work.requests, is_batch, false).await,
+                    Path::Accepted => call(&engine, work.requests, is_batch, true).await,
+                    Path::Completed => {
+                        completed(server, &engine, &app, work.requests, CONCURRENT).await;
                     }
-                    name if name == accepting => call(&engine, work.requests, is_batch, true).await,
-                    _ => completed(server, &engine, &app, work.requests, CONCURRENT).await,
+                    Path::ByHand => {
+                        complete_by_hand(server, &NARROW, work.requests, is_batch).await;
+                    }
+                    Path::ByHandGuarded => {
+                        complete_by_hand(server, &ENGINES, work.requests, is_batch).await;
+                    }
                 };
                 let (figures, each) = timed(server, work.requests, done).await;
                 samples.add(name, 1, round, figures);
                 commits.add(name, 1, round, Figures { per_second: each, ..figures });
             }
         }
-        for name in [TX_BY_HAND, BATCH_BY_HAND] {
-            accept_by_hand(server, work.requests).await;
-            let done =
-                async || completed_by_hand(server, work.requests, name == BATCH_BY_HAND).await;
-            let (figures, each) = timed(server, work.requests, done).await;
-            samples.add(name, 1, round, figures);
-            commits.add(name, 1, round, Figures { per_second: each, ..figures });
-        }
         server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs, hand_accepted").await;
     }
     let mut out = table("Staged jobs", ["jobs/s", "job"], &JOBS, MANY, &samples, &commits);
-    for (title, [foreground, accepted, completed], by_hand) in
-        [("Accepted requests, `Tx`", TX, TX_BY_HAND), ("Accepted, batch", BATCH, BATCH_BY_HAND)]
-    {
-        let names = [foreground, accepted, completed, by_hand];
+    for (title, paths) in [("Accepted requests, `Tx`", TX), ("Accepted, batch", BATCH)] {
+        let names = paths.map(|(name, _)| name);
         let rate = ["requests/s", "request"];
-        out += &table(title, rate, &names, foreground, &samples, &commits);
+        out += &table(title, rate, &names, names[0], &samples, &commits);
     }
     out
 }
@@ -106,14 +106,38 @@ const ENGINE: &str = "enqueuer";
 const ONE_BY_ONE: &str = "by hand, one by one, 8 concurrent";
 const MANY: &str = "by hand, 100 together";
 const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
-const TX: [&str; 3] = ["tx in the foreground", "tx accepted", "tx completed"];
-const BATCH: [&str; 3] = ["batch in the foreground", "batch accepted", "batch completed"];
 
-/// The floors of *tx completed* and *batch completed*: the same SQL as the yardstick's, each statement awaited, or each
-/// transaction as a single statement, and claims of as many as a batch of the worker's has. Nothing is decoded, checked or
-/// fenced.
-const TX_BY_HAND: &str = "completed by hand, claimed 100 together";
-const BATCH_BY_HAND: &str = "completed by hand, single statements, claimed 100 together";
+/// What a contestant does with its requests.
+#[derive(Clone, Copy)]
+enum Path {
+    Foreground,
+    Accepted,
+    /// What was accepted last.
+    Completed,
+    /// Its floor, with the same SQL as the yardstick's.
+    ByHand,
+    /// Its floor on the engine's own tables, of requests that the engine has accepted.
+    ByHandGuarded,
+}
+
+const TX: [(&str, Path); 5] = [
+    ("tx in the foreground", Path::Foreground),
+    ("tx accepted", Path::Accepted),
+    ("tx completed", Path::Completed),
+    ("completed by hand, claimed 100 together", Path::ByHand),
+    ("completed by hand, guarded, engine's tables, claimed 100 together", Path::ByHandGuarded),
+];
+
+const BATCH: [(&str, Path); 5] = [
+    ("batch in the foreground", Path::Foreground),
+    ("batch accepted", Path::Accepted),
+    ("batch completed", Path::Completed),
+    ("completed by hand, single statements, claimed 100 together", Path::ByHand),
+    (
+        "completed by hand, single statements, guarded, engine's tables, claimed 100 together",
+        Path::ByHandGuarded,
+    ),
+];
 
 /// What it came to, and transactions that wrote for each.
 async fn timed(server: &Server, count: u64, work: impl AsyncFnOnce()) -> (Figures, f64) {

@@ -23,7 +23,7 @@ use tokio::try_join;
 use uuid::Uuid;
 
 pub use self::engines_tables::ENGINES;
-pub use self::guarded::NARROW;
+pub use self::guarded::{HEADERS, NARROW};
 use crate::requests::{bench_audits, bench_rides};
 
 /// A statement that is prepared once: text, a bind, text, a bind …

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::requests::{bench_audits, bench_rides};
 
-pub(super) const HEADERS: &str = r#"[["content-type","application/json"]]"#;
+pub const HEADERS: &str = r#"[["content-type","application/json"]]"#;
 
 /// The life of a key that a call has, and what is written for it.
 pub(super) struct Held {
