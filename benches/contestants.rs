@@ -180,10 +180,10 @@ impl<'s> Field<'s> {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
             }
             "by hand, guarded, pipelined" => {
-                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined(&NARROW)) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined()) as Work)
             }
             "by hand, guarded, pipelined, engine's tables" => {
-                Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined(&ENGINES)) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_in_order()) as Work)
             }
             "by hand, single statement" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)

@@ -17,7 +17,6 @@ pub static ENGINES: Tables = Tables {
     job: |conn, held| job(held).execute(&mut &*conn),
     finish: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
     create: |conn, held| create(held).execute(&mut &*conn),
-    finish_in_front: |conn, held, charge| finish_in_front(held, charge).execute(&mut &*conn),
 };
 
 /// The columns that the engine reads of a row.
@@ -102,19 +101,13 @@ fn finish(held: &Held, charge: &str) -> Cached<19, 6> {
     }
 }
 
-/// Whether what [`settings`](super::settings) said still holds. It ends with the transaction; or, where the server refused
-/// `BEGIN`, with its own statement.
-const OPEN: &str = "current_setting('lock_timeout') = '1s'";
-
-/// As the engine's: an error where no row was written. And where there is no transaction, it ends the connection before the
-/// server reads the statements behind it, which would commit by themselves (G4).
-const JUDGED: &str = "SELECT CASE WHEN current_setting('lock_timeout') = '1s' THEN 1 / count(*) \
-    ELSE pg_terminate_backend(pg_backend_pid())::int END FROM ";
-
 const CREATE: &str = "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, phases, \
     fingerprint, params, outputs, definition, definition_version, recovery_point, lease_token, attempts, status, \
     advanced_at, created_at, expires_at, locked_until) SELECT ";
 
+/// As the engine's, it ends the connection where there is no transaction, before the server reads the statements behind it,
+/// which would commit by themselves (G4). What [`settings`](super::settings) said ends with the transaction; or, where the
+/// server refused `BEGIN`, with its own statement.
 fn create(held: &Held) -> Cached<20, 7> {
     let outputs = held.outputs();
     Cached {
@@ -127,38 +120,16 @@ fn create(held: &Held) -> Cached<20, 7> {
             ", convert_to(",
             ", 'UTF8'), convert_to(",
             ", 'UTF8'), 'by_hand', 1, 'created', 1, 1, 'in_progress', t, t, t + interval '1 day', \
-             t + interval '30 s' FROM clock_timestamp() AS t WHERE ",
-            OPEN,
-            " ON CONFLICT DO NOTHING RETURNING 1) ",
-            JUDGED,
-            "made",
+             t + interval '30 s' FROM clock_timestamp() AS t WHERE current_setting('lock_timeout') = '1s' \
+             ON CONFLICT DO NOTHING RETURNING 1) SELECT CASE WHEN current_setting('lock_timeout') = '1s' \
+             THEN 1 / count(*) ELSE pg_terminate_backend(pg_backend_pid())::int END FROM made",
         ],
         binds: [SCOPE, &held.key, &held.id, PHASES, &held.print, PARAMS, &outputs]
             .map(str::to_owned),
     }
 }
 
-fn finish_in_front(held: &Held, charge: &str) -> Cached<21, 6> {
-    let body = held.body(charge);
-    Cached {
-        text: &[
-            FINISH,
-            ", 'UTF8'), response_body = convert_to(",
-            ", 'UTF8') WHERE scope = ",
-            " AND idempotency_key = ",
-            " AND request_id = ",
-            "::uuid AND lease_token = ",
-            "::bigint AND recovery_point = 'created' AND ",
-            OPEN,
-            " RETURNING 1) ",
-            JUDGED,
-            "moved",
-        ],
-        binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
-    }
-}
-
-fn create_as_one(held: &Held) -> Cached<22, 9> {
+fn create_as_one(held: &Held) -> Cached<21, 9> {
     let (outputs, audit) = (held.outputs(), Uuid::new_v4().to_string());
     Cached {
         text: &[
@@ -190,7 +161,7 @@ fn create_as_one(held: &Held) -> Cached<22, 9> {
     }
 }
 
-fn finish_as_one(held: &Held, charge: &str) -> Cached<23, 12> {
+fn finish_as_one(held: &Held, charge: &str) -> Cached<22, 12> {
     let body = held.body(charge);
     Cached {
         text: &[
@@ -219,16 +190,25 @@ fn finish_as_one(held: &Held, charge: &str) -> Cached<23, 12> {
 }
 
 impl ByHand {
-    /// [`fresh_guarded`](Self::fresh_guarded) on these tables with each transaction as a single statement.
+    /// As the engine sends a batch in order. Its last phase has one statement, which travels as a single statement together
+    /// with the job and the row.
+    pub async fn fresh_guarded_in_order(self) {
+        let held = self.first_pipelined(&ENGINES).await;
+        self.last_as_one(&held).await;
+    }
+
+    /// As the engine sends an independent batch: each transaction as a single statement.
     pub async fn fresh_guarded_as_one(self) {
         let held = self.new_key(&ENGINES).await;
         let conn = self.connection().await;
         create_as_one(&held).execute(&mut &*conn).await.unwrap();
         drop(conn);
+        self.last_as_one(&held).await;
+    }
 
+    async fn last_as_one(&self, held: &Held) {
         let charge = held.charge().await;
-
         let conn = self.connection().await;
-        finish_as_one(&held, &charge).execute(&mut &*conn).await.unwrap();
+        finish_as_one(held, &charge).execute(&mut &*conn).await.unwrap();
     }
 }

@@ -48,21 +48,17 @@ type Sent<'c> = BoxFuture<'c, QueryResult<usize>>;
 
 type Statement = for<'c> fn(&'c AsyncPgConnection, &Held) -> Sent<'c>;
 
-/// One that stores the answer, which has the charge in it.
-type Answer = for<'c> fn(&'c AsyncPgConnection, &Held, &str) -> Sent<'c>;
-
 /// The statements on the rows of keys and jobs.
 pub struct Tables {
     pub(super) read: Statement,
     pub(super) reserve: Statement,
     pub(super) advance: Statement,
     pub(super) job: Statement,
-    pub(super) finish: Answer,
+    /// With the charge.
+    pub(super) finish: for<'c> fn(&'c AsyncPgConnection, &Held, &str) -> Sent<'c>,
     /// Creates the row as its first phase leaves it, in front of that phase's statements, which do not wait for its answer:
     /// an error where the key is taken, which turns the `COMMIT` behind them into a rollback.
     pub(super) create: Statement,
-    /// `finish`, in front of such statements.
-    pub(super) finish_in_front: Answer,
 }
 
 pub static NARROW: Tables = Tables {
@@ -72,7 +68,6 @@ pub static NARROW: Tables = Tables {
     job: |conn, _| job(SCOPE, "2000").execute(&mut &*conn),
     finish: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
     create: |conn, held| create(held).execute(&mut &*conn),
-    finish_in_front: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
 };
 
 /// Of the row that a call finds: whose it is, how far it came, whether its holder may be alive, and its answer.
@@ -184,9 +179,26 @@ impl ByHand {
         .unwrap();
     }
 
-    /// The same with each transaction in one round trip. Its first phase needs no answer, so its output is known when the
-    /// key is reserved.
-    pub async fn fresh_guarded_pipelined(self, on: &'static Tables) {
+    /// The same on the narrow tables with each transaction in one round trip.
+    pub async fn fresh_guarded_pipelined(self) {
+        let held = self.first_pipelined(&NARROW).await;
+        let charge = held.charge().await;
+
+        let conn = self.connection().await;
+        try_join!(
+            begin().execute(&mut &*conn),
+            settings().execute(&mut &*conn),
+            finish(&held, &charge).execute(&mut &*conn),
+            set_charge(&held.ride, &charge).execute(&mut &*conn),
+            job(SCOPE, "2000").execute(&mut &*conn),
+            commit().execute(&mut &*conn)
+        )
+        .unwrap();
+    }
+
+    /// The row and the first phase in one round trip. The phase needs no answer, so its output is known when the key is
+    /// reserved.
+    pub(super) async fn first_pipelined(&self, on: &Tables) -> Held {
         use {bench_audits as a, bench_rides as r};
         let held = self.new_key(on).await;
         let conn = self.connection().await;
@@ -202,20 +214,7 @@ impl ByHand {
             commit().execute(&mut &*conn),
         )
         .unwrap();
-        drop(conn);
-
-        let charge = held.charge().await;
-
-        let conn = self.connection().await;
-        try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            (on.finish_in_front)(&conn, &held, &charge),
-            set_charge(&held.ride, &charge).execute(&mut &*conn),
-            (on.job)(&conn, &held),
-            commit().execute(&mut &*conn)
-        )
-        .unwrap();
+        held
     }
 
     /// One of which the tables have no row.
