@@ -1,6 +1,8 @@
 //! What runs behind the request: staged jobs beside the same by hand, and accepted requests beside those in the
 //! foreground. Each contestant has the same amount of work, and runs until it is done.
 
+mod completed_by_hand;
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +11,10 @@ use std::time::{Duration, Instant};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
 use atomic_phases::{Outcome, Scope};
-use futures_util::future::try_join_all;
-use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::{Client, NoTls};
 
+use self::completed_by_hand::{ENGINES, NARROW, accept_on_narrow_table, complete_by_hand};
 use crate::contestants::{PgEngine, batch_ride, builder_with, new_key, ride, scope_of, store};
 use crate::load::{Figures, figures, own_cpu};
 use crate::requests::App;
@@ -63,41 +63,41 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
             samples.add(name, 1, round, figures);
             commits.add(name, 1, round, Figures { per_second: each, ..figures });
         }
-        for (names, is_batch) in [(TX, false), (BATCH, true)] {
-            for name in names {
-                let [foreground, accepting, _] = names;
-                if name == names[2] {
+        for (paths, is_batch) in [(TX, false), (BATCH, true)] {
+            for (name, path) in paths {
+                match path {
+                    Path::Foreground | Path::Accepted | Path::Completed => {}
+                    Path::ByHand => accept_on_narrow_table(server, work.requests).await,
+                    Path::ByHandGuarded => call(&engine, work.requests, is_batch, true).await,
+                }
+                if matches!(path, Path::Completed | Path::ByHandGuarded) {
                     server.sql("VACUUM ANALYZE atomic_phases_keys").await;
                 }
-                let done = async || match name {
-                    name if name == foreground => {
-                        call(&engine, work.requests, is_batch, false).await
+                let done = async || match path {
+                    Path::Foreground => call(&engine, work.requests, is_batch, false).await,
+                    Path::Accepted => call(&engine, work.requests, is_batch, true).await,
+                    Path::Completed => {
+                        completed(server, &engine, &app, work.requests, CONCURRENT).await;
                     }
-                    name if name == accepting => call(&engine, work.requests, is_batch, true).await,
-                    _ => completed(server, &engine, &app, work.requests, CONCURRENT).await,
+                    Path::ByHand => {
+                        complete_by_hand(server, &NARROW, work.requests, is_batch).await;
+                    }
+                    Path::ByHandGuarded => {
+                        complete_by_hand(server, &ENGINES, work.requests, is_batch).await;
+                    }
                 };
                 let (figures, each) = timed(server, work.requests, done).await;
                 samples.add(name, 1, round, figures);
                 commits.add(name, 1, round, Figures { per_second: each, ..figures });
             }
         }
-        for name in [TX_BY_HAND, BATCH_BY_HAND] {
-            accept_by_hand(server, work.requests).await;
-            let done =
-                async || completed_by_hand(server, work.requests, name == BATCH_BY_HAND).await;
-            let (figures, each) = timed(server, work.requests, done).await;
-            samples.add(name, 1, round, figures);
-            commits.add(name, 1, round, Figures { per_second: each, ..figures });
-        }
         server.sql("TRUNCATE atomic_phases_keys, atomic_phases_staged_jobs, hand_accepted").await;
     }
     let mut out = table("Staged jobs", ["jobs/s", "job"], &JOBS, MANY, &samples, &commits);
-    for (title, [foreground, accepted, completed], by_hand) in
-        [("Accepted requests, `Tx`", TX, TX_BY_HAND), ("Accepted, batch", BATCH, BATCH_BY_HAND)]
-    {
-        let names = [foreground, accepted, completed, by_hand];
+    for (title, paths) in [("Accepted requests, `Tx`", TX), ("Accepted, batch", BATCH)] {
+        let names = paths.map(|(name, _)| name);
         let rate = ["requests/s", "request"];
-        out += &table(title, rate, &names, foreground, &samples, &commits);
+        out += &table(title, rate, &names, names[0], &samples, &commits);
     }
     out
 }
@@ -106,14 +106,38 @@ const ENGINE: &str = "enqueuer";
 const ONE_BY_ONE: &str = "by hand, one by one, 8 concurrent";
 const MANY: &str = "by hand, 100 together";
 const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
-const TX: [&str; 3] = ["tx in the foreground", "tx accepted", "tx completed"];
-const BATCH: [&str; 3] = ["batch in the foreground", "batch accepted", "batch completed"];
 
-/// The floors of *tx completed* and *batch completed*: the same SQL as the yardstick's, each statement awaited, or each
-/// transaction as a single statement, and claims of as many as a batch of the worker's has. Nothing is decoded, checked or
-/// fenced.
-const TX_BY_HAND: &str = "completed by hand, claimed 100 together";
-const BATCH_BY_HAND: &str = "completed by hand, single statements, claimed 100 together";
+/// What a contestant does with its requests.
+#[derive(Clone, Copy)]
+enum Path {
+    Foreground,
+    Accepted,
+    /// What was accepted last.
+    Completed,
+    /// Its floor, with the same SQL as the yardstick's.
+    ByHand,
+    /// Its floor on the engine's own tables, of requests that the engine has accepted.
+    ByHandGuarded,
+}
+
+const TX: [(&str, Path); 5] = [
+    ("tx in the foreground", Path::Foreground),
+    ("tx accepted", Path::Accepted),
+    ("tx completed", Path::Completed),
+    ("completed by hand, claimed 100 together", Path::ByHand),
+    ("completed by hand, guarded, engine's tables, claimed 100 together", Path::ByHandGuarded),
+];
+
+const BATCH: [(&str, Path); 5] = [
+    ("batch in the foreground", Path::Foreground),
+    ("batch accepted", Path::Accepted),
+    ("batch completed", Path::Completed),
+    ("completed by hand, single statements, claimed 100 together", Path::ByHand),
+    (
+        "completed by hand, single statements, guarded, engine's tables, claimed 100 together",
+        Path::ByHandGuarded,
+    ),
+];
 
 /// What it came to, and transactions that wrote for each.
 async fn timed(server: &Server, count: u64, work: impl AsyncFnOnce()) -> (Figures, f64) {
@@ -225,167 +249,6 @@ async fn work_off(client: &Client, together: i64, left: &AtomicU64) {
         let positions: Vec<i64> = rows.iter().map(|row| row.get(2)).collect();
         let deleted = client.execute(&delete, &[&scopes, &requests, &positions]).await.unwrap();
         left.fetch_sub(deleted, Ordering::Relaxed);
-    }
-}
-
-async fn accept_by_hand(server: &Server, requests: u64) {
-    server
-        .sql(&format!(
-            "INSERT INTO hand_accepted (scope, idempotency_key, fingerprint, params, recovery_point, token, created_at, \
-             run_after) SELECT 'tenant-' || n % 100, 'key-' || gen_random_uuid(), \
-             'v1-0000000000000000000000000000000000000000000000000000000000000000', \
-             '{{\"user\":1,\"amount\":2000}}', 'started', 0, now(), now() FROM generate_series(1, {requests}) AS n"
-        ))
-        .await;
-    server.sql("VACUUM ANALYZE hand_accepted").await;
-}
-
-/// Each of them claimed, and brought to its end by two transactions.
-async fn completed_by_hand(server: &Server, requests: u64, as_one: bool) {
-    let (queue, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(requests)));
-    let mut running = JoinSet::new();
-    for _ in 0..CONCURRENT {
-        let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
-        tokio::spawn(connection);
-        let (queue, left) = (queue.clone(), left.clone());
-        let ends = match as_one {
-            true => Ends::AsOne(AsOne::prepare(&client).await),
-            false => Ends::InTurn(InTurn::prepare(&client).await),
-        };
-        running.spawn(async move { complete(&client, &ends, &queue, &left).await });
-    }
-    running.join_all().await;
-}
-
-/// How a claimed request is brought to its end.
-enum Ends {
-    AsOne(AsOne),
-    InTurn(InTurn),
-}
-
-/// A claimed request, and the names of what it writes.
-struct Claimed {
-    scope: String,
-    key: String,
-    ride: String,
-    audit: String,
-}
-
-const CHARGE: &str = "ch_0123456789";
-
-async fn complete(
-    client: &Client,
-    ends: &Ends,
-    queue: &Mutex<Vec<(String, String)>>,
-    left: &AtomicU64,
-) {
-    let claim = "UPDATE hand_accepted SET token = token + 1, locked_until = clock_timestamp() + interval '30 s', \
-        run_after = clock_timestamp() + interval '30 s' WHERE (scope, idempotency_key) IN (SELECT scope, idempotency_key \
-        FROM hand_accepted WHERE run_after <= clock_timestamp() ORDER BY run_after LIMIT $1 FOR UPDATE SKIP LOCKED) \
-        RETURNING scope, idempotency_key, params";
-    let claim = client.prepare(claim).await.unwrap();
-    while left.load(Ordering::Relaxed) > 0 {
-        let claimed = {
-            let mut queue = queue.lock().await;
-            if queue.is_empty() {
-                let rows = client.query(&claim, &[&(TOGETHER as i64)]).await.unwrap();
-                queue.extend(rows.iter().map(|row| (row.get(0), row.get(1))));
-            }
-            queue.pop()
-        };
-        let Some((scope, key)): Option<(String, String)> = claimed else { return };
-        let new = || uuid::Uuid::new_v4().to_string();
-        let claimed = Claimed { scope, key, ride: new(), audit: new() };
-        match ends {
-            Ends::AsOne(ends) => ends.end(client, &claimed).await,
-            Ends::InTurn(ends) => ends.end(client, &claimed).await,
-        }
-        left.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Each transaction as a single statement.
-struct AsOne {
-    first: Statement,
-    last: Statement,
-}
-
-impl AsOne {
-    async fn prepare(client: &Client) -> Self {
-        let first = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'created', outputs = convert_to($3, 'UTF8') \
-            WHERE scope = $1 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'started' RETURNING 1), \
-            ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES ($3, 2000, '')), \
-            audit AS (INSERT INTO bench_audits (id, action) VALUES ($4, 'created')) SELECT count(*) FROM key";
-        let last = "WITH key AS (UPDATE hand_accepted SET recovery_point = 'finished', locked_until = NULL, run_after = NULL, \
-            response_status = 201, response_body = convert_to($4, 'UTF8') WHERE scope = $1 AND idempotency_key = $2 \
-            AND token = 1 AND recovery_point = 'created' RETURNING 1), \
-            ride AS (UPDATE bench_rides SET charge = $4 WHERE id = $3), \
-            job AS (INSERT INTO limit_jobs (scope, name, args) SELECT $1, 'receipt', convert_to('2000', 'UTF8')) \
-            SELECT count(*) FROM key";
-        let (first, last) = (client.prepare(first).await, client.prepare(last).await);
-        Self { first: first.unwrap(), last: last.unwrap() }
-    }
-
-    async fn end(&self, client: &Client, Claimed { scope, key, ride, audit }: &Claimed) {
-        client.execute(&self.first, &[scope, key, ride, audit]).await.unwrap();
-        client.execute(&self.last, &[scope, key, ride, &CHARGE]).await.unwrap();
-    }
-}
-
-/// As phases with a `Tx`: each statement of a phase is awaited, and what the program adds travels with `COMMIT`.
-struct InTurn {
-    begin: Statement,
-    ride: Statement,
-    audit: Statement,
-    advance: Statement,
-    charge: Statement,
-    job: Statement,
-    finish: Statement,
-    commit: Statement,
-}
-
-impl InTurn {
-    async fn prepare(client: &Client) -> Self {
-        let prepare = async |sql: &str| client.prepare(sql).await.unwrap();
-        Self {
-            begin: prepare("BEGIN ISOLATION LEVEL READ COMMITTED").await,
-            ride: prepare("INSERT INTO bench_rides (id, amount, charge) VALUES ($1, 2000, '')")
-                .await,
-            audit: prepare("INSERT INTO bench_audits (id, action) VALUES ($1, 'created')").await,
-            advance: prepare(
-                "UPDATE hand_accepted SET recovery_point = 'created', outputs = convert_to($3, 'UTF8') \
-                 WHERE scope = $1 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'started'",
-            )
-            .await,
-            charge: prepare("UPDATE bench_rides SET charge = $2 WHERE id = $1").await,
-            job: prepare(
-                "INSERT INTO limit_jobs (scope, name, args) VALUES ($1, 'receipt', convert_to('2000', 'UTF8'))",
-            )
-            .await,
-            finish: prepare(
-                "UPDATE hand_accepted SET recovery_point = 'finished', locked_until = NULL, run_after = NULL, \
-                 response_status = 201, response_body = convert_to($3, 'UTF8') WHERE scope = $1 \
-                 AND idempotency_key = $2 AND token = 1 AND recovery_point = 'created'",
-            )
-            .await,
-            commit: prepare("COMMIT").await,
-        }
-    }
-
-    async fn end(&self, client: &Client, Claimed { scope, key, ride, audit }: &Claimed) {
-        // Sent in this order, and awaited together.
-        let together = async |statements: &[(&Statement, &[&(dyn ToSql + Sync)])]| {
-            let sent = statements.iter().map(|(sql, values)| client.execute(*sql, values));
-            try_join_all(sent).await.unwrap();
-        };
-        client.execute(&self.begin, &[]).await.unwrap();
-        client.execute(&self.ride, &[ride]).await.unwrap();
-        client.execute(&self.audit, &[audit]).await.unwrap();
-        together(&[(&self.advance, &[scope, key, ride]), (&self.commit, &[])]).await;
-        client.execute(&self.begin, &[]).await.unwrap();
-        client.execute(&self.charge, &[ride, &CHARGE]).await.unwrap();
-        let finish: &[&(dyn ToSql + Sync)] = &[scope, key, &CHARGE];
-        together(&[(&self.job, &[scope]), (&self.finish, finish), (&self.commit, &[])]).await;
     }
 }
 

@@ -2,6 +2,7 @@
 //! pool, commits and round trips, on the yardstick's narrow table, and without a line of the engine.
 
 mod engines_tables;
+mod guarded;
 
 use atomic_phases::Postgres;
 use atomic_phases::store::DeadpoolPool;
@@ -21,6 +22,8 @@ use sha2::{Digest, Sha256};
 use tokio::try_join;
 use uuid::Uuid;
 
+pub use self::engines_tables::ENGINES;
+pub use self::guarded::{HEADERS, NARROW};
 use crate::requests::{bench_audits, bench_rides};
 
 /// A statement that is prepared once: text, a bind, text, a bind …
@@ -171,84 +174,6 @@ fn finish_as_one(scope: &str, key: &str, body: &str, ride: &str, charge: &str) -
     }
 }
 
-/// Of the row that a call finds: whose it is, how far it came, whether its holder may be alive, and its answer.
-fn guarded_read(scope: &str, key: &str) -> Cached<10, 2> {
-    Cached {
-        text: &[
-            "SELECT fingerprint, recovery_point, response_status, response_body, response_headers, request_id, \
-             token, locked_until <= clock_timestamp() FROM guarded_keys WHERE scope = ",
-            " AND idempotency_key = ",
-        ],
-        binds: [scope, key].map(str::to_owned),
-    }
-}
-
-fn guarded_reserve(held: &Held, fingerprint: &str, params: &str) -> Cached<11, 5> {
-    Cached {
-        text: &[
-            "INSERT INTO guarded_keys (scope, idempotency_key, request_id, fingerprint, params, \
-             recovery_point, token, locked_until, created_at) SELECT ",
-            ", ",
-            ", ",
-            ", ",
-            ", convert_to(",
-            ", 'UTF8'), 'started', 1, t + interval '30 s', t FROM clock_timestamp() AS t \
-             ON CONFLICT DO NOTHING",
-        ],
-        binds: [SCOPE, &held.key, &held.id, fingerprint, params].map(str::to_owned),
-    }
-}
-
-/// An error where the row is another holder's, which turns the `COMMIT` behind it into a rollback.
-fn guarded_advance(held: &Held, outputs: &str) -> Cached<12, 5> {
-    Cached {
-        text: &[
-            "WITH moved AS (UPDATE guarded_keys SET recovery_point = 'created', outputs = convert_to(",
-            ", 'UTF8'), locked_until = clock_timestamp() + interval '30 s' WHERE scope = ",
-            " AND idempotency_key = ",
-            " AND request_id = ",
-            " AND token = ",
-            "::bigint AND recovery_point = 'started' RETURNING 1) SELECT 1 / count(*) FROM moved",
-        ],
-        binds: [outputs, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
-    }
-}
-
-fn guarded_finish(held: &Held, body: &str) -> Cached<13, 6> {
-    let headers = r#"[["content-type","application/json"]]"#;
-    Cached {
-        text: &[
-            "WITH moved AS (UPDATE guarded_keys SET recovery_point = 'finished', locked_until = NULL, \
-             response_status = 201, response_headers = convert_to(",
-            ", 'UTF8'), response_body = convert_to(",
-            ", 'UTF8') WHERE scope = ",
-            " AND idempotency_key = ",
-            " AND request_id = ",
-            " AND token = ",
-            "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM moved",
-        ],
-        binds: [headers, body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
-    }
-}
-
-/// Creates the row as its first phase leaves it, for a transaction that travels as a whole: an error where the key is
-/// taken, which turns the `COMMIT` behind it into a rollback.
-fn guarded_create(held: &Held, fingerprint: &str, params: &str, outputs: &str) -> Cached<14, 6> {
-    Cached {
-        text: &[
-            "INSERT INTO guarded_keys (scope, idempotency_key, request_id, fingerprint, params, outputs, \
-             recovery_point, token, locked_until, created_at) SELECT ",
-            ", ",
-            ", ",
-            ", ",
-            ", convert_to(",
-            ", 'UTF8'), convert_to(",
-            ", 'UTF8'), 'created', 1, t + interval '30 s', t FROM clock_timestamp() AS t",
-        ],
-        binds: [SCOPE, &held.key, &held.id, fingerprint, params, outputs].map(str::to_owned),
-    }
-}
-
 /// As many columns as the engine reads of a row for a replay.
 struct ReadAnswer(String);
 
@@ -288,12 +213,6 @@ type WholeAnswer = (
 const PARAMS: &str = r#"{"user":1,"amount":2000}"#;
 
 const SCOPE: &str = "tenant-1";
-
-/// The life of a key that a call has.
-struct Held {
-    key: String,
-    id: String,
-}
 
 pub fn hash(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
@@ -354,51 +273,6 @@ impl ByHand {
         .unwrap();
     }
 
-    /// The same with G1 to G8, where `fresh` has the least SQL: the first phase's output is known when it ends, and not
-    /// when the key is reserved (G4); a reservation or a fence that finds no row of its holder's ends the request (G3,
-    /// G10); the parameters are fingerprinted, and a row that is there is read (G9); the foreign key is derived (G1);
-    /// and the answer's headers are stored (G8).
-    pub async fn fresh_guarded(self) {
-        let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
-        let print = hash(&["POST", "/rides", PARAMS]);
-        let ride = Uuid::new_v4().to_string();
-        let conn = self.connection().await;
-        let seen = guarded_read(SCOPE, &held.key).execute(&mut &*conn).await;
-        assert_eq!(seen, Ok(0));
-        drop(conn);
-        let mut conn = self.connection().await;
-        let (_, _, reserved) = try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            guarded_reserve(&held, &print, PARAMS).execute(&mut &*conn)
-        )
-        .unwrap();
-        assert_eq!(reserved, 1);
-        first_phase(&mut conn, &ride).await.unwrap();
-        let outputs = format!(r#"[{{"ride":"{ride}"}}]"#);
-        try_join!(
-            guarded_advance(&held, &outputs).execute(&mut &*conn),
-            commit().execute(&mut &*conn)
-        )
-        .unwrap();
-        drop(conn);
-
-        let foreign_key = hash(&[SCOPE, &held.key, "charged", &print]);
-        let charge =
-            tokio::spawn(async move { format!("ch_{}", &foreign_key[..32]) }).await.unwrap();
-
-        let mut conn = self.connection().await;
-        try_join!(begin().execute(&mut &*conn), settings().execute(&mut &*conn)).unwrap();
-        set_charge(&ride, &charge).execute(&mut conn).await.unwrap();
-        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
-        try_join!(
-            job(SCOPE, "2000").execute(&mut &*conn),
-            guarded_finish(&held, &body).execute(&mut &*conn),
-            commit().execute(&mut &*conn)
-        )
-        .unwrap();
-    }
-
     /// The same as `fresh` with each transaction in one round trip.
     pub async fn fresh_pipelined(self) {
         use {bench_audits as a, bench_rides as r};
@@ -434,49 +308,6 @@ impl ByHand {
             finish(scope, &key, &body).execute(&mut &*conn),
             set_charge(&ride, charge).execute(&mut &*conn),
             job(scope, "2000").execute(&mut &*conn),
-            commit().execute(&mut &*conn)
-        )
-        .unwrap();
-    }
-
-    /// [`fresh_guarded`](Self::fresh_guarded) with each transaction in one round trip. Its first phase needs no answer, so
-    /// its output is known when the key is reserved.
-    pub async fn fresh_guarded_pipelined(self) {
-        use {bench_audits as a, bench_rides as r};
-        let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
-        let print = hash(&["POST", "/rides", PARAMS]);
-        let ride = Uuid::new_v4().to_string();
-        let conn = self.connection().await;
-        assert_eq!(guarded_read(SCOPE, &held.key).execute(&mut &*conn).await, Ok(0));
-        drop(conn);
-        let conn = self.connection().await;
-        let outputs = format!(r#"[{{"ride":"{ride}"}}]"#);
-        let row = (r::id.eq(&ride), r::amount.eq(2000), r::charge.eq(""));
-        let audit = Uuid::new_v4().to_string();
-        let audit = (a::id.eq(&audit), a::action.eq("created"));
-        try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            guarded_create(&held, &print, PARAMS, &outputs).execute(&mut &*conn),
-            diesel::insert_into(r::table).values(row).execute(&mut &*conn),
-            diesel::insert_into(a::table).values(audit).execute(&mut &*conn),
-            commit().execute(&mut &*conn),
-        )
-        .unwrap();
-        drop(conn);
-
-        let foreign_key = hash(&[SCOPE, &held.key, "charged", &print]);
-        let charge =
-            tokio::spawn(async move { format!("ch_{}", &foreign_key[..32]) }).await.unwrap();
-
-        let conn = self.connection().await;
-        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
-        try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            guarded_finish(&held, &body).execute(&mut &*conn),
-            set_charge(&ride, &charge).execute(&mut &*conn),
-            job(SCOPE, "2000").execute(&mut &*conn),
             commit().execute(&mut &*conn)
         )
         .unwrap();

@@ -12,7 +12,7 @@ use atomic_phases::store::{PoolSettings, StoreError};
 use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope, Store};
 use uuid::Uuid;
 
-use crate::by_hand::ByHand;
+use crate::by_hand::{ByHand, ENGINES, NARROW};
 use crate::chains::{One, Six, Three, Twelve, TwelveLarge};
 use crate::load::{Figures, for_a_while};
 use crate::requests::{App, postgres, sqlite};
@@ -130,7 +130,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 20] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -144,7 +144,9 @@ impl<'s> Field<'s> {
         "by hand, guarded, engine's tables",
         "by hand, pipelined",
         "by hand, guarded, pipelined",
+        "by hand, guarded, pipelined, engine's tables",
         "by hand, single statement",
+        "by hand, single statement, guarded, engine's tables",
         "by hand, new key",
         "replay",
         "replay by hand",
@@ -168,9 +170,11 @@ impl<'s> Field<'s> {
             "batch, independent" => Box::new(fresh(engine, batch_ride(true))),
             "batch, new key" => Box::new(new(engine, batch_ride(true))),
             "by hand" => Box::new(move || Box::pin(floor.clone().fresh()) as Work),
-            "by hand, guarded" => Box::new(move || Box::pin(floor.clone().fresh_guarded()) as Work),
+            "by hand, guarded" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded(&NARROW)) as Work)
+            }
             "by hand, guarded, engine's tables" => {
-                Box::new(move || Box::pin(floor.clone().fresh_on_engines_tables()) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_guarded(&ENGINES)) as Work)
             }
             "by hand, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_pipelined()) as Work)
@@ -178,8 +182,14 @@ impl<'s> Field<'s> {
             "by hand, guarded, pipelined" => {
                 Box::new(move || Box::pin(floor.clone().fresh_guarded_pipelined()) as Work)
             }
+            "by hand, guarded, pipelined, engine's tables" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_in_order()) as Work)
+            }
             "by hand, single statement" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
+            }
+            "by hand, single statement, guarded, engine's tables" => {
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_as_one()) as Work)
             }
             "by hand, new key" => {
                 Box::new(move || Box::pin(floor.clone().fresh_as_one(true)) as Work)

@@ -175,7 +175,9 @@ async fn main() {
             "by hand, guarded, engine's tables",
             "by hand, pipelined",
             "by hand, guarded, pipelined",
+            "by hand, guarded, pipelined, engine's tables",
             "by hand, single statement",
+            "by hand, single statement, guarded, engine's tables",
             "by hand, new key",
         ],
     );

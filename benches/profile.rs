@@ -11,9 +11,10 @@ use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// The contestants that are profiled, and with how many concurrent requests.
-const CONTESTANTS: [(&str, usize); 19] = [
+const CONTESTANTS: [(&str, usize); 21] = [
     ("limit2_one", 32),
     ("by hand, single statement", 32),
+    ("by hand, single statement, guarded, engine's tables", 32),
     ("by hand, new key", 32),
     ("batch, independent", 32),
     ("batch, new key", 32),
@@ -26,6 +27,7 @@ const CONTESTANTS: [(&str, usize); 19] = [
     ("replay", 32),
     ("by hand, pipelined", 32),
     ("by hand, guarded, pipelined", 32),
+    ("by hand, guarded, pipelined, engine's tables", 32),
     ("batch", 32),
     ("by hand", 32),
     ("by hand, guarded", 32),

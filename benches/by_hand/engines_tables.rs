@@ -1,19 +1,26 @@
-//! A fresh request by hand with G1 to G8 on the engine's own tables, with all their columns and indexes: what is left to
-//! the engine beside it is what the engine itself does.
+//! The statements of a fresh request by hand with G1 to G8 on the engine's own tables, with all their columns and indexes:
+//! what is left to the engine beside them is what the engine itself does.
 
+use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::{
-    ByHand, Cached, Held, PARAMS, SCOPE, begin, commit, first_phase, hash, set_charge, settings,
-};
-use diesel_async::RunQueryDsl;
-use tokio::try_join;
+use super::guarded::{HEADERS, Held, Tables};
+use super::{ByHand, Cached, PARAMS, SCOPE};
 
 /// As long as what the engine stores for a request of three phases.
 const PHASES: &str = "created charged=i receipt_sent";
 
+pub static ENGINES: Tables = Tables {
+    read: |conn, held| read(held).execute(&mut &*conn),
+    reserve: |conn, held| reserve(held).execute(&mut &*conn),
+    advance: |conn, held| advance(held).execute(&mut &*conn),
+    job: |conn, held| job(held).execute(&mut &*conn),
+    finish: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
+    create: |conn, held| create(held).execute(&mut &*conn),
+};
+
 /// The columns that the engine reads of a row.
-fn read(key: &str) -> Cached<15, 2> {
+fn read(held: &Held) -> Cached<15, 2> {
     Cached {
         text: &[
             "SELECT request_id, definition, definition_version, fingerprint, status::text, lease_token, \
@@ -21,11 +28,11 @@ fn read(key: &str) -> Cached<15, 2> {
              response_body FROM atomic_phases_keys WHERE scope = ",
             " AND idempotency_key = ",
         ],
-        binds: [SCOPE, key].map(str::to_owned),
+        binds: [SCOPE, &held.key].map(str::to_owned),
     }
 }
 
-fn reserve(held: &Held, fingerprint: &str) -> Cached<16, 6> {
+fn reserve(held: &Held) -> Cached<16, 6> {
     Cached {
         text: &[
             "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, phases, fingerprint, params, \
@@ -39,12 +46,13 @@ fn reserve(held: &Held, fingerprint: &str) -> Cached<16, 6> {
             ", 'UTF8'), 'by_hand', 1, 'started', 1, 1, 'in_progress', t, t, t + interval '1 day', \
              t + interval '30 s' FROM clock_timestamp() AS t ON CONFLICT DO NOTHING",
         ],
-        binds: [SCOPE, &held.key, &held.id, PHASES, fingerprint, PARAMS].map(str::to_owned),
+        binds: [SCOPE, &held.key, &held.id, PHASES, &held.print, PARAMS].map(str::to_owned),
     }
 }
 
 /// An error where the row is another holder's, which turns the `COMMIT` behind it into a rollback.
-fn advance(held: &Held, outputs: &str) -> Cached<17, 5> {
+fn advance(held: &Held) -> Cached<17, 5> {
+    let outputs = held.outputs();
     Cached {
         text: &[
             "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'created', advanced_at = \
@@ -55,7 +63,7 @@ fn advance(held: &Held, outputs: &str) -> Cached<17, 5> {
             "::uuid AND lease_token = ",
             "::bigint AND recovery_point = 'started' RETURNING 1) SELECT 1 / count(*) FROM moved",
         ],
-        binds: [outputs, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
+        binds: [outputs.as_str(), SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
     }
 }
 
@@ -73,13 +81,15 @@ fn job(held: &Held) -> Cached<18, 4> {
     }
 }
 
-fn finish(held: &Held, body: &str) -> Cached<19, 6> {
-    let headers = r#"[["content-type","application/json"]]"#;
+const FINISH: &str = "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'finished', \
+    status = 'completed', advanced_at = clock_timestamp(), locked_until = NULL, response_status = 201, \
+    response_headers = convert_to(";
+
+fn finish(held: &Held, charge: &str) -> Cached<19, 6> {
+    let body = held.body(charge);
     Cached {
         text: &[
-            "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'finished', status = 'completed', \
-             advanced_at = clock_timestamp(), locked_until = NULL, response_status = 201, \
-             response_headers = convert_to(",
+            FINISH,
             ", 'UTF8'), response_body = convert_to(",
             ", 'UTF8') WHERE scope = ",
             " AND idempotency_key = ",
@@ -87,46 +97,118 @@ fn finish(held: &Held, body: &str) -> Cached<19, 6> {
             "::uuid AND lease_token = ",
             "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM moved",
         ],
-        binds: [headers, body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
+        binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
+    }
+}
+
+const CREATE: &str = "WITH made AS (INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, phases, \
+    fingerprint, params, outputs, definition, definition_version, recovery_point, lease_token, attempts, status, \
+    advanced_at, created_at, expires_at, locked_until) SELECT ";
+
+/// As the engine's, it ends the connection where there is no transaction, before the server reads the statements behind it,
+/// which would commit by themselves (G4). What [`settings`](super::settings) said ends with the transaction; or, where the
+/// server refused `BEGIN`, with its own statement.
+fn create(held: &Held) -> Cached<20, 7> {
+    let outputs = held.outputs();
+    Cached {
+        text: &[
+            CREATE,
+            ", ",
+            ", ",
+            "::uuid, ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'by_hand', 1, 'created', 1, 1, 'in_progress', t, t, t + interval '1 day', \
+             t + interval '30 s' FROM clock_timestamp() AS t WHERE current_setting('lock_timeout') = '1s' \
+             ON CONFLICT DO NOTHING RETURNING 1) SELECT CASE WHEN current_setting('lock_timeout') = '1s' \
+             THEN 1 / count(*) ELSE pg_terminate_backend(pg_backend_pid())::int END FROM made",
+        ],
+        binds: [SCOPE, &held.key, &held.id, PHASES, &held.print, PARAMS, &outputs]
+            .map(str::to_owned),
+    }
+}
+
+fn create_as_one(held: &Held) -> Cached<21, 9> {
+    let (outputs, audit) = (held.outputs(), Uuid::new_v4().to_string());
+    Cached {
+        text: &[
+            CREATE,
+            ", ",
+            ", ",
+            "::uuid, ",
+            ", ",
+            ", convert_to(",
+            ", 'UTF8'), convert_to(",
+            ", 'UTF8'), 'by_hand', 1, 'created', 1, 1, 'in_progress', t, t, t + interval '1 day', \
+             t + interval '30 s' FROM clock_timestamp() AS t ON CONFLICT DO NOTHING RETURNING 1), \
+             ride AS (INSERT INTO bench_rides (id, amount, charge) VALUES (",
+            ", 2000, '')), audit AS (INSERT INTO bench_audits (id, action) VALUES (",
+            ", 'created')) SELECT 1 / count(*) FROM made",
+        ],
+        binds: [
+            SCOPE,
+            &held.key,
+            &held.id,
+            PHASES,
+            &held.print,
+            PARAMS,
+            &outputs,
+            &held.ride,
+            &audit,
+        ]
+        .map(str::to_owned),
+    }
+}
+
+fn finish_as_one(held: &Held, charge: &str) -> Cached<22, 12> {
+    let body = held.body(charge);
+    Cached {
+        text: &[
+            FINISH,
+            ", 'UTF8'), response_body = convert_to(",
+            ", 'UTF8') WHERE scope = ",
+            " AND idempotency_key = ",
+            " AND request_id = ",
+            "::uuid AND lease_token = ",
+            "::bigint AND recovery_point = 'created' RETURNING 1), ride AS (UPDATE bench_rides SET charge = ",
+            " WHERE id = ",
+            "), job AS (INSERT INTO atomic_phases_staged_jobs (scope, request_id, idempotency_key, args, position, \
+             job_id, name, staged_at, run_after) SELECT ",
+            ", ",
+            "::uuid, ",
+            ", convert_to(",
+            ", 'UTF8'), 1, gen_random_uuid(), 'receipt', t, t FROM clock_timestamp() AS t) \
+             SELECT 1 / count(*) FROM moved",
+        ],
+        binds: [
+            HEADERS, &body, SCOPE, &held.key, &held.id, "1", charge, &held.ride, SCOPE, &held.id,
+            &held.key, "2000",
+        ]
+        .map(str::to_owned),
     }
 }
 
 impl ByHand {
-    /// [`fresh_guarded`](Self::fresh_guarded) on the engine's tables.
-    pub async fn fresh_on_engines_tables(self) {
-        let held = Held { key: Uuid::new_v4().to_string(), id: Uuid::new_v4().to_string() };
-        let print = hash(&["POST", "/rides", PARAMS]);
-        let ride = Uuid::new_v4().to_string();
+    /// As the engine sends a batch in order. Its last phase has one statement, which travels as a single statement together
+    /// with the job and the row.
+    pub async fn fresh_guarded_in_order(self) {
+        let held = self.first_pipelined(&ENGINES).await;
+        self.last_as_one(&held).await;
+    }
+
+    /// As the engine sends an independent batch: each transaction as a single statement.
+    pub async fn fresh_guarded_as_one(self) {
+        let held = self.new_key(&ENGINES).await;
         let conn = self.connection().await;
-        assert_eq!(read(&held.key).execute(&mut &*conn).await, Ok(0));
+        create_as_one(&held).execute(&mut &*conn).await.unwrap();
         drop(conn);
-        let mut conn = self.connection().await;
-        let (_, _, reserved) = try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            reserve(&held, &print).execute(&mut &*conn)
-        )
-        .unwrap();
-        assert_eq!(reserved, 1);
-        first_phase(&mut conn, &ride).await.unwrap();
-        let outputs = format!(r#"[{{"ride":"{ride}"}}]"#);
-        try_join!(advance(&held, &outputs).execute(&mut &*conn), commit().execute(&mut &*conn))
-            .unwrap();
-        drop(conn);
+        self.last_as_one(&held).await;
+    }
 
-        let foreign_key = hash(&[SCOPE, &held.key, "charged", &print]);
-        let charge =
-            tokio::spawn(async move { format!("ch_{}", &foreign_key[..32]) }).await.unwrap();
-
-        let mut conn = self.connection().await;
-        try_join!(begin().execute(&mut &*conn), settings().execute(&mut &*conn)).unwrap();
-        set_charge(&ride, &charge).execute(&mut conn).await.unwrap();
-        let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
-        try_join!(
-            job(&held).execute(&mut &*conn),
-            finish(&held, &body).execute(&mut &*conn),
-            commit().execute(&mut &*conn)
-        )
-        .unwrap();
+    async fn last_as_one(&self, held: &Held) {
+        let charge = held.charge().await;
+        let conn = self.connection().await;
+        finish_as_one(held, &charge).execute(&mut &*conn).await.unwrap();
     }
 }
