@@ -4,21 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
+use sha2::{Digest, Sha256};
 
-use super::act::next_id;
+use super::act::{Done, next_id};
 use super::filter::LONGEST;
 use super::node::of_node;
-use super::{Ops, OpsError, Permissions};
+use super::{Ops, OpsError, Permissions, RowVersion};
 use crate::definition::{Phase, PhaseKind, PhaseList};
-use crate::engine::Resolved;
+use crate::key::hex;
 use crate::observe;
-use crate::store::audit::{AuditEntry, AuditSearch};
-use crate::store::operators::{Limits, OperatorStore, Walk};
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, RUNS, is_name};
-
-/// Among how many of an operator's latest pauses the one that was just written is looked for.
-const LATEST_PAUSES: u32 = 100;
+use crate::store::audit::AuditEntry;
+use crate::store::operators::OperatorStore;
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, is_name};
 
 /// A foreign phase that is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +25,8 @@ pub struct PauseView {
     pub definition: String,
     /// The phase's name, or one of its earlier names.
     pub phase: String,
+    /// To be passed to the act that replaces or ends it.
+    pub version: RowVersion,
     /// The operator's own reason.
     pub reason: String,
     /// Who paused it.
@@ -40,8 +39,25 @@ pub struct PauseView {
 
 impl From<PausedPhase> for PauseView {
     fn from(pause: PausedPhase) -> Self {
+        let version = RowVersion::of_pause(&pause);
         let PausedPhase { definition, phase, reason, paused_by, paused_at, ends_at, .. } = pause;
-        Self { definition, phase, reason, paused_by, paused_at, ends_at }
+        Self { definition, phase, version, reason, paused_by, paused_at, ends_at }
+    }
+}
+
+impl RowVersion {
+    /// Made of all that is stored of a pause: two pauses may begin in one millisecond.
+    fn of_pause(pause: &PausedPhase) -> Self {
+        let PausedPhase { definition, phase, reason, paused_by, paused_at, ends_at, .. } = pause;
+        let times = (paused_at.timestamp_micros(), ends_at.map(|ends| ends.timestamp_micros()));
+        let text = format!("{:?}", (definition, phase, reason, paused_by, times));
+        Self(hex(&Sha256::digest(text.as_bytes())[..8]))
+    }
+}
+
+impl Done for PausedPhase {
+    fn is_already(&self) -> bool {
+        false
     }
 }
 
@@ -72,9 +88,8 @@ fn is_foreign(phase: &Phase) -> bool {
 
 impl<S: OperatorStore> Ops<S> {
     /// Pauses a foreign phase in every version of its definition, for a given time or until
-    /// [`unpause`](Self::unpause). Replaces an existing pause of the phase, also another operator's: the audit row says what
-    /// it was ([`AuditRecord::before`](super::AuditRecord::before)). Needs [`Permissions::PAUSE`], and
-    /// an actor who may see every scope.
+    /// [`unpause`](Self::unpause). One that is paused is refused: [`replace_pause`](Self::replace_pause) says which pause it
+    /// replaces. Needs [`Permissions::PAUSE`], and an actor who may see every scope.
     ///
     /// The pause is stored under the oldest name of the phase (`was`), so that older builds and other
     /// versions, which know the phase by that name, apply it too.
@@ -89,60 +104,55 @@ impl<S: OperatorStore> Ops<S> {
     /// may have made become *unknown* (G11).
     ///
     /// # Errors
-    /// [`OpsError::NoSuchPhase`], [`OpsError::NotEveryScope`], [`OpsError::TooLong`].
+    /// [`OpsError::MovedOn`] if it is paused; [`OpsError::NoSuchPhase`], [`OpsError::NotEveryScope`],
+    /// [`OpsError::TooLong`].
     pub async fn pause(
         &self,
         definition: &str,
         phase: &str,
         length: Option<Duration>,
         reason: &str,
-    ) -> Result<Resolved, OpsError> {
-        let set = self.set_pause("pause", (definition, phase), PauseWhat::Begin(length), reason);
-        set.await.map(|(resolved, _)| resolved)
+    ) -> Result<(), OpsError> {
+        let entry = self.begin_on("pause", (definition, phase), reason).await?;
+        let paused = self.try_pause((definition, phase), length, &entry).await;
+        self.settle_pause(entry, paused).await
     }
 
-    /// As [`pause`](Self::pause), and also returns how the phase was paused before, if it was: `paused`, or `paused until` and
-    /// a time. That pause, perhaps another operator's, was replaced. `None` also if that cannot be read; the audit has it.
+    /// As [`pause`](Self::pause), in the place of the pause that the actor [saw](PauseView::version), perhaps another
+    /// operator's. Returns that one. Any name of the phase identifies it.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause).
-    pub async fn pause_replacing(
+    /// [`OpsError::MovedOn`] if that pause was replaced, or has ended; the others of [`pause`](Self::pause).
+    pub async fn replace_pause(
         &self,
         definition: &str,
         phase: &str,
+        version: &RowVersion,
         length: Option<Duration>,
         reason: &str,
-    ) -> Result<(Resolved, Option<String>), OpsError> {
-        let set = self.set_pause("pause", (definition, phase), PauseWhat::Begin(length), reason);
-        let (resolved, id) = set.await?;
-        let search = AuditSearch {
-            request_id: None,
-            actor: Some(self.actor.name().to_owned()),
-            acts: Some(vec!["pause".to_owned()]),
-        };
-        let newest = (Walk::Newest.start().time, Uuid::max());
-        let all = Limits::default();
-        // The phase is paused. Where what that replaced cannot be read now, the audit has it.
-        let found = self.core.store.audit_before(&all, &search, newest, LATEST_PAUSES).await;
-        let rows = found.map(|found| found.rows).unwrap_or_default();
-        let before = rows.into_iter().find(|row| row.id == id).and_then(|row| row.before);
-        Ok((resolved, before.filter(|before| before != RUNS)))
+    ) -> Result<PauseView, OpsError> {
+        let entry = self.begin_on("pause", (definition, phase), reason).await?;
+        let replaced = self.try_replace_pause((definition, phase), version, length, &entry).await;
+        self.settle_pause(entry, replaced).await.map(PauseView::from)
     }
 
-    /// Ends a pause. Engines begin the phase again within five seconds, and requests that met the pause
-    /// resume within half a minute. Any name of the phase identifies the pause. Needs [`Permissions::PAUSE`],
-    /// and an actor who may see every scope.
+    /// Ends the pause that the actor [saw](PauseView::version). Engines begin the phase again within five seconds, and
+    /// requests that met the pause resume within half a minute. Any name of the phase identifies the pause. Needs
+    /// [`Permissions::PAUSE`], and an actor who may see every scope.
     ///
     /// # Errors
-    /// [`OpsError::NotEveryScope`].
+    /// [`OpsError::MovedOn`] if that pause was replaced, or has ended; [`OpsError::NoSuchPhase`] if a phase of the definition
+    /// is paused, and this build cannot tell whether it is this one; [`OpsError::NotEveryScope`].
     pub async fn unpause(
         &self,
         definition: &str,
         phase: &str,
+        version: &RowVersion,
         reason: &str,
-    ) -> Result<Resolved, OpsError> {
-        let set = self.set_pause("unpause", (definition, phase), PauseWhat::End, reason);
-        set.await.map(|(resolved, _)| resolved)
+    ) -> Result<(), OpsError> {
+        let mut entry = self.begin_on("unpause", (definition, phase), reason).await?;
+        let ended = self.try_unpause((definition, phase), version, &mut entry).await;
+        self.settle_pause(entry, ended).await
     }
 
     /// The current pauses, a thousand at most. Needs [`Permissions::READ`].
@@ -178,14 +188,13 @@ impl<S: OperatorStore> Ops<S> {
         Ok(told.collect())
     }
 
-    /// Returns what became of the act, and the id of its audit row: the last, where it wrote several.
-    async fn set_pause(
+    /// The audit row of an act on this phase, if the actor may do it.
+    async fn begin_on(
         &self,
         act: &'static str,
         (definition, phase): (&str, &str),
-        what: PauseWhat,
         reason: &str,
-    ) -> Result<(Resolved, Uuid), OpsError> {
+    ) -> Result<AuditEntry, OpsError> {
         let mut entry = self.begin(Permissions::PAUSE, act, None, reason).await?;
         if ![definition, phase].into_iter().all(is_name) {
             // It is kept in no audit either.
@@ -193,19 +202,58 @@ impl<S: OperatorStore> Ops<S> {
         }
         entry.definition = Some(definition.to_owned());
         entry.phase = Some(phase.to_owned());
-        let written = self.try_set_pause((definition, phase), what, &mut entry).await;
-        self.core.look_at_pauses().await;
-        let id = entry.id;
-        self.settle(entry, written).await.map(|resolved| (resolved, id))
+        Ok(entry)
     }
 
-    async fn try_set_pause(
+    /// As [`settle`](Self::settle), after this process has read the pauses: it applies the act immediately.
+    async fn settle_pause<T: Done>(
+        &self,
+        entry: AuditEntry,
+        done: Result<T, OpsError>,
+    ) -> Result<T, OpsError> {
+        self.core.look_at_pauses().await;
+        self.settle(entry, done).await
+    }
+
+    async fn try_pause(
         &self,
         (definition, phase): (&str, &str),
-        what: PauseWhat,
+        length: Option<Duration>,
+        entry: &AuditEntry,
+    ) -> Result<(), OpsError> {
+        let names = self.names_to_pause(definition, phase, length)?;
+        let oldest = names.first().ok_or(OpsError::NoSuchPhase)?;
+        self.set_pause((definition, oldest), PauseWhat::Begin(length), entry).await
+    }
+
+    async fn try_replace_pause(
+        &self,
+        (definition, phase): (&str, &str),
+        version: &RowVersion,
+        length: Option<Duration>,
+        entry: &AuditEntry,
+    ) -> Result<PausedPhase, OpsError> {
+        let names = self.names_to_pause(definition, phase, length)?;
+        let mut paused = self.core.store.list_pauses().await?.into_iter();
+        let seen = paused.find(|pause| {
+            let is_of_the_phase = pause.definition == definition && names.contains(&pause.phase);
+            is_of_the_phase && RowVersion::of_pause(pause) == *version
+        });
+        let seen = seen.ok_or(OpsError::MovedOn)?;
+        // A pause that is replaced keeps its name.
+        let what = PauseWhat::Replace(&seen, length);
+        self.set_pause((definition, &seen.phase), what, entry).await?;
+        Ok(seen)
+    }
+
+    async fn try_unpause(
+        &self,
+        (definition, phase): (&str, &str),
+        version: &RowVersion,
         entry: &mut AuditEntry,
-    ) -> Result<Resolved, OpsError> {
-        self.may_set(definition, phase, what)?;
+    ) -> Result<(), OpsError> {
+        // A pause that was of another build may be ended by any.
+        self.needs_every_scope()?;
         let mut names = self.names_of(definition, phase);
         let mut is_told = self.core.known_name(definition).is_some();
         if names.is_empty() {
@@ -216,35 +264,59 @@ impl<S: OperatorStore> Ops<S> {
                 names.push(phase.to_owned());
             }
         }
-        match what {
-            PauseWhat::Begin(_) => names.truncate(1),
-            PauseWhat::End => {
-                let mut paused = self.core.store.list_pauses().await?;
-                paused.retain(|pause| pause.definition == definition);
-                names.retain(|name| paused.iter().any(|pause| pause.phase == *name));
-                // A pause under a name of the phase that is not known here would last.
-                if names.is_empty() && !paused.is_empty() && !is_told {
-                    return Err(OpsError::NoSuchPhase);
-                }
-            }
+        let mut paused = self.core.store.list_pauses().await?;
+        paused.retain(|pause| pause.definition == definition);
+        let is_any_paused = !paused.is_empty();
+        paused.retain(|pause| names.contains(&pause.phase));
+        // A pause under a name of the phase that is not known here would last.
+        if paused.is_empty() && is_any_paused && !is_told {
+            return Err(OpsError::NoSuchPhase);
         }
-        let mut resolved = Resolved::Already;
-        for name in names {
-            // Of each pause that is written there is a row.
-            if resolved == Resolved::Applied {
+        let is_seen = |pause: &PausedPhase| RowVersion::of_pause(pause) == *version;
+        // The one that was seen comes first: if it has changed by then, none is ended.
+        paused.sort_by_key(|pause| !is_seen(pause));
+        if !paused.first().is_some_and(is_seen) {
+            return Err(OpsError::MovedOn);
+        }
+        for (number, pause) in paused.iter().enumerate() {
+            // Of each pause that is ended there is a row.
+            if number > 0 {
                 observe::operated(entry.act, entry.outcome);
                 entry.id = next_id();
             }
-            let audit = AuditEntry { phase: Some(name.clone()), ..entry.clone() };
-            let act = PauseAct { definition, phase: &name, what, audit: &audit };
-            if self.core.store.set_pause(&act).await? {
-                resolved = Resolved::Applied;
-            }
+            self.set_pause((definition, &pause.phase), PauseWhat::End(pause), entry).await?;
         }
-        if resolved == Resolved::Already {
-            entry.before = Some(RUNS.to_owned());
+        Ok(())
+    }
+
+    /// Writes a pause, or its end, under one name of the phase, with the audit row.
+    async fn set_pause(
+        &self,
+        (definition, name): (&str, &str),
+        what: PauseWhat<'_>,
+        entry: &AuditEntry,
+    ) -> Result<(), OpsError> {
+        let audit = AuditEntry { phase: Some(name.to_owned()), ..entry.clone() };
+        let act = PauseAct { definition, phase: name, what, audit: &audit };
+        match self.core.store.set_pause(&act).await? {
+            true => Ok(()),
+            false => Err(OpsError::MovedOn),
         }
-        Ok(resolved)
+    }
+
+    /// The names of a foreign phase that the actor may pause for so long, the oldest first.
+    fn names_to_pause(
+        &self,
+        definition: &str,
+        phase: &str,
+        length: Option<Duration>,
+    ) -> Result<Vec<String>, OpsError> {
+        self.needs_every_scope()?;
+        if length.is_some_and(|length| length > LONGEST) {
+            return Err(OpsError::TooLong);
+        }
+        let names = self.names_of(definition, phase);
+        if names.is_empty() { Err(OpsError::NoSuchPhase) } else { Ok(names) }
     }
 
     /// The names of a foreign phase in all versions, the oldest first; none of one that this build does not know.
@@ -279,21 +351,7 @@ impl<S: OperatorStore> Ops<S> {
         Ok(names)
     }
 
-    fn may_set(&self, definition: &str, phase: &str, what: PauseWhat) -> Result<(), OpsError> {
-        if !self.actor.sees_every_scope() {
-            return Err(OpsError::NotEveryScope);
-        }
-        // A pause that was of another build may be ended by any.
-        if what == PauseWhat::End {
-            return Ok(());
-        }
-        if matches!(what, PauseWhat::Begin(Some(length)) if length > LONGEST) {
-            return Err(OpsError::TooLong);
-        }
-        let known = self.core.registry.entries().map(|entry| entry.definition);
-        let is_known = known.filter(|known| known.name == definition).any(|known| {
-            known.phases.iter().any(|known| known.is_called(phase) && is_foreign(known))
-        });
-        if is_known { Ok(()) } else { Err(OpsError::NoSuchPhase) }
+    fn needs_every_scope(&self) -> Result<(), OpsError> {
+        if self.actor.sees_every_scope() { Ok(()) } else { Err(OpsError::NotEveryScope) }
     }
 }

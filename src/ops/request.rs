@@ -18,7 +18,8 @@ use crate::store::{ERASED, KeyRow, Seen, Status};
 use crate::traces::Traceparent;
 
 /// Identifies how far a request had come when it was read, for example as an `ETag`. Pass it to an act: if the request
-/// has moved since, the act is refused. A look of its reconcile function that found nothing out moves nothing.
+/// has moved since, the act is refused. A look of its reconcile function that found nothing out moves nothing. The version
+/// of a pause identifies that pause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowVersion(pub(super) String);
 

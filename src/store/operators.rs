@@ -446,8 +446,8 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn list_pauses(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
 
-    /// Pauses a phase, or ends its pause, and writes the audit row, in one transaction. `false`: there was no
-    /// pause to be ended, and nothing was written.
+    /// Pauses a phase, or replaces or ends its pause, and writes the audit row, in one transaction. `false`: the phase does
+    /// not stand as the act says, and nothing was written.
     #[doc(hidden)]
     fn set_pause(
         &self,

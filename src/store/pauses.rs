@@ -31,25 +31,26 @@ pub(super) fn paused_phase(row: PauseRow) -> PausedPhase {
     PausedPhase { definition, phase, reason, paused_by, paused_at, ends_at, left }
 }
 
-/// A phase that is to be paused, or is not to be any more, and the audit row of that.
+/// What is to become of a phase, and the audit row of that.
 pub struct PauseAct<'a> {
     pub(crate) definition: &'a str,
     pub(crate) phase: &'a str,
-    pub(crate) what: PauseWhat,
-    /// Says who and why, too.
+    pub(crate) what: PauseWhat<'a>,
+    /// Says who and why, too. How the phase stood before and stands after is added in the transaction of the act: `runs`,
+    /// `paused`, or `paused until` and a time.
     pub(crate) audit: &'a AuditEntry,
 }
 
-/// What the audit says of a phase that is not paused. Of one that is: `paused`, or `paused until` and a time. Each store
-/// reads the pause that is replaced in the transaction of the act.
-pub(crate) const RUNS: &str = "runs";
-
-/// What becomes of a phase.
+/// What becomes of a phase. A pause that is replaced or ended has to be the one that was seen, in every column, and to last:
+/// two pauses may begin in one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PauseWhat {
-    /// Paused for so long, or until an operator ends it.
+pub(crate) enum PauseWhat<'a> {
+    /// It is not paused, and is paused for so long, or until an operator ends that.
     Begin(Option<Duration>),
-    End,
+    /// The same in the place of this pause.
+    Replace(&'a PausedPhase, Option<Duration>),
+    /// This pause ends.
+    End(&'a PausedPhase),
 }
 
 /// How long the name of a definition or of a phase is at most, in bytes.

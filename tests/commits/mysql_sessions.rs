@@ -205,12 +205,13 @@ async fn g2_g17_a_server_that_limits_its_sessions_limits_no_worker() {
     let engine = engine(&store, &app);
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
     for (definition, phase) in [("book", "charged"), ("notify", "notified")] {
-        let _ = ops.pause(definition, phase, None, "the bank is closed").await.unwrap();
+        ops.pause(definition, phase, None, "the bank is closed").await.unwrap();
     }
     assert_eq!(paused(&store).await, 2);
-    for (definition, phase) in [("book", "charged"), ("notify", "notified")] {
-        let _ = ops.unpause(definition, phase, "it is open").await.unwrap();
+    for pause in ops.pauses().await.unwrap() {
+        ops.unpause(&pause.definition, &pause.phase, &pause.version, "it is open").await.unwrap();
     }
+    assert_eq!(paused(&store).await, 0);
 
     for name in ["one", "two", "three"] {
         finished(engine.call(&scope(), &key(name), book(20)).await);

@@ -25,6 +25,7 @@ on_every_store! {
     what_is_wrong_with_an_act_is_said_beside_what_was_given,
     g18_a_dead_job_is_retried_and_discarded,
     a_phase_is_paused_and_its_pause_is_ended,
+    g3_a_pause_that_moved_on_is_told_and_not_replaced_or_ended,
     g3_all_that_match_are_retried_as_they_were_planned,
 }
 
@@ -401,34 +402,21 @@ async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db:
     desk.submit(&form.clone().with("reason", "")).await.is(422).has("a reason is 1 to 500");
     desk.submit(&form.clone().with("for", "soon")).await.is(400).has("a number and a unit");
     assert!(admin(&engine).pauses().await.unwrap().is_empty(), "a review changes nothing");
-    let done = desk.submit(&form.with("for", "2h")).await;
-    let told = desk.follow(&done).await.is(200);
-    told.has("no engine begins the phase").has("the bank is closed").has("ends <time");
+    // Twice, by a double click.
+    let form = form.with("for", "2h");
+    for _ in 0..2 {
+        let done = desk.submit(&form).await;
+        let told = desk.follow(&done).await.is(200);
+        told.has("no engine begins the phase").has("the bank is closed").has("ends <time");
+    }
     failed(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 0);
     desk.request(id_of(&engine, "k").await).await.has("is paused until");
 
-    // Bob has reviewed a pause, and another one its end, before Ada paused it anew.
-    let review = desk.submit(&choice.clone().with("act", "unpause")).await.is(200);
-    let stale = [
-        desk.submit(&choice.clone().with("act", "pause"))
-            .await
-            .form("/pauses/act")
-            .with("for", "15m"),
-        review.form("/pauses/act"),
-    ];
-    let _ = admin(&engine).pause("book", "charged", None, "until the bank says so").await.unwrap();
-    for form in stale {
-        let told = desk.submit(&form.with("reason", "<i>88")).await.is(412);
-        told.has("until the bank says so").has("what you typed is kept");
-        assert_eq!(field(&told.form("/pauses/act"), "reason"), "<i>88");
-    }
-    assert_eq!(admin(&engine).pauses().await.unwrap()[0].ends_at, None);
-
     // A pause that was reviewed as it stands is replaced, and the page says how it was.
     for (length, said) in [
-        ("15m", "replaced a pause that had no end."),
         ("", "replaced a pause that lasted until <time"),
+        ("15m", "replaced a pause that had no end."),
     ] {
         let review = desk.submit(&choice.clone().with("act", "pause")).await.is(200);
         let form = review.form("/pauses/act").with("for", length).with("reason", "longer");
@@ -446,6 +434,55 @@ async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db:
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 1);
     desk.get("audit").await.is(200).has("unpause").has("the bank is closed").has("charged");
+}
+
+/// The review of a pause, of another length for it, or of its end, and then another operator acts.
+async fn g3_a_pause_that_moved_on_is_told_and_not_replaced_or_ended<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let (desk, ops) = (Desk::of(&engine).await, admin(&engine));
+    let choice = desk.get("pauses").await.form("/pauses/plan");
+    let choice = choice.with("definition", "book").with("phase", "charged");
+    let review = async |act: &str| {
+        let review = desk.submit(&choice.clone().with("act", act)).await.is(200);
+        review.form("/pauses/act").with("reason", "<i>88")
+    };
+    let is_told = async |form: &Form, stands: &str| {
+        let told = desk.submit(form).await.is(412);
+        told.has(stands).has("what you typed is kept");
+        let again = told.form("/pauses/act");
+        assert_eq!(field(&again, "reason"), "<i>88");
+        again
+    };
+    let begin = review("pause").await.with("for", "15m");
+    ops.pause("book", "charged", None, "until the bank says so").await.unwrap();
+    is_told(&begin, "until the bank says so").await;
+    let (longer, end) = (review("pause").await, review("unpause").await);
+    let seen = pause_of(&ops, ("book", "charged")).await.version;
+    ops.replace_pause("book", "charged", &seen, None, "until noon").await.unwrap();
+    is_told(&longer, "until noon").await;
+    let again = is_told(&end, "until noon").await;
+    assert_eq!(ops.pauses().await.unwrap()[0].reason, "until noon");
+    // As it stands by then.
+    assert_eq!(desk.submit(&again).await.location().query(), Some("said=ended"));
+
+    ops.pause("book", "charged", None, "once more").await.unwrap();
+    let (longer, end) = (review("pause").await, review("unpause").await);
+    unpause(&ops, ("book", "charged")).await;
+    is_told(&longer, "runs").await;
+    let told = desk.submit(&end).await;
+    desk.follow(&told).await.is(200).has("It was not paused any more");
+    assert!(ops.pauses().await.unwrap().is_empty());
+    assert_eq!(audit(&engine).await[0].outcome, "refused");
+
+    // One's own, for the same reason, and for another time: the review was not done.
+    let stale = review("pause").await.with("for", "2h");
+    assert_eq!(
+        desk.submit(&stale.clone().with("for", "15m")).await.location().query(),
+        Some("said=paused")
+    );
+    is_told(&stale, "ends <time").await;
 }
 
 async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + OperatorStore>(db: S) {

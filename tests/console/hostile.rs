@@ -180,7 +180,7 @@ async fn what_operators_say_is_text<S: TestDb + OperatorStore>(db: S) {
     let id = id_of(&engine, "k").await;
     let name = &HOSTILE[HOSTILE.len() - 60..];
     let ops = engine.ops(Actor::new(name, Permissions::admin(), Scopes::All).unwrap());
-    let _ = ops.pause("book", "charged", None, HOSTILE).await.unwrap();
+    ops.pause("book", "charged", None, HOSTILE).await.unwrap();
     let one = Selection::Requests(vec![id]);
     let under_way = ops.start_bulk(BulkAct::Retry, &one, 1, HOSTILE).await.unwrap();
     let stopped = ops.start_bulk(BulkAct::Erase, &one, 1, HOSTILE).await.unwrap();
@@ -520,7 +520,7 @@ pub async fn hostile_pages<S: TestDb + OperatorStore>(engine: &TestEngine<S>) ->
     let name = &HOSTILE[HOSTILE.len() - 60..];
     let ops = engine.ops(Actor::new(name, Permissions::admin(), Scopes::All).unwrap());
     let reason = format!("{HOSTILE}{long}");
-    let _ = ops.pause("book", "charged", None, &reason).await.unwrap();
+    ops.pause("book", "charged", None, &reason).await.unwrap();
     let both = Selection::Requests(vec![id, renamed]);
     let under_way = ops.start_bulk(BulkAct::Retry, &both, 2, &reason).await.unwrap();
     let stopped = ops.start_bulk(BulkAct::Erase, &both, 2, &reason).await.unwrap();

@@ -66,7 +66,7 @@ async fn ages_are_of_the_databases_clock_and_not_of_the_services() {
         let engine = engine(&Memory::connect(&database), &App::default());
         cast(&engine).await;
         let ops = admin(&engine);
-        let _ = ops.pause("book", "charged", Some(Duration::from_secs(600)), "r").await.unwrap();
+        ops.pause("book", "charged", Some(Duration::from_secs(600)), "r").await.unwrap();
         let one = Selection::Requests(vec![id_of(&engine, "dead-letter").await]);
         let bulk = ops.start_bulk(BulkAct::Retry, &one, 1, "r").await.unwrap();
         Announcer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
@@ -288,7 +288,7 @@ async fn the_audit_is_filtered_by_request_operator_and_act<S: TestDb + OperatorS
         let _ = bob.reveal(id, What::Key, "ticket 7").await.unwrap();
     }
     let _ = eve.reveal(id, What::Key, "ticket 8").await.unwrap();
-    let _ = eve.pause("book", "charged", None, "the bank is closed").await.unwrap();
+    eve.pause("book", "charged", None, "the bank is closed").await.unwrap();
 
     let desk = Desk::of(&engine).await;
     // Each act has its outcome.

@@ -284,9 +284,9 @@ async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() 
     desk.follow(&started).await.is(200).has("the line is up");
 }
 
-/// How a phase stands is not known then, nor whether another operator has paused it since it was reviewed.
+/// The database ends the statement, whose condition is that the phase still stands as it was reviewed.
 #[tokio::test(flavor = "multi_thread")]
-async fn g3_what_cannot_be_looked_at_is_not_paused() {
+async fn g3_a_pause_that_is_not_answered_is_not_known_and_is_sent_again() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
     let desk = Desk::of(&engine).await;
@@ -309,7 +309,8 @@ async fn g3_what_cannot_be_looked_at_is_not_paused() {
         until(is_cancelled).await;
         lock.batch_execute("ROLLBACK").await.unwrap();
     });
-    told.is(503).has("Nothing was changed").form("/pauses/act");
+    let again = told.is(503).has("Whether it was done is not known").form("/pauses/act");
     assert!(admin(&engine).pauses().await.unwrap().is_empty());
     assert!(admin(&engine).audit(None, None, 1).await.unwrap().rows.is_empty());
+    assert_eq!(desk.submit(&again).await.location().query(), Some("said=paused"));
 }

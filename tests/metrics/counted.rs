@@ -179,16 +179,16 @@ async fn each_metric_counts_what_its_name_says() {
         assert_eq!(seen.get(&panics), Some(&0.0), "a counter that begins at one has no rate");
     }
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
-    let _ = ops.pause("notify", "notified", None, "canary").await.unwrap();
-    for _ in 0..2 {
-        let _ = ops.unpause("notify", "notified", "canary").await.unwrap();
-    }
+    ops.pause("notify", "notified", None, "canary").await.unwrap();
+    let pause = ops.pauses().await.unwrap().remove(0).version;
+    ops.unpause("notify", "notified", &pause, "canary").await.unwrap();
+    assert!(ops.unpause("notify", "notified", &pause, "canary").await.is_err());
     assert!(ops.reveal(uuid::Uuid::nil(), What::Key, "canary").await.is_err());
     let seen = series(&recorder.render());
     for (act, outcome) in [
         ("pause", "applied"),
         ("unpause", "applied"),
-        ("unpause", "already"),
+        ("unpause", "refused"),
         ("reveal.key", "refused"),
     ] {
         let acts =

@@ -257,7 +257,7 @@ async fn the_audit_is_searched_by_request_actor_and_act<S: TestDb + OperatorStor
     assert_eq!(ada.retry(dead.request_id, &dead.version, "r").await.unwrap(), Resolved::Applied);
     ada.reveal(done.request_id, What::Key, "r").await.unwrap();
     bob.reveal(done.request_id, What::Outputs, "r").await.unwrap();
-    let _ = bob.pause("book", "charged", None, "r").await.unwrap();
+    bob.pause("book", "charged", None, "r").await.unwrap();
     bob.retry(done.request_id, &done.version, "r").await.unwrap_err();
     let found = async |ops: &Ops<S>, filter: AuditFilter| {
         let rows = ops.audit(filter, None, 10).await.unwrap().rows;
@@ -318,7 +318,8 @@ async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + Oper
     let asked = seen(&ops, "asked").await;
     let (row, done) = (seen(&ops, "k").await, seen(&ops, "done").await);
     let job = ops.dead_jobs(None, 1).await.unwrap().rows.remove(0);
-    let _ = ops.pause("book", "charged", None, "r").await.unwrap();
+    ops.pause("book", "charged", None, "r").await.unwrap();
+    let pause = pause_of(&ops, ("book", "charged")).await.version;
     let one = Selection::Requests(vec![done.request_id]);
     let under_way = ops.start_bulk(BulkAct::Retry, &one, 1, "r").await.unwrap();
     let before = (ops.pauses().await.unwrap(), ops.bulks(None, 10).await.unwrap().rows);
@@ -328,9 +329,11 @@ async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + Oper
     let undone = [
         ops.reveal(done.request_id, What::Key, "r").await.map(drop),
         ops.reveal(done.request_id, What::Outputs, "r").await.map(drop),
-        ops.pause("notify", "notified", None, "r").await.map(drop),
-        ops.pause("book", "charged", Some(Duration::from_secs(1)), "r").await.map(drop),
-        ops.unpause("book", "charged", "r").await.map(drop),
+        ops.pause("notify", "notified", None, "r").await,
+        ops.replace_pause("book", "charged", &pause, Some(Duration::from_secs(1)), "r")
+            .await
+            .map(drop),
+        ops.unpause("book", "charged", &pause, "r").await,
         ops.start_bulk(BulkAct::Erase, &one, 1, "r").await.map(drop),
         ops.stop_bulk(under_way, "r").await.map(drop),
     ];

@@ -1,7 +1,7 @@
 //! A request in each state, and operators.
 
 use atomic_phases::Outcome;
-use atomic_phases::ops::{Actor, OperatorStore, Ops, Permissions, Scopes};
+use atomic_phases::ops::{Actor, OperatorStore, Ops, PauseView, Permissions, Scopes};
 use uuid::Uuid;
 
 use crate::support::work::dies_in_its_call;
@@ -63,4 +63,17 @@ pub async fn leased<S: TestDb>(engine: &TestEngine<S>, name: &str) {
 pub async fn set<S: TestDb>(engine: &TestEngine<S>, name: &str, columns: &str) {
     let sql = format!("UPDATE atomic_phases_keys SET {columns} WHERE idempotency_key = '{name}'");
     engine.store().sql(&sql).await;
+}
+
+/// The pause of a phase, as it is listed.
+pub async fn pause_of<S: OperatorStore>(ops: &Ops<S>, (of, phase): (&str, &str)) -> PauseView {
+    let pauses = ops.pauses().await.unwrap();
+    let is_meant = |pause: &PauseView| (&*pause.definition, &*pause.phase) == (of, phase);
+    pauses.into_iter().find(is_meant).unwrap()
+}
+
+/// Ends it.
+pub async fn unpause<S: OperatorStore>(ops: &Ops<S>, at: (&str, &str)) {
+    let seen = pause_of(ops, at).await;
+    ops.unpause(at.0, at.1, &seen.version, "it is open").await.unwrap();
 }

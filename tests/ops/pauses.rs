@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atomic_phases::engine::{CallError, FailureCause, Resolved};
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::ops::{
-    Actor, EndedBy, HeldBy, OperatorStore, OpsError, Permissions, Scopes, State,
+    Actor, EndedBy, HeldBy, OperatorStore, OpsError, Permissions, RowVersion, Scopes, State,
 };
 use atomic_phases::phase::{DerivedKey, ForeignError};
 use atomic_phases::worker::Announcer;
@@ -28,10 +28,12 @@ on_every_store! {
     g14_a_pause_holds_a_phase_back_under_each_of_its_names,
     g14_a_process_without_code_knows_the_pause_of_a_renamed_phase,
     a_pause_has_an_end_that_a_clock_holds,
+    g3_a_pause_is_replaced_and_ended_only_as_it_was_seen,
     the_audit_says_what_a_pause_replaced,
-    of_two_pauses_at_a_time_the_audit_says_which_replaced_the_other,
-    beside_the_end_of_a_pause_the_audit_says_whether_another_replaced_it,
+    g3_of_two_acts_on_a_pause_at_a_time_one_is_done,
 }
+
+const BOOK: (&str, &str) = ("book", "charged");
 
 /// Calls two providers.
 #[derive(Clone, Serialize, Deserialize)]
@@ -57,8 +59,7 @@ impl<Db: TestDb> Twice {
 }
 
 async fn paused<S: TestDb + OperatorStore>(engine: &TestEngine<S>, (of, phase): (&str, &str)) {
-    let done = admin(engine).pause(of, phase, None, "the bank is closed").await;
-    assert_eq!(done.unwrap(), Resolved::Applied);
+    admin(engine).pause(of, phase, None, "the bank is closed").await.unwrap();
 }
 
 async fn g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted<
@@ -100,8 +101,8 @@ async fn g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted<
     }
     assert_eq!(app.provider.effects(), 0, "nothing was begun");
     assert_eq!(ops.pauses().await.unwrap().len(), 2);
-    assert_eq!(ops.unpause("book", "charged", "it is open").await.unwrap(), Resolved::Applied);
-    assert_eq!(ops.unpause("notify", "notified", "it is open").await.unwrap(), Resolved::Applied);
+    unpause(&ops, BOOK).await;
+    unpause(&ops, ("notify", "notified")).await;
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     finished(engine.call(&scope(), &key("n"), notify(Trouble::None)).await);
     assert_eq!(app.provider.effects(), 2);
@@ -142,7 +143,7 @@ async fn another_engine_hears_of_a_pause_and_of_its_end<S: TestDb + OperatorStor
     let effects = app.provider.effects();
     assert!(!begins("after").await);
     assert_eq!(app.provider.effects(), effects);
-    let _ = admin(&here).unpause("book", "charged", "open").await.unwrap();
+    unpause(&admin(&here), BOOK).await;
     until(async || begins("after").await).await;
     assert_eq!(app.provider.effects(), effects + 1);
 }
@@ -236,13 +237,13 @@ async fn a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanw
             })
         });
         assert_eq!(seen.recv().await, Some("called"));
-        let _ = ops.pause("frozen", "charged", None, "the bank is closed").await.unwrap();
+        ops.pause("frozen", "charged", None, "the bank is closed").await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         thaw.send(()).unwrap();
         let call = tokio::task::spawn_blocking(|| process.join()).await.unwrap().unwrap();
         assert!(is_held(call));
         assert!(seen.try_recv().is_err(), "nothing was begun");
-        let _ = ops.unpause("frozen", "charged", "it is open").await.unwrap();
+        unpause(&ops, ("frozen", "charged")).await;
     }
 }
 
@@ -251,7 +252,7 @@ async fn a_pause_ends_by_itself<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &app);
     let ops = admin(&engine);
     let length = Duration::from_secs(5);
-    let _ = ops.pause("book", "charged", Some(length), "maintenance").await.unwrap();
+    ops.pause("book", "charged", Some(length), "maintenance").await.unwrap();
     let call = engine.call(&scope(), &key("k"), book(20)).await;
     let Ok(Outcome::Failed { retry_after, .. }) = call else { panic!("{call:?}") };
     assert!(retry_after <= length, "no longer than the pause: {retry_after:?}");
@@ -291,7 +292,7 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
     for name in ["", "\0", "a\nb", long.as_str()] {
         for refused in [
             ops.pause("book", name, None, "hostile").await,
-            ops.unpause(name, "charged", "hostile").await,
+            ops.unpause(name, "charged", &"seen".into(), "hostile").await,
         ] {
             assert!(matches!(refused, Err(OpsError::NoSuchPhase)), "{refused:?}");
         }
@@ -309,19 +310,24 @@ async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorSt
         let eve = engine.ops(eve);
         let refused = eve.pause("notify", "notified", None, "r").await;
         assert!(matches!(refused, Err(OpsError::NotEveryScope)), "{refused:?}");
-        let refused = eve.unpause("book", "charged", "r").await;
+        let refused = eve.unpause("book", "charged", &"seen".into(), "r").await;
         assert!(matches!(refused, Err(OpsError::NotEveryScope)), "{refused:?}");
     }
-    // A second pause replaces the first: one pause, with the latest reason.
-    let _ = ops.pause("book", "charged", Some(Duration::from_secs(3600)), "shorter").await.unwrap();
+    // A second pause is refused, unless it names the first: then there is one, with the latest reason.
+    let hour = Some(Duration::from_secs(3600));
+    let refused = ops.pause("book", "charged", hour, "shorter").await;
+    assert!(matches!(refused, Err(OpsError::MovedOn)), "{refused:?}");
+    let seen = pause_of(&ops, BOOK).await.version;
+    ops.replace_pause("book", "charged", &seen, hour, "shorter").await.unwrap();
     let pauses = ops.pauses().await.unwrap();
     assert_eq!(pauses.len(), 1);
     assert_eq!((pauses[0].reason.as_str(), pauses[0].paused_by.as_str()), ("shorter", "ada"));
     assert!(pauses[0].ends_at.is_some_and(|ends| ends > pauses[0].paused_at));
-    assert_eq!(ops.unpause("book", "charged", "r").await.unwrap(), Resolved::Applied);
-    assert_eq!(ops.unpause("book", "charged", "r").await.unwrap(), Resolved::Already);
+    ops.unpause("book", "charged", &pauses[0].version, "r").await.unwrap();
+    let refused = ops.unpause("book", "charged", &pauses[0].version, "r").await;
+    assert!(matches!(refused, Err(OpsError::MovedOn)), "{refused:?}");
     let refused = ops.audit(None, None, 100).await.unwrap().rows;
-    assert_eq!(refused.iter().filter(|act| act.outcome == "refused").count(), 3 + 8 + 6);
+    assert_eq!(refused.iter().filter(|act| act.outcome == "refused").count(), 3 + 8 + 6 + 2);
 }
 
 /// A build of a definition, whose phase is renamed in the next build.
@@ -376,8 +382,7 @@ async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + Oper
     };
     let (old, new) = ((&before, "paid"), (&after, "charged"));
     for (paused, ended) in [(old, old), (old, new), (new, old), (new, new)] {
-        let done = admin(paused.0).pause("renamed", paused.1, None, "the bank is closed").await;
-        assert_eq!(done.unwrap(), Resolved::Applied);
+        admin(paused.0).pause("renamed", paused.1, None, "the bank is closed").await.unwrap();
         both_are(true).await;
         for (engine, name) in [old, new] {
             let (ops, pauses) = (admin(engine), admin(engine).pauses().await.unwrap());
@@ -385,8 +390,8 @@ async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + Oper
             assert_eq!((phases.len(), phases[0].phase.as_str(), pauses.len()), (1, name, 1));
             assert!(phases[0].is_paused_by(&pauses[0]), "{phases:?} {pauses:?}");
         }
-        let done = admin(ended.0).unpause("renamed", ended.1, "it is open").await;
-        assert_eq!(done.unwrap(), Resolved::Applied);
+        let seen = pause_of(&admin(ended.0), ("renamed", "paid")).await.version;
+        admin(ended.0).unpause("renamed", ended.1, &seen, "it is open").await.unwrap();
         assert!(admin(&before).pauses().await.unwrap().is_empty());
         both_are(false).await;
     }
@@ -399,12 +404,11 @@ async fn g14_a_pause_holds_a_phase_back_under_each_of_its_names<S: TestDb + Oper
             ))
             .await;
         }
-        let done = admin(&after).unpause("renamed", "charged", "it is open").await;
-        assert_eq!(done.unwrap(), Resolved::Applied);
+        unpause(&admin(&after), ("renamed", "charged")).await;
         assert!(admin(&after).pauses().await.unwrap().is_empty());
         let acts = admin(&after).audit(None, None, 2).await.unwrap().rows;
         let told: Vec<_> = acts.iter().map(|act| act.phase.clone().unwrap().1).collect();
-        assert_eq!(told, ["charged", "paid"], "a row for each");
+        assert_eq!(told, ["paid", "charged"], "a row for each, the seen one first");
     }
 }
 
@@ -422,14 +426,15 @@ async fn g14_a_process_without_code_knows_the_pause_of_a_renamed_phase<
     let bare = bare.ops(actor(Permissions::admin()));
     let why = bare.why(id_of(&engine, "k").await).await.unwrap();
     assert_eq!((why.held_by, why.ended_by), (HeldBy::Paused, EndedBy::Operator), "{why:?}");
-    let told = bare.unpause("renamed", "charged", "it is open").await;
+    let seen = pause_of(&bare, ("renamed", "paid")).await.version;
+    let ends = async || bare.unpause("renamed", "charged", &seen, "it is open").await;
+    let told = ends().await;
     assert!(matches!(told, Err(OpsError::NoSuchPhase)), "{told:?}");
     Announcer::new(&engine, config()).run_once().await.unwrap();
-    let told = bare.unpause("renamed", "charged", "it is open").await;
-    assert_eq!(told.unwrap(), Resolved::Applied);
+    ends().await.unwrap();
     assert!(bare.pauses().await.unwrap().is_empty());
-    let told = bare.unpause("renamed", "charged", "it is open").await;
-    assert_eq!(told.unwrap(), Resolved::Already);
+    let told = ends().await;
+    assert!(matches!(told, Err(OpsError::MovedOn)), "{told:?}");
     // The same where another phase of the definition is paused, and none was renamed.
     let twice: TestEngine<S> =
         Engine::builder(db.clone()).app(App::default()).register::<Twice>().build().unwrap();
@@ -437,10 +442,11 @@ async fn g14_a_process_without_code_knows_the_pause_of_a_renamed_phase<
         paused(&twice, ("twice", phase)).await;
     }
     Announcer::new(&twice, config()).run_once().await.unwrap();
-    for told in [Resolved::Applied, Resolved::Already] {
-        assert_eq!(bare.unpause("twice", "first", "it is open").await.unwrap(), told);
-    }
-    let told = bare.unpause("twice", "third", "it is open").await;
+    let seen = pause_of(&bare, ("twice", "first")).await.version;
+    bare.unpause("twice", "first", &seen, "it is open").await.unwrap();
+    let told = bare.unpause("twice", "first", &seen, "it is open").await;
+    assert!(matches!(told, Err(OpsError::MovedOn)), "{told:?}");
+    let told = bare.unpause("twice", "third", &seen, "it is open").await;
     assert!(matches!(told, Err(OpsError::NoSuchPhase)), "{told:?}");
 }
 
@@ -453,15 +459,60 @@ async fn a_pause_has_an_end_that_a_clock_holds<S: TestDb + OperatorStore>(db: S)
         assert!(matches!(refused, Err(OpsError::TooLong)), "{refused:?}");
     }
     assert!(ops.pauses().await.unwrap().is_empty());
-    assert_eq!(ops.pause("book", "charged", years(10), "r").await.unwrap(), Resolved::Applied);
+    ops.pause("book", "charged", years(10), "r").await.unwrap();
     assert!(ops.pauses().await.unwrap()[0].ends_at.is_some());
 }
 
-/// How a phase stood, and stands, by each act on its pause, the oldest first.
+/// Another operator replaces it, or ends it, or its time is over.
+async fn g3_a_pause_is_replaced_and_ended_only_as_it_was_seen<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let bob = engine.ops(Actor::new("bob", Permissions::admin(), Scopes::All).unwrap());
+    let is_refused = async |version: &RowVersion| {
+        let stands = ops.pauses().await.unwrap();
+        for told in [
+            ops.replace_pause("book", "charged", version, None, "stale").await.map(drop),
+            ops.unpause("book", "charged", version, "stale").await,
+        ] {
+            assert!(matches!(told, Err(OpsError::MovedOn)), "{told:?}");
+        }
+        assert_eq!(ops.pauses().await.unwrap(), stands);
+    };
+    is_refused(&"none".into()).await;
+    paused(&engine, BOOK).await;
+    let first = pause_of(&ops, BOOK).await;
+    let hour = Some(Duration::from_secs(3600));
+    let told = bob.replace_pause("book", "charged", &first.version, hour, "shorter").await;
+    assert_eq!(told.unwrap(), first);
+    let second = pause_of(&ops, BOOK).await;
+    assert_eq!((&*second.paused_by, &*second.reason), ("bob", "shorter"));
+    paused(&engine, ("notify", "notified")).await;
+    let of_another_phase = pause_of(&ops, ("notify", "notified")).await.version;
+    for stale in [&first.version, &of_another_phase, &"none".into()] {
+        is_refused(stale).await;
+    }
+    unpause(&bob, BOOK).await;
+    is_refused(&second.version).await;
+    // Long enough to be seen.
+    ops.pause("book", "charged", Some(Duration::from_secs(2)), "a moment").await.unwrap();
+    let third = pause_of(&ops, BOOK).await;
+    until(async || ops.pauses().await.unwrap().len() == 1).await;
+    is_refused(&third.version).await;
+    // What is over is not in the way of the next.
+    ops.pause("book", "charged", hour, "longer").await.unwrap();
+    is_refused(&third.version).await;
+    let acts = ops.audit(None, None, 100).await.unwrap().rows;
+    let refused = acts.iter().filter(|act| act.reason == "stale" && act.outcome == "refused");
+    assert_eq!(refused.count(), 2 * 7);
+    assert_eq!(acts.len(), 2 * 7 + 6);
+}
+
+/// How a phase stood, and stands, by each act on its pause that was done, the oldest first.
 async fn told_of_pauses<S: TestDb + OperatorStore>(
     engine: &TestEngine<S>,
 ) -> Vec<(String, String)> {
     let mut acts = admin(engine).audit(None, None, 100).await.unwrap().rows;
+    acts.retain(|act| act.outcome == "applied");
     acts.reverse();
     acts.into_iter().map(|act| (act.before.unwrap(), act.after.unwrap())).collect()
 }
@@ -483,14 +534,13 @@ async fn the_audit_says_what_a_pause_replaced<S: TestDb + OperatorStore>(db: S) 
     let bob = engine.ops(Actor::new("bob", Permissions::admin(), Scopes::All).unwrap());
     paused(&engine, ("book", "charged")).await;
     let hour = Some(Duration::from_secs(3600));
-    assert_eq!(bob.pause("book", "charged", hour, "shorter").await.unwrap(), Resolved::Applied);
-    let ends = ops.pauses().await.unwrap()[0].ends_at.unwrap();
-    for told in [Resolved::Applied, Resolved::Already] {
-        assert_eq!(ops.unpause("book", "charged", "it is open").await.unwrap(), told);
-    }
+    let seen = pause_of(&bob, BOOK).await.version;
+    bob.replace_pause("book", "charged", &seen, hour, "shorter").await.unwrap();
+    let ends = pause_of(&ops, BOOK).await.ends_at.unwrap();
+    unpause(&ops, BOOK).await;
     // One that is over is not replaced.
     let moment = Some(Duration::from_millis(1));
-    let _ = ops.pause("book", "charged", moment, "a moment").await.unwrap();
+    ops.pause("book", "charged", moment, "a moment").await.unwrap();
     until(async || ops.pauses().await.unwrap().is_empty()).await;
     paused(&engine, ("book", "charged")).await;
 
@@ -500,7 +550,6 @@ async fn the_audit_says_what_a_pause_replaced<S: TestDb + OperatorStore>(db: S) 
         ("runs", "paused"),
         ("paused", "until"),
         ("until", "runs"),
-        ("runs", "runs"),
         ("runs", "until"),
         ("runs", "paused"),
     ];
@@ -512,80 +561,55 @@ async fn the_audit_says_what_a_pause_replaced<S: TestDb + OperatorStore>(db: S) 
     }
 }
 
-/// Whichever comes first, the other replaces it, and only one finds the phase running.
-async fn of_two_pauses_at_a_time_the_audit_says_which_replaced_the_other<
-    S: TestDb + OperatorStore,
->(
-    db: S,
-) {
+/// Whether this act was done, of two at a time.
+fn is_done<T: std::fmt::Debug>(told: &Result<T, OpsError>) -> bool {
+    assert!(matches!(told, Ok(_) | Err(OpsError::MovedOn)), "{told:?}");
+    told.is_ok()
+}
+
+/// Both operators have seen the same: that the phase is not paused, or one pause.
+async fn g3_of_two_acts_on_a_pause_at_a_time_one_is_done<S: TestDb + OperatorStore>(db: S) {
     let here = engine(&db, &App::default());
     let there = engine(&db.another().await, &App::default());
+    let (one, other) = (admin(&here), admin(&there));
     let hour = Some(Duration::from_secs(3600));
-    for round in 1..=10 {
-        let (one, other) = (admin(&here), admin(&there));
-        let (one, other) = tokio::join!(
+    for round in 0..10 {
+        let (first, second) = tokio::join!(
             one.pause("book", "charged", None, "one"),
             other.pause("book", "charged", hour, "other"),
         );
-        assert_eq!((one.unwrap(), other.unwrap()), (Resolved::Applied, Resolved::Applied));
-        let ended = admin(&here).unpause("book", "charged", "it is open").await;
-        assert_eq!(ended.unwrap(), Resolved::Applied);
-        let told = told_of_pauses(&here).await;
-        assert_eq!(told.len(), 3 * round);
-        let told = &told[3 * (round - 1)..];
-        // Two rows of one moment may be listed in either order; what ends is what the later one wrote.
-        let (pauses, ended) = (&told[..2], &told[2]);
-        let first = pauses.iter().position(|(before, _)| before == "runs").unwrap();
-        let (first, later) = (&pauses[first], &pauses[1 - first]);
-        assert_eq!(kind(&later.0), kind(&first.1), "{told:?}");
-        assert_eq!(kind(&ended.0), kind(&later.1), "{told:?}");
-    }
-}
-
-/// The new pause replaces the old one and is ended, or comes behind the end of the old one and replaces none.
-async fn beside_the_end_of_a_pause_the_audit_says_whether_another_replaced_it<
-    S: TestDb + OperatorStore,
->(
-    db: S,
-) {
-    let here = engine(&db, &App::default());
-    let there = engine(&db.another().await, &App::default());
-    let hour = Some(Duration::from_secs(3600));
-    for round in 1..=10 {
-        paused(&here, ("book", "charged")).await;
-        let (one, other) = (admin(&here), admin(&there));
-        let (begun, ended) = tokio::join!(
-            one.pause("book", "charged", hour, "longer"),
-            other.unpause("book", "charged", "it is open"),
+        assert!(is_done(&first) != is_done(&second), "{round}: {first:?} {second:?}");
+        let seen = pause_of(&one, BOOK).await;
+        assert_eq!(seen.ends_at.is_none(), first.is_ok(), "{round}: {seen:?}");
+        let (first, second) = tokio::join!(
+            one.replace_pause("book", "charged", &seen.version, None, "one again"),
+            other.replace_pause("book", "charged", &seen.version, hour, "other again"),
         );
-        assert_eq!((begun.unwrap(), ended.unwrap()), (Resolved::Applied, Resolved::Applied));
-        let is_paused = !admin(&here).pauses().await.unwrap().is_empty();
-        if is_paused {
-            let ended = admin(&here).unpause("book", "charged", "it is open").await;
-            assert_eq!(ended.unwrap(), Resolved::Applied);
+        assert!(is_done(&first) != is_done(&second), "{round}: {first:?} {second:?}");
+        assert_eq!(first.or(second).unwrap(), seen, "{round}");
+        let seen = pause_of(&one, BOOK).await.version;
+        let (begun, ended) = tokio::join!(
+            one.replace_pause("book", "charged", &seen, hour, "longer"),
+            other.unpause("book", "charged", &seen, "it is open"),
+        );
+        assert!(is_done(&begun) != is_done(&ended), "{round}: {begun:?} {ended:?}");
+        if begun.is_ok() {
+            unpause(&one, BOOK).await;
         }
-        let mut acts = admin(&here).audit(None, None, 100).await.unwrap().rows;
-        acts.truncate(if is_paused { 4 } else { 3 });
-        let of = |reason: &str| {
-            let act = acts.iter().find(|act| act.reason == reason).unwrap();
-            (kind(act.before.as_ref().unwrap()), kind(act.after.as_ref().unwrap()))
-        };
-        let mut ends: Vec<_> = acts.iter().filter(|act| act.act == "unpause").collect();
-        ends.reverse();
-        let before: Vec<_> = ends.iter().map(|act| kind(act.before.as_ref().unwrap())).collect();
-        // The old pause has no end, and the new one has.
-        let (replaced, ended) = match is_paused {
-            true => ("runs", vec!["paused", "until"]),
-            false => ("paused", vec!["until"]),
-        };
-        assert_eq!(of("longer"), (replaced.to_owned(), "until".to_owned()), "{round}: {acts:?}");
-        assert_eq!(before, ended, "{round}: {acts:?}");
+        assert!(one.pauses().await.unwrap().is_empty(), "{round}");
     }
+    // Each act finds the phase as the one before it has left it.
+    let mut stands = "runs".to_owned();
+    for (before, after) in told_of_pauses(&here).await {
+        assert_eq!(kind(&before), stands);
+        stands = kind(&after);
+    }
+    assert_eq!(stands, "runs");
 }
 
-/// The end of a pause is written and not committed when another operator pauses the phase.
+/// The end of a pause is written and not committed when another operator pauses the phase, or replaces the pause.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_behind_an_end_that_is_being_committed_is_not_told_as_a_replacement() {
+async fn g3_an_act_behind_an_end_that_is_being_committed_finds_what_became_of_it() {
     use crate::support::db::{pg, url_of};
     use diesel_async::SimpleAsyncConnection;
 
@@ -593,21 +617,37 @@ async fn a_pause_behind_an_end_that_is_being_committed_is_not_told_as_a_replacem
         AND datname = current_database()";
     let db = atomic_phases::Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    for (ends_with, before) in [("COMMIT", "runs"), ("ROLLBACK", "paused")] {
-        let _ = admin(&engine).pause("book", "charged", None, "the bank is closed").await.unwrap();
+    for (ends_with, replaces, is_done) in [
+        ("COMMIT", false, true),
+        ("COMMIT", true, false),
+        ("ROLLBACK", false, false),
+        ("ROLLBACK", true, true),
+    ] {
+        paused(&engine, BOOK).await;
+        let ops = admin(&engine);
+        let seen = pause_of(&ops, BOOK).await.version;
         let mut other = pg(&url_of(&db)).await;
         other.batch_execute("BEGIN; DELETE FROM atomic_phases_pauses").await.unwrap();
-        let ops = admin(&engine);
         let hour = Some(Duration::from_secs(3600));
-        let begins =
-            tokio::spawn(async move { ops.pause("book", "charged", hour, "longer").await });
+        let begins = tokio::spawn(async move {
+            match replaces {
+                true => ops.replace_pause("book", "charged", &seen, hour, "longer").await.map(drop),
+                false => ops.pause("book", "charged", hour, "longer").await,
+            }
+        });
         until(async || db.number(WAITS).await > 0).await;
         other.batch_execute(ends_with).await.unwrap();
-        assert_eq!(begins.await.unwrap().unwrap(), Resolved::Applied);
+        let told = begins.await.unwrap();
+        assert_eq!(told.is_ok(), is_done, "{ends_with} {replaces}: {told:?}");
         let act = admin(&engine).audit(None, None, 1).await.unwrap().rows.remove(0);
-        assert_eq!(act.reason, "longer");
-        assert_eq!(act.before.as_deref(), Some(before), "{ends_with}: {act:?}");
-        let ended = admin(&engine).unpause("book", "charged", "it is open").await;
-        assert_eq!(ended.unwrap(), Resolved::Applied);
+        let before = match (is_done, replaces) {
+            (false, _) => None,
+            (true, false) => Some("runs"),
+            (true, true) => Some("paused"),
+        };
+        assert_eq!((&*act.reason, act.before.as_deref()), ("longer", before), "{act:?}");
+        for pause in admin(&engine).pauses().await.unwrap() {
+            unpause(&admin(&engine), (&pause.definition, &pause.phase)).await;
+        }
     }
 }

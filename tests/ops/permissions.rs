@@ -17,7 +17,7 @@ on_every_store! {
 }
 
 /// Each entry of the layer, and the permission that it needs.
-const DOORS: [(&str, Permissions); 26] = [
+const DOORS: [(&str, Permissions); 27] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
     ("find", Permissions::READ),
@@ -39,6 +39,7 @@ const DOORS: [(&str, Permissions); 26] = [
     ("retry_job", Permissions::ACT),
     ("discard_job", Permissions::ACT),
     ("pause", Permissions::PAUSE),
+    ("replace_pause", Permissions::PAUSE),
     ("unpause", Permissions::PAUSE),
     ("start_bulk", A_BULK_RETRY),
     ("stop_bulk", Permissions::BULK),
@@ -69,8 +70,11 @@ async fn open<S: TestDb + OperatorStore>(
         "pauses" => ops.pauses().await.map(drop),
         "nodes" => ops.nodes().await.map(drop),
         "definitions" => ops.definitions().await.map(drop),
-        "pause" => ops.pause("book", "charged", None, "reason").await.map(drop),
-        "unpause" => ops.unpause("book", "charged", "reason").await.map(drop),
+        "pause" => ops.pause("book", "charged", None, "reason").await,
+        "replace_pause" => {
+            ops.replace_pause("book", "charged", &version, None, "reason").await.map(drop)
+        }
+        "unpause" => ops.unpause("book", "charged", &version, "reason").await,
         "plan_bulk" => ops.plan_bulk(BulkAct::Retry, &one).await.map(drop),
         // A number that does not match.
         "start_bulk" => ops.start_bulk(BulkAct::Retry, &one, 99, "reason").await.map(drop),
@@ -140,7 +144,7 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
             checked += 1;
         }
     }
-    assert_eq!(checked, 26 * 12);
+    assert_eq!(checked, 27 * 12);
     let refused = db
         .number(
             "SELECT count(*) FROM atomic_phases_audit WHERE refused_because LIKE '%permission%'",
@@ -190,7 +194,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
         assert!(ops.audit(None, None, 10).await.unwrap().rows.is_empty());
     }
     assert_eq!(dump(&db).await, before, "nothing was written to a row");
-    assert_eq!(admin(&engine).audit(None, None, 100).await.unwrap().rows.len(), 3 * 11);
+    assert_eq!(admin(&engine).audit(None, None, 100).await.unwrap().rows.len(), 3 * 12);
     let inside = Scopes::Prefix("tenant-1".into());
     let ops = engine.ops(Actor::new("ada", Permissions::admin(), inside).unwrap());
     assert_eq!(ops.list(Filter::new()).await.unwrap().rows.len(), 2);

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Read};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::arguments::{Because, Decision, Format, Ids, Jobs, Said, Word};
+use super::arguments::{Decision, Format, Ids, Jobs, Said, Word};
 use super::ask::Api;
 use super::end::{End, Failure};
 use super::read::{self, JOBS, if_there_is_more, rows_of, segment};
@@ -50,13 +50,17 @@ async fn decided(
     each(ids, async |id| {
         let path = format!("{of}/{}", segment(id));
         let seen = match version {
-            // As an ETag has it; a text that is not a version matches no row.
-            Some(version) => format!("\"{}\"", segment(version.trim_matches('"'))),
+            Some(version) => in_quotes(version),
             None => api.get(&path).await?.version.unwrap_or_default(),
         };
         api.post(&format!("{path}/{act}"), body, Some(&seen)).await?.with("outcome")
     })
     .await
+}
+
+/// As an ETag has it; a text that is not a version matches no row.
+fn in_quotes(version: &str) -> String {
+    format!("\"{}\"", segment(version.trim_matches('"')))
 }
 
 /// Says a word about one request.
@@ -106,12 +110,12 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     decided(api, ("/requests", "resolve"), id, decision, &body).await
 }
 
-/// Pauses a foreign phase.
+/// Pauses a foreign phase. One that is paused stays so, unless the operator names that pause.
 pub(crate) async fn pause(
     api: &Api,
     (definition, phase): (&str, &str),
     length: Option<&str>,
-    because: &Because,
+    Decision { because, version }: &Decision,
 ) -> Result<End, Failure> {
     if !api.has_code() {
         let text = "which phases there are only the application knows: ask a service (--url)";
@@ -121,13 +125,17 @@ pub(crate) async fn pause(
     if let Some(length) = length {
         body["for"] = length.into();
     }
-    let told = set_pause(api, "begin", &body).await?;
-    // A service of an earlier build does not tell it.
-    if told["replaced"].is_string() {
-        let replaced = text(&told["replaced"]);
+    let seen = version.as_deref().map(in_quotes);
+    let told = set_pause(api, "begin", &body, seen.as_deref()).await;
+    let is_refused = told.as_ref().is_err_and(|failure| failure.end == End::Refused);
+    if is_refused && seen.is_none() {
         eprintln!(
-            "note: it was {replaced} before; this pause replaces that one, and `audit` tells whose it was"
+            "note: it is paused; `pauses` tells by whom, and a --version with which it is replaced"
         );
+    }
+    let told = told?;
+    if let Some(by) = told["replaced"]["paused_by"].as_str() {
+        eprintln!("note: it replaced the pause by {}", plain(by));
     }
     Ok(End::Fine)
 }
@@ -135,20 +143,51 @@ pub(crate) async fn pause(
 /// Ends a pause.
 pub(crate) async fn unpause(
     api: &Api,
-    (definition, phase): (&str, &str),
-    because: &Because,
+    at: (&str, &str),
+    Decision { because, version }: &Decision,
 ) -> Result<End, Failure> {
-    let body = json!({ "definition": definition, "phase": phase, "reason": because.reason });
-    if text(&set_pause(api, "end", &body).await?["outcome"]) == "already" {
+    let seen = match version {
+        Some(version) => Some(in_quotes(version)),
+        None => seen_pause(api, at).await?,
+    };
+    let Some(seen) = seen else {
+        println!("already");
         // Of a name that is misspelt it would read as if the pause had ended.
         eprintln!("note: no phase of these names was paused; `pauses` lists those that are");
-    }
+        return Ok(End::Fine);
+    };
+    let body = json!({ "definition": at.0, "phase": at.1, "reason": because.reason });
+    set_pause(api, "end", &body, Some(&seen)).await?;
     Ok(End::Fine)
 }
 
-async fn set_pause(api: &Api, act: &str, body: &Value) -> Result<Value, Failure> {
-    let told =
-        api.post(&format!("/pauses/{act}"), &body.to_string(), None).await?.with("outcome")?;
+/// The version of the pause of a phase; `None`: no phase of the definition is paused.
+async fn seen_pause(
+    api: &Api,
+    (definition, phase): (&str, &str),
+) -> Result<Option<String>, Failure> {
+    let (mut rows, ..) = api.get("/pauses").await?.rows()?;
+    rows.retain(|row| row["definition"] == definition);
+    match rows.iter().find(|row| row["phase"] == phase) {
+        Some(row) => Ok(Some(in_quotes(row["version"].as_str().unwrap_or_default()))),
+        None if rows.is_empty() => Ok(None),
+        // One of them may be of this phase.
+        None => {
+            let text = "no pause has this name, but the definition has others: a renamed phase is paused under its \
+                        oldest name, which `pauses` tells";
+            Err(Failure { end: End::NoSuch, text: text.to_owned() })
+        }
+    }
+}
+
+async fn set_pause(
+    api: &Api,
+    act: &str,
+    body: &Value,
+    seen: Option<&str>,
+) -> Result<Value, Failure> {
+    let told = api.post(&format!("/pauses/{act}"), &body.to_string(), seen).await?;
+    let told = told.with("outcome")?;
     println!("{}", text(&told["outcome"]));
     Ok(told)
 }

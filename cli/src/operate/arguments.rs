@@ -142,7 +142,7 @@ pub(crate) enum Commands {
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         length: Option<String>,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
     /// End a pause
     Unpause {
@@ -151,7 +151,7 @@ pub(crate) enum Commands {
         /// The phase's name
         phase: String,
         #[command(flatten)]
-        because: Because,
+        decision: Decision,
     },
     /// Tell which phase lists requests wait for and how many processes run each; 6 where some are stranded
     Definitions,
@@ -295,8 +295,8 @@ pub(crate) struct Because {
 pub(crate) struct Decision {
     #[command(flatten)]
     pub(crate) because: Because,
-    /// Act only if it stands as it was seen: with the version that `show` told, or, of a job, its tries. Without it, the
-    /// command acts on what it finds
+    /// Act only if it stands as it was seen: with the version that `show` or `pauses` told, or, of a job, its tries. Without
+    /// it, the command acts on what it finds, except that `pause` replaces no pause
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<String>,
 }
@@ -461,7 +461,10 @@ mod tests {
     fn about(command: Inside) -> Option<String> {
         let Inside::Asked(command) = command else { panic!("it is not an act") };
         let decision = match *command {
-            Commands::Retry { decision, .. } | Commands::Erase { decision, .. } => decision,
+            Commands::Retry { decision, .. }
+            | Commands::Erase { decision, .. }
+            | Commands::Pause { decision, .. }
+            | Commands::Unpause { decision, .. } => decision,
             Commands::Resolve(Word { said, .. }) => match said {
                 Said::Executed { decision, .. }
                 | Said::NotExecuted { decision, .. }
@@ -475,9 +478,11 @@ mod tests {
         decision.version
     }
 
-    const ACTS: [&str; 7] = [
+    const ACTS: [&str; 9] = [
         "retry 7",
         "erase 7",
+        "pause d p",
+        "unpause d p",
         "jobs retry 7",
         "jobs discard 7",
         "resolve 7 executed --phase p --output 1",

@@ -135,11 +135,11 @@ async fn run(api: &Api, command: &Commands, format: Format) -> Result<End, Failu
         Commands::Definitions => read::definitions(api, format).await,
         Commands::Nodes => read::nodes(api, format).await,
         Commands::Pauses => read::pauses(api, format).await,
-        Commands::Pause { definition, phase, length, because } => {
-            act::pause(api, (definition, phase), length.as_deref(), because).await
+        Commands::Pause { definition, phase, length, decision } => {
+            act::pause(api, (definition, phase), length.as_deref(), decision).await
         }
-        Commands::Unpause { definition, phase, because } => {
-            act::unpause(api, (definition, phase), because).await
+        Commands::Unpause { definition, phase, decision } => {
+            act::unpause(api, (definition, phase), decision).await
         }
         Commands::Bulk(command) => bulk::run(api, command, format).await,
         Commands::Jobs(command) => act::jobs(api, command, format).await,

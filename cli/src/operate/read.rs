@@ -406,12 +406,13 @@ pub(crate) async fn nodes(api: &Api, format: Format) -> Result<End, Failure> {
     Ok(End::Fine)
 }
 
-const PAUSES: [Column; 6] = [
+const PAUSES: [Column; 7] = [
     ("DEFINITION", |row, _| text(&row["definition"])),
     ("PHASE", |row, _| text(&row["phase"])),
     ("SINCE", |row, now| past(&row["paused_at"], now)),
     ("UNTIL", |row, now| time(&row["ends_at"], now)),
     ("BY", |row, _| text(&row["paused_by"])),
+    ("VERSION", |row, _| text(&row["version"])),
     ("REASON", |row, _| text(&row["reason"])),
 ];
 

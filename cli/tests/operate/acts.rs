@@ -198,6 +198,44 @@ async fn each_act_is_done_on_the_version_that_was_seen() {
     }
 }
 
+/// Another operator has replaced it, or ended it, since it was seen. Without a version, a pause replaces none, and the end
+/// is of the pause that is listed.
+#[tokio::test]
+async fn a_pause_is_replaced_and_ended_on_the_version_that_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("app.db").display());
+    let _engine = with_requests(Sqlite::connect(&url).await.unwrap()).await;
+    let run = Run::inside(&url);
+    let act = |act: &str, reason: &str, more: &[&str]| {
+        run.told(&[&[act, "pilots.call", "called", "--reason", reason][..], more].concat())
+    };
+    let applied = (0, "applied\n".to_owned());
+    assert_eq!(act("pause", "the line is cut", &[]), applied);
+    let first = pause_version(&run);
+    assert!(run.told(&["pauses"]).1.contains(&first), "the table has it, too");
+    assert_eq!(act("pause", "once more", &[]).0, 5);
+    assert_eq!(act("pause", "for longer", &["--version", &first]), applied);
+    let second = pause_version(&run);
+    for stale in [&*first, "0a1b", "no/version", ""] {
+        for of in ["pause", "unpause"] {
+            let (code, told) = act(of, "stale", &["--version", stale]);
+            assert!(code == 5 && told.contains("moved on"), "{of} {stale}: {code} {told}");
+        }
+    }
+    let (_, told) = run.told(&["pauses"]);
+    assert!(told.contains(&second) && told.contains("for longer"), "nothing was done: {told}");
+    // The pause of another phase may be of a phase that was renamed.
+    let (code, told) = run.told(&["unpause", "pilots.call", "calls", "--reason", "r"]);
+    assert!(code == 4 && told.contains("oldest name"), "{code} {told}");
+    assert_eq!(act("unpause", "the line is up", &["--version", &second]), applied);
+    for of in ["pause", "unpause"] {
+        assert_eq!(act(of, "stale", &["--version", &second]).0, 5, "it has ended: {of}");
+    }
+    assert_eq!(act("unpause", "the line is up", &[]), (0, "already\n".to_owned()));
+    assert_eq!(act("pause", "the line is cut", &[]), applied);
+    assert_eq!(act("unpause", "the line is up", &[]), applied);
+}
+
 #[tokio::test]
 async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
     let dir = tempfile::tempdir().unwrap();

@@ -82,8 +82,12 @@ pub(super) fn does_what_needs_code(run: &Run) {
     let pause = ["pause", "pilots.call", "called", "--for", "2h", "--reason", "the line is cut"];
     assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));
     let (code, told, said) = run.with("", &pause);
-    assert_eq!((code, &*told), (0, "applied\n"));
-    assert!(said.contains("it was paused until 2"), "of another pause it says so: {said}");
+    assert_eq!((code, &*told), (5, ""), "{said}");
+    assert!(said.contains("moved on") && said.contains("note: it is paused; `pauses` "), "{said}");
+    let seen = pause_version(run);
+    let (code, told, said) = run.with("", &[&pause[..], &["--version", &seen]].concat());
+    assert_eq!((code, &*told), (0, "applied\n"), "{said}");
+    assert!(said.contains("note: it replaced the pause by ada"), "{said}");
     let (code, told) = run.told(&["pauses"]);
     assert_eq!((code, told.lines().count()), (0, 2), "{told}");
     assert!(told.contains("pilots.call  called") && told.contains("the line is cut"), "{told}");
@@ -126,7 +130,7 @@ async fn inside_of_an_application<S: Store>(url: &str, store: S) {
     does_what_needs_code(&run);
     // Its own audit is as long as that of the others.
     let acts = run.told(&["audit", "-o", "jsonl"]).1.lines().count();
-    assert_eq!(acts, 8, "two reveals, four pauses, a refused pause, a refused word");
+    assert_eq!(acts, 8, "two reveals, two pauses, an end, two refused pauses, a refused word");
     asks_and_acts_after(&run, acts);
     assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Erased));
     let (code, told) = run.told(&["migrate", "status"]);

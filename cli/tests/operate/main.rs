@@ -154,6 +154,13 @@ fn version(run: &Run, id: &str) -> String {
     behind.to_owned()
 }
 
+/// The version of the only pause, as `pauses` lists it.
+fn pause_version(run: &Run) -> String {
+    let (_, told) = run.told(&["pauses", "-o", "jsonl"]);
+    let pause: serde_json::Value = serde_json::from_str(&told).unwrap();
+    pause["version"].as_str().unwrap().to_owned()
+}
+
 /// The cursor in a note.
 #[track_caller]
 fn cursor(note: &str) -> &str {

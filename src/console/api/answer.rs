@@ -135,15 +135,25 @@ async fn told<S: OperatorStore>(
         Route::Pause => {
             let Paused { definition, phase, length, reason } = asked.body()?;
             let length = length.map(|Ago(length)| length);
-            let (resolved, replaced) =
-                ops.pause_replacing(&definition, &phase, length, &reason).await?;
-            let mut told = done(resolved);
-            told["replaced"] = replaced.into();
+            let replaced = match asked.version_if_any()? {
+                None => {
+                    ops.pause(&definition, &phase, length, &reason).await?;
+                    None
+                }
+                Some(version) => {
+                    let version = version.into();
+                    Some(ops.replace_pause(&definition, &phase, &version, length, &reason).await?)
+                }
+            };
+            let mut told = done(Resolved::Applied);
+            told["replaced"] = replaced.as_ref().map(views::pause).into();
             told
         }
         Route::Unpause => {
             let Unpaused { definition, phase, reason } = asked.body()?;
-            done(ops.unpause(&definition, &phase, &reason).await?)
+            let version = asked.version()?.into();
+            ops.unpause(&definition, &phase, &version, &reason).await?;
+            done(Resolved::Applied)
         }
         Route::PlanBulk => {
             let asked: Bulk = asked.body()?;

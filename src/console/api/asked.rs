@@ -55,15 +55,21 @@ impl Asked {
 
     /// The version of the row as the operator saw it. An act without one would be about whatever is there.
     pub(super) fn version(&self) -> Result<&str, Problem> {
-        let line = self.head.headers.get(IF_MATCH).ok_or_else(|| Problem::of(Kind::NoVersion))?;
+        self.version_if_any()?.ok_or_else(|| Problem::of(Kind::NoVersion))
+    }
+
+    /// The same for an act that may be about what is not there yet.
+    pub(super) fn version_if_any(&self) -> Result<Option<&str>, Problem> {
+        let Some(line) = self.head.headers.get(IF_MATCH) else { return Ok(None) };
         let quoted = line.to_str().ok().map(str::trim);
         let quoted = quoted.and_then(|line| line.strip_prefix('"')?.strip_suffix('"'));
         // A proxy that compresses answers makes their tags weak. By RFC 9110, 13.1.1, a weak tag matches nothing.
-        quoted.filter(|version| !version.contains('"')).ok_or_else(|| {
+        let version = quoted.filter(|version| !version.contains('"')).ok_or_else(|| {
             let why = "If-Match: one version, in quotes, as the body has it. A tag that begins with W/ was \
                        made weak by a proxy.";
             Problem::new(Kind::Malformed, why.to_owned())
-        })
+        });
+        version.map(Some)
     }
 }
 

@@ -160,6 +160,7 @@ pub(super) fn pause(pause: &PauseView) -> Value {
     json!({
         "definition": pause.definition,
         "phase": pause.phase,
+        "version": pause.version.as_str(),
         "reason": pause.reason,
         "paused_by": pause.paused_by,
         "paused_at": time(pause.paused_at),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::response::Response;
-use chrono::DateTime;
+use chrono::{DateTime, SecondsFormat};
 use http::StatusCode;
 use maud::{Markup, html};
 
@@ -13,8 +13,7 @@ use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::look::{Now, exact, facts, said, table, visible};
 use super::trouble;
-use crate::engine::Resolved;
-use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions};
+use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions, RowVersion};
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     asked.frame.answer(Section::Pauses, "Pauses", body(&asked).await)
@@ -138,10 +137,10 @@ fn state(pause: Option<&PauseView>, now: Now) -> Markup {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
 enum PauseAct {
     Begin(Option<Duration>),
-    End,
+    Replace(RowVersion, Option<Duration>),
+    End(RowVersion),
 }
 
 /// What a form asks for, with the phase as it stands.
@@ -163,15 +162,49 @@ async fn wanted<S: OperatorStore>(
 
 impl PauseAct {
     fn read(form: &Fields) -> Result<Self, OpsError> {
+        let version = form.text("version");
         let length = match (form.text("act"), form.text("for")) {
-            ("unpause", _) => return Ok(Self::End),
+            ("unpause", _) => return Ok(Self::End(version.into())),
             ("pause", "") => None,
             ("pause", text) => Some(duration(text).ok_or(OpsError::BadFilter(
                 "how long is a number and a unit: 15m, 2h, 3d; or nothing",
             ))?),
             _ => return Err(OpsError::BadFilter("choose what to do")),
         };
-        Ok(Self::Begin(length))
+        Ok(match version {
+            "" => Self::Begin(length),
+            version => Self::Replace(version.into(), length),
+        })
+    }
+
+    /// Does the act, and returns what the next page says of it.
+    async fn apply<S: OperatorStore>(
+        self,
+        ops: Ops<S>,
+        (definition, phase): (String, String),
+        reason: String,
+    ) -> Result<String, OpsError> {
+        match self {
+            Self::Begin(length) => {
+                ops.pause(&definition, &phase, length, &reason).await?;
+                Ok("paused".to_owned())
+            }
+            Self::Replace(version, length) => {
+                let replaced =
+                    ops.replace_pause(&definition, &phase, &version, length, &reason).await?;
+                Ok(match replaced.ends_at {
+                    Some(ends) => {
+                        let ends = ends.to_rfc3339_opts(SecondsFormat::Secs, true);
+                        format!("replaced&until={ends}")
+                    }
+                    None => "replaced".to_owned(),
+                })
+            }
+            Self::End(version) => {
+                ops.unpause(&definition, &phase, &version, &reason).await?;
+                Ok("ended".to_owned())
+            }
+        }
     }
 }
 
@@ -219,12 +252,13 @@ async fn sheet<S: OperatorStore>(
             })),
             ("After", Some(html! { (after) })),
             ("By", Some(html! { bdi { (visible(frame.actor())) } ", with your reason, in the audit" })),
+            ("If", Some(html! { "no other operator has changed that by then" })),
         ]))
         form.act method="post" action=(frame.to("pauses/act")) {
             input type="hidden" name="act" value=(form.text("act"));
             input type="hidden" name="definition" value=(definition);
             input type="hidden" name="phase" value=(phase);
-            (carried("seen", &row.pause.as_ref().map_or_else(String::new, seen)))
+            (carried("version", row.pause.as_ref().map_or("", |pause| pause.version.as_str())))
             @if begins {
                 div.field {
                     label for="for" { "For how long " span.quiet { "(empty: until it is ended)" } }
@@ -237,46 +271,20 @@ async fn sheet<S: OperatorStore>(
     frame.page(status, Section::Pauses, "Review", page)
 }
 
-/// `POST`: does it. Said twice, it is the same.
+/// `POST`: does it, if the phase stands as it was reviewed.
 pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Response {
     let form = Fields::read(&form);
     let (ops, reason) = (asked.ops.clone(), form.text("reason").to_owned());
-    let (definition, phase) = (form.raw("definition").to_owned(), form.raw("phase").to_owned());
+    let at = (form.raw("definition").to_owned(), form.raw("phase").to_owned());
     let act = match PauseAct::read(&form) {
         Ok(act) => act,
         Err(error) => return again(&asked, &form, &error).await,
     };
-    match wanted(&asked, &form).await {
-        Ok((_, row)) if is_news(&row, &form, asked.frame.actor()) => {
-            let wrong = "Not done: another operator paused it in between. Now it stands as below, and what you typed \
-                         is kept.";
-            return sheet(&asked, &form, StatusCode::PRECONDITION_FAILED, Some(wrong)).await;
-        }
-        // How it stands, and so whether it is as it was reviewed, is not known.
-        Err(error @ OpsError::Unavailable(_)) => return trouble::page(&asked.frame, &error),
-        // What is wrong with it is told, and audited, by the act.
-        _ => {}
-    }
-    let doing = async move {
-        match act {
-            PauseAct::Begin(length) => {
-                ops.pause_replacing(&definition, &phase, length, &reason).await
-            }
-            PauseAct::End => {
-                ops.unpause(&definition, &phase, &reason).await.map(|resolved| (resolved, None))
-            }
-        }
-    };
-    let to = |said: &str| see_other(&asked.frame.to(format_args!("pauses?said={said}")));
-    match tokio::spawn(doing).await {
-        Ok(Ok((Resolved::Applied, replaced))) => match (act, replaced) {
-            (PauseAct::End, _) => to("ended"),
-            (PauseAct::Begin(_), None) => to("paused"),
-            (PauseAct::Begin(_), Some(was)) => to(&replaced_said(&was)),
-        },
-        Ok(Ok((Resolved::Already | Resolved::Finished, _))) => to("already"),
+    match tokio::spawn(act.apply(ops, at, reason)).await {
+        Ok(Ok(said)) => told(&asked.frame, &said),
         Err(task) => trouble::lost(&asked.frame, &task),
         Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, false),
+        Ok(Err(OpsError::MovedOn)) => moved_on(&asked, &form).await,
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong))) => {
             again(&asked, &form, &error).await
         }
@@ -284,24 +292,36 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     }
 }
 
-/// How the phase was paused before, for the page that follows.
-fn replaced_said(was: &str) -> String {
-    match was.strip_prefix("paused until ") {
-        Some(until) => format!("replaced&until={until}"),
-        None => "replaced".to_owned(),
+fn told(frame: &Frame, said: &str) -> Response {
+    see_other(&frame.to(format_args!("pauses?said={said}")))
+}
+
+/// The act was refused: the phase does not stand as it was reviewed. Where the first click of a double click has done the act,
+/// the page says that it is done.
+async fn moved_on<S: OperatorStore>(asked: &Asked<S>, form: &Fields) -> Response {
+    let frame = &asked.frame;
+    match wanted(asked, form).await {
+        Ok((true, Row { pause: Some(pause), .. })) if is_asked_for(&pause, form, frame.actor()) => {
+            told(frame, "paused")
+        }
+        Ok((false, Row { pause: None, .. })) => told(frame, "already"),
+        _ => {
+            let wrong = "Not done: the phase was paused, or its pause was replaced or ended, since you looked. Now it \
+                         stands as below, and what you typed is kept.";
+            sheet(asked, form, StatusCode::PRECONDITION_FAILED, Some(wrong)).await
+        }
     }
 }
 
-/// A pause as it was reviewed.
-fn seen(pause: &PauseView) -> String {
-    pause.paused_at.to_rfc3339()
-}
-
-/// Whether there is a pause that the review did not show; one's own, by a double click, is none.
-fn is_news(row: &Row, form: &Fields, actor: &str) -> bool {
-    let is_own =
-        |pause: &PauseView| pause.paused_by == actor && pause.reason == form.text("reason");
-    row.pause.as_ref().is_some_and(|pause| seen(pause) != form.text("seen") && !is_own(pause))
+/// Whether the pause is one as the form asks for, and by the same operator.
+fn is_asked_for(pause: &PauseView, form: &Fields, actor: &str) -> bool {
+    let length = match PauseAct::read(form) {
+        Ok(PauseAct::Begin(length) | PauseAct::Replace(_, length)) => length,
+        Ok(PauseAct::End(_)) | Err(_) => return false,
+    };
+    let lasts = pause.ends_at.map(|ends| (ends - pause.paused_at).num_seconds().unsigned_abs());
+    let is_own = pause.paused_by == actor && pause.reason == form.text("reason");
+    is_own && lasts == length.map(|length| length.as_secs())
 }
 
 /// The review once more, with what was given and what is wrong with it.

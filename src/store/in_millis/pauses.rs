@@ -4,7 +4,7 @@ use chrono::DateTime;
 use diesel::sql_types::{self, BigInt, Nullable, Text};
 
 use super::InMillis;
-use crate::store::pauses::{PauseAct, PauseRow, PauseWhat};
+use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase};
 use crate::store::row::millis;
 use crate::store::statement::statement;
 
@@ -32,11 +32,36 @@ statement! {
 }
 
 statement! {
-    /// The audit row of a pause, or of the end of one, while the row of before is there: what is replaced stands in it.
+    /// Whether the row is the pause that was seen, and lasts. If none was seen: whether its pause is over.
+    SeenPause in D: InMillis, rows sql_types::Untyped,
+    { paused_at: Option<i64>, paused_by: String, reason: String, ends_at: Option<i64> },
+    "CASE WHEN ", paused_at, " IS NULL THEN ends_at <= ", (D::CLOCK), " ELSE paused_at = ", paused_at,
+    " AND paused_by = ", paused_by, " AND reason = ", reason, " AND coalesce(ends_at, -1) = coalesce(", ends_at,
+    ", -1) AND coalesce(ends_at > ", (D::CLOCK), ", true) END"
+}
+
+impl SeenPause {
+    fn of(seen: Option<&PausedPhase>) -> Self {
+        let Some(PausedPhase { reason, paused_by, paused_at, ends_at, .. }) = seen else {
+            let (paused_by, reason) = (String::new(), String::new());
+            return Self { paused_at: None, paused_by, reason, ends_at: None };
+        };
+        Self {
+            paused_at: Some(paused_at.timestamp_millis()),
+            paused_by: paused_by.clone(),
+            reason: reason.clone(),
+            ends_at: ends_at.map(|ends| ends.timestamp_millis()),
+        }
+    }
+}
+
+statement! {
+    /// The audit row of a pause, or of the end of one, while the row of before is there: what is replaced stands in it. Writes
+    /// nothing where that row is not as it was seen.
     AuditPause in D: InMillis, rows sql_types::Untyped,
     {
         id: Vec<u8>, actor: String, act: String, outcome: String, reason: String, definition: String,
-        phase: String, ends: bool, for_ms: Option<i64>,
+        phase: String, ends: bool, for_ms: Option<i64>, seen: SeenPause,
     },
     "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, reason, definition, phase, status_before, \
      status_after) SELECT ", (D::NOW), ", ", id, ", ", actor, ", ", act, ", ", outcome, ", ", reason, ", ",
@@ -44,15 +69,16 @@ statement! {
     (D::PAUSED_UNTIL[0]), "ends_at", (D::PAUSED_UNTIL[1]), ", 'paused') END, CASE WHEN ", ends,
     " THEN 'runs' ELSE coalesce(", (D::PAUSED_UNTIL[0]), "(", (D::CLOCK), " + ", for_ms, ")",
     (D::PAUSED_UNTIL[1]), ", 'paused') END FROM atomic_phases_pauses WHERE definition = ", definition,
-    " AND phase = ", phase
+    " AND phase = ", phase, " AND ", seen
 }
 
 impl AuditPause {
     pub(in crate::store) fn of(act: &PauseAct<'_>) -> Self {
         let PauseAct { definition, phase, what, audit } = *act;
-        let (ends, for_ms) = match what {
-            PauseWhat::Begin(length) => (false, length.map(millis)),
-            PauseWhat::End => (true, None),
+        let (ends, for_ms, seen) = match what {
+            PauseWhat::Begin(length) => (false, length.map(millis), None),
+            PauseWhat::Replace(seen, length) => (false, length.map(millis), Some(seen)),
+            PauseWhat::End(seen) => (true, None, Some(seen)),
         };
         Self {
             id: audit.id.as_bytes().to_vec(),
@@ -64,6 +90,7 @@ impl AuditPause {
             phase: phase.to_owned(),
             ends,
             for_ms,
+            seen: SeenPause::of(seen),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What operators ask the store in memory for. It has no index to walk: it keeps no more rows than a
 //! simulation makes.
 
+use std::time::Duration;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -23,7 +25,7 @@ use crate::store::operators::{
     MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
     listed_request, operated_job, state_name,
 };
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, RUNS, paused_phase};
+use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, whole_millis};
 use crate::store::{ERASED, Store, StoreError};
 use diesel::QueryResult;
@@ -169,24 +171,27 @@ async fn settle_job(
     session.conclude(settled).await
 }
 
+/// `seen`, `pause`: what the phase is paused by, and is to be paused by.
 async fn set_pause(
     session: &mut Session,
     place: Place,
-    (pause, now): (Option<PauseRecord>, DateTime<Utc>),
+    (seen, pause): (Option<PauseRecord>, Option<PauseRecord>),
+    now: DateTime<Utc>,
     audit: AuditRecord,
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
-    let (begins, after) = (pause.is_some(), stands(pause.as_ref()));
-    let written = match session.write_pause(place, pause).await {
-        Ok(replaced) if begins || replaced.is_some() => {
-            let lasts = |pause: &PauseRecord| pause.ends_at.is_none_or(|ends| ends.0 > now);
-            let before = stands(replaced.filter(lasts).as_ref());
+    let (before, after) = (stands(seen.as_ref()), stands(pause.as_ref()));
+    let is_as_seen = move |row: Option<&PauseRecord>| {
+        let lasts = |pause: &&PauseRecord| pause.ends_at.is_none_or(|ends| ends.0 > now);
+        row.filter(lasts) == seen.as_ref()
+    };
+    let written = match session.write_pause(place, is_as_seen, pause).await {
+        Ok(true) => {
             let audit =
                 AuditRecord { status_before: Some(before), status_after: Some(after), ..audit };
             write_audit(session, Some(audit)).await.map(|()| true)
         }
-        Ok(_) => Ok(false),
-        Err(error) => Err(error),
+        other => other,
     };
     session.conclude(written).await
 }
@@ -194,7 +199,7 @@ async fn set_pause(
 /// How a phase stands, as the statements of the other stores tell the audit.
 fn stands(pause: Option<&PauseRecord>) -> String {
     match pause.map(|pause| pause.ends_at) {
-        None => RUNS.to_owned(),
+        None => "runs".to_owned(),
         Some(None) => "paused".to_owned(),
         Some(Some(ends)) => {
             format!("paused until {}", ends.0.to_rfc3339_opts(SecondsFormat::Secs, true))
@@ -431,20 +436,22 @@ impl OperatorStore for Memory {
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let place = Place::Pause(act.definition.to_owned(), act.phase.to_owned());
         let now = whole_millis(self.database().now());
-        let pause = match act.what {
-            PauseWhat::Begin(length) => Some(PauseRecord {
-                definition: act.definition.to_owned(),
-                phase: act.phase.to_owned(),
-                reason: act.audit.reason.clone(),
-                paused_by: act.audit.actor.clone(),
-                paused_at: Time(now),
-                ends_at: length.map(|length| Time(now + length)),
-            }),
-            PauseWhat::End => None,
+        let pause = |length: Option<Duration>| PauseRecord {
+            definition: act.definition.to_owned(),
+            phase: act.phase.to_owned(),
+            reason: act.audit.reason.clone(),
+            paused_by: act.audit.actor.clone(),
+            paused_at: Time(now),
+            ends_at: length.map(|length| Time(now + length)),
+        };
+        let (seen, pause) = match act.what {
+            PauseWhat::Begin(length) => (None, Some(pause(length))),
+            PauseWhat::Replace(seen, length) => (Some(PauseRecord::of(seen)), Some(pause(length))),
+            PauseWhat::End(seen) => (Some(PauseRecord::of(seen)), None),
         };
         let audit = AuditRecord::of(act.audit);
         let written = self.ask("set a pause", move |session| {
-            set_pause(session, place, (pause, now), audit).boxed()
+            set_pause(session, place, (seen, pause), now, audit).boxed()
         });
         written.await
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::store::audit::AuditEntry;
+use crate::store::pauses::PausedPhase;
 use crate::store::row::{KeySummaryRow, Row, millis};
 use crate::store::{Status, StoredResponse};
 
@@ -312,6 +313,17 @@ impl AuditRecord {
 }
 
 impl PauseRecord {
+    pub(super) fn of(pause: &PausedPhase) -> Self {
+        Self {
+            definition: pause.definition.clone(),
+            phase: pause.phase.clone(),
+            reason: pause.reason.clone(),
+            paused_by: pause.paused_by.clone(),
+            paused_at: Time(pause.paused_at),
+            ends_at: pause.ends_at.map(Time),
+        }
+    }
+
     pub(super) fn place(&self) -> Place {
         Place::Pause(self.definition.clone(), self.phase.clone())
     }

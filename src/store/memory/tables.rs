@@ -39,17 +39,21 @@ impl Session {
         Ok(seen.iter().filter_map(|(_, record)| record.pause()).cloned().collect())
     }
 
-    /// Writes a row of it, or deletes one, and tells which there was before.
+    /// Writes a row of it, or deletes one, if what is there is as it was seen. `false`: it is not.
     pub(super) async fn write_pause(
         &mut self,
         place: Place,
+        is_as_seen: impl Fn(Option<&PauseRecord>) -> bool + Send,
         pause: Option<PauseRecord>,
-    ) -> QueryResult<Option<PauseRecord>> {
+    ) -> QueryResult<bool> {
         self.statement()?;
         let locked = self.locked(&place).await?;
-        let replaced = locked.newest(&place).and_then(|record| record.pause().cloned());
-        locked.write(place, pause.map(Record::Pause));
-        Ok(replaced)
+        let newest = locked.newest(&place);
+        let is_as_seen = is_as_seen(newest.as_deref().and_then(Record::pause));
+        if is_as_seen {
+            locked.write(place, pause.map(Record::Pause));
+        }
+        Ok(is_as_seen)
     }
 
     /// All rows of the table of bulk acts.

@@ -339,34 +339,32 @@ impl OperatorStore for Mysql {
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         const DOING: &str = "pause a phase, or end that";
-        let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
-        // Between the lock and the write, so that it says what that replaces.
-        let audit = || Bound::of(&ops::AuditPause::of(act));
-        match act.what {
-            PauseWhat::Begin(length) => {
-                let hold = ops::HoldPause { definition: definition.clone(), phase: phase.clone() };
-                let pause = || {
-                    Bound::of(&ops::PausePhase {
-                        definition: definition.clone(),
-                        phase: phase.clone(),
-                        reason: act.audit.reason.clone(),
-                        paused_by: act.audit.actor.clone(),
-                        for_ms: length.map(millis),
-                    })
-                };
-                self.by_an_operator(DOING, &hold, &[&audit, &pause]).await
+        let (definition, phase) = (|| act.definition.to_owned(), || act.phase.to_owned());
+        let hold = || match act.what {
+            PauseWhat::Begin(_) => {
+                Bound::of(&ops::HoldPause { definition: definition(), phase: phase() })
             }
-            PauseWhat::End => {
-                let hold = ops::HoldPaused { definition: definition.clone(), phase: phase.clone() };
-                let end = || {
-                    Bound::of(&ops::UnpausePhase {
-                        definition: definition.clone(),
-                        phase: phase.clone(),
-                    })
-                };
-                self.by_an_operator(DOING, &hold, &[&audit, &end]).await
+            PauseWhat::Replace(..) | PauseWhat::End(_) => {
+                Bound::of(&ops::HoldPaused { definition: definition(), phase: phase() })
             }
-        }
+        };
+        let write = || match act.what {
+            PauseWhat::Begin(length) | PauseWhat::Replace(_, length) => {
+                Bound::of(&ops::PausePhase {
+                    definition: definition(),
+                    phase: phase(),
+                    reason: act.audit.reason.clone(),
+                    paused_by: act.audit.actor.clone(),
+                    for_ms: length.map(millis),
+                })
+            }
+            PauseWhat::End(_) => {
+                Bound::of(&ops::UnpausePhase { definition: definition(), phase: phase() })
+            }
+        };
+        // Between the lock and the write, so that it says what that replaces, and only if that is as it was seen.
+        let audit = ops::AuditPause::of(act);
+        self.by_an_operator_behind(&hold, DOING, &audit, &[&write]).await
     }
 
     async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {

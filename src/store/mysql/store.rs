@@ -83,6 +83,14 @@ macro_rules! ask_again {
 }
 pub(super) use ask_again;
 
+/// Makes a statement, anew each time that it is sent.
+type Make<'a> = dyn Fn() -> QueryResult<Bound> + Sync + 'a;
+
+fn made(doing: &'static str, each: &[&Make<'_>]) -> Result<Vec<Bound>, StoreError> {
+    let made = each.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
+    made.map_err(|error| StoreError::database(doing, error))
+}
+
 fn bound(doing: &'static str, query: &impl QueryFragment<Db>) -> Result<Bound, StoreError> {
     Bound::of(query).map_err(|error| StoreError::database(doing, error))
 }
@@ -183,7 +191,9 @@ impl Mysql {
             Ok::<_, StoreError>((write, bound(DOING, &sql::InsertJob::new(guard, notice))?))
         };
         match bounds() {
-            Ok((write, notice)) => in_one_go(&self.pool, Taken::AsItIs, write, vec![notice]).await,
+            Ok((write, notice)) => {
+                in_one_go(&self.pool, Taken::AsItIs, vec![write], vec![notice]).await
+            }
             Err(error) => Commit::Failed(error),
         }
     }
@@ -232,9 +242,9 @@ impl Mysql {
         &self,
         doing: &'static str,
         guarded: &(impl QueryFragment<Db> + Sync),
-        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+        then: &[&Make<'_>],
     ) -> Result<bool, StoreError> {
-        self.together_on(Taken::AsItIs, doing, guarded, then).await
+        self.together_on(Taken::AsItIs, None, doing, guarded, then).await
     }
 
     /// The same for an operator: on a dead connection its outcome would not be known, and it is not sent again.
@@ -242,24 +252,37 @@ impl Mysql {
         &self,
         doing: &'static str,
         guarded: &(impl QueryFragment<Db> + Sync),
-        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+        then: &[&Make<'_>],
     ) -> Result<bool, StoreError> {
-        self.together_on(Taken::Asked, doing, guarded, then).await
+        self.together_on(Taken::Asked, None, doing, guarded, then).await
+    }
+
+    /// The same behind a statement that locks the row which the guarded one reads.
+    pub(super) async fn by_an_operator_behind(
+        &self,
+        lock: &Make<'_>,
+        doing: &'static str,
+        guarded: &(impl QueryFragment<Db> + Sync),
+        then: &[&Make<'_>],
+    ) -> Result<bool, StoreError> {
+        self.together_on(Taken::Asked, Some(lock), doing, guarded, then).await
     }
 
     async fn together_on(
         &self,
         taken: Taken,
+        lock: Option<&Make<'_>>,
         doing: &'static str,
         guarded: &(impl QueryFragment<Db> + Sync),
-        then: &[&(dyn Fn() -> QueryResult<Bound> + Sync)],
+        then: &[&Make<'_>],
     ) -> Result<bool, StoreError> {
         let (mut tries, mut patience) = (0, Patience::new(LOCKED_WAIT));
         loop {
             tries += 1;
-            let follows = then.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
-            let follows = follows.map_err(|error| StoreError::database(doing, error))?;
-            match in_one_go(&self.pool, taken, bound(doing, guarded)?, follows).await {
+            let mut up_to_guarded = made(doing, lock.as_slice())?;
+            up_to_guarded.push(bound(doing, guarded)?);
+            let then = made(doing, then)?;
+            match in_one_go(&self.pool, taken, up_to_guarded, then).await {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error)
@@ -458,7 +481,9 @@ impl Store for Mysql {
             };
             let settled = match bounds() {
                 // Mostly an operator's, who may be the first behind a quiet night.
-                Ok((take_over, then)) => in_one_go(&self.pool, Taken::Asked, take_over, then).await,
+                Ok((take_over, then)) => {
+                    in_one_go(&self.pool, Taken::Asked, vec![take_over], then).await
+                }
                 Err(error) => Commit::Failed(error),
             };
             match settled {

@@ -255,18 +255,21 @@ fn concluding(
 const RAISE_UNLESS_ONE: &str =
     "SET @atomic_phases = IF(ROW_COUNT() = 1, 1, (SELECT 1 UNION ALL SELECT 2))";
 
-/// A transaction of the engine's alone, in one round trip: a guarded statement, and what follows from it.
+/// A transaction of the engine's alone, in one round trip: a guarded statement, which is the last of `up_to_guarded`, and
+/// what follows from it.
 pub(super) async fn in_one_go(
     pool: &MysqlPool,
     taken: Taken,
-    guarded: Bound,
+    up_to_guarded: Vec<Bound>,
     then: Vec<Bound>,
 ) -> Commit {
     let (tx, mut script) = match MysqlTransaction::begin(pool, taken).await {
         Ok(begun) => begun,
         Err(error) => return Commit::Failed(error),
     };
-    script.push_bound(guarded);
+    for bound in up_to_guarded {
+        script.push_bound(bound);
+    }
     let raise = script.push(RAISE_UNLESS_ONE);
     for bound in then {
         script.push_bound(bound);

@@ -44,9 +44,6 @@ pub(super) const CONNECTIONS: usize = 2;
 
 const ALL_IN_USE: &str = "operators have two connections, and both are in use";
 
-/// How often a pause is written anew where another operator was faster: the audit says what it replaced.
-const PAUSE_TRIES: u32 = 10;
-
 /// Where operators' searches run.
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
@@ -390,32 +387,38 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let PauseAct { definition, phase, .. } = *act;
-        match act.what {
+        let (reason, paused_by) = (&*act.audit.reason, &*act.audit.actor);
+        let audit = ops::AuditPause::of(act);
+        let written = match act.what {
             PauseWhat::Begin(length) => {
-                let (reason, paused_by) = (&*act.audit.reason, &*act.audit.actor);
                 let for_ms = length.map(millis);
-                for _ in 0..PAUSE_TRIES {
-                    let audit = ops::AuditPause::of(act);
-                    let pause =
-                        ops::PausePhase { definition, phase, reason, paused_by, for_ms, audit };
-                    let written = ask_within!(LOCKED_WAIT, self, "pause a phase", |conn| {
-                        pause.execute(&mut conn)
-                    })?;
-                    if written == 1 {
-                        return Ok(true);
-                    }
-                }
-                Err(StoreError::Locked)
+                let pause = ops::PausePhase { definition, phase, reason, paused_by, for_ms, audit };
+                ask_within!(LOCKED_WAIT, self, "pause a phase", |conn| pause.execute(&mut conn))
             }
-            PauseWhat::End => {
-                let audit = ops::AuditPause::of(act);
-                let unpause = ops::UnpausePhase { definition, phase, audit };
-                let written = ask_within!(LOCKED_WAIT, self, "unpause a phase", |conn| {
-                    unpause.execute(&mut conn)
-                })?;
-                Ok(written == 1)
+            PauseWhat::Replace(seen, length) => {
+                let (for_ms, ended_at) = (length.map(millis), seen.ends_at);
+                let seen = ops::SeenPause::of(seen);
+                let replace = ops::ReplacePause {
+                    definition,
+                    phase,
+                    reason,
+                    paused_by,
+                    for_ms,
+                    seen,
+                    ended_at,
+                    audit,
+                };
+                ask_within!(LOCKED_WAIT, self, "replace a pause", |conn| {
+                    replace.execute(&mut conn)
+                })
             }
-        }
+            PauseWhat::End(seen) => {
+                let seen = ops::SeenPause::of(seen);
+                let unpause = ops::UnpausePhase { definition, phase, seen, audit };
+                ask_within!(LOCKED_WAIT, self, "unpause a phase", |conn| unpause.execute(&mut conn))
+            }
+        };
+        Ok(written? == 1)
     }
 
     async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {

@@ -15,7 +15,7 @@ use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED}
 use crate::store::EraseAct;
 use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
-use crate::store::pauses::PauseAct;
+use crate::store::pauses::{PauseAct, PausedPhase};
 use crate::store::statement::{push_bind, statement};
 
 statement! {
@@ -414,39 +414,64 @@ impl<'a> AuditPause<'a> {
     }
 }
 
-/// How a paused phase stands, as the audit says it.
-const PAUSED: &str = "coalesce(to_char(ends_at AT TIME ZONE 'UTC', \
-    '\"paused until \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'paused')";
-
-/// The same, of a row whose pause may be over.
-const STANDS: &str = "CASE WHEN ends_at <= clock_timestamp() THEN 'runs' ELSE \
-    coalesce(to_char(ends_at AT TIME ZONE 'UTC', '\"paused until \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'paused') END";
+/// How a phase stands whose pause has this end, as the audit says it: what stands before the end, and behind it.
+const PAUSED_UNTIL: [&str; 2] = [
+    "coalesce(to_char(",
+    " AT TIME ZONE 'UTC', '\"paused until \"YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'paused')",
+];
 
 statement! {
-    /// Pauses a phase, for so long or until an operator ends it, and the audit row, which says what that replaces. What is
-    /// replaced is read before the write and under its lock, so that a pause whose end another operator is committing is
-    /// not told as replaced. Writes nothing where another operator has begun a pause since that was read.
+    /// Whether the row is the pause that was seen, and lasts.
+    SeenPause<'a> for Pg, rows sql_types::Untyped,
+    { reason: &'a str, paused_by: &'a str, paused_at: DateTime<Utc>, ends_at: Option<DateTime<Utc>> },
+    "reason = ", reason, " AND paused_by = ", paused_by, " AND paused_at = ", paused_at,
+    " AND ends_at IS NOT DISTINCT FROM ", ends_at, " AND coalesce(ends_at > clock_timestamp(), true)"
+}
+
+impl<'a> SeenPause<'a> {
+    pub(super) fn of(seen: &'a PausedPhase) -> Self {
+        let PausedPhase { reason, paused_by, paused_at, ends_at, .. } = seen;
+        Self { reason, paused_by, paused_at: *paused_at, ends_at: *ends_at }
+    }
+}
+
+statement! {
+    /// Pauses a phase that is not paused, for so long or until an operator ends it, and the audit row. Waits for another
+    /// operator who is about to pause it or to end its pause.
     PausePhase<'a> for Pg, rows sql_types::Untyped,
     {
         definition: &'a str, phase: &'a str, reason: &'a str, paused_by: &'a str,
         for_ms: Option<i64>, audit: AuditPause<'a>,
     },
-    "WITH seen AS (SELECT paused_at, ends_at FROM atomic_phases_pauses WHERE definition = ", definition,
-    " AND phase = ", phase, " FOR UPDATE), paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, \
-     paused_by, paused_at, ends_at) SELECT ", definition, ", ", phase, ", ", reason, ", ", paused_by,
-    ", clock_timestamp(), clock_timestamp() + ", for_ms, " * interval '1 millisecond' \
-     FROM (SELECT count(*) FROM seen) AS looked ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
+    "WITH paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    definition, ", ", phase, ", ", reason, ", ", paused_by, ", clock_timestamp(), clock_timestamp() + ", for_ms,
+    " * interval '1 millisecond') ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
      paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at \
-     WHERE atomic_phases_pauses.paused_at = (SELECT paused_at FROM seen) RETURNING ends_at) ", {audit},
-    ", coalesce((SELECT ", [STANDS], " FROM seen), 'runs'), ", [PAUSED], " FROM paused"
+     WHERE atomic_phases_pauses.ends_at <= clock_timestamp() RETURNING ends_at) ", {audit}, ", 'runs', ",
+    (PAUSED_UNTIL[0]), "ends_at", (PAUSED_UNTIL[1]), " FROM paused"
 }
 
 statement! {
-    /// Ends the pause of a phase, and the audit row.
+    /// The same in the place of the pause that was seen, whose end the audit row says.
+    ReplacePause<'a> for Pg, rows sql_types::Untyped,
+    {
+        definition: &'a str, phase: &'a str, reason: &'a str, paused_by: &'a str,
+        for_ms: Option<i64>, seen: SeenPause<'a>, ended_at: Option<DateTime<Utc>>, audit: AuditPause<'a>,
+    },
+    "WITH paused AS (UPDATE atomic_phases_pauses SET reason = ", reason, ", paused_by = ", paused_by,
+    ", paused_at = clock_timestamp(), ends_at = clock_timestamp() + ", for_ms,
+    " * interval '1 millisecond' WHERE definition = ", definition, " AND phase = ", phase, " AND ", {seen},
+    " RETURNING ends_at) ", {audit}, ", ", (PAUSED_UNTIL[0]), ended_at, (PAUSED_UNTIL[1]), ", ",
+    (PAUSED_UNTIL[0]), "ends_at", (PAUSED_UNTIL[1]), " FROM paused"
+}
+
+statement! {
+    /// Ends the pause that was seen, and the audit row.
     UnpausePhase<'a> for Pg, rows sql_types::Untyped,
-    { definition: &'a str, phase: &'a str, audit: AuditPause<'a> },
-    "WITH ended AS (DELETE FROM atomic_phases_pauses WHERE definition = ", definition,
-    " AND phase = ", phase, " RETURNING ends_at) ", {audit}, ", ", [STANDS], ", 'runs' FROM ended"
+    { definition: &'a str, phase: &'a str, seen: SeenPause<'a>, audit: AuditPause<'a> },
+    "WITH ended AS (DELETE FROM atomic_phases_pauses WHERE definition = ", definition, " AND phase = ", phase,
+    " AND ", {seen}, " RETURNING ends_at) ", {audit}, ", ", (PAUSED_UNTIL[0]), "ends_at", (PAUSED_UNTIL[1]),
+    ", 'runs' FROM ended"
 }
 
 statement! {

@@ -339,24 +339,29 @@ impl OperatorStore for Sqlite {
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
         let (definition, phase) = (act.definition.to_owned(), act.phase.to_owned());
         let (reason, paused_by) = (act.audit.reason.clone(), act.audit.actor.clone());
-        let (what, audit) = (act.what, ops::AuditPause::of(act));
-        let hold = ops::HoldPause { definition: definition.clone(), phase: phase.clone() };
+        let audit = ops::AuditPause::of(act);
+        let hold = matches!(act.what, PauseWhat::Begin(_))
+            .then(|| ops::HoldPause { definition: definition.clone(), phase: phase.clone() });
+        // For how long it is paused; `None`: it is not paused any more.
+        let pause = match act.what {
+            PauseWhat::Begin(length) | PauseWhat::Replace(_, length) => Some(length.map(millis)),
+            PauseWhat::End(_) => None,
+        };
         let written = self.run("pause a phase, or end that", move |conn| {
             conn.immediate_transaction(|conn| {
-                if matches!(what, PauseWhat::Begin(_)) {
+                if let Some(hold) = hold {
                     hold.execute(conn)?;
                 }
                 // Before the write, so that it says what that replaces.
                 if audit.execute(conn)? == 0 {
                     return Ok(false);
                 }
-                match what {
-                    PauseWhat::Begin(length) => {
-                        let for_ms = length.map(millis);
+                match pause {
+                    Some(for_ms) => {
                         ops::PausePhase { definition, phase, reason, paused_by, for_ms }
                             .execute(conn)?
                     }
-                    PauseWhat::End => ops::UnpausePhase { definition, phase }.execute(conn)?,
+                    None => ops::UnpausePhase { definition, phase }.execute(conn)?,
                 };
                 Ok(true)
             })

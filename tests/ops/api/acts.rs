@@ -18,6 +18,7 @@ on_every_store! {
     g3_an_act_about_a_row_that_moved_on_is_a_412,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
     a_foreign_phase_is_paused_and_goes_on,
+    g3_an_act_about_a_pause_that_moved_on_is_a_412,
     a_bulk_act_is_planned_started_followed_and_stopped,
     a_client_that_hangs_up_leaves_no_act_half_done,
     of_a_look_that_found_no_database_nothing_is_in_the_audit,
@@ -207,10 +208,10 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
     let done = post(&routes, "/pauses/begin", None, begin.clone()).await.ok();
     fits("BegunPause", &done);
     assert!(done["replaced"].is_null(), "{done}");
-    let done = post(&routes, "/pauses/begin", None, begin).await.ok();
+    let (seen, pause) = pause_as_listed(&routes).await;
+    let done = post(&routes, "/pauses/begin", Some(&seen), begin).await.ok();
     fits("BegunPause", &done);
-    let replaced = done["replaced"].as_str().unwrap();
-    assert!(replaced.starts_with("paused until "), "{done}");
+    assert_eq!(done["replaced"], pause);
     failed(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(app.provider.effects(), 0);
     let pauses = get(&routes, "/pauses").await.ok();
@@ -225,15 +226,15 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
     assert_eq!(why["held_by"], "paused");
 
     let end = json!({ "definition": "book", "phase": "charged", "reason": "open" });
-    for outcome in ["applied", "already"] {
-        let done = post(&routes, "/pauses/end", None, end.clone()).await.ok();
-        assert_eq!(done["outcome"], outcome);
-    }
+    let (seen, _) = pause_as_listed(&routes).await;
+    let done = post(&routes, "/pauses/end", Some(&seen), end).await.ok();
+    fits("Done", &done);
+    assert_eq!(done["outcome"], "applied");
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     let acts = get(&routes, "/audit").await.ok();
     fits("Acts", &acts);
     assert_eq!(
-        (&acts["rows"][2]["act"], &acts["rows"][2]["phase"]),
+        (&acts["rows"][1]["act"], &acts["rows"][1]["phase"]),
         (&json!("pause"), &json!("charged"))
     );
     for (body, status, code) in [
@@ -252,6 +253,47 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
     ] {
         post(&routes, "/pauses/begin", None, body).await.is(status, code);
     }
+}
+
+/// Another operator has replaced it, or ended it, in between; and one has paused the phase that was not paused.
+async fn g3_an_act_about_a_pause_that_moved_on_is_a_412<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    let body = |reason: &str| json!({ "definition": "book", "phase": "charged", "reason": reason });
+    post(&routes, "/pauses/begin", None, body("closed")).await.ok();
+    let (first, _) = pause_as_listed(&routes).await;
+    post(&routes, "/pauses/begin", None, body("again")).await.is(412, "moved_on");
+    post(&routes, "/pauses/begin", Some(&first), body("longer")).await.ok();
+    let (second, pause) = pause_as_listed(&routes).await;
+    assert_eq!(pause["reason"], "longer");
+    let weak = format!("W/{second}");
+    for act in ["/pauses/begin", "/pauses/end"] {
+        for stale in [first.as_str(), "\"no version\"", "\"\""] {
+            post(&routes, act, Some(stale), body("stale")).await.is(412, "moved_on");
+        }
+        for none in ["*", "", &weak, "unquoted"] {
+            post(&routes, act, Some(none), body("stale")).await.is(400, "malformed");
+        }
+    }
+    post(&routes, "/pauses/end", None, body("stale")).await.is(428, "version_missing");
+    assert_eq!(pause_as_listed(&routes).await, (second.clone(), pause), "nothing was done");
+    post(&routes, "/pauses/end", Some(&second), body("open")).await.ok();
+    for act in ["/pauses/begin", "/pauses/end"] {
+        post(&routes, act, Some(&second), body("stale")).await.is(412, "moved_on");
+    }
+    let pauses = get(&routes, "/pauses").await.ok();
+    assert_eq!(pauses["rows"], json!([]));
+    let acts = get(&routes, "/audit").await.ok();
+    let refused = acts["rows"].as_array().unwrap().iter().filter(|act| act["outcome"] == "refused");
+    assert_eq!(refused.count(), 1 + 2 * 3 + 2);
+}
+
+/// The version of the only pause, as `If-Match` has it, and the pause.
+async fn pause_as_listed(routes: &Router) -> (String, Value) {
+    let pauses = get(routes, "/pauses").await.ok();
+    let rows = pauses["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{pauses}");
+    (format!("\"{}\"", rows[0]["version"].as_str().unwrap()), rows[0].clone())
 }
 
 async fn a_bulk_act_is_planned_started_followed_and_stopped<S: TestDb + OperatorStore>(db: S) {

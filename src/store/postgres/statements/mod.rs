@@ -55,6 +55,7 @@ bind! {
     i64 => BigInt,
     i32 => Integer,
     DateTime<Utc> => Timestamptz,
+    Option<DateTime<Utc>> => Nullable<Timestamptz>,
     i16 => SmallInt,
     PgInterval => Interval,
     Option<i16> => Nullable<SmallInt>,
