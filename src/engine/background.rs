@@ -1,8 +1,11 @@
 //! Driving a request on with no client: what the workers ask of the engine.
 
+use std::future::Future;
 use std::sync::Arc;
 
+use super::lease::Entered;
 use super::outcome::{CallError, FailureCause, Outcome};
+use super::resume::Acquired;
 use super::run::RoundEnd;
 use super::{Core, Engine, Wakeups, observed};
 use crate::config::Settings;
@@ -43,14 +46,18 @@ impl Driven {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Drives the request on by this right, if it still is due. On a task of its own: a worker that
-    /// is stopped cancels no phase.
-    pub(crate) async fn drive(&self, found: DueKey, right: Right) -> Driven {
+    /// Drives a request that was found on, on a task of its own: a worker that is stopped cancels no phase.
+    pub(crate) async fn drive(
+        &self,
+        found: DueKey,
+        driving: impl Future<Output = Driven> + Send + 'static,
+    ) -> Driven {
         let span = observe::spans::driven(subject(&found), found.version, self.core.is_traced());
-        let engine = self.clone();
+        let core = self.core.clone();
         let driving = async move {
             let mut task = Task { found, has_ended: false };
-            let driven = engine.drive_in_place(subject(&task.found), right).await;
+            let driven = driving.await;
+            core.traced_drive(driven);
             task.has_ended = true;
             driven
         };
@@ -59,17 +66,25 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         driven.unwrap_or(Driven::Failed)
     }
 
-    /// As [`drive`](Self::drive), on the caller's own task.
-    /// `found`: the row as far as it is known.
+    /// Acquires the lease of a request by this right, if it still is due. `found`: the row as far as it is known.
+    pub(crate) async fn claim(
+        &self,
+        found: Subject<'_>,
+        right: Right,
+    ) -> Result<Claimed<S>, Driven> {
+        let entered = self.core.running.enter().ok_or(Driven::Lost)?;
+        match self.core.acquire_if_due(found, right).await {
+            Ok(acquired) => Ok(Claimed { acquired: acquired?, _entered: entered }),
+            Err(error) => Err(failed(found, &error)),
+        }
+    }
+
+    /// Drives a request on by this right, on the caller's own task.
     pub(crate) async fn drive_in_place(&self, found: Subject<'_>, right: Right) -> Driven {
-        let Some(_entered) = self.core.running.enter() else { return Driven::Lost };
-        let driven = match self.core.drive(found, right).await {
-            Ok(driven) => driven,
-            Err(CallError::Unreadable { .. }) => Driven::Left,
-            Err(_) => Driven::Failed,
-        };
-        self.core.traced_drive(driven);
-        driven
+        match self.claim(found, right).await {
+            Ok(claimed) => claimed.go_on(found).await,
+            Err(driven) => driven,
+        }
     }
 
     pub(crate) fn is_registered(&self, definition: &str, version: u32) -> bool {
@@ -102,50 +117,71 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 }
 
 impl<S: Store> Core<S> {
-    async fn drive(
+    async fn acquire_if_due(
         self: &Arc<Self>,
         found: Subject<'_>,
         right: Right,
-    ) -> Result<Driven, CallError> {
+    ) -> Result<Result<Box<Acquired<S>>, Driven>, CallError> {
         let Subject { scope, key, .. } = found;
-        let row = self.store.read(scope, key).await.map_err(|error| {
-            let error = error.into();
-            observed::drive_failed(found, &error);
-            error
-        })?;
-        let Some(row) = row else { return Ok(Driven::Lost) };
-        if !is_due(&row, right) {
-            return Ok(Driven::Lost);
-        }
-        let (definition, request_id) = (row.definition.clone(), row.request_id);
+        let row = self.store.read(scope, key).await?;
+        let Some(row) = row.filter(|row| is_due(row, right)) else { return Ok(Err(Driven::Lost)) };
+        let acquired = self.acquire(scope, key, row, right).await?;
+        Ok(acquired.map(Box::new).map_err(driven))
+    }
+}
+
+/// A request whose lease is ours.
+pub(crate) struct Claimed<S: Store> {
+    acquired: Box<Acquired<S>>,
+    /// A shutdown waits for it.
+    _entered: Entered,
+}
+
+impl<S: Store> Claimed<S> {
+    /// Resumes it after its recovery point.
+    pub(crate) async fn go_on(self, found: Subject<'_>) -> Driven {
+        let Self { acquired, _entered } = self;
         // Boxed: the future of a whole request is deep, and callers of ours nest it deeper.
-        let resumed = Box::pin(self.resume(scope, key, row, right)).await;
-        if let Err(error) = &resumed {
-            let subject = Subject { definition: &definition, request_id, scope, key };
-            observed::drive_failed(subject, error);
-        }
-        Ok(match resumed? {
-            RoundEnd::Outcome(outcome) => match outcome {
-                Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
-                    Driven::Finished
-                }
-                Outcome::Failed { cause: FailureCause::NotKnownHere, .. } => Driven::Left,
-                Outcome::Failed { .. } => Driven::Released,
-                Outcome::Unknown { .. } => Driven::Unknown,
-                Outcome::DeadLetter => Driven::DeadLetter,
-                Outcome::Mismatch | Outcome::InProgress { .. } | Outcome::Accepted => Driven::Lost,
-            },
-            RoundEnd::Changed | RoundEnd::Found(_) | RoundEnd::Busy | RoundEnd::Lost => {
-                Driven::Lost
+        Box::pin(acquired.go_on()).await.map_or_else(|error| failed(found, &error), driven)
+    }
+
+    /// Lets it go: nothing of it has run, and another process may go on with it immediately.
+    pub(crate) async fn give_back(self, found: Subject<'_>) -> Driven {
+        let Self { acquired, _entered } = self;
+        acquired.give_back().await.map_or_else(|error| failed(found, &error), driven)
+    }
+}
+
+/// What became of a request that was resumed.
+fn driven(end: RoundEnd) -> Driven {
+    match end {
+        RoundEnd::Outcome(outcome) => match outcome {
+            Outcome::Finished(_) | Outcome::ReplyNotRetained { .. } | Outcome::Erased => {
+                Driven::Finished
             }
-            // The commit's outcome is not known: the lease runs out, and the next look continues.
-            RoundEnd::Restart(_) => Driven::Failed,
-        })
+            Outcome::Failed { cause: FailureCause::NotKnownHere, .. } => Driven::Left,
+            Outcome::Failed { .. } => Driven::Released,
+            Outcome::Unknown { .. } => Driven::Unknown,
+            Outcome::DeadLetter => Driven::DeadLetter,
+            Outcome::Mismatch | Outcome::InProgress { .. } | Outcome::Accepted => Driven::Lost,
+        },
+        RoundEnd::Changed | RoundEnd::Found(_) | RoundEnd::Busy | RoundEnd::Lost => Driven::Lost,
+        // The commit's outcome is not known: the lease runs out, and the next look continues.
+        RoundEnd::Restart(_) => Driven::Failed,
+    }
+}
+
+/// Says that a worker could not drive it on.
+fn failed(subject: Subject<'_>, error: &CallError) -> Driven {
+    observed::drive_failed(subject, error);
+    match error {
+        CallError::Unreadable { .. } => Driven::Left,
+        _ => Driven::Failed,
     }
 }
 
 /// What a log may know of a row that was found.
-fn subject(found: &DueKey) -> Subject<'_> {
+pub(crate) fn subject(found: &DueKey) -> Subject<'_> {
     let DueKey { definition, request_id, scope, key, .. } = found;
     Subject { definition, request_id: *request_id, scope, key }
 }

@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-pub(crate) use self::background::Driven;
+pub(crate) use self::background::{Driven, subject};
 pub use self::builder::{BuildError, EngineBuilder, Registered, Unregistered};
 pub use self::call::Call;
 pub use self::check::{CheckReport, Stranded};

@@ -21,6 +21,7 @@ use crate::observe::{self, Subject};
 use crate::phase::RequestContext;
 use crate::store::events::{EventKind, line};
 use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
+use crate::traces::StoredTrace;
 
 /// A row whose lease is ours, brought back to life.
 pub(super) struct Taken<S: Store> {
@@ -56,58 +57,37 @@ impl<S: Store> Core<S> {
         row: KeyRow,
         right: Right,
     ) -> Result<RoundEnd, CallError> {
+        match self.acquire(scope, key, row, right).await? {
+            Ok(acquired) => acquired.go_on().await,
+            Err(end) => Ok(end),
+        }
+    }
+
+    /// Acquires the lease of an existing row, or says why it is not this process that goes on with it.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: KeyRow,
+        right: Right,
+    ) -> Result<Result<Acquired<S>, RoundEnd>, CallError> {
         let crashed = row.status == Status::InProgress;
         // Its holder looked into what had become of a call, and ended.
         let has_waited = crashed && row.waiting_since.is_some();
         let before = row.trace.map(|trace| (trace, row.attempts));
         let (definition, request_id) = (row.definition.clone(), row.request_id);
-        let Taken { mut run, row, found } = match self.take_over(scope, key, row, right).await? {
-            Ok(taken) => taken,
-            Err(Refused::Changed) => return Ok(RoundEnd::Changed),
+        Ok(match self.take_over(scope, key, row, right).await? {
+            Ok(taken) => Ok(Acquired { taken, right, crashed, has_waited, before }),
+            Err(Refused::Changed) => Err(RoundEnd::Changed),
             Err(Refused::Locked) => {
                 let retry_after = self.settings.creation_wait;
-                return Ok(RoundEnd::Outcome(Outcome::InProgress { retry_after }));
+                Err(RoundEnd::Outcome(Outcome::InProgress { retry_after }))
             }
             Err(Refused::Stranded(because)) => {
                 let subject = Subject { definition: &definition, request_id, scope, key };
-                return Ok(RoundEnd::Outcome(self.left_alone(subject, because)));
+                Err(RoundEnd::Outcome(self.left_alone(subject, because)))
             }
-        };
-        let attempt = row.attempts;
-        self.attempt_begins(request_id, attempt, &row.recovery_point, before);
-        let settings = &self.settings;
-        let done = run.outputs.len();
-        let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
-        let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
-        match (found, next) {
-            (Found::Ready(_), _) if right == Right::Reconcile => {
-                Box::pin(run.reconcile(&row)).await
-            }
-            (Found::Undecodable(because), _) if right == Right::Reconcile => {
-                let intent = row.open_intent.as_deref();
-                run.still_unknown(&row, intent, Some(because.as_str())).await
-            }
-            (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => run.resume().await,
-            (_, Plan::OpenIntent) if has_waited => run.waits_on(row.open_intent.as_deref()).await,
-            (_, Plan::OpenIntent) => {
-                run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await
-            }
-            (Found::Ready(Progress::CallMayHaveBeenMade), _) => {
-                let reason = StrandedBecause::CallMayHaveBeenMade.as_str();
-                run.found_unknown(phase, reason).await
-            }
-            (Found::Ready(Progress::Continues), Plan::WindowPassed) => {
-                run.found_unknown(phase, WINDOW_PASSED).await
-            }
-            (_, Plan::GiveUp) => {
-                let last = if crashed { Some(LEASE_ENDED) } else { row.reason.as_deref() };
-                run.give_up(last).await
-            }
-            (Found::Undecodable(because), Plan::Run | Plan::WindowPassed) => {
-                run.release(FailureCause::Undecodable { what: because.as_str() }, None).await
-            }
-            (Found::Ready(Progress::Continues), Plan::Run) => run.resume().await,
-        }
+        })
     }
 
     /// Acquires the lease, if this process can continue the row and no other was faster.
@@ -243,5 +223,63 @@ impl<S: Store> Core<S> {
         let cause = FailureCause::NotKnownHere;
         observed::left_alone(subject, because);
         Outcome::Failed { cause, retry_after: self.settings.back_off(1) }
+    }
+}
+
+/// A row whose lease is ours, and what it was before.
+pub(super) struct Acquired<S: Store> {
+    taken: Taken<S>,
+    right: Right,
+    /// Its last holder's lease ended before the request did.
+    crashed: bool,
+    has_waited: bool,
+    before: Option<(StoredTrace, u32)>,
+}
+
+impl<S: Store> Acquired<S> {
+    /// Resumes after its recovery point.
+    pub(super) async fn go_on(self) -> Result<RoundEnd, CallError> {
+        let Self { taken: Taken { mut run, row, found }, right, crashed, has_waited, before } =
+            self;
+        let attempt = row.attempts;
+        run.core.attempt_begins(row.request_id, attempt, &row.recovery_point, before);
+        let settings = &run.core.settings;
+        let done = run.outputs.len();
+        let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
+        let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
+        match (found, next) {
+            (Found::Ready(_), _) if right == Right::Reconcile => {
+                Box::pin(run.reconcile(&row)).await
+            }
+            (Found::Undecodable(because), _) if right == Right::Reconcile => {
+                let intent = row.open_intent.as_deref();
+                run.still_unknown(&row, intent, Some(because.as_str())).await
+            }
+            (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => run.resume().await,
+            (_, Plan::OpenIntent) if has_waited => run.waits_on(row.open_intent.as_deref()).await,
+            (_, Plan::OpenIntent) => {
+                run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await
+            }
+            (Found::Ready(Progress::CallMayHaveBeenMade), _) => {
+                let reason = StrandedBecause::CallMayHaveBeenMade.as_str();
+                run.found_unknown(phase, reason).await
+            }
+            (Found::Ready(Progress::Continues), Plan::WindowPassed) => {
+                run.found_unknown(phase, WINDOW_PASSED).await
+            }
+            (_, Plan::GiveUp) => {
+                let last = if crashed { Some(LEASE_ENDED) } else { row.reason.as_deref() };
+                run.give_up(last).await
+            }
+            (Found::Undecodable(because), Plan::Run | Plan::WindowPassed) => {
+                run.release(FailureCause::Undecodable { what: because.as_str() }, None).await
+            }
+            (Found::Ready(Progress::Continues), Plan::Run) => run.resume().await,
+        }
+    }
+
+    /// Lets a row go that was acquired ahead of its turn, and of which nothing has run.
+    pub(super) async fn give_back(mut self) -> Result<RoundEnd, CallError> {
+        self.taken.run.give_back().await
     }
 }

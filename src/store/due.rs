@@ -34,6 +34,7 @@ impl Default for KeyPlace {
 }
 
 /// A row that is due, for one worker or another.
+#[derive(Clone)]
 pub struct DueKey {
     pub(crate) scope: Scope,
     pub(crate) key: IdempotencyKey,

@@ -263,6 +263,33 @@ pub struct WaitingCounts {
     pub(crate) dead_jobs_are_more: bool,
 }
 
+/// What a statement counts of each index, behind how much it has looked at: unknown rows, dead letters and since when
+/// the oldest waits; due rows; dead jobs.
+pub(in crate::store) type Counted<T> = ((i64, i64, i64, Option<T>), (i64, i64), (i64, i64));
+
+impl WaitingCounts {
+    /// `time`: of the store's own form.
+    pub(in crate::store) fn of<T>(
+        counted: Vec<Counted<T>>,
+        time: impl Fn(T) -> Option<DateTime<Utc>>,
+    ) -> Self {
+        let Some((waiting, due, jobs)) = counted.into_iter().next() else { return Self::default() };
+        let (looked, unknown, dead_letters, oldest_waiting) = waiting;
+        let most = i64::from(MOST_LOOKED_AT);
+        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            unknown: number(unknown),
+            dead_letters: number(dead_letters),
+            oldest_waiting: oldest_waiting.and_then(time),
+            due: number(due.1),
+            dead_jobs: number(jobs.1),
+            waiting_is_more: looked > most,
+            due_is_more: due.0 > most,
+            dead_jobs_are_more: jobs.0 > most,
+        }
+    }
+}
+
 /// A staged job as operators see it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OperatedJob {

@@ -36,7 +36,7 @@ impl<S: Store> Completer<S> {
     /// A completer for the engine's requests.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let engine = engine.without_app();
-        let source = DueRequests::new(&engine, Right::Free, config.grace);
+        let source = DueRequests::new(&engine, Right::Free, &config);
         Self {
             requests: Dispatcher::new(source, &config),
             enroller: Enroller::new(&engine, &config),

@@ -81,11 +81,12 @@ impl WorkerConfig {
     /// How many requests or jobs a worker runs concurrently; default 8, of which one scope holds at most
     /// half. Each local phase among them takes a connection.
     ///
-    /// Jobs are claimed and deleted in bulk: if a scope's jobs end within a second, up to a
-    /// [`batch`](Self::batch) more are claimed, and wait in this process. A job that has waited for a sixth
-    /// of [`delivery`](Self::delivery), or waits when the worker stops, is returned uncounted; the claims of a process
-    /// that is killed expire, and count as attempts. A sink may have limits of its own for the names of jobs
-    /// ([`JobSink::concurrency`]).
+    /// Jobs, and accepted requests that have never run, are claimed in bulk, and jobs are deleted in bulk: if those of a
+    /// scope end within a second, up to a [`batch`](Self::batch) more are claimed, and wait in this process. What has
+    /// waited for a sixth of its claim ([`delivery`](Self::delivery), or the
+    /// [lease](crate::engine::EngineBuilder::lease)), or waits when the worker stops, is returned uncounted. The claims
+    /// of a process that is killed expire, and count as attempts. A sink may have limits of its own for the names of
+    /// jobs ([`JobSink::concurrency`]).
     ///
     /// A request or job that takes longer than a second no longer counts, because it most likely waits for a foreign
     /// system and holds no connection. In total, at most four times this number run. See

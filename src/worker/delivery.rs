@@ -1,7 +1,6 @@
 //! [`Delivery`]: a job from its claim to its outcome.
 
-use std::convert::Infallible;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use super::claims::{Claimed, NotClaimed, Won};
 use super::gates::{Turn, Turns, Way};
 use super::job::{DeliveryError, DynSink, Job, Then};
 use super::settlements::{Deleted, Settlements};
-use super::slots::LONG;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen, Span, spans};
@@ -251,11 +249,8 @@ impl<S: Store> Delivery<S> {
     /// Waits for its turn, for a part of the claim: with the rest it is delivered.
     async fn turn<'t>(&'t self, way: &'t Way, sent: Moment) -> Result<Option<Turn<'t>>, Failure> {
         let Way::Gate(gate) = way else { return Ok(None) };
-        let until = sent.after(self.lease / 6).since(Moment::now());
-        match tokio::time::timeout(until, self.turns.next(gate)).await {
-            Ok(Some(turn)) => Ok(Some(turn)),
-            Ok(None) | Err(_) => Err(Failure::NoTurn),
-        }
+        let turn = self.turns.by(gate, sent.after(self.lease / 6)).await;
+        turn.map(Some).ok_or(Failure::NoTurn)
     }
 
     async fn hand_over(
@@ -279,10 +274,9 @@ impl<S: Store> Delivery<S> {
             false => Poll::Ready(None),
         });
         let delivery = tokio::time::timeout(ends.since(Moment::now()), delivery);
-        let ended = tokio::select! {
-            biased;
-            ended = delivery => ended,
-            never = gives_way(turn) => match never {},
+        let ended = match turn {
+            Some(turn) => turn.for_work(delivery).await,
+            None => delivery.await,
         };
         match ended {
             Ok(Some(Ok(delivered))) => delivered,
@@ -302,15 +296,6 @@ impl<S: Store> Delivery<S> {
             Then::After(asked) => Some(asked.clamp(ours, LONGEST_BACK_OFF)),
         }
     }
-}
-
-/// What takes long most likely waits for a foreign system, and lets another begin.
-async fn gives_way(mut turn: Option<Turn<'_>>) -> Infallible {
-    tokio::time::sleep(LONG).await;
-    if let Some(turn) = &mut turn {
-        turn.recent = None;
-    }
-    pending().await
 }
 
 /// What came of a delivery.

@@ -250,12 +250,12 @@ impl<T: Source> Dispatcher<T> {
         self.place = next.unwrap_or_default();
     }
 
-    /// With what ends in the next moment, where that is to begin together again. Says how much of it came to
-    /// nothing.
+    /// With what ends in the next moment, where work waits ahead of its turn, so that more begins together again. Says
+    /// how much of it came to nothing.
     async fn settle_all(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) -> u32 {
         let mut came_to_nothing = u32::from(self.settle(row, ended, pace) == Counts::No);
         let until = Instant::now() + GATHERS;
-        while T::CLAIMS_AHEAD && !self.slots.is_empty() {
+        while self.slots.is_ahead() && !self.slots.is_empty() {
             tokio::select! {
                 biased;
                 (row, ended) = self.slots.ended() => {

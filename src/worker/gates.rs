@@ -1,15 +1,19 @@
-//! [`Gates`]: how many jobs are handled at the same time, of each scope and of each name.
+//! [`Gates`]: how much is done at the same time, of each scope and of each name.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
-use super::slots::{STRETCH, share};
+use super::slots::{LONG, STRETCH, share};
 use crate::key::Scope;
+use crate::moment::Moment;
 
-/// A name that has a bound is not begun beyond it, and one scope has half of it (rounded up). The jobs of all
-/// other names pass the gate of their scope: as many at a time as the scope's share of the worker's slots.
+/// A name of jobs that has a bound is not begun beyond it, and one scope has half of it (rounded up). The jobs of all
+/// other names, and requests, pass the gate of their scope: as many at a time as the scope's share of the worker's slots.
 /// What was claimed ahead of its turn waits there, behind no other scope's (G16).
 pub(super) struct Gates {
     share: usize,
@@ -19,8 +23,8 @@ pub(super) struct Gates {
 
 struct Gate {
     semaphore: Arc<Semaphore>,
-    /// Before it or inside.
-    jobs: usize,
+    /// Before it or behind it.
+    inside: usize,
 }
 
 /// How a job came in.
@@ -49,24 +53,23 @@ impl Gates {
             *scopes.entry(scope.clone()).or_default() += 1;
             return Way::Bounded;
         }
+        Way::Gate(self.enter_scope(scope))
+    }
+
+    /// The gate of the scope, for another piece of work.
+    pub(super) fn enter_scope(&mut self, scope: &Scope) -> Arc<Semaphore> {
         let gate = self
             .scopes
             .entry(scope.clone())
-            .or_insert_with(|| Gate { semaphore: Arc::new(Semaphore::new(self.share)), jobs: 0 });
-        gate.jobs += 1;
-        Way::Gate(gate.semaphore.clone())
+            .or_insert_with(|| Gate { semaphore: Arc::new(Semaphore::new(self.share)), inside: 0 });
+        gate.inside += 1;
+        gate.semaphore.clone()
     }
 
     /// What entered by a bound leaves by it.
     pub(super) fn leave(&mut self, scope: &Scope, name: &str, was_bounded: bool) {
         if !was_bounded {
-            if let Some(gate) = self.scopes.get_mut(scope) {
-                gate.jobs -= 1;
-                if gate.jobs == 0 {
-                    self.scopes.remove(scope);
-                }
-            }
-            return;
+            return self.leave_scope(scope);
         }
         let Some(scopes) = self.names.get_mut(name) else { return };
         match scopes.get_mut(scope) {
@@ -78,6 +81,15 @@ impl Gates {
         }
     }
 
+    /// What entered by the gate of its scope leaves.
+    pub(super) fn leave_scope(&mut self, scope: &Scope) {
+        let Some(gate) = self.scopes.get_mut(scope) else { return };
+        gate.inside -= 1;
+        if gate.inside == 0 {
+            self.scopes.remove(scope);
+        }
+    }
+
     /// Nothing passes a gate from now on.
     pub(super) fn close(&self) {
         for gate in self.scopes.values() {
@@ -86,18 +98,18 @@ impl Gates {
     }
 }
 
-/// What all scopes share behind their gates: as many jobs begin in a second as the worker has slots, and
-/// [`STRETCH`] times as many are handled at the same time, those that take long included. A scope that hangs has
+/// What all scopes share behind their gates: as many pieces of work begin in a second as the worker has slots, and
+/// [`STRETCH`] times as many are done at the same time, those that take long included. A scope that hangs has
 /// no more before them than its gate lets through.
 pub(super) struct Turns {
     recent: Semaphore,
     all: Semaphore,
 }
 
-/// Held while a job is handled.
+/// Held while a piece of work is done.
 pub(super) struct Turn<'t> {
     /// Given back when it has taken long.
-    pub(super) recent: Option<SemaphorePermit<'t>>,
+    recent: Option<SemaphorePermit<'t>>,
     _rest: [SemaphorePermit<'t>; 2],
 }
 
@@ -115,10 +127,30 @@ impl Turns {
         Some(Turn { recent, _rest: [of_scope, of_all] })
     }
 
-    /// From now on no delivery waits.
+    /// `None`: it does not come until then.
+    pub(super) async fn by<'t>(&'t self, gate: &'t Semaphore, until: Moment) -> Option<Turn<'t>> {
+        let left = until.since(Moment::now());
+        timeout(left, self.next(gate)).await.ok().flatten()
+    }
+
+    /// From now on nothing waits.
     pub(super) fn close(&self) {
         self.recent.close();
         self.all.close();
+    }
+}
+
+impl Turn<'_> {
+    /// What takes long most likely waits for a foreign system, and lets another begin.
+    pub(super) async fn for_work<T>(mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        match timeout(LONG, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.recent = None;
+                work.await
+            }
+        }
     }
 }
 

@@ -31,7 +31,8 @@ impl<S: OperatorStore> Reconciler<S> {
     /// A reconciler for the engine's requests.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let engine = engine.without_app();
-        let source = DueRequests::new(&engine, Right::Reconcile, Duration::ZERO);
+        let source =
+            DueRequests::new(&engine, Right::Reconcile, &config.clone().grace(Duration::ZERO));
         let unasked = Unasked::new(&engine, &config);
         Self { requests: Dispatcher::new(source, &config), unasked }
     }

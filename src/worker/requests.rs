@@ -2,13 +2,17 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::WorkerConfig;
 use super::backlog::Candidate;
+use super::gates::{Gates, Turns};
 use super::source::{Searching, Settled, Source};
 use super::sweep::Sweep;
-use crate::engine::{Driven, Engine};
+use crate::engine::{Driven, Engine, subject};
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::observe;
 use crate::store::{DueKey, KeyPlace, Right, Status, Store};
 
@@ -20,14 +24,23 @@ pub(super) struct DueRequests<S: Store> {
     engine: Engine<S>,
     right: Right,
     grace: Duration,
+    gates: Gates,
+    turns: Arc<Turns>,
     swept: Sweep,
     unregistered: HashSet<(String, u32)>,
 }
 
 impl<S: Store> DueRequests<S> {
-    pub(super) fn new(engine: &Engine<S>, right: Right, grace: Duration) -> Self {
-        let (engine, swept) = (engine.clone(), Sweep::default());
-        Self { engine, right, grace, swept, unregistered: HashSet::new() }
+    pub(super) fn new(engine: &Engine<S>, right: Right, config: &WorkerConfig) -> Self {
+        Self {
+            engine: engine.clone(),
+            right,
+            grace: config.grace,
+            gates: Gates::new(config.concurrency),
+            turns: Arc::new(Turns::new(config.concurrency)),
+            swept: Sweep::default(),
+            unregistered: HashSet::new(),
+        }
     }
 
     /// What was counted since the last time.
@@ -61,12 +74,19 @@ impl Candidate for DueKey {
     fn state(&self) -> i64 {
         self.lease_token
     }
+
+    /// One that has never run: it can be given back as it was found. Of another a call may be under way.
+    fn may_go_ahead(&self) -> bool {
+        self.status == Status::Pending
+    }
 }
 
 impl<S: Store> Source for DueRequests<S> {
     type Place = KeyPlace;
     type Found = DueKey;
-    type Ended = Driven;
+    type Ended = (Scope, Driven);
+
+    const CLAIMS_AHEAD: bool = true;
 
     fn name(&self) -> &'static str {
         if self.right == Right::Free { "completer" } else { "reconciler" }
@@ -93,12 +113,39 @@ impl<S: Store> Source for DueRequests<S> {
         is_registered
     }
 
-    fn begin(&mut self, found: DueKey) -> impl Future<Output = Driven> + Send + 'static {
-        let (engine, right) = (self.engine.clone(), self.right);
-        async move { engine.drive(found, right).await }
+    fn begin(&mut self, found: DueKey) -> impl Future<Output = Self::Ended> + Send + 'static {
+        let (engine, turns, right) = (self.engine.clone(), self.turns.clone(), self.right);
+        let (scope, gate) = (found.scope.clone(), self.gates.enter_scope(&found.scope));
+        let driver = self.engine.clone();
+        async move {
+            let of = found.clone();
+            let driving = async move {
+                let found = subject(&of);
+                if !of.may_go_ahead() {
+                    let Some(turn) = turns.next(&gate).await else { return Driven::Lost };
+                    return turn.for_work(engine.drive_in_place(found, right)).await;
+                }
+                let claimed = match engine.claim(found, right).await {
+                    Ok(claimed) => claimed,
+                    Err(driven) => return driven,
+                };
+                let until = Moment::now().after(engine.settings().lease / 6);
+                match turns.by(&gate, until).await {
+                    Some(turn) => turn.for_work(claimed.go_on(found)).await,
+                    None => claimed.give_back(found).await,
+                }
+            };
+            (scope, driver.drive(found, driving).await)
+        }
     }
 
-    fn settle(&mut self, driven: Driven) -> Settled {
+    fn stop(&mut self) {
+        self.gates.close();
+        self.turns.close();
+    }
+
+    fn settle(&mut self, (scope, driven): Self::Ended) -> Settled {
+        self.gates.leave_scope(&scope);
         self.swept.count(driven);
         match driven {
             Driven::Finished | Driven::Released | Driven::Unknown | Driven::DeadLetter => {

@@ -126,6 +126,11 @@ where
         self.has_room_ahead() && beyond.is_none_or(ended)
     }
 
+    /// Whether some of what is under way waits for its turn.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.held.len() > self.occupied
+    }
+
     /// Where one scope has as much ahead as it may, there is as much for the others.
     fn has_room_ahead(&self) -> bool {
         self.held.len() - self.occupied < self.ahead.of_all()

@@ -214,11 +214,15 @@ impl JobSink for Turns {
 }
 
 impl Turns {
-    /// As many as allowed hang, and others were claimed ahead of their turn.
-    async fn hang<S: TestDb>(&self, db: &S) {
-        until(async || self.hanging.load(Ordering::SeqCst) == SHARE).await;
+    /// As many as allowed hang, the others that were delivered are gone, and some were claimed ahead of their turn.
+    async fn hang<S: TestDb>(&self, db: &S, staged: usize) {
         let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts > 0";
-        until(async || db.number(claimed).await > SHARE as i64).await;
+        until(async || {
+            self.hanging.load(Ordering::SeqCst) == SHARE
+                && db.number(LEFT).await == (staged - self.log.len()) as i64
+                && db.number(claimed).await > SHARE as i64
+        })
+        .await;
     }
 }
 
@@ -230,7 +234,7 @@ async fn g16_what_was_claimed_ahead_of_jobs_that_hang_delays_no_other_scope<S: T
     // They wait for their turn for ten minutes.
     let config = config().delivery(Duration::from_secs(3600)).sink(sink.clone());
     let workers = engine.spawn_workers(config).unwrap();
-    sink.hang(&db).await;
+    sink.hang(&db, 2 * requests as usize).await;
     let before = sink.log.len();
     stage(&db, "other", "job", 10).await;
     until(async || sink.log.len() == before + 20).await;
@@ -250,7 +254,7 @@ async fn g18_what_waits_too_long_for_its_turn_goes_back_uncounted<S: TestDb>(db:
     // They wait for a sixth of it.
     let config = config().delivery(Duration::from_secs(6)).sink(sink.clone());
     let workers = engine.spawn_workers(config).unwrap();
-    sink.hang(&db).await;
+    sink.hang(&db, 80).await;
     until(async || db.number(GIVEN_BACK).await > 0).await;
     sink.is_open.store(true, Ordering::SeqCst);
     until(async || db.number(LEFT).await == 0).await;
@@ -268,7 +272,7 @@ async fn g18_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S
     let enqueuer = Enqueuer::new(&stopping, sink.clone(), claims);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(enqueuer.run(async { drop(stopped.await) }));
-    sink.hang(&db).await;
+    sink.hang(&db, 120).await;
     drop(stop);
     until(async || db.number(GIVEN_BACK).await > 0).await;
     let log = Log::default();
@@ -297,7 +301,7 @@ async fn g18_what_a_killed_node_had_claimed_is_delivered_by_another<S: TestDb>(d
         engine.spawn_workers(claims.sink(its_sink)).unwrap()
     });
     let workers = began.await.unwrap();
-    sink.hang(&db).await;
+    sink.hang(&db, 120).await;
     let delivered = sink.log.len();
     node.shutdown_background();
     drop(workers);

@@ -5,6 +5,7 @@ mod support;
 
 mod asked_later;
 mod bulk_jobs;
+mod claimed_ahead;
 mod fair_workers;
 mod groups;
 mod jobs;

@@ -22,6 +22,9 @@ use crate::store::{NewRow, Settles, Status, Store, StoreError};
 
 pub(super) const ATTEMPT_CAP: &str = "gave up at the attempt cap";
 
+/// Stands with a request that was acquired ahead of its turn, which did not come.
+const NO_TURN: &str = "a node that took it over was busy for too long, or ended";
+
 /// The reason of a dead letter: which cap was reached, and why it was tried until then.
 pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str> {
     match last {
@@ -136,6 +139,20 @@ impl<S: Store> Run<S> {
         if let Ok(Some(_)) = self.write(&released).await {
             observe::released(self.subject(), observed::failure(&cause), hold);
         }
+    }
+
+    /// Releases a row that a worker acquired ahead of its turn, which did not come in time. Nothing has run, so the
+    /// attempt does not count.
+    pub(in crate::engine) async fn give_back(&mut self) -> Result<RoundEnd, CallError> {
+        let standing = self.standing(Status::FailedRetryable, Some(Duration::ZERO));
+        let released = Transition { forgiven: 1, reason: Some(NO_TURN.into()), ..standing };
+        if self.write(&released).await?.is_none() {
+            return Ok(RoundEnd::Lost);
+        }
+        let (cause, retry_after) = (FailureCause::ShuttingDown, Duration::ZERO);
+        let failure = observe::Failure { reason: NO_TURN, ..observed::failure(&cause) };
+        observe::released(self.subject(), failure, retry_after);
+        Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }))
     }
 
     /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.

@@ -33,9 +33,8 @@ use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request,
-    operated_job,
+    Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
+    OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::{key_row, millis};
@@ -194,27 +193,10 @@ impl OperatorStore for Mysql {
     }
 
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
-        type Counted = ((i64, i64, i64, Option<i64>), (i64, i64), (i64, i64));
         let rows = search!(self, "count what waits", |conn| {
-            ops::Count::new::<Db>(limits).rows::<Counted>(conn)
+            ops::Count::new::<Db>(limits).rows::<Counted<i64>>(conn)
         })?;
-        let Some((waiting, due, jobs)) = rows.into_iter().next() else {
-            return Ok(WaitingCounts::default());
-        };
-        let (looked, unknown, dead_letters, oldest_waiting) = waiting;
-        let (due_looked, due) = due;
-        let most = i64::from(MOST_LOOKED_AT);
-        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-        Ok(WaitingCounts {
-            unknown: number(unknown),
-            dead_letters: number(dead_letters),
-            oldest_waiting: oldest_waiting.and_then(DateTime::from_timestamp_millis),
-            due: number(due),
-            dead_jobs: number(jobs.1),
-            waiting_is_more: looked > most,
-            due_is_more: due_looked > most,
-            dead_jobs_are_more: jobs.0 > most,
-        })
+        Ok(WaitingCounts::of(rows, DateTime::from_timestamp_millis))
     }
 
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {

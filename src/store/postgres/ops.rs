@@ -32,7 +32,7 @@ use crate::store::events::StoredEvents;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
+    Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
     listed_request, operated_job,
 };
@@ -234,27 +234,10 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     }
 
     async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
-        type Counted = ((i64, i64, i64, Option<DateTime<Utc>>), (i64, i64), (i64, i64));
         let rows = search!(self, "count what waits", |conn| {
-            ops::Count::new(limits).load::<Counted>(&mut conn)
+            ops::Count::new(limits).load::<Counted<DateTime<Utc>>>(&mut conn)
         })?;
-        let Some((waiting, due, jobs)) = rows.into_iter().next() else {
-            return Ok(WaitingCounts::default());
-        };
-        let (looked, unknown, dead_letters, oldest_waiting) = waiting;
-        let (due_looked, due) = due;
-        let most = i64::from(crate::store::operators::MOST_LOOKED_AT);
-        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-        Ok(WaitingCounts {
-            unknown: number(unknown),
-            dead_letters: number(dead_letters),
-            oldest_waiting,
-            due: number(due),
-            dead_jobs: number(jobs.1),
-            waiting_is_more: looked > most,
-            due_is_more: due_looked > most,
-            dead_jobs_are_more: jobs.0 > most,
-        })
+        Ok(WaitingCounts::of(rows, Some))
     }
 
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 /// How many go together at most: about as many as a worker has under way.
-const MOST: usize = 64;
+const MOST: usize = 128;
 
 pub(super) struct Together<Q, A>(Arc<Mutex<Waiting<Q, A>>>);
 
