@@ -26,6 +26,8 @@ pub(crate) enum Driven {
     Lost,
     /// Left to a node that knows it (G14).
     Left,
+    /// It is pending again: its turn did not come.
+    GivenBack,
     /// The store failed in between.
     Failed,
 }
@@ -39,7 +41,7 @@ impl Driven {
             Self::Unknown => "unknown",
             Self::DeadLetter => "dead_letter",
             Self::Lost => "lost",
-            Self::Left => "left",
+            Self::Left | Self::GivenBack => "left",
             Self::Failed => "unavailable",
         }
     }
@@ -72,11 +74,30 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         found: Subject<'_>,
         right: Right,
     ) -> Result<Claimed<S>, Driven> {
+        self.claim_if(found, right, |row| is_due(row, right)).await
+    }
+
+    /// The same of a request that has never run, and can be [given back](Claimed::give_back).
+    pub(crate) async fn claim_pending(&self, found: Subject<'_>) -> Result<Claimed<S>, Driven> {
+        self.claim_if(found, Right::Free, |row| row.status == Status::Pending).await
+    }
+
+    async fn claim_if(
+        &self,
+        found: Subject<'_>,
+        right: Right,
+        is_wanted: impl FnOnce(&KeyRow) -> bool,
+    ) -> Result<Claimed<S>, Driven> {
         let entered = self.core.running.enter().ok_or(Driven::Lost)?;
-        match self.core.acquire_if_due(found, right).await {
+        match self.core.acquire_if(found, right, is_wanted).await {
             Ok(acquired) => Ok(Claimed { acquired: acquired?, _entered: entered }),
             Err(error) => Err(failed(found, &error)),
         }
+    }
+
+    /// Ready when the engine is [shutting down](Engine::shutdown).
+    pub(crate) async fn closing(&self) {
+        self.core.running.closing().await;
     }
 
     /// Drives a request on by this right, on the caller's own task.
@@ -117,14 +138,15 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 }
 
 impl<S: Store> Core<S> {
-    async fn acquire_if_due(
+    async fn acquire_if(
         self: &Arc<Self>,
         found: Subject<'_>,
         right: Right,
+        is_wanted: impl FnOnce(&KeyRow) -> bool,
     ) -> Result<Result<Box<Acquired<S>>, Driven>, CallError> {
         let Subject { scope, key, .. } = found;
         let row = self.store.read(scope, key).await?;
-        let Some(row) = row.filter(|row| is_due(row, right)) else { return Ok(Err(Driven::Lost)) };
+        let Some(row) = row.filter(is_wanted) else { return Ok(Err(Driven::Lost)) };
         let acquired = self.acquire(scope, key, row, right).await?;
         Ok(acquired.map(Box::new).map_err(driven))
     }
@@ -145,10 +167,14 @@ impl<S: Store> Claimed<S> {
         Box::pin(acquired.go_on()).await.map_or_else(|error| failed(found, &error), driven)
     }
 
-    /// Lets it go: nothing of it has run, and another process may go on with it immediately.
+    /// Makes it pending again: nothing of it has run, and another process may take it immediately.
     pub(crate) async fn give_back(self, found: Subject<'_>) -> Driven {
         let Self { acquired, _entered } = self;
-        acquired.give_back().await.map_or_else(|error| failed(found, &error), driven)
+        match acquired.give_back().await {
+            Ok(true) => Driven::GivenBack,
+            Ok(false) => Driven::Lost,
+            Err(error) => failed(found, &error),
+        }
     }
 }
 

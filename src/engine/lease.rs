@@ -266,6 +266,8 @@ struct Count {
     requests: AtomicUsize,
     /// How many of them wait for another holder, for tests.
     waiting: AtomicUsize,
+    /// Rung when the engine begins to close.
+    closes: Notify,
     /// Rung when the last request goes while the engine is closing.
     gone: Notify,
 }
@@ -299,8 +301,19 @@ impl Running {
         Waits(self.clone())
     }
 
+    /// Ready when the engine begins to close.
+    pub(super) async fn closing(&self) {
+        let mut closes = pin!(self.0.closes.notified());
+        // Listen first, then look, as `close` does.
+        closes.as_mut().enable();
+        if !self.is_closing() {
+            closes.await;
+        }
+    }
+
     pub(super) async fn close(&self) {
         self.0.closing.store(true, Ordering::SeqCst);
+        self.0.closes.notify_waiters();
         loop {
             let mut gone = pin!(self.0.gone.notified());
             // Listen first, then look: a run that ends in between notifies.

@@ -159,7 +159,6 @@ impl<S: Store> Core<S> {
         if right == Right::Free && next.is_some_and(|next| knows_no_call(said, before, next)) {
             row.since_advance = Duration::ZERO;
         }
-        observe::resumed(definition.name, &row.recovery_point, row.attempts);
         let run = self.held(scope, key, &row, sent, definition, revived);
         if is_behind_another {
             observe::taken_over(run.subject(), &row.recovery_point, row.attempts);
@@ -242,6 +241,7 @@ impl<S: Store> Acquired<S> {
         let Self { taken: Taken { mut run, row, found }, right, crashed, has_waited, before } =
             self;
         let attempt = row.attempts;
+        observe::resumed(run.definition.name, &row.recovery_point, attempt);
         run.core.attempt_begins(row.request_id, attempt, &row.recovery_point, before);
         let settings = &run.core.settings;
         let done = run.outputs.len();
@@ -278,8 +278,8 @@ impl<S: Store> Acquired<S> {
         }
     }
 
-    /// Lets a row go that was acquired ahead of its turn, and of which nothing has run.
-    pub(super) async fn give_back(mut self) -> Result<RoundEnd, CallError> {
+    /// Gives a row back that was pending, and of which nothing has run. Whether it was still ours.
+    pub(super) async fn give_back(mut self) -> Result<bool, CallError> {
         self.taken.run.give_back().await
     }
 }

@@ -14,6 +14,10 @@ use super::{
 /// The part of a [`Store`](super::Store) that the workers need.
 #[doc(hidden)]
 pub trait WorkerStore: Send + Sync {
+    /// Whether requests that are taken over at one moment share a statement and a commit: then a completer takes over
+    /// more of them than it runs.
+    const CLAIMS_TOGETHER: bool = false;
+
     /// Up to `limit` rows that are due, behind this place, the longest due first: of every status that
     /// a worker looks for. One search for all of them is bounded by its limit, whatever the rows are.
     fn due(

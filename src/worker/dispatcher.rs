@@ -302,6 +302,12 @@ mod tests {
     use super::*;
     use crate::key::Scope;
 
+    fn the_scope() -> &'static Scope {
+        static SCOPE: std::sync::LazyLock<Scope> =
+            std::sync::LazyLock::new(|| Scope::new("one").unwrap());
+        &SCOPE
+    }
+
     struct Row(u32);
 
     impl Candidate for Row {
@@ -312,9 +318,7 @@ mod tests {
         }
 
         fn scope(&self) -> &Scope {
-            static SCOPE: std::sync::LazyLock<Scope> =
-                std::sync::LazyLock::new(|| Scope::new("one").unwrap());
-            &SCOPE
+            the_scope()
         }
 
         fn state(&self) -> i64 {
@@ -449,5 +453,88 @@ mod tests {
             dispatcher.one_pass().await.unwrap();
             assert_eq!(looked_at.load(Ordering::SeqCst), expected);
         }
+    }
+
+    /// Below ten: one that was tried before.
+    struct Tried(u32);
+
+    impl Candidate for Tried {
+        type Id = u32;
+
+        fn id(&self) -> u32 {
+            self.0
+        }
+
+        fn scope(&self) -> &Scope {
+            the_scope()
+        }
+
+        fn state(&self) -> i64 {
+            0
+        }
+
+        fn may_go_ahead(&self) -> bool {
+            self.0 >= 10
+        }
+    }
+
+    /// A scope that always has new work, of which much is claimed ahead; ten that were tried are due from the second
+    /// second on.
+    struct Busy {
+        gate: Arc<tokio::sync::Semaphore>,
+        next: AtomicU32,
+        began: Instant,
+        tried: Arc<AtomicU32>,
+    }
+
+    impl Source for Busy {
+        type Place = u32;
+        type Found = Tried;
+        type Ended = u32;
+
+        const CLAIMS_AHEAD: bool = true;
+
+        fn name(&self) -> &'static str {
+            "busy"
+        }
+
+        fn search(&self, _: u32, limit: u32) -> Searching<Tried, u32> {
+            let from = 10 + self.next.fetch_add(limit, Ordering::SeqCst);
+            let tried = if self.began.elapsed() > LONG { 10 } else { 0 };
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let rows = (0..tried).chain(from..from + limit).map(Tried).collect();
+                Ok(Page { rows, next: None })
+            })
+        }
+
+        fn admits(&mut self, _: &Tried) -> bool {
+            true
+        }
+
+        fn begin(&mut self, row: Tried) -> impl Future<Output = u32> + Send + 'static {
+            self.tried.fetch_add(u32::from(row.0 < 10), Ordering::SeqCst);
+            let gate = self.gate.clone();
+            async move {
+                let _turn = gate.acquire_owned().await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                row.0
+            }
+        }
+
+        fn settle(&mut self, _: u32) -> Settled {
+            Settled::Progress
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g17_what_was_tried_before_is_begun_although_its_scope_is_busy() {
+        let tried = Arc::new(AtomicU32::new(0));
+        let gate = Arc::new(tokio::sync::Semaphore::new(4));
+        let (next, began) = (AtomicU32::new(0), Instant::now());
+        let busy = Busy { gate, next, began, tried: tried.clone() };
+        let mut dispatcher = Dispatcher::new(busy, &WorkerConfig::default());
+        dispatcher.forever(tokio::time::sleep(Duration::from_secs(30))).await;
+        assert!(tried.load(Ordering::SeqCst) >= 10, "in 30 s of other work of its scope");
     }
 }

@@ -75,9 +75,10 @@ impl Candidate for DueKey {
         self.lease_token
     }
 
-    /// One that has never run: it can be given back as it was found. Of another a call may be under way.
+    /// One that has never run, and was not given back: of another a call may be under way, and this one need not
+    /// wait behind those that came later.
     fn may_go_ahead(&self) -> bool {
-        self.status == Status::Pending
+        self.status == Status::Pending && self.lease_token == 0
     }
 }
 
@@ -86,7 +87,7 @@ impl<S: Store> Source for DueRequests<S> {
     type Found = DueKey;
     type Ended = (Scope, Driven);
 
-    const CLAIMS_AHEAD: bool = true;
+    const CLAIMS_AHEAD: bool = S::CLAIMS_TOGETHER;
 
     fn name(&self) -> &'static str {
         if self.right == Right::Free { "completer" } else { "reconciler" }
@@ -125,12 +126,16 @@ impl<S: Store> Source for DueRequests<S> {
                     let Some(turn) = turns.next(&gate).await else { return Driven::Lost };
                     return turn.for_work(engine.drive_in_place(found, right)).await;
                 }
-                let claimed = match engine.claim(found, right).await {
+                let claimed = match engine.claim_pending(found).await {
                     Ok(claimed) => claimed,
                     Err(driven) => return driven,
                 };
                 let until = Moment::now().after(engine.settings().lease / 6);
-                match turns.by(&gate, until).await {
+                let turn = tokio::select! {
+                    turn = turns.by(&gate, until) => turn,
+                    () = engine.closing() => None,
+                };
+                match turn {
                     Some(turn) => turn.for_work(claimed.go_on(found)).await,
                     None => claimed.give_back(found).await,
                 }
@@ -151,7 +156,7 @@ impl<S: Store> Source for DueRequests<S> {
             Driven::Finished | Driven::Released | Driven::Unknown | Driven::DeadLetter => {
                 Settled::Progress
             }
-            Driven::Lost => Settled::Lost,
+            Driven::Lost | Driven::GivenBack => Settled::Lost,
             Driven::Left => Settled::Left,
             Driven::Failed => Settled::Failed,
         }

@@ -40,12 +40,19 @@ pub(super) struct Slots<Id, T> {
     ahead: Ahead,
     under_way: FuturesUnordered<UnderWay<Id, T>>,
     held: HashMap<Id, Held>,
-    of_scope: HashMap<Scope, usize>,
+    of_scope: HashMap<Scope, OfScope>,
     /// What did not begin ahead of its turn.
     occupied: usize,
 }
 
 type UnderWay<Id, T> = Pin<Box<dyn Future<Output = (Id, T)> + Send>>;
+
+/// What one scope has under way: in slots, and ahead of its turn.
+#[derive(Clone, Copy, Default)]
+struct OfScope {
+    occupied: usize,
+    ahead: usize,
+}
 
 struct Held {
     scope: Scope,
@@ -80,10 +87,15 @@ where
     }
 
     pub(super) fn held_by(&self, scope: &Scope) -> usize {
-        self.of_scope.get(scope).copied().unwrap_or(0)
+        let OfScope { occupied, ahead } = self.under_way_of(scope);
+        occupied + ahead
     }
 
-    /// How much of one scope may be under way, apart from what began ahead of its turn.
+    fn under_way_of(&self, scope: &Scope) -> OfScope {
+        self.of_scope.get(scope).copied().unwrap_or_default()
+    }
+
+    /// How much of one scope may be in slots.
     fn share(&self) -> usize {
         if mutated!(NoShare) {
             return usize::MAX;
@@ -93,7 +105,7 @@ where
 
     /// Whether the scope may begin another, as far as what it has under way goes.
     pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
-        self.held_by(scope) < self.share() || self.may_go_ahead(scope)
+        self.under_way_of(scope).occupied < self.share() || self.may_go_ahead(scope)
     }
 
     /// Whether the scope may begin another.
@@ -103,7 +115,7 @@ where
 
     /// Whether that would be in a slot, and not ahead of its turn.
     pub(super) fn has_slot_for(&self, scope: &Scope) -> bool {
-        self.held_by(scope) < self.share() && self.has_slot()
+        self.under_way_of(scope).occupied < self.share() && self.has_slot()
     }
 
     /// Whether another piece of work of any scope may begin.
@@ -121,9 +133,8 @@ where
     }
 
     fn may_go_ahead(&self, scope: &Scope) -> bool {
-        let beyond = self.held_by(scope).checked_sub(self.share());
-        let ended = |beyond| beyond < self.ahead.of(scope);
-        self.has_room_ahead() && beyond.is_none_or(ended)
+        let is_of_its_own = self.under_way_of(scope).ahead < self.ahead.of(scope);
+        self.has_room_ahead() && (is_of_its_own || self.held_by(scope) < self.share())
     }
 
     /// Whether some of what is under way waits for its turn.
@@ -162,7 +173,8 @@ where
     ) {
         let is_ahead = !self.has_slot_for(&scope);
         self.occupied += usize::from(!is_ahead);
-        *self.of_scope.entry(scope.clone()).or_default() += 1;
+        let of_scope = self.of_scope.entry(scope.clone()).or_default();
+        *(if is_ahead { &mut of_scope.ahead } else { &mut of_scope.occupied }) += 1;
         self.held.insert(id.clone(), Held { scope, since: Instant::now(), is_ahead });
         self.under_way.push(Box::pin(async move { (id, work.await) }));
     }
@@ -177,11 +189,11 @@ where
                 self.ahead.ended(&scope);
             }
             self.occupied -= usize::from(!is_ahead);
-            let left = self.held_by(&scope).saturating_sub(1);
-            match left {
-                0 => self.of_scope.remove(&scope),
-                left => self.of_scope.insert(scope, left),
-            };
+            let of_scope = self.of_scope.entry(scope.clone()).or_default();
+            *(if is_ahead { &mut of_scope.ahead } else { &mut of_scope.occupied }) -= 1;
+            if self.held_by(&scope) == 0 {
+                self.of_scope.remove(&scope);
+            }
         }
         ended
     }

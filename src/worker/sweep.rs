@@ -16,7 +16,7 @@ pub struct Sweep {
     pub dead_letters: u32,
     /// Another holder was faster.
     pub lost: u32,
-    /// Left to a node that knows their definition, phases or format (G14).
+    /// Left to a node that knows their definition, phases or format (G14), or to any: their turn did not come here.
     pub left: u32,
     /// The store failed in between; a later search continues them.
     pub failed: u32,
@@ -30,7 +30,7 @@ impl Sweep {
             Driven::Unknown => &mut self.unknown,
             Driven::DeadLetter => &mut self.dead_letters,
             Driven::Lost => &mut self.lost,
-            Driven::Left => &mut self.left,
+            Driven::Left | Driven::GivenBack => &mut self.left,
             Driven::Failed => &mut self.failed,
         } += 1;
     }

@@ -1,5 +1,6 @@
 //! G10, G16, G17: accepted requests that a completer has taken over ahead of their turn run like others. Those that wait
-//! behind requests that hang delay no other scope, and go back uncounted. Over every store.
+//! behind requests that hang delay no other scope, and go back as they were. On the stores that take requests over
+//! together.
 
 // A phase asks for an output by the type that an earlier one returned.
 #![allow(clippy::ptr_arg)]
@@ -10,16 +11,39 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::worker::Completer;
 use atomic_phases::{
     Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Scope, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 
-on_every_store! {
+macro_rules! on_stores_that_claim_together {
+    ($($name:ident),* $(,)?) => {
+        mod on_postgres {
+            use crate::support::TestDb;
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(<atomic_phases::Postgres as TestDb>::fresh().await).await;
+            })*
+        }
+        #[cfg(feature = "simulation")]
+        mod on_memory {
+            use crate::support::TestDb;
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(<atomic_phases::simulation::Memory as TestDb>::fresh().await).await;
+            })*
+        }
+    };
+}
+
+on_stores_that_claim_together! {
     g16_what_was_claimed_ahead_of_requests_that_hang_delays_no_other_scope,
-    g17_what_waits_too_long_for_its_turn_goes_back_uncounted,
+    g11_what_waits_too_long_for_its_turn_goes_back_as_it_was,
     g10_a_node_that_stops_gives_back_what_it_claimed_ahead,
+    g10_an_engine_that_shuts_down_gives_back_what_it_claimed_ahead,
+    g2_what_another_has_begun_meanwhile_is_not_claimed_ahead,
 }
 
 /// A request that hangs is let go by then, or its test has failed.
@@ -39,18 +63,25 @@ struct Places {
     visits: Arc<AtomicUsize>,
     hanging: Arc<AtomicUsize>,
     is_open: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Places {
     async fn visit(&self, may_hang: bool) {
-        let is_quick = !may_hang || self.visits.load(Ordering::SeqCst) < QUICK;
-        if !is_quick && !self.is_open.load(Ordering::SeqCst) {
-            self.hanging.fetch_add(1, Ordering::SeqCst);
-            let is_open = self.is_open.clone();
-            until_within(OPENED, async move || is_open.load(Ordering::SeqCst)).await;
-            self.hanging.fetch_sub(1, Ordering::SeqCst);
+        if may_hang && self.visits.load(Ordering::SeqCst) >= QUICK {
+            self.hang_until(&self.is_open).await;
         }
         self.visits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn hang_until(&self, fact: &Arc<AtomicBool>) {
+        if fact.load(Ordering::SeqCst) {
+            return;
+        }
+        self.hanging.fetch_add(1, Ordering::SeqCst);
+        let fact = fact.clone();
+        until_within(OPENED, async move || fact.load(Ordering::SeqCst)).await;
+        self.hanging.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn open(&self) {
@@ -77,7 +108,7 @@ struct Visit {
 #[atomic_phases(name = "visit", version = 1, app = Places)]
 impl<Db: TestDb> Visit {
     // Longer than a test takes on a loaded machine.
-    #[phase(foreign(idempotent), timeout = "10m")]
+    #[phase(foreign(idempotent, window = "1h"), timeout = "10m")]
     async fn visited(&self, call: ForeignCall, places: &Places) -> PhaseResult<String> {
         call.make(async |key| {
             places.visit(self.may_hang).await;
@@ -95,7 +126,7 @@ impl<Db: TestDb> Visit {
 
 const IN_PROGRESS: &str = "SELECT count(*) FROM atomic_phases_keys WHERE status = 'in_progress'";
 const GIVEN_BACK: &str = "SELECT count(*) FROM atomic_phases_keys \
-    WHERE status = 'failed_retryable' AND attempts = 1 AND forgiven_attempts = 1";
+    WHERE status = 'pending' AND attempts = 0 AND lease_token > 0 AND locked_until IS NULL";
 const LEFT: &str = "SELECT count(*) FROM atomic_phases_keys WHERE status <> 'completed'";
 
 fn node<S: TestDb>(db: &S, places: &Places, lease: Duration) -> Engine<S, Places> {
@@ -139,7 +170,7 @@ async fn g16_what_was_claimed_ahead_of_requests_that_hang_delays_no_other_scope<
     drop(workers);
 }
 
-async fn g17_what_waits_too_long_for_its_turn_goes_back_uncounted<S: TestDb>(db: S) {
+async fn g11_what_waits_too_long_for_its_turn_goes_back_as_it_was<S: TestDb>(db: S) {
     let places = Places::default();
     // They wait for a sixth of it.
     let engine = node(&db, &places, Duration::from_secs(6));
@@ -147,9 +178,34 @@ async fn g17_what_waits_too_long_for_its_turn_goes_back_uncounted<S: TestDb>(db:
     let workers = engine.spawn_workers(config()).unwrap();
     places.hang(&db).await;
     until(async || db.number(GIVEN_BACK).await > 0).await;
+    // However long it waits: nothing was called that a provider could have forgotten.
+    let earlier = match is_postgres::<S>() {
+        true => "advanced_at - interval '2 hours'",
+        false => "advanced_at - 7200000",
+    };
+    let age =
+        format!("UPDATE atomic_phases_keys SET advanced_at = {earlier} WHERE status = 'pending'");
+    db.sql(&age).await;
     places.open();
     all_have_run(&db, &places, REQUESTS).await;
     drop(workers);
+}
+
+async fn g10_an_engine_that_shuts_down_gives_back_what_it_claimed_ahead<S: TestDb>(db: S) {
+    let places = Places::default();
+    let engine = node(&db, &places, LONG_LEASE);
+    accept(&engine, "one", REQUESTS).await;
+    let workers = engine.spawn_workers(config()).unwrap();
+    places.hang(&db).await;
+    let shutting = engine.clone();
+    let shutdown = tokio::spawn(async move { shutting.shutdown(OPENED).await });
+    until(async || db.number(IN_PROGRESS).await == SHARE as i64).await;
+    places.open();
+    shutdown.await.unwrap().unwrap();
+    drop(workers);
+    let attempts =
+        "SELECT count(*) FROM atomic_phases_keys WHERE status = 'pending' AND attempts > 0";
+    assert_eq!(db.number(attempts).await, 0);
 }
 
 async fn g10_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S) {
@@ -175,4 +231,82 @@ async fn g10_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S
     drop(workers);
     let visits = [&places, &quick].map(|places| places.visits.load(Ordering::SeqCst));
     assert_eq!(visits.iter().sum::<usize>(), REQUESTS, "each once");
+}
+
+/// Its call is made at most once.
+#[derive(Clone, Serialize, Deserialize)]
+enum Payment {
+    /// Hangs until the places are open.
+    First,
+    /// Hangs until all is over.
+    Last,
+    Other,
+}
+
+#[atomic_phases(name = "payment", version = 1, app = Places)]
+impl<Db: TestDb> Payment {
+    #[phase(foreign(at_most_once), timeout = "10m")]
+    async fn paid(&self, call: ForeignCall, places: &Places) -> PhaseResult<String, ForeignError> {
+        call.make(async |key| {
+            match self {
+                Self::First => places.hang_until(&places.is_open).await,
+                Self::Last => places.hang_until(&places.is_over).await,
+                Self::Other => _ = places.visits.fetch_add(1, Ordering::SeqCst),
+            }
+            Ok::<_, ForeignError>(key.as_str().to_owned())
+        })
+        .await
+    }
+
+    #[reconcile(paid)]
+    async fn find(&self, _: &DerivedKey, _: &Places) -> PhaseResult<Reconciled<String>> {
+        Ok(Reconciled::StillUnknown)
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, paid: &String) -> PhaseResult<Reply> {
+        Db::insert_step(tx, paid, "paid").await?;
+        Ok(Reply::text(200, paid.clone()))
+    }
+}
+
+/// A completer has found them as pending, and begins them when another node has run them, and died in their calls. It
+/// must not give them back as what they were when it found them.
+async fn g2_what_another_has_begun_meanwhile_is_not_claimed_ahead<S: TestDb>(db: S) {
+    let places = Places::default();
+    let builder = Engine::builder(db.clone()).app(places.clone());
+    // A third of a second is how long one waits for its turn.
+    let engine = builder.register::<Payment>().lease(Duration::from_secs(2)).build().unwrap();
+    let accept = async |name: &str, payment: Payment| {
+        for number in 0..SHARE {
+            let call = engine.call(&scope(), &key(&format!("{name}-{number}")), payment.clone());
+            call.accept().await.unwrap();
+        }
+    };
+    accept("first", Payment::First).await;
+    let workers = engine.spawn_workers(config()).unwrap();
+    until(async || places.hanging.load(Ordering::SeqCst) == SHARE).await;
+    accept("last", Payment::Last).await;
+    accept("victim", Payment::Other).await;
+    // They are found in a moment, and wait for a slot: the first ones have not ended yet. Nothing goes wrong where they
+    // are found later.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    db.sql(
+        "UPDATE atomic_phases_keys SET status = 'in_progress', open_intent = 'paid', lease_token = 1, \
+         attempts = 1, locked_until = created_at, run_after = created_at \
+         WHERE idempotency_key LIKE 'victim%'",
+    )
+    .await;
+    places.is_open.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    places.is_over.store(true, Ordering::SeqCst);
+    let open =
+        "SELECT count(*) FROM atomic_phases_keys WHERE status NOT IN ('completed', 'unknown')";
+    until_within(OPENED, async || db.number(open).await == 0).await;
+    assert_eq!(
+        places.visits.load(Ordering::SeqCst),
+        0,
+        "a call that may have been made was repeated"
+    );
+    drop(workers);
 }

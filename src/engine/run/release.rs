@@ -22,9 +22,6 @@ use crate::store::{NewRow, Settles, Status, Store, StoreError};
 
 pub(super) const ATTEMPT_CAP: &str = "gave up at the attempt cap";
 
-/// Stands with a request that was acquired ahead of its turn, which did not come.
-const NO_TURN: &str = "a node that took it over was busy for too long, or ended";
-
 /// The reason of a dead letter: which cap was reached, and why it was tried until then.
 pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str> {
     match last {
@@ -141,18 +138,10 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Releases a row that a worker acquired ahead of its turn, which did not come in time. Nothing has run, so the
-    /// attempt does not count.
-    pub(in crate::engine) async fn give_back(&mut self) -> Result<RoundEnd, CallError> {
-        let standing = self.standing(Status::FailedRetryable, Some(Duration::ZERO));
-        let released = Transition { forgiven: 1, reason: Some(NO_TURN.into()), ..standing };
-        if self.write(&released).await?.is_none() {
-            return Ok(RoundEnd::Lost);
-        }
-        let (cause, retry_after) = (FailureCause::ShuttingDown, Duration::ZERO);
-        let failure = observe::Failure { reason: NO_TURN, ..observed::failure(&cause) };
-        observe::released(self.subject(), failure, retry_after);
-        Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }))
+    /// Makes a row that was pending until it was acquired what it was before. Whether it was still ours.
+    pub(in crate::engine) async fn give_back(&mut self) -> Result<bool, CallError> {
+        let pending = Transition { was_no_attempt: true, ..self.pending() };
+        Ok(self.write(&pending).await?.is_some())
     }
 
     /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.

@@ -22,6 +22,8 @@ use crate::store::{
 };
 
 impl WorkerStore for Memory {
+    const CLAIMS_TOGETHER: bool = true;
+
     async fn due(
         &self,
         place: &KeyPlace,

@@ -6,7 +6,7 @@ use diesel_async::RunQueryDsl;
 use super::group_statements::{FreeClaim, ReadMany, TakeOverMany};
 use super::statements as sql;
 use super::together::Together;
-use super::{Pool, Postgres, ask, ask_again, ask_for_many};
+use super::{Pool, Postgres, ask_again, ask_for_many};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::Row;
 use crate::store::{Claim, Hold, Right, StoreError};
@@ -69,7 +69,9 @@ impl<P: Pool> Postgres<P> {
             return vec![Some(self.read_alone(scope, key).await)];
         }
         let read = async {
-            ask!(self, "read the keys", |conn| ReadMany::new(&of).load::<(i64, Row)>(&mut conn))
+            ask_for_many!(self, "read the keys", |conn| {
+                ReadMany::new(&of).load::<(i64, Row)>(&mut conn)
+            })
         };
         let found: Result<Vec<(i64, Row)>, StoreError> = read.await;
         told(of.len(), found)

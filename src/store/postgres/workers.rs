@@ -19,6 +19,8 @@ use crate::store::{
 };
 
 impl<P: Pool> WorkerStore for Postgres<P> {
+    const CLAIMS_TOGETHER: bool = true;
+
     async fn due(
         &self,
         after: &KeyPlace,

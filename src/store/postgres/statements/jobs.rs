@@ -26,16 +26,18 @@ pub(in crate::store::postgres) const WAITS: &str = "timestamptz '9999-12-31 00:0
 // A query that ends with the scope is given its own: `j.scope`, or where one job is asked for by a distributed
 // table, the parameter. There no shard is known for it otherwise.
 
+// A condition on `run_after` stands in `coalesce`, where a job is to be found by its request: by the condition alone the
+// server may plan to read the index of all due jobs, or of all dead letters, for each.
+
 const NONE_BEFORE: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
-    AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904)";
+    AND coalesce(other.run_after, '-infinity') > '-infinity' AND other.position < j.position AND j.position < 4611686018427387904)";
 
 const NONE_BEHIND: &str = " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.request_id = j.request_id AND other.position > j.position AND other.position < 4611686018427387904 \
-    AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > statement_timestamp() \
+    AND other.attempts > 0 AND other.reason IS NULL AND coalesce(other.run_after, '-infinity') > statement_timestamp() \
     AND other.scope = ";
 
-/// `IS NULL` in other words: by that the server may plan to read the index of all dead letters, for each job.
 const DEAD_BEFORE: &str = " FROM atomic_phases_staged_jobs AS dead WHERE dead.request_id = j.request_id \
     AND dead.position < j.position AND coalesce(dead.run_after, 'infinity') = 'infinity' AND dead.scope = ";
 
@@ -47,9 +49,10 @@ statement! {
         run_after: DateTime<Utc>, scope: &'a str, request_id: Uuid, position: i64, limit: i64,
     },
     "SELECT run_after, scope, request_id, position, attempts, name, ", [NONE_BEFORE],
-    [NONE_BEHIND], "j.scope)) FROM atomic_phases_staged_jobs AS j WHERE run_after <= statement_timestamp() \
+    [NONE_BEHIND], "j.scope)) FROM (SELECT * FROM atomic_phases_staged_jobs WHERE run_after <= statement_timestamp() \
      AND (run_after, scope, request_id, position) > (", run_after, ", ", scope, ", ", request_id,
-    ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit
+    ", ", position, ") ORDER BY run_after, scope, request_id, position LIMIT ", limit, ") AS j \
+     ORDER BY run_after, scope, request_id, position"
 }
 
 statement! {
@@ -135,7 +138,7 @@ statement! {
     "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1, reason = NULL, \
      run_after = clock.lease_ends FROM ", {given}, ", (SELECT clock_timestamp() AS now, clock_timestamp() + ",
     lease_ms, " * interval '1 millisecond' AS lease_ends OFFSET 0) AS clock WHERE ", [IS_GIVEN],
-    " AND j.run_after <= clock.now AND EXISTS (SELECT FROM atomic_phases_staged_jobs AS free \
+    " AND coalesce(j.run_after, 'infinity') <= clock.now AND EXISTS (SELECT FROM atomic_phases_staged_jobs AS free \
      WHERE free.scope = given.scope AND free.request_id = given.request_id \
      AND free.position = given.position FOR UPDATE SKIP LOCKED) AND ",
     [NONE_BEFORE], [NONE_BEHIND], "j.scope)) AND (SELECT count(*)", [DEAD_BEFORE],
@@ -157,10 +160,10 @@ statement! {
     "WITH ended AS (DELETE FROM atomic_phases_staged_jobs AS j USING ", {given}, " WHERE ", [IS_GIVEN],
     " RETURNING j.scope, j.request_id, j.position, given.number), \
      made_due AS (UPDATE atomic_phases_staged_jobs AS j SET run_after = (SELECT clock_timestamp()) FROM ended, \
-     LATERAL (SELECT n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ended.scope \
-     AND n.request_id = ended.request_id AND n.position > ended.position AND n.run_after IS NOT NULL \
-     ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ended.scope AND j.request_id = ended.request_id \
-     AND j.position = next.position AND j.run_after = ", [WAITS], ") SELECT number FROM ended"
+     LATERAL (SELECT n.scope, n.request_id, n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ended.scope \
+     AND n.request_id = ended.request_id AND n.position > ended.position AND coalesce(n.run_after, '-infinity') > '-infinity' \
+     ORDER BY n.position LIMIT 1) AS next WHERE j.scope = next.scope AND j.request_id = next.request_id \
+     AND j.position = next.position AND coalesce(j.run_after, '-infinity') = ", [WAITS], ") SELECT number FROM ended"
 }
 
 impl JobsDelivered {
