@@ -478,9 +478,9 @@ pub(crate) fn header_not_sent() {
     warn!("a phase's reply has a header line that HTTP cannot carry");
 }
 
-/// What a pooler in front of PostgreSQL does not do, and how it can be made to.
-#[cfg(feature = "postgres")]
-pub(crate) fn pooler_shares_sessions(advice: &str) {
+/// What the engine cannot do because a pooler or a proxy is in front of the server, and what helps.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn sessions_are_proxied(advice: &str) {
     warn!("{advice}");
 }
 

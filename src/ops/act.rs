@@ -344,7 +344,7 @@ impl Done for () {
 
 /// An id of the audit: random, and greater than those of this process before it, so that acts of one instant
 /// are listed in their order.
-pub(super) fn next_id() -> Uuid {
+fn next_id() -> Uuid {
     static ACTS: AtomicU64 = AtomicU64::new(0);
     let mut bytes = chance::uuid().into_bytes();
     let number = ACTS.fetch_add(1, Ordering::Relaxed).to_be_bytes();

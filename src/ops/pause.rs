@@ -6,13 +6,12 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sha2::{Digest, Sha256};
 
-use super::act::{Done, next_id};
+use super::act::Done;
 use super::filter::LONGEST;
 use super::node::of_node;
 use super::{Ops, OpsError, Permissions, RowVersion};
 use crate::definition::{Phase, PhaseKind, PhaseList};
 use crate::key::hex;
-use crate::observe;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, is_name};
@@ -61,6 +60,12 @@ impl Done for PausedPhase {
     }
 }
 
+impl Done for Option<PausedPhase> {
+    fn is_already(&self) -> bool {
+        false
+    }
+}
+
 /// A foreign phase of a registered definition, which can be paused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -92,7 +97,8 @@ impl<S: OperatorStore> Ops<S> {
     /// replaces. Needs [`Permissions::PAUSE`], and an actor who may see every scope.
     ///
     /// The pause is stored under the oldest name of the phase (`was`), so that older builds and other
-    /// versions, which know the phase by that name, apply it too.
+    /// versions, which know the phase by that name, apply it too. A build that does not know that name stores it under a
+    /// newer one, and older builds do not apply that pause: end it, and pause the phase again.
     ///
     /// Each engine reads the pauses every five seconds, and before its first foreign phase; from then on it
     /// does not begin the phase. A call that has begun continues. A request that reaches the phase is
@@ -104,8 +110,8 @@ impl<S: OperatorStore> Ops<S> {
     /// may have made become *unknown* (G11).
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] if it is paused; [`OpsError::NoSuchPhase`], [`OpsError::NotEveryScope`],
-    /// [`OpsError::TooLong`].
+    /// [`OpsError::MovedOn`] if it is paused, under any of its names; [`OpsError::NoSuchPhase`],
+    /// [`OpsError::NotEveryScope`], [`OpsError::TooLong`].
     pub async fn pause(
         &self,
         definition: &str,
@@ -136,9 +142,12 @@ impl<S: OperatorStore> Ops<S> {
         self.settle_pause(entry, replaced).await.map(PauseView::from)
     }
 
-    /// Ends the pause that the actor [saw](PauseView::version). Engines begin the phase again within five seconds, and
-    /// requests that met the pause resume within half a minute. Any name of the phase identifies the pause. Needs
-    /// [`Permissions::PAUSE`], and an actor who may see every scope.
+    /// Ends the pause that the actor [saw](PauseView::version), and no other one. Engines begin the phase again within five
+    /// seconds, and requests that met the pause resume within half a minute. Any name of the phase identifies the pause.
+    /// Needs [`Permissions::PAUSE`], and an actor who may see every scope.
+    ///
+    /// Returns the pause that the phase still has under another of its names, if any: builds that know different names
+    /// of a phase may each pause it. The phase stays paused until that one ends, too.
     ///
     /// # Errors
     /// [`OpsError::MovedOn`] if that pause was replaced, or has ended; [`OpsError::NoSuchPhase`] if a phase of the definition
@@ -149,10 +158,11 @@ impl<S: OperatorStore> Ops<S> {
         phase: &str,
         version: &RowVersion,
         reason: &str,
-    ) -> Result<(), OpsError> {
-        let mut entry = self.begin_on("unpause", (definition, phase), reason).await?;
-        let ended = self.try_unpause((definition, phase), version, &mut entry).await;
-        self.settle_pause(entry, ended).await
+    ) -> Result<Option<PauseView>, OpsError> {
+        let entry = self.begin_on("unpause", (definition, phase), reason).await?;
+        let ended = self.try_unpause((definition, phase), version, &entry).await;
+        let still_paused = self.settle_pause(entry, ended).await?;
+        Ok(still_paused.map(PauseView::from))
     }
 
     /// The current pauses, a thousand at most. Needs [`Permissions::READ`].
@@ -222,7 +232,12 @@ impl<S: OperatorStore> Ops<S> {
         entry: &AuditEntry,
     ) -> Result<(), OpsError> {
         let names = self.names_to_pause(definition, phase, length)?;
-        let oldest = names.first().ok_or(OpsError::NoSuchPhase)?;
+        let [oldest, newer @ ..] = names.as_slice() else { return Err(OpsError::NoSuchPhase) };
+        // The statement that writes the pause checks the oldest name. Only a build that does not know this name writes
+        // under another.
+        if !newer.is_empty() && !self.pauses_under(definition, newer).await?.is_empty() {
+            return Err(OpsError::MovedOn);
+        }
         self.set_pause((definition, oldest), PauseWhat::Begin(length), entry).await
     }
 
@@ -234,11 +249,8 @@ impl<S: OperatorStore> Ops<S> {
         entry: &AuditEntry,
     ) -> Result<PausedPhase, OpsError> {
         let names = self.names_to_pause(definition, phase, length)?;
-        let mut paused = self.core.store.list_pauses().await?.into_iter();
-        let seen = paused.find(|pause| {
-            let is_of_the_phase = pause.definition == definition && names.contains(&pause.phase);
-            is_of_the_phase && RowVersion::of_pause(pause) == *version
-        });
+        let mut paused = self.pauses_under(definition, &names).await?.into_iter();
+        let seen = paused.find(|pause| RowVersion::of_pause(pause) == *version);
         let seen = seen.ok_or(OpsError::MovedOn)?;
         // A pause that is replaced keeps its name.
         let what = PauseWhat::Replace(&seen, length);
@@ -246,12 +258,13 @@ impl<S: OperatorStore> Ops<S> {
         Ok(seen)
     }
 
+    /// The pause that the phase still has, if any.
     async fn try_unpause(
         &self,
         (definition, phase): (&str, &str),
         version: &RowVersion,
-        entry: &mut AuditEntry,
-    ) -> Result<(), OpsError> {
+        entry: &AuditEntry,
+    ) -> Result<Option<PausedPhase>, OpsError> {
         // A pause that was of another build may be ended by any.
         self.needs_every_scope()?;
         let mut names = self.names_of(definition, phase);
@@ -272,21 +285,21 @@ impl<S: OperatorStore> Ops<S> {
         if paused.is_empty() && is_any_paused && !is_told {
             return Err(OpsError::NoSuchPhase);
         }
-        let is_seen = |pause: &PausedPhase| RowVersion::of_pause(pause) == *version;
-        // The one that was seen comes first: if it has changed by then, none is ended.
-        paused.sort_by_key(|pause| !is_seen(pause));
-        if !paused.first().is_some_and(is_seen) {
-            return Err(OpsError::MovedOn);
-        }
-        for (number, pause) in paused.iter().enumerate() {
-            // Of each pause that is ended there is a row.
-            if number > 0 {
-                observe::operated(entry.act, entry.outcome);
-                entry.id = next_id();
-            }
-            self.set_pause((definition, &pause.phase), PauseWhat::End(pause), entry).await?;
-        }
-        Ok(())
+        let seen = paused.iter().position(|pause| RowVersion::of_pause(pause) == *version);
+        let seen = paused.remove(seen.ok_or(OpsError::MovedOn)?);
+        self.set_pause((definition, &seen.phase), PauseWhat::End(&seen), entry).await?;
+        Ok(paused.into_iter().next())
+    }
+
+    /// The pauses of a phase under these names.
+    async fn pauses_under(
+        &self,
+        definition: &str,
+        names: &[String],
+    ) -> Result<Vec<PausedPhase>, OpsError> {
+        let mut paused = self.core.store.list_pauses().await?;
+        paused.retain(|pause| pause.definition == definition && names.contains(&pause.phase));
+        Ok(paused)
     }
 
     /// Writes a pause, or its end, under one name of the phase, with the audit row.

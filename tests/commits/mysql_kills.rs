@@ -1,6 +1,8 @@
 //! What ends the sessions of dropped futures on MySQL and MariaDB, where the server takes no new connection, the
-//! connection that is kept for it answers no more, or another server has the place of the sessions' own.
+//! connection that is kept for it answers no more, another server has the place of the sessions' own, or a proxy numbers
+//! them.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::poolers::logged;
 use crate::support::db::{lock_waits, my, open_my, prepare_my, sessions};
 use crate::support::mariadb::{Server, start_two};
 use crate::support::mysql_proxy::MysqlProxy;
@@ -112,7 +115,15 @@ async fn g13_several_dropped_futures_free_their_locks_by_the_one_connection_that
         let db = Mysql::fresh().await;
         let proxy = MysqlProxy::start(db.__url()).await;
         let store = open_my(&proxy.url(db.__url()), 12).await;
-        dropped_futures_free_their_locks(&db, store, 8, async || proxy.refuse(true)).await
+        let before = Cell::new(0);
+        let took = dropped_futures_free_their_locks(&db, store, 8, async || {
+            proxy.refuse(true);
+            before.set(proxy.commands());
+        })
+        .await;
+        let sent = proxy.commands() - before.get();
+        assert!(sent < 2 * 8, "the end of a session is one round trip: {sent}");
+        took
     })
     .await;
 }
@@ -197,11 +208,65 @@ async fn g16_a_restarted_server_keeps_the_session_that_has_the_number_of_a_dead_
     }
     assert!(numbers.contains(&number), "{number} is not one of {numbers:?}");
     drop(conn);
-    // Of the store's own, of the one that was kept, and of the one that took its place and found another start.
-    until(async || proxy.accepted() == 3 && proxy.ended() == 3).await;
+    // Of the store's own, of the one that was kept, and of three in its place that found another start.
+    until(async || proxy.accepted() == 5 && proxy.ended() == 5).await;
     for session in &mut living {
         session.batch_execute("DO 0").await.unwrap();
     }
+}
+
+/// Counts 1 while the session of this number executes a statement.
+fn executing(number: i64) -> String {
+    format!("SELECT count(*) FROM {} WHERE id = {number} AND command = 'Query'", sessions())
+}
+
+/// A proxy that has sessions of its own numbers them itself: at the server, the session of such a number may be another
+/// client's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_session_that_a_proxy_has_numbered_is_not_killed_and_the_log_says_so_once() {
+    let db = Mysql::fresh().await;
+    let mut living = my(db.__url()).await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    proxy.number_sessions(number_of(&mut living).await);
+    let opened = async {
+        let store = open_my(&proxy.url(db.__url()), 2).await;
+        let conn = store.connection().await.unwrap();
+        let other = store.connection().await.unwrap();
+        (store, conn, other)
+    };
+    let ((_store, mut conn, _other), log) = logged(opened).await;
+    assert_eq!(log.matches("numbers its sessions itself").count(), 1, "{log}");
+    let executing = executing(number_of(&mut conn).await);
+    let sleeps = conn.batch_execute("DO SLEEP(2)");
+    assert!(tokio::time::timeout(Duration::from_millis(20), sleeps).await.is_err());
+    until(async || db.number(&executing).await == 1).await;
+    drop(conn);
+    // It ends with its statement.
+    until(async || db.number(&executing).await == 0).await;
+    living.batch_execute("DO 0").await.unwrap();
+}
+
+/// A balancer leads the first connection that takes the place of the kept one to another server, and the second one to the
+/// session's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_session_is_ended_although_a_new_connection_leads_to_another_server_first() {
+    let ([first, second], url) = tokio::task::spawn_blocking(start_two).await.unwrap();
+    let url = url.replace("root@", "app@");
+    let line = Line::to(first.port(), 0).await;
+    let store = open_my(&line.url(&url), 1).await;
+    let mut conn = store.connection().await.unwrap();
+    let number = number_of(&mut conn).await;
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let others = format!("SELECT id FROM {} WHERE db = '{name}' AND id <> {number}", sessions());
+    let kept = first.ask(&others);
+    first.ask(&format!("KILL {kept}"));
+    line.lead_next_to(second.port());
+    let executing = executing(number);
+    let sleeps = conn.batch_execute("DO SLEEP(600)");
+    assert!(tokio::time::timeout(Duration::from_millis(20), sleeps).await.is_err());
+    until(async || first.ask(&executing) == "1").await;
+    drop(conn);
+    until(async || first.ask(&executing) == "0").await;
 }
 
 /// Opens and closes sessions until one has this number.

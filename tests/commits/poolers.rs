@@ -27,15 +27,21 @@ impl Write for Log {
     }
 }
 
-/// Whether opening a store there logs a warning. All of it happens on this thread.
-async fn warns(url: &str) -> bool {
+/// What comes of this, and what is logged meanwhile. All of it happens on this thread.
+pub async fn logged<T>(work: impl Future<Output = T>) -> (T, String) {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let store = Postgres::connect(url).await.unwrap();
-    drop(store);
+    let done = work.await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    (done, log)
+}
+
+/// Whether opening a store there logs a warning.
+async fn warns(url: &str) -> bool {
+    let (store, log) = logged(Postgres::connect(url)).await;
+    drop(store.unwrap());
     log.contains("WARN") && log.contains("client_connection_check_interval")
 }
 

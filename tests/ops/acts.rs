@@ -333,7 +333,7 @@ async fn g4_the_audit_is_there_exactly_if_the_act_was_committed<S: TestDb + Oper
         ops.replace_pause("book", "charged", &pause, Some(Duration::from_secs(1)), "r")
             .await
             .map(drop),
-        ops.unpause("book", "charged", &pause, "r").await,
+        ops.unpause("book", "charged", &pause, "r").await.map(drop),
         ops.start_bulk(BulkAct::Erase, &one, 1, "r").await.map(drop),
         ops.stop_bulk(under_way, "r").await.map(drop),
     ];

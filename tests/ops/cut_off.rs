@@ -287,7 +287,7 @@ async fn done_to<S: TestDb + OperatorStore>(
         (Act::ReplacePause, Thing::Pause(seen)) => {
             ops.replace_pause(PHASE.0, PHASE.1, seen, None, why).await.map(|_| true)
         }
-        (_, Thing::Pause(seen)) => ops.unpause(PHASE.0, PHASE.1, seen, why).await.map(|()| true),
+        (_, Thing::Pause(seen)) => ops.unpause(PHASE.0, PHASE.1, seen, why).await.map(|_| true),
         (_, Thing::Plan(some, plan)) => {
             ops.start_bulk(BulkAct::Retry, some, plan, why).await.map(|_| true)
         }

@@ -74,7 +74,7 @@ async fn open<S: TestDb + OperatorStore>(
         "replace_pause" => {
             ops.replace_pause("book", "charged", &version, None, "reason").await.map(drop)
         }
-        "unpause" => ops.unpause("book", "charged", &version, "reason").await,
+        "unpause" => ops.unpause("book", "charged", &version, "reason").await.map(drop),
         "plan_bulk" => ops.plan_bulk(BulkAct::Retry, &one).await.map(drop),
         // A number that does not match.
         "start_bulk" => ops.start_bulk(BulkAct::Retry, &one, 99, "reason").await.map(drop),

@@ -9,7 +9,7 @@ const STORES: &str = "src/store/";
 /// Who names a database above the stores, each with why.
 const PLACES: [(&str, &str); 3] = [
     ("src/lib.rs", "exports the stores that are compiled"),
-    ("src/observe.rs", "a warning that PostgreSQL's store alone gives"),
+    ("src/observe.rs", "a warning that only stores with a server give"),
     ("src/worker/compiled.rs", "compiles the engine once for each store"),
 ];
 

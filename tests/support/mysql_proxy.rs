@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::Result;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ use super::proxy::Cut;
 const QUERY: u8 = 3;
 const PREPARE: u8 = 22;
 const EXECUTE: u8 = 23;
+
+/// The first byte of the server's greeting.
+const GREETING: u8 = 10;
 
 #[derive(Clone)]
 pub struct MysqlProxy {
@@ -38,6 +41,8 @@ struct Shared {
     ended: AtomicUsize,
     /// The number of a connection, from 1.
     silent: AtomicUsize,
+    /// That of each session, in the greeting; 0: the server's own.
+    session_number: AtomicU32,
     held: Notify,
 }
 
@@ -114,6 +119,11 @@ impl MysqlProxy {
     /// From now on, nothing passes on the `nth` (from 1) connection, and neither side sees it closed.
     pub fn silence(&self, nth: usize) {
         self.shared.silent.store(nth, Ordering::SeqCst);
+    }
+
+    /// From now on, each new connection is told this number of its session, as by a proxy that has sessions of its own.
+    pub fn number_sessions(&self, number: i64) {
+        self.shared.session_number.store(number.try_into().unwrap(), Ordering::SeqCst);
     }
 
     /// Commands so far: each is a round trip.
@@ -260,8 +270,12 @@ async fn backward(
     session: &Session,
 ) -> Result<()> {
     loop {
-        let (_, frame, body) = frame(&mut from).await?;
+        let (number, mut frame, body) = frame(&mut from).await?;
         shared.pass(session.number).await;
+        let session_number = shared.session_number.load(Ordering::SeqCst);
+        if session_number > 0 && number == 0 && body.first() == Some(&GREETING) {
+            renumber(&mut frame, session_number);
+        }
         if let Some(text) = session.preparing.lock().unwrap().take()
             && let (Some(0), Some(number)) = (body.first(), body.get(1..5))
         {
@@ -277,6 +291,14 @@ async fn backward(
         }
         to.write_all(&frame).await?;
     }
+}
+
+/// In a greeting, the number of the session stands behind the server's version, which ends with a zero.
+fn renumber(frame: &mut [u8], session_number: u32) {
+    let version = 5;
+    let ends = frame[version..].iter().position(|byte| *byte == 0).unwrap();
+    let at = version + ends + 1;
+    frame[at..at + 4].copy_from_slice(&session_number.to_le_bytes());
 }
 
 /// Whether the answer to a text without rows ends here: with an error, or with an OK after which no other statement

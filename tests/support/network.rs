@@ -45,6 +45,8 @@ pub struct Line {
 
 struct Shared {
     upstream: AtomicU16,
+    /// Of the next connection alone, unless it is 0.
+    next_upstream: AtomicU16,
     weather: watch::Sender<Weather>,
     /// Raised to reset every connection that was open before.
     generation: watch::Sender<u64>,
@@ -73,6 +75,7 @@ impl Line {
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             upstream: AtomicU16::new(upstream),
+            next_upstream: AtomicU16::new(0),
             weather: watch::Sender::new(Weather::Fair),
             generation: watch::Sender::new(0),
             fates: Mutex::new(Random(seed)),
@@ -116,6 +119,11 @@ impl Line {
         self.shared.upstream.store(upstream, Ordering::SeqCst);
     }
 
+    /// The next connection goes there, and those behind it to the server as before.
+    pub fn lead_next_to(&self, upstream: u16) {
+        self.shared.next_upstream.store(upstream, Ordering::SeqCst);
+    }
+
     /// Resets every open connection.
     pub fn cut(&self) {
         self.shared.generation.send_modify(|generation| *generation += 1);
@@ -155,7 +163,10 @@ async fn connection(mut client: TcpStream, shared: &Shared) {
     let mut generation = shared.generation.subscribe();
     // In a silent network, no new client reaches the server.
     let _ = shared.weather.subscribe().wait_for(|weather| *weather == Weather::Fair).await;
-    let upstream = shared.upstream.load(Ordering::SeqCst);
+    let upstream = match shared.next_upstream.swap(0, Ordering::SeqCst) {
+        0 => shared.upstream.load(Ordering::SeqCst),
+        next => next,
+    };
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", upstream)).await else {
         let _ = client.set_zero_linger();
         return;

@@ -157,7 +157,14 @@ pub(crate) async fn unpause(
         return Ok(End::Fine);
     };
     let body = json!({ "definition": at.0, "phase": at.1, "reason": because.reason });
-    set_pause(api, "end", &body, Some(&seen)).await?;
+    let told = set_pause(api, "end", &body, Some(&seen)).await?;
+    let still = &told["still_paused"];
+    if let (Some(name), Some(by)) = (still["phase"].as_str(), still["paused_by"].as_str()) {
+        let (name, by) = (plain(name), plain(by));
+        eprintln!(
+            "note: the phase is still paused, under the name {name}, by {by}: end that pause, too"
+        );
+    }
     Ok(End::Fine)
 }
 

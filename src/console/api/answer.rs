@@ -152,8 +152,10 @@ async fn told<S: OperatorStore>(
         Route::Unpause => {
             let Unpaused { definition, phase, reason } = asked.body()?;
             let version = asked.version()?.into();
-            ops.unpause(&definition, &phase, &version, &reason).await?;
-            done(Resolved::Applied)
+            let still_paused = ops.unpause(&definition, &phase, &version, &reason).await?;
+            let mut told = done(Resolved::Applied);
+            told["still_paused"] = still_paused.as_ref().map(views::pause).into();
+            told
         }
         Route::PlanBulk => {
             let asked: Bulk = asked.body()?;

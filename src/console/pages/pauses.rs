@@ -35,6 +35,9 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             ". " (BEGINS_NOT)
         }),
         "ended" => Some(html! { "Done. Engines begin the phase again within five seconds." }),
+        "still_paused" => Some(html! {
+            "Done. The phase is still paused, as below: it had another pause, under another of its names."
+        }),
         "already" => Some(html! { "It was not paused any more." }),
         _ => None,
     };
@@ -201,8 +204,9 @@ impl PauseAct {
                 })
             }
             Self::End(version) => {
-                ops.unpause(&definition, &phase, &version, &reason).await?;
-                Ok("ended".to_owned())
+                let still_paused = ops.unpause(&definition, &phase, &version, &reason).await?;
+                let said = if still_paused.is_some() { "still_paused" } else { "ended" };
+                Ok(said.to_owned())
             }
         }
     }

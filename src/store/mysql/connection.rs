@@ -54,7 +54,8 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct MysqlConn {
     conn: Option<Conn>,
     session: Session,
-    killer: Arc<Killer>,
+    /// `None` behind a proxy: its session ends with its statement.
+    killer: Option<Arc<Killer>>,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
@@ -105,7 +106,7 @@ impl MysqlConn {
         &self.session
     }
 
-    pub(super) fn killer(&self) -> Arc<Killer> {
+    pub(super) fn killer(&self) -> Option<Arc<Killer>> {
         self.killer.clone()
     }
 
@@ -346,8 +347,10 @@ impl Drop for MysqlConn {
         // The driver takes its leave of the server in a task of its own: a session that waits for its client ends then.
         drop(conn);
         // One that executes does not look at its client: it would keep its locks until it is done.
-        if self.in_flight {
-            self.killer.end_soon(session);
+        if self.in_flight
+            && let Some(killer) = &self.killer
+        {
+            killer.end_soon(session);
         }
     }
 }

@@ -8,6 +8,9 @@
 //! A session is named by its number, which another server gives to another session. So each [`Server`] has a killer of its
 //! own, and each session keeps that of its server: behind a failover, those that are still on the former primary are ended
 //! there. The last of them takes the killer along, and its connection.
+//!
+//! A proxy with sessions of its own (ProxySQL, MaxScale) numbers them itself, and another proxy behind the same address gives
+//! the same number to another client's session. Behind a proxy no session has a killer: each ends with its statement.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,6 +22,8 @@ use tokio::time::timeout;
 
 use super::error::is_of_an_ended_session;
 use super::server::Server;
+use crate::observe;
+use crate::repeats::Repeats;
 
 /// How long a session has to end by itself, which is when its statement does. A MariaDB that is told to kill one in the
 /// middle of reading a table's triggers takes these for broken from then on, for all sessions, until `FLUSH TABLES`.
@@ -31,6 +36,11 @@ const KEPT_ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 /// How long a new connection has to open, and to end a session.
 const NEW_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How often a new connection is opened, and how long after one that led to another server: a balancer may lead the next one
+/// to the session's own.
+const TRIES: u32 = 3;
+const TRIES_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
 /// How long a session may take to be ended, from the end of the one before it.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(5);
 
@@ -41,6 +51,14 @@ const WAITS_FOR_OTHERS: Duration = Duration::from_secs(30);
 /// question which server it is.
 const SETTINGS: &str = "SET SESSION wait_timeout = 31536000, SESSION timestamp = DEFAULT, \
      SESSION sql_big_selects = 1, SESSION sql_select_limit = 18446744073709551615";
+
+const NUMBERED: &str = "a proxy in front of the database numbers its sessions itself, so the engine cannot end the session \
+    of a dropped future: the session executes its statement to the end, and keeps its locks until then. Connect to the \
+    server directly";
+
+/// Said once a day of each address.
+static WARNINGS: Repeats = Repeats::new();
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What opens sessions at one URL, and has their killers.
 #[derive(Clone, Debug)]
@@ -56,6 +74,8 @@ struct Known {
     last: Option<Arc<Killer>>,
     /// Of each server that has a session.
     all: Vec<Weak<Killer>>,
+    /// Whether a proxy has numbered a session. The numbers of another one may be equal by chance.
+    is_behind_a_proxy: bool,
 }
 
 impl Killers {
@@ -79,9 +99,18 @@ impl Killers {
     }
 
     /// The killer of a session that was opened on this server. Where it takes the place of another one, its connection is
-    /// opened now, while the server has room for it.
-    pub(super) fn of(&self, server: Server) -> Arc<Killer> {
+    /// opened now, while the server has room for it. `None` behind a proxy.
+    pub(super) fn of(&self, server: Option<Server>) -> Option<Arc<Killer>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.is_behind_a_proxy |= server.is_none();
+        let Some(server) = server.filter(|_| !known.is_behind_a_proxy) else {
+            drop(known);
+            let address = (self.opts.ip_or_hostname(), self.opts.tcp_port());
+            if WARNINGS.admits(address, A_DAY).is_some() {
+                observe::sessions_are_proxied(NUMBERED);
+            }
+            return None;
+        };
         let mut all = known.all.iter().filter_map(Weak::upgrade);
         let killer = match all.find(|killer| killer.server == server) {
             Some(killer) => killer,
@@ -97,7 +126,7 @@ impl Killers {
             }
         };
         known.last = Some(killer.clone());
-        killer
+        Some(killer)
     }
 }
 
@@ -112,8 +141,7 @@ pub(super) struct Killer {
 impl Killer {
     /// Opens the connection that is kept.
     pub(super) async fn prepare(&self) -> Result<(), Error> {
-        let mut conn = Conn::new(self.opts.clone()).await?;
-        if Server::behind(&mut conn, SETTINGS).await? == self.server {
+        if let Some(conn) = self.connect().await? {
             *self.kept.lock().await = Some(conn);
         }
         Ok(())
@@ -125,6 +153,14 @@ impl Killer {
             let killer = self.clone();
             runtime.spawn(async move { timeout(NEW_ANSWERS_WITHIN, killer.prepare()).await });
         }
+    }
+
+    /// A new connection, if it leads to this server. It leads there until it ends, which a restart of the server brings about:
+    /// so the server is asked once, and the end of a session is a single round trip.
+    async fn connect(&self) -> Result<Option<Conn>, Error> {
+        let mut conn = Conn::new(self.opts.clone()).await?;
+        let server = Server::behind(&mut conn, SETTINGS).await?;
+        Ok((server.as_ref() == Some(&self.server)).then_some(conn))
     }
 
     /// Ends a session of this user's, soon. Without a runtime, which is a process that ends, nothing ends it but its
@@ -149,7 +185,7 @@ impl Killer {
     /// Ends it by the kept connection, or else by a new one. The one that is kept from here on.
     async fn end_by(&self, kept: Option<Conn>, session: u32) -> Option<Conn> {
         let Some(conn) = kept else { return self.end_by_new(session).await };
-        let mut by_kept = pin!(self.kill(conn, session));
+        let mut by_kept = pin!(kill(conn, session));
         match timeout(KEPT_ANSWERS_WITHIN, &mut by_kept).await {
             Ok(Some(conn)) => Some(conn),
             Ok(None) => self.end_by_new(session).await,
@@ -161,23 +197,30 @@ impl Killer {
         }
     }
 
+    /// Where each new connection leads to another server, nothing is ended: the session has ended with its server, or is out
+    /// of reach.
     async fn end_by_new(&self, session: u32) -> Option<Conn> {
-        let ended = async { self.kill(Conn::new(self.opts.clone()).await.ok()?, session).await };
+        let ended = async {
+            for number in 0..TRIES {
+                if number > 0 {
+                    tokio::time::sleep(TRIES_AGAIN_AFTER).await;
+                }
+                if let Ok(Some(conn)) = self.connect().await {
+                    return kill(conn, session).await;
+                }
+            }
+            None
+        };
         timeout(NEW_ANSWERS_WITHIN, ended).await.ok().flatten()
     }
+}
 
-    /// Ends a session, and returns the connection if it was good for it. One that leads to another server ends nothing: the
-    /// session has ended with its server, or is out of reach. A restart between the question and the `KILL` ends the
-    /// connection, too.
-    async fn kill(&self, mut conn: Conn, session: u32) -> Option<Conn> {
-        if Server::behind(&mut conn, SETTINGS).await.ok()? != self.server {
-            return None;
-        }
-        match conn.query_drop(format!("KILL {session}")).await {
-            Ok(()) => Some(conn),
-            Err(error) if is_of_an_ended_session(&error) => Some(conn),
-            Err(_) => None,
-        }
+/// Ends a session, and returns the connection if it was good for it.
+async fn kill(mut conn: Conn, session: u32) -> Option<Conn> {
+    match conn.query_drop(format!("KILL {session}")).await {
+        Ok(()) => Some(conn),
+        Err(error) if is_of_an_ended_session(&error) => Some(conn),
+        Err(_) => None,
     }
 }
 
@@ -188,7 +231,7 @@ mod tests {
     #[test]
     fn g16_a_server_keeps_its_killer_while_it_has_a_session_or_was_reached_last() {
         let killers = Killers::new(Opts::from_url("mysql://ada@localhost/rides").unwrap());
-        let of = |name: &str| killers.of(Server::named(name));
+        let of = |name: &str| killers.of(Some(Server::named(name))).unwrap();
         let first = of("first");
         assert!(Arc::ptr_eq(&first, &of("first")));
         let second = of("second");
@@ -198,5 +241,13 @@ mod tests {
         assert_eq!((first.strong_count(), second.strong_count()), (1, 0));
         of("second");
         assert_eq!(first.strong_count(), 0, "its last session takes it along");
+    }
+
+    #[test]
+    fn g16_behind_a_proxy_no_session_has_a_killer() {
+        let killers = Killers::new(Opts::from_url("mysql://ada@localhost/rides").unwrap());
+        assert!(killers.of(None).is_none());
+        let equal_by_chance = Some(Server::named("first"));
+        assert!(killers.clone().of(equal_by_chance).is_none(), "nor for another pool");
     }
 }

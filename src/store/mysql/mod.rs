@@ -98,7 +98,7 @@ type KeyTurn = Turn<(Scope, IdempotencyKey)>;
 /// error the phase ignored; the phase then fails.
 ///
 /// Dropping a statement's future in the middle makes its connection unusable: the phase's next statement
-/// fails, and so does the phase. The session is ended at the server within a second.
+/// fails, and so does the phase. The session is ended at the server within a second, if no proxy is in front of it.
 #[derive(Clone)]
 pub struct Mysql {
     pool: MysqlPool,
@@ -156,7 +156,9 @@ impl Mysql {
             (Arc::new(first.session().clone()), first.killer())
         };
         let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
-        killer.prepare().await.map_err(refused)?;
+        if let Some(killer) = killer {
+            killer.prepare().await.map_err(refused)?;
+        }
         let left = Arc::default();
         Ok(Self { pool, operators, keys, shares, session, left, url: url.into() })
     }

@@ -6,10 +6,12 @@
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error};
 
+/// The first column is the session's number. A proxy may answer that question itself where it is the only one.
+///
 /// Both terms of the start are of this statement, so that it is the same to the second whatever is done to the clock.
 /// Servers of one name and port, as two clusters of containers may have them, differ in their starts; those that were
 /// started in one second, as behind a loss of power, differ in their numbers, if one of them replicates the other.
-const NAMED: &str = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@server_id, \
+const NAMED: &str = "SELECT CONNECTION_ID(), CONCAT_WS(' ', @@hostname, @@port, @@server_id, \
      (SELECT CAST(UNIX_TIMESTAMP() - variable_value AS SIGNED) \
       FROM /*!80000 performance_schema.session_status */ /*M!100000 information_schema.session_status */ \
       WHERE variable_name = 'Uptime'))";
@@ -21,12 +23,16 @@ pub(super) struct Server(Vec<u8>);
 impl Server {
     /// Sends a statement that has no rows, and behind it, in the same round trip, asks which server this is. The statement
     /// is to lift the limits of the session: under a low `max_join_size` the server would refuse the question.
-    pub(super) async fn behind(conn: &mut Conn, statement: &str) -> Result<Self, Error> {
+    ///
+    /// `None`: the greeting has named another number than the server. The connection leads to a proxy that has sessions of
+    /// its own, and takes the number in a `KILL` for one of these.
+    pub(super) async fn behind(conn: &mut Conn, statement: &str) -> Result<Option<Self>, Error> {
         let mut result = conn.query_iter(format!("{statement}; {NAMED}")).await?;
         let _: Vec<Vec<u8>> = result.collect().await?;
-        let named: Vec<Vec<u8>> = result.collect().await?;
+        let named: Vec<(u64, Vec<u8>)> = result.collect().await?;
         result.drop_result().await?;
-        Ok(Self(named.into_iter().next().unwrap_or_default()))
+        let (number, name) = named.into_iter().next().unwrap_or_default();
+        Ok((number == u64::from(conn.id())).then_some(Self(name)))
     }
 
     #[cfg(test)]

@@ -152,7 +152,11 @@ fn modes(of_the_server: &str) -> String {
     modes.join(",")
 }
 
-pub(super) async fn set_up(conn: &mut Conn, blocks: bool) -> Result<(Session, Server), Failure> {
+/// The session, and its server, as [`Server::behind`] tells it.
+pub(super) async fn set_up(
+    conn: &mut Conn,
+    blocks: bool,
+) -> Result<(Session, Option<Server>), Failure> {
     let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, @@SESSION.sql_mode, DATABASE()";
     let told: Option<(String, usize, u32, String, Option<String>)> =
         conn.query_first(told).await.map_err(Failure::of)?;

@@ -150,7 +150,7 @@ async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
         Either::Right((Ok(()), told)) => told.await,
     };
     if is_shared(&told.map_err(not_connected)?) && WARNINGS.admits(url, A_DAY).is_some() {
-        crate::observe::pooler_shares_sessions(SHARED);
+        crate::observe::sessions_are_proxied(SHARED);
     }
     AsyncPgConnection::try_from_client_and_connection(client, connection).await
 }

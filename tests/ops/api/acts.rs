@@ -228,8 +228,8 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
     let end = json!({ "definition": "book", "phase": "charged", "reason": "open" });
     let (seen, _) = pause_as_listed(&routes).await;
     let done = post(&routes, "/pauses/end", Some(&seen), end).await.ok();
-    fits("Done", &done);
-    assert_eq!(done["outcome"], "applied");
+    fits("EndedPause", &done);
+    assert_eq!((&done["outcome"], &done["still_paused"]), (&json!("applied"), &Value::Null));
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     let acts = get(&routes, "/audit").await.ok();
     fits("Acts", &acts);
