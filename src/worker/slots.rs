@@ -161,8 +161,10 @@ where
 
     /// When what occupies a slot began, if that was a moment ago.
     fn recent(&self) -> impl Iterator<Item = Instant> + '_ {
+        // The clock is read once, and not for each: this is asked several times for each piece of work.
+        let now = Instant::now();
         let occupying = self.held.values().filter(|held| !held.is_ahead);
-        occupying.map(|held| held.since).filter(|since| since.elapsed() < LONG)
+        occupying.map(|held| held.since).filter(move |since| now.duration_since(*since) < LONG)
     }
 
     pub(super) fn begin(
