@@ -81,8 +81,8 @@ impl WorkerConfig {
     /// How many requests or jobs a worker runs concurrently; default 8, of which one scope holds at most
     /// half. Each local phase among them takes a connection.
     ///
-    /// Jobs, and accepted requests that have never run, are claimed in bulk, and jobs are deleted in bulk: if those of a
-    /// scope end within a second, up to a [`batch`](Self::batch) more are claimed, and wait in this process. What has
+    /// Jobs, and on PostgreSQL accepted requests that have never run, are claimed in bulk: if those of a scope end within
+    /// a second, up to a [`batch`](Self::batch) more are claimed, and wait in this process. What has
     /// waited for a sixth of its claim ([`delivery`](Self::delivery), or the
     /// [lease](crate::engine::EngineBuilder::lease)), or waits when the worker stops, is returned uncounted. The claims
     /// of a process that is killed expire, and count as attempts. A sink may have limits of its own for the names of

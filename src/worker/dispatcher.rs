@@ -254,14 +254,15 @@ impl<T: Source> Dispatcher<T> {
     /// how much of it came to nothing.
     async fn settle_all(&mut self, row: RowState<T>, ended: T::Ended, pace: &mut Pace) -> u32 {
         let mut came_to_nothing = u32::from(self.settle(row, ended, pace) == Counts::No);
-        let until = Instant::now() + GATHERS;
-        while self.slots.is_ahead() && !self.slots.is_empty() {
+        let began = Instant::now();
+        while self.slots.is_ahead() {
+            let gathers = if self.slots.is_well_ahead() { GATHERS * 4 } else { GATHERS };
             tokio::select! {
                 biased;
-                (row, ended) = self.slots.ended() => {
+                () = sleep_until(began + gathers) => break,
+                (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
                     came_to_nothing += u32::from(self.settle(row, ended, pace) == Counts::No);
                 }
-                () = sleep_until(until) => break,
             }
         }
         came_to_nothing

@@ -132,6 +132,7 @@ impl<S: Store> Source for DueRequests<S> {
                 };
                 let until = Moment::now().after(engine.settings().lease / 6);
                 let turn = tokio::select! {
+                    biased;
                     turn = turns.by(&gate, until) => turn,
                     () = engine.closing() => None,
                 };

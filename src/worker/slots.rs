@@ -142,6 +142,11 @@ where
         self.held.len() > self.occupied
     }
 
+    /// Whether so much waits that there is time to gather what is to begin next.
+    pub(super) fn is_well_ahead(&self) -> bool {
+        (self.held.len() - self.occupied) * 4 > self.ahead.of_all()
+    }
+
     /// Where one scope has as much ahead as it may, there is as much for the others.
     fn has_room_ahead(&self) -> bool {
         self.held.len() - self.occupied < self.ahead.of_all()
