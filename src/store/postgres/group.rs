@@ -2,11 +2,15 @@
 //! them, each guarded as it is alone (G10).
 
 use diesel_async::RunQueryDsl;
+use futures_util::future::join4;
 
+use super::connection::ConnectionGuard;
 use super::group_statements::{FreeClaim, ReadMany, TakeOverMany};
 use super::statements as sql;
+use super::time_limit::answered;
 use super::together::Together;
 use super::{Pool, Postgres, ask_again, ask_for_many};
+use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::Row;
 use crate::store::{Claim, Hold, Right, StoreError};
@@ -68,13 +72,31 @@ impl<P: Pool> Postgres<P> {
         if let [(scope, key)] = &of[..] {
             return vec![Some(self.read_alone(scope, key).await)];
         }
-        let read = async {
-            ask_for_many!(self, "read the keys", |conn| {
-                ReadMany::new(&of).load::<(i64, Row)>(&mut conn)
-            })
-        };
-        let found: Result<Vec<(i64, Row)>, StoreError> = read.await;
+        let found = self.read_many(&of).await;
         told(of.len(), found)
+    }
+
+    /// In a transaction that writes nothing, so that its commit is not written either.
+    async fn read_many(
+        &self,
+        of: &[(Scope, IdempotencyKey)],
+    ) -> Result<Vec<(i64, Row)>, StoreError> {
+        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
+        let conn = connection.shared()?;
+        let answer = answered(async {
+            let (begun, set, rows, committed) = join4(
+                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+                sql::ByKey {}.execute(&mut &*conn),
+                ReadMany::new(of).load::<(i64, Row)>(&mut &*conn),
+                sql::CommitTx {}.execute(&mut &*conn),
+            )
+            .await;
+            begun.and(set)?;
+            let rows = rows?;
+            committed.map(|_| rows)
+        });
+        let answer = answer.await;
+        connection.settle("read the keys", answer).await
     }
 
     async fn take_over_all(&self, claims: Vec<FreeClaim>) -> Vec<Option<Told>> {
