@@ -130,7 +130,7 @@ pub(crate) async fn pause(
     let is_refused = told.as_ref().is_err_and(|failure| failure.end == End::Refused);
     if is_refused && seen.is_none() {
         eprintln!(
-            "note: it is paused; `pauses` tells by whom, and a --version with which it is replaced"
+            "note: it is paused; `pauses` lists who paused it, and the --version to replace it with"
         );
     }
     let told = told?;
