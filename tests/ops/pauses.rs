@@ -425,7 +425,7 @@ async fn g3_g14_of_the_pauses_under_two_names_only_the_seen_one_ends<S: TestDb +
         [pause_of(&bob, ("renamed", "paid")).await, pause_of(&ada, ("renamed", "charged")).await];
     let told = bob.unpause("renamed", "charged", &of_ada.version, "it is open").await;
     assert_eq!(told.unwrap().as_ref(), Some(&of_bob), "the phase is still paused");
-    assert_eq!(bob.pauses().await.unwrap(), [of_bob.clone()]);
+    assert_eq!(bob.pauses().await.unwrap(), std::slice::from_ref(&of_bob));
     assert!(is_held(after.call(&scope(), &key("k"), After).await));
     let again = bob.unpause("renamed", "charged", &of_ada.version, "it is open").await;
     assert!(matches!(again, Err(OpsError::MovedOn)), "{again:?}");
