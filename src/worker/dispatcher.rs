@@ -205,9 +205,10 @@ impl<T: Source> Dispatcher<T> {
             };
             let Some(found) = self.backlog.take(held, may_begin) else { break };
             let (id, scope, state) = (found.id(), found.scope().clone(), found.state());
+            let may_go_ahead = found.may_go_ahead();
             let row = (id.clone(), state);
             let work = self.source.begin(found);
-            self.slots.begin(id, scope, async move { (row, work.await) });
+            self.slots.begin(id, scope, may_go_ahead, async move { (row, work.await) });
             begun += 1;
         }
         self.source.begun();

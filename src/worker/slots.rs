@@ -58,6 +58,8 @@ struct Held {
     scope: Scope,
     since: Instant,
     is_ahead: bool,
+    /// Whether its kind may begin ahead of its turn.
+    may_go_ahead: bool,
 }
 
 impl<Id, T> Slots<Id, T>
@@ -176,13 +178,14 @@ where
         &mut self,
         id: Id,
         scope: Scope,
+        may_go_ahead: bool,
         work: impl Future<Output = T> + Send + 'static,
     ) {
         let is_ahead = !self.has_slot_for(&scope);
         self.occupied += usize::from(!is_ahead);
         let of_scope = self.of_scope.entry(scope.clone()).or_default();
         *(if is_ahead { &mut of_scope.ahead } else { &mut of_scope.occupied }) += 1;
-        self.held.insert(id.clone(), Held { scope, since: Instant::now(), is_ahead });
+        self.held.insert(id.clone(), Held { scope, since: Instant::now(), is_ahead, may_go_ahead });
         self.under_way.push(Box::pin(async move { (id, work.await) }));
     }
 
@@ -191,8 +194,9 @@ where
         let Some((id, ended)) = self.under_way.next().await else {
             return std::future::pending().await;
         };
-        if let Some(Held { scope, since, is_ahead }) = self.held.remove(&id) {
-            if since.elapsed() < LONG {
+        if let Some(Held { scope, since, is_ahead, may_go_ahead }) = self.held.remove(&id) {
+            // What may not go ahead makes no room for it: the worker would search for more than it may begin.
+            if may_go_ahead && since.elapsed() < LONG {
                 self.ahead.ended(&scope);
             }
             self.occupied -= usize::from(!is_ahead);
@@ -275,7 +279,7 @@ mod tests {
     fn hang(slots: &mut Slots<u32, ()>, id: u32, of: &str) -> bool {
         let may = slots.may_begin(&scope(of));
         if may {
-            slots.begin(id, scope(of), pending());
+            slots.begin(id, scope(of), true, pending());
         }
         may
     }
@@ -311,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn what_ends_gives_its_slot_and_its_share_back() {
         let mut slots = Slots::new(1, 0);
-        slots.begin(1, scope("one"), std::future::ready("done"));
+        slots.begin(1, scope("one"), true, std::future::ready("done"));
         assert!(slots.holds(&1) && !slots.is_free() && !slots.may_begin(&scope("one")));
         assert_eq!(slots.ended().await, "done");
         assert!(slots.is_empty() && slots.is_free() && slots.has_share_left(&scope("one")));
@@ -324,7 +328,7 @@ mod tests {
         for most in [4, 8, 16, 24, 24] {
             let mut begun = 0;
             while slots.may_begin(&scope("quick")) {
-                slots.begin(ids.next().unwrap(), scope("quick"), std::future::ready(()));
+                slots.begin(ids.next().unwrap(), scope("quick"), true, std::future::ready(()));
                 begun += 1;
             }
             assert_eq!(begun, most);
@@ -339,13 +343,27 @@ mod tests {
         assert_eq!(begun, 4, "it was quick once");
     }
 
+    /// Else its worker would look for more all the time, while its slots are full.
+    #[tokio::test(start_paused = true)]
+    async fn what_may_not_go_ahead_makes_no_room_for_more() {
+        let mut slots = Slots::new(8, 100);
+        for id in 0..40 {
+            slots.begin(id, scope("tried"), false, std::future::ready(()));
+            slots.ended().await;
+        }
+        for (id, of) in (100..).zip(["tried", "other"].repeat(4)) {
+            assert!(hang(&mut slots, id, of));
+        }
+        assert!(!slots.is_free());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn g16_what_began_ahead_and_hangs_occupies_no_slot_of_another_scopes() {
         let mut slots = Slots::new(8, 100);
         let mut ids = 0..;
         for _ in 0..10 {
             while slots.may_begin(&scope("quick")) {
-                slots.begin(ids.next().unwrap(), scope("quick"), std::future::ready(()));
+                slots.begin(ids.next().unwrap(), scope("quick"), true, std::future::ready(()));
             }
             while !slots.is_empty() {
                 slots.ended().await;
