@@ -304,12 +304,6 @@ mod tests {
     use super::*;
     use crate::key::Scope;
 
-    fn the_scope() -> &'static Scope {
-        static SCOPE: std::sync::LazyLock<Scope> =
-            std::sync::LazyLock::new(|| Scope::new("one").unwrap());
-        &SCOPE
-    }
-
     struct Row(u32);
 
     impl Candidate for Row {
@@ -320,11 +314,18 @@ mod tests {
         }
 
         fn scope(&self) -> &Scope {
-            the_scope()
+            static SCOPE: std::sync::LazyLock<Scope> =
+                std::sync::LazyLock::new(|| Scope::new("one").unwrap());
+            &SCOPE
         }
 
         fn state(&self) -> i64 {
             0
+        }
+
+        /// Below ten: one that was tried before.
+        fn may_go_ahead(&self) -> bool {
+            self.0 >= 10
         }
     }
 
@@ -457,29 +458,6 @@ mod tests {
         }
     }
 
-    /// Below ten: one that was tried before.
-    struct Tried(u32);
-
-    impl Candidate for Tried {
-        type Id = u32;
-
-        fn id(&self) -> u32 {
-            self.0
-        }
-
-        fn scope(&self) -> &Scope {
-            the_scope()
-        }
-
-        fn state(&self) -> i64 {
-            0
-        }
-
-        fn may_go_ahead(&self) -> bool {
-            self.0 >= 10
-        }
-    }
-
     /// A scope that always has new work, of which much is claimed ahead; ten that were tried are due from the second
     /// second on.
     struct Busy {
@@ -491,7 +469,7 @@ mod tests {
 
     impl Source for Busy {
         type Place = u32;
-        type Found = Tried;
+        type Found = Row;
         type Ended = u32;
 
         const CLAIMS_AHEAD: bool = true;
@@ -500,21 +478,21 @@ mod tests {
             "busy"
         }
 
-        fn search(&self, _: u32, limit: u32) -> Searching<Tried, u32> {
+        fn search(&self, _: u32, limit: u32) -> Searching<Row, u32> {
             let from = 10 + self.next.fetch_add(limit, Ordering::SeqCst);
             let tried = if self.began.elapsed() > LONG { 10 } else { 0 };
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                let rows = (0..tried).chain(from..from + limit).map(Tried).collect();
+                let rows = (0..tried).chain(from..from + limit).map(Row).collect();
                 Ok(Page { rows, next: None })
             })
         }
 
-        fn admits(&mut self, _: &Tried) -> bool {
+        fn admits(&mut self, _: &Row) -> bool {
             true
         }
 
-        fn begin(&mut self, row: Tried) -> impl Future<Output = u32> + Send + 'static {
+        fn begin(&mut self, row: Row) -> impl Future<Output = u32> + Send + 'static {
             self.tried.fetch_add(u32::from(row.0 < 10), Ordering::SeqCst);
             let gate = self.gate.clone();
             async move {

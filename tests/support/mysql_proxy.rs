@@ -121,7 +121,7 @@ impl MysqlProxy {
         self.shared.silent.store(nth, Ordering::SeqCst);
     }
 
-    /// From now on, each new connection is told this number of its session, as by a proxy that has sessions of its own.
+    /// From now on, the proxy gives each new session this number, as one does that has sessions of its own.
     pub fn number_sessions(&self, number: i64) {
         self.shared.session_number.store(number.try_into().unwrap(), Ordering::SeqCst);
     }
