@@ -366,9 +366,9 @@ pub(crate) fn worker_started(worker: &'static str) {
     metrics::WORKER_PANICS.add(0, [worker]);
 }
 
-/// A worker has looked for what it does.
-pub(crate) fn worker_looked(worker: &'static str) {
-    metrics::WORKER_LOOK.set(seconds(chrono::Utc::now()), [worker]);
+/// A worker has searched for work.
+pub(crate) fn worker_polled(worker: &'static str) {
+    metrics::WORKER_POLL.set(seconds(chrono::Utc::now()), [worker]);
 }
 
 pub(crate) fn worker_panicked(worker: &'static str) {

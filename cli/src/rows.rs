@@ -21,12 +21,12 @@ pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Resul
         println!("no unfinished row would be left alone, and no staged job");
     }
     if in_flight.truncated {
-        eprintln!("note: there are more unfinished rows or staged jobs than were looked at");
+        eprintln!("note: there are more unfinished rows or staged jobs than were read");
     }
     for jobs in in_flight.jobs.iter().filter(|jobs| jobs.unread > 0) {
         let (unread, name) = (jobs.unread, &jobs.name);
         eprintln!(
-            "note: the arguments of {unread} jobs `{name}` were not looked at: sealed, or long, or many"
+            "note: the arguments of {unread} jobs `{name}` were not read: sealed, or long, or many"
         );
     }
     Ok(if is_fine { End::Fine } else { End::Found })
@@ -59,7 +59,7 @@ fn unfinished(in_flight: &InFlight, locks: &Locks, name: &str, version: u32) -> 
     match in_flight.rows_of(name, version) {
         0 if jobs > 0 => Some(format!("{jobs} staged jobs that no other version stages")),
         0 if in_flight.truncated => {
-            Some("no unfinished row among those looked at, and there are more".to_owned())
+            Some("no unfinished row among those read, and there are more".to_owned())
         }
         0 => None,
         rows => Some(format!("{rows} unfinished rows")),

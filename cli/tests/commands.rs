@@ -190,7 +190,7 @@ fn each_lint_is_explained() {
 
 /// A typing error in a pipeline must not let a deploy pass.
 #[test]
-fn where_no_lock_file_is_looked_at_nothing_is_fine() {
+fn where_no_lock_file_is_read_nothing_is_fine() {
     let it = Repository::new();
     let (code, told) = it.run(&["diff", "--against", "deployed", "--folder", "phase"]);
     assert_eq!(code, 1);

@@ -125,13 +125,13 @@ struct Serve {
     /// Seconds that an unknown outcome rests before it is looked into
     #[arg(long, default_value_t = 30.0)]
     reconcile_after: f64,
-    /// Seconds between two looks of the workers
+    /// Seconds between two polls of the workers
     #[arg(long, default_value_t = 1.0)]
     poll: f64,
     /// Times that a ride is tried before it waits for an operator
     #[arg(long, default_value_t = 20)]
     attempts: u32,
-    /// Seconds between two looks for keys that have expired
+    /// Seconds between two polls for keys that have expired
     #[arg(long, default_value_t = 60.0)]
     reap: f64,
     /// Seconds between two counts of what waits, for the metrics

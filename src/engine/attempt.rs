@@ -28,8 +28,8 @@ use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task;
 
-/// For how long a call that ended without knowing whether it created its row looks for it, at most.
-const LOOKS_LATER: Duration = Duration::from_secs(60);
+/// For how long the engine verifies at most whether a call that ended without knowing it created its row.
+const MAX_VERIFICATION: Duration = Duration::from_secs(60);
 
 /// One call on its way, detached from its caller.
 pub(super) struct Attempt<S: Store> {
@@ -45,8 +45,8 @@ pub(super) struct Attempt<S: Store> {
     pub(super) context: Option<Box<RawValue>>,
     /// Whether to store it and leave the work to the workers.
     pub(super) background: bool,
-    /// Whether to look at the key before it is reserved.
-    pub(super) looks_first: bool,
+    /// Whether to read the key's row before it is reserved.
+    pub(super) reads_first: bool,
     /// Under which this call creates the row, if it does. By it the call knows its own row again
     /// after a commit that got no answer.
     pub(super) request_id: Uuid,
@@ -93,7 +93,7 @@ struct Rounds {
 
 /// What a round knows of the key's row when it begins.
 enum Seen {
-    /// Nothing: it looks.
+    /// Nothing: it reads the row.
     NotYet,
     /// The caller expects a new key, so there should be no row.
     ExpectedNew,
@@ -109,21 +109,21 @@ impl<S: Store> Attempt<S> {
     pub(super) async fn detached(mut self) -> Result<Outcome, CallError> {
         let span = self.span();
         // Reading has no side effects, so it needs no task of its own; a replay is most often only this.
-        let look = async {
-            match self.looks_first {
+        let read = async {
+            match self.reads_first {
                 true => self.core.store.look(&self.scope, &self.key).await,
                 false => Ok(None),
             }
         };
-        let looked = async {
+        let answer = async {
             if let Some(outcome) = self.cached().await {
                 return Ok((None, Some(outcome)));
             }
-            let mut row = look.await?;
-            let told = self.told_at_once(&mut row).await?;
+            let mut row = read.await?;
+            let told = self.outcome_of_row(&mut row).await?;
             Ok::<_, CallError>((row, told))
         };
-        let row = match span.clone().around(pin!(looked)).await {
+        let row = match span.clone().around(pin!(answer)).await {
             Ok((row, None)) => row,
             Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
             Err(error) => return span.in_scope(|| self.answered(Err(error))),
@@ -132,7 +132,7 @@ impl<S: Store> Attempt<S> {
         self.caller = caller;
         let settling = async move {
             let mut task = Task { attempt: &self, has_ended: false };
-            let seen = if self.looks_first { Seen::Row(row) } else { Seen::ExpectedNew };
+            let seen = if self.reads_first { Seen::Row(row) } else { Seen::ExpectedNew };
             let settled = self.settle(seen).await;
             task.has_ended = true;
             settled
@@ -160,7 +160,7 @@ impl<S: Store> Attempt<S> {
         if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
-        let seen = if self.looks_first { Seen::NotYet } else { Seen::ExpectedNew };
+        let seen = if self.reads_first { Seen::NotYet } else { Seen::ExpectedNew };
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
         Box::pin(self.settle(seen)).await
     }
@@ -169,7 +169,7 @@ impl<S: Store> Attempt<S> {
     /// the row could say. Or that it is in progress, where the row would be read for nothing else. Whatever the cache
     /// has besides is the row's to judge.
     async fn cached(&self) -> Option<Outcome> {
-        let replays = self.core.replays.as_ref().filter(|_| self.looks_first)?;
+        let replays = self.core.replays.as_ref().filter(|_| self.reads_first)?;
         let whose = Whose {
             scope: &self.scope,
             key: &self.key,
@@ -191,8 +191,8 @@ impl<S: Store> Attempt<S> {
         Some(Outcome::Finished(Finished { reply, replayed: true, expires_at }))
     }
 
-    /// The answer, where the row says it and nothing has to be done.
-    async fn told_at_once(
+    /// The outcome that the row alone determines; `None`: there is something to do.
+    async fn outcome_of_row(
         &self,
         row: &mut Option<KeySummary>,
     ) -> Result<Option<Outcome>, CallError> {
@@ -217,7 +217,7 @@ impl<S: Store> Attempt<S> {
             return Ok(Outcome::InProgress { retry_after });
         }
         let mut row = self.look().await?;
-        let told = self.told_at_once(&mut row).await?;
+        let told = self.outcome_of_row(&mut row).await?;
         Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
     }
 
@@ -246,7 +246,7 @@ impl<S: Store> Attempt<S> {
     async fn settle(&self, seen: Seen) -> Result<Outcome, CallError> {
         let settled = self.settled(seen).await;
         if self.creation.is_unknown() {
-            self.look_later();
+            self.verify_creation();
         }
         self.answered(settled)
     }
@@ -264,16 +264,16 @@ impl<S: Store> Attempt<S> {
 
     /// The call ends, and does not know whether it has created the row. Reads the key for as long as its commit may be
     /// under way, so that a request that was created is counted, and counted as completed where that was the same commit.
-    fn look_later(&self) {
+    fn verify_creation(&self) {
         let (version, is_traced) = (self.definition.version, self.core.is_traced());
-        let span = observe::spans::looks(self.subject(), version, is_traced);
+        let span = observe::spans::verification(self.subject(), version, is_traced);
         self.core.link_call(&span);
         let (core, creation) = (self.core.clone(), self.creation.clone());
         let (scope, key, began) = (self.scope.clone(), self.key.clone(), self.began);
         let (name, request_id, runs_as) = (self.definition.name, self.request_id, self.runs_as());
-        let looking = async move {
+        let verification = async move {
             // For as long as another process would wait for our lease.
-            let until = Moment::now().after(core.settings.lease.min(LOOKS_LATER));
+            let until = Moment::now().after(core.settings.lease.min(MAX_VERIFICATION));
             let mut tries = 0;
             loop {
                 match core.store.look(&scope, &key).await {
@@ -285,11 +285,11 @@ impl<S: Store> Attempt<S> {
                             observe::committed(FINISHED);
                             observe::completed(name, 1, began.elapsed());
                         }
-                        core.traced_looks(if is_ours { "created" } else { "not_created" });
+                        core.traced_verification(if is_ours { "created" } else { "not_created" });
                         return;
                     }
                     Ok(None) | Err(_) if Moment::now() >= until || core.running.is_closing() => {
-                        core.traced_looks("unknown");
+                        core.traced_verification("unknown");
                         return;
                     }
                     Ok(None) | Err(_) => tries += 1,
@@ -297,7 +297,7 @@ impl<S: Store> Attempt<S> {
                 tokio::time::sleep(jitter(tries)).await;
             }
         };
-        task::spawn(span.around(Box::pin(looking)));
+        task::spawn(span.around(Box::pin(verification)));
     }
 
     /// Round after round, until there is an answer.

@@ -181,7 +181,7 @@ impl<S: Store> Asked<S> {
             compared: Mutex::default(),
             context,
             background,
-            looks_first: !self.expects_new || has_quota,
+            reads_first: !self.expects_new || has_quota,
             request_id: new_request_id(),
             creation: Arc::default(),
             patience: match self.on_duplicate {

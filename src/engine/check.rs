@@ -38,7 +38,7 @@ pub struct CheckReport {
     /// Staged jobs that are dead letters; see [`Engine::dead_jobs`].
     pub dead_jobs: u64,
     /// How many unfinished rows were read.
-    pub looked_at: u64,
+    pub rows_read: u64,
     /// Whether there may be more: a search reached its limit of ten thousand rows, or there were more
     /// groups than the limit of three hundred decoded rows allows. The search of the most recently created rows counts
     /// only if the oldest row that it read is younger than a lease and a minute: if a completer runs, the other searches
@@ -133,7 +133,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let known = groups.iter().map(|group| group.rows.rows);
         let mut report = CheckReport {
             dead_jobs,
-            looked_at: known.chain(unknown_status.iter().map(|place| place.rows)).sum(),
+            rows_read: known.chain(unknown_status.iter().map(|place| place.rows)).sum(),
             truncated,
             unknown_status,
             ..CheckReport::default()

@@ -40,7 +40,7 @@ pub enum EraseError {
     #[error("the request has staged jobs that are not delivered yet: erase it once they are")]
     JobsWaiting,
     /// The row has changed since the operator read it: read it again.
-    #[error("the request has moved on since it was looked at: look again")]
+    #[error("the request has changed since it was read: read it again")]
     MovedOn,
     /// Another transaction holds the lock of its row, or of one of its staged jobs.
     #[error("the request is in use: try again")]

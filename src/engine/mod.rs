@@ -143,7 +143,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) scopes: Option<Scopes>,
 }
 
-/// Rung for the workers of this process; those of other nodes look by themselves.
+/// Rung for the workers of this process; those of other nodes poll by themselves.
 #[derive(Default)]
 pub(crate) struct Wakeups {
     pub(crate) accepted: Notify,

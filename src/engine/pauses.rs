@@ -16,26 +16,26 @@ use crate::store::pauses::PausedPhase;
 /// that: an operator's end of the pause is noticed by then.
 const REST: Duration = Duration::from_secs(30);
 
-/// How long a foreign phase waits to hear what is paused, where the process has not looked yet, or not for long. A
-/// store that does not answer holds nothing back for longer: what was paused is heard of by the next look.
-const WAITS_FOR_LOOK: Duration = Duration::from_secs(2);
+/// How long a foreign phase waits to hear what is paused, where the process has not read them yet, or not for long. A
+/// store that does not answer holds nothing back for longer: what was paused is read by the next poll.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pauses, as they were read last.
 #[derive(Default)]
 pub(crate) struct Pauses {
     read: RwLock<Read>,
-    /// One look by requests at a time: a process that stood still asks once.
-    looking: Mutex<()>,
+    /// One read by requests at a time: a process that stood still asks once.
+    reading: Mutex<()>,
     watched: OnceCell<()>,
 }
 
 #[derive(Default)]
 struct Read {
     known: Vec<Known>,
-    /// When the look began that they were read by.
+    /// When the read began that they come from.
     asked: Option<Moment>,
-    /// The same of the last look that has ended, whatever it found.
-    looked: Option<Moment>,
+    /// The same of the last read that has ended, whatever it found.
+    ended: Option<Moment>,
 }
 
 /// A pause, and when it ends by this machine's monotonic clock.
@@ -46,14 +46,14 @@ struct Known {
 
 impl Pauses {
     fn are_older_than(&self, age: Duration) -> bool {
-        self.read().looked.is_none_or(|looked| looked.elapsed() > age)
+        self.read().ended.is_none_or(|asked| asked.elapsed() > age)
     }
 
-    /// A look that began then has ended; `None`: it heard nothing. An answer to an older question replaces none to a
+    /// A read that began then has ended; `None`: it heard nothing. An answer to an older question replaces none to a
     /// newer one.
     fn learn(&self, asked: Moment, heard: Option<Vec<PausedPhase>>) {
         let mut read = self.read.write().unwrap_or_else(PoisonError::into_inner);
-        read.looked = read.looked.max(Some(asked));
+        read.ended = read.ended.max(Some(asked));
         let Some(heard) = heard.filter(|_| read.asked <= Some(asked)) else { return };
         let known =
             |pause: PausedPhase| Known { ends: pause.left.map(|left| asked.after(left)), pause };
@@ -83,28 +83,28 @@ impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it. So does a caller in a process that stood still: the process has missed its looks.
+    /// paused does not begin it. So does a caller in a process that stood still: the process has missed its polls.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,
         phase: &Phase,
     ) -> Option<Duration> {
-        let look = async || {
+        let read = async || {
             let asked = Moment::now();
-            if tokio::time::timeout(WAITS_FOR_LOOK, self.look_at_pauses()).await.is_err() {
+            if tokio::time::timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
                 self.pauses.learn(asked, None);
             }
         };
         let watch = async || {
-            look().await;
+            read().await;
             self.watch_pauses();
         };
         self.pauses.watched.get_or_init(watch).await;
         let latest = self.settings.pauses_every * 2;
         if self.pauses.are_older_than(latest) {
-            let _alone = self.pauses.looking.lock().await;
+            let _alone = self.pauses.reading.lock().await;
             if self.pauses.are_older_than(latest) {
-                look().await;
+                read().await;
             }
         }
         self.pauses.rest(definition, phase)
@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
             while let Some(every) = core.upgrade().map(|core| core.settings.pauses_every) {
                 tokio::time::sleep(every).await;
                 match core.upgrade().filter(|core| !core.running.is_closing()) {
-                    Some(core) => core.look_at_pauses().await,
+                    Some(core) => core.read_pauses().await,
                     None => return,
                 }
             }
@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Reads what is paused; a pause by an operator of this process is known here immediately.
-    pub(crate) async fn look_at_pauses(&self) {
+    pub(crate) async fn read_pauses(&self) {
         let asked = Moment::now();
         let heard = self.store.pauses().await.ok();
         self.pauses.learn(asked, heard);

@@ -57,16 +57,16 @@ impl<S: Store> Core<S> {
         self.link(span, &links);
     }
 
-    /// Looks for the row of a call that has ended are linked to the call: it created the row, if there is one.
-    pub(super) fn link_call(&self, looks: &Span) {
+    /// The verification of a call's creation is linked to the call: it created the row, if there is one.
+    pub(super) fn link_call(&self, verification: &Span) {
         let call = self.trace();
         let links: Vec<_> =
             call.into_iter().map(|to| Link { to, kind: LinkKind::Creation }).collect();
-        self.link(looks, &links);
+        self.link(verification, &links);
     }
 
-    /// What these looks came to.
-    pub(super) fn traced_looks(&self, outcome: &'static str) {
+    /// The result of the verification.
+    pub(super) fn traced_verification(&self, outcome: &'static str) {
         if self.is_traced() {
             Span::current().record(spans::OUTCOME, outcome);
         }

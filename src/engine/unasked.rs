@@ -48,7 +48,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
             }
             let is_full = found.rows.len() == PAGE as usize;
             let last = found.rows.last().filter(|_| is_full).map(|row| row.place(walk));
-            match found.looked_to.or(last) {
+            match found.searched_to.or(last) {
                 Some(place) => list.after = place,
                 None => return Ok(()),
             }

@@ -114,7 +114,7 @@ table! {
         "Calls and searches of workers that the store could not serve.";
     counter WORKER_PANICS "worker.panics" in Count by ["worker"]
         "Workers that panicked and were started again.";
-    gauge WORKER_LOOK "worker.last_look.timestamp" in Seconds by ["worker"]
+    gauge WORKER_POLL "worker.last_poll.timestamp" in Seconds by ["worker"]
         "When a worker of this process last searched for work, as a Unix time.";
     gauge WAITING "waiting" in Count by ["definition", "held_by"]
         "Unfinished requests that no holder runs, by what they wait for.";

@@ -1,5 +1,5 @@
-//! The spans: of a call, of a request that a worker drives on, of the looks for a row behind a call, of a phase, of a
-//! job's delivery.
+//! The spans: of a call, of a request that a worker drives on, of the verification whether a call
+//! created its row, of a phase, of a job's delivery.
 //!
 //! Without [`traces`](crate::engine::EngineBuilder::traces) they are at `debug`, for a log. With it they are at
 //! `info`, have the names that a view of traces shows, and attributes by the rules of OpenTelemetry. Neither has a
@@ -94,25 +94,25 @@ pub(crate) fn driven(found: Subject<'_>, version: u32, is_traced: bool) -> Span 
     )
 }
 
-/// Of the looks for a row whose call has ended and does not know whether it created it: a trace of its own, because the
-/// call's span ends with the call.
-pub(crate) fn looks(behind: Subject<'_>, version: u32, is_traced: bool) -> Span {
+/// Verifies whether a call that has ended created its row, where its commit got no answer: a trace of its own, because
+/// the call's span ends with the call.
+pub(crate) fn verification(behind: Subject<'_>, version: u32, is_traced: bool) -> Span {
     let scope = ShortHash(behind.scope.as_str());
     let key = ShortHash(behind.key.as_str());
     if !is_traced {
         return debug_span!(
             target: super::TARGET,
             parent: None,
-            "atomic_phases.looks",
+            "atomic_phases.verify",
             %scope,
             %key,
         );
     }
-    let name = format!("{} look", behind.definition);
+    let name = format!("{} verify", behind.definition);
     info_span!(
         target: super::TARGET,
         parent: None,
-        "atomic_phases.looks",
+        "atomic_phases.verify",
         "otel.name" = name,
         "otel.kind" = "internal",
         "atomic_phases.definition" = behind.definition,

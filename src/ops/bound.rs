@@ -1,10 +1,10 @@
-//! How far a bounded search looked, as an actor of some scopes is told: where a search ends is a row of another scope
+//! How far a bounded search came, as an actor of some scopes is told: where a search ends is a row of another scope
 //! as often as not, and its moment and its id are nothing for that actor to know. Nor may they be found out by asking from
 //! many places: a cursor is not signed, because the nodes share no secret.
 //!
 //! So a list is told in cells: the rows of a minute. A search begins where the cell of its place begins, and ends between
 //! two cells, so that its answer depends on how many rows are in a cell, and not on where in it they are. Only a cell that
-//! has more rows than one search looks at is told in smaller ones: of a second, a millisecond, a microsecond, and, of rows
+//! has more rows than one search reads is told in smaller ones: of a second, a millisecond, a microsecond, and, of rows
 //! of one moment, by the beginnings of their ids. Of a row whose cell has fewer, the cell is all that can be learned.
 
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -83,12 +83,12 @@ fn cell(goes: Goes, level: usize, (time, id): At) -> Cell {
 /// One whole id.
 const LEVELS: usize = MICROS.len() + 16;
 
-/// A search for how far to look behind a place: from cell to smaller cell.
+/// A search for how far to read behind a place: from cell to smaller cell.
 pub(super) struct Bound {
     goes: Goes,
     place: At,
     level: usize,
-    /// The end of the cell around, which has more rows than a search looks at.
+    /// The end of the cell around, which has more rows than a search reads.
     within: Option<At>,
 }
 
@@ -97,17 +97,17 @@ impl Bound {
         Self { goes, place, level: 0, within: None }
     }
 
-    /// Behind which place to look next.
+    /// Behind which place to search next.
     pub(super) fn start(&self) -> At {
         cell(self.goes, self.level, self.place).start
     }
 
-    /// `looked_to`: the last row that was looked at from there, if there are more. Told is the place behind which to go
+    /// `searched_to`: the last row that was read from there, if there are more. Told is the place behind which to go
     /// on, if there is one: the rows up to it are told, and no others.
-    pub(super) fn told(&mut self, looked_to: Option<At>) -> ControlFlow<Option<At>> {
-        let Some(looked_to) = looked_to else { return Break(None) };
+    pub(super) fn told(&mut self, searched_to: Option<At>) -> ControlFlow<Option<At>> {
+        let Some(searched_to) = searched_to else { return Break(None) };
         let (goes, here) = (self.goes, cell(self.goes, self.level, self.place));
-        let end = cell(goes, self.level, looked_to).start;
+        let end = cell(goes, self.level, searched_to).start;
         if !goes.is_before(end, here.end) {
             let is_without = |within: &At| goes.is_before(*within, end);
             return Break(Some(self.within.filter(is_without).unwrap_or(end)));
@@ -126,28 +126,28 @@ impl Bound {
 mod tests {
     use super::*;
 
-    /// How many rows a search of the tests looks at.
-    const LOOKED_AT: usize = 4;
+    /// How many rows a search of the tests reads.
+    const MAX_ROWS: usize = 4;
 
     fn at(micros: i64, id: u128) -> At {
         (DateTime::from_timestamp_micros(micros).unwrap(), Uuid::from_u128(id))
     }
 
-    /// What a store tells: the last row of those that are looked at behind a place.
-    fn looked_to(goes: Goes, rows: &[At], behind: At) -> Option<At> {
+    /// What a store tells: the last row of those that are read behind a place.
+    fn searched_to(goes: Goes, rows: &[At], behind: At) -> Option<At> {
         let mut rows: Vec<At> =
             rows.iter().copied().filter(|row| goes.is_before(behind, *row)).collect();
         rows.sort_by(|one, other| match goes {
             Goes::Up => one.cmp(other),
             Goes::Down => other.cmp(one),
         });
-        rows.get(LOOKED_AT - 1).copied()
+        rows.get(MAX_ROWS - 1).copied()
     }
 
     fn told(goes: Goes, rows: &[At], place: At) -> Option<At> {
         let mut bound = Bound::new(goes, place);
         loop {
-            if let Break(end) = bound.told(looked_to(goes, rows, bound.start())) {
+            if let Break(end) = bound.told(searched_to(goes, rows, bound.start())) {
                 return end;
             }
         }
@@ -194,16 +194,16 @@ mod tests {
                     assert!(goes.is_before(place, end), "seed {seed}: {place:?} {end:?}");
                     let whole = left.len();
                     left.retain(|row| goes.is_before(end, *row));
-                    assert!(whole - left.len() <= LOOKED_AT, "seed {seed}: {place:?} {end:?}");
+                    assert!(whole - left.len() <= MAX_ROWS, "seed {seed}: {place:?} {end:?}");
                     (place, steps) = (end, steps + 1);
                     assert!(steps < 1_000, "seed {seed}");
                 }
-                assert!(left.len() < LOOKED_AT, "seed {seed}: {} rows are not told", left.len());
+                assert!(left.len() < MAX_ROWS, "seed {seed}: {} rows are not told", left.len());
             }
         }
     }
 
-    /// The smallest cell that is told of a row: the first that has fewer rows than a search looks at.
+    /// The smallest cell that is told of a row: the first that has fewer rows than a search reads.
     fn finest(goes: Goes, rows: &[At], row: At) -> Cell {
         let count = |cell: &Cell| {
             let is_in =
@@ -211,7 +211,7 @@ mod tests {
             rows.iter().filter(is_in).count()
         };
         let mut cells = (0..LEVELS).map(|level| cell(goes, level, row));
-        cells.find(|cell| count(cell) < LOOKED_AT).unwrap_or(cell(goes, LEVELS - 1, row))
+        cells.find(|cell| count(cell) < MAX_ROWS).unwrap_or(cell(goes, LEVELS - 1, row))
     }
 
     #[test]

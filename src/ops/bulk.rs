@@ -26,10 +26,10 @@ pub(super) const MOST: usize = 1000;
 const TOO_MANY: OpsError =
     OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
 
-/// How many bulk acts one search looks at, of an actor who does not see them all.
+/// How many bulk acts one search reads, of an actor who does not see them all.
 const MOST_BULKS: u32 = 1000;
 
-/// How many pages a plan looks at: each looks at ten thousand rows at most.
+/// How many pages a plan reads: each searches ten thousand rows at most.
 const MOST_PAGES: usize = 10;
 
 /// How many requests a plan shows.
@@ -194,7 +194,7 @@ impl From<&BulkPlan> for Planned {
 struct Selected(Vec<(Uuid, Option<Summary>)>);
 
 impl Selected {
-    /// Of those that stand where the act is taken, the version, too: one that gave up once more since it was looked at,
+    /// Of those that stand where the act is taken, the version, too: one that gave up once more since it was read,
     /// or that has only now come to where it would be erased, is another than was planned. What the others do is the
     /// usual way of requests, and they are left alone.
     fn seen(&self, act: BulkAct) -> String {
@@ -405,7 +405,7 @@ impl<S: OperatorStore> Ops<S> {
 
     /// Bulk acts, the newest first: at most `rows`, and a hundred; zero counts as one. An actor gets those that
     /// were started under limits within their own, of any operator: of an act that may be about requests of other scopes
-    /// they learn nothing. Looks at a thousand at most. Needs [`Permissions::READ`].
+    /// they learn nothing. Reads a thousand at most. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -420,18 +420,18 @@ impl<S: OperatorStore> Ops<S> {
         let limit = rows.clamp(1, 100);
         let place = |bulk: &BulkRow| (bulk.started_at, bulk.id);
         let of = |until, rows| {
-            let found = Found { rows, looked_to: None };
+            let found = Found { rows, searched_to: None };
             page(&until, Goes::Down, before, limit, found, place).map(BulkView::from)
         };
         if self.actor.sees_every_scope() {
-            return Ok(of(Until::AsLooked, self.core.store.bulks(before, limit + 1).await?));
+            return Ok(of(Until::AsSearched, self.core.store.bulks(before, limit + 1).await?));
         }
         let mut bound = Bound::new(Goes::Down, before);
         loop {
             let mut rows = self.core.store.uncounted_bulks(bound.start(), MOST_BULKS).await?;
             let is_all = (rows.len() as u32) < MOST_BULKS;
-            let looked_to = rows.last().map(place).filter(|_| !is_all);
-            let Break(end) = bound.told(looked_to) else { continue };
+            let searched_to = rows.last().map(place).filter(|_| !is_all);
+            let Break(end) = bound.told(searched_to) else { continue };
             let is_behind = |one, other| Goes::Down.is_before(one, other);
             rows.retain(|bulk| {
                 let is_told = end.is_none_or(|end| !is_behind(end, place(bulk)));
@@ -526,7 +526,7 @@ impl<S: OperatorStore> Ops<S> {
             Selection::Filter(filter) => {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
-                    // Not the caller's place but the one where the search ended, so that nothing is looked at twice.
+                    // Not the caller's place but the one where the search ended, so that nothing is read twice.
                     let page = self.list_as(filter.clone(), Told::Inside).await?;
                     let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
                     selected.extend(news.map(|row| (row.request_id, Some(row))));
@@ -534,7 +534,7 @@ impl<S: OperatorStore> Ops<S> {
                     match page.next {
                         _ if selected.len() > MOST => return Err(TOO_MANY),
                         Some(_) if pages == MOST_PAGES => {
-                            let text = "the filter has to look through too many rows: narrow it";
+                            let text = "the filter has to search too many rows: narrow it";
                             return Err(OpsError::BadFilter(text));
                         }
                         Some(next) => filter = filter.after(next),

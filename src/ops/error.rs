@@ -34,7 +34,7 @@ pub enum OpsError {
     #[error("a pause lasts ten years at most; without an end, it lasts until an operator ends it")]
     TooLong,
     /// The row has changed since the actor saw it. Read it again, then decide again.
-    #[error("it has moved on since it was looked at: look again")]
+    #[error("it has changed since it was read: read it again")]
     MovedOn,
     /// An act needs a reason.
     #[error("a reason is 1 to 500 characters, and none of them a control character")]

@@ -59,7 +59,7 @@ use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditSearch;
 use crate::store::operators::{
-    Found, FoundRequest, ListedRequest, MOST_LOOKED_AT, RequestAt, Walk,
+    Found, FoundRequest, ListedRequest, MAX_ROWS_PER_SEARCH, RequestAt, Walk,
 };
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
@@ -67,8 +67,8 @@ use crate::store::{KeyRow, Status};
 /// How many audit rows a request's timeline has at most.
 const MOST_ACTS: u32 = 100;
 
-/// How many rows that may have been told before a list reads at a time.
-const PASSED_AT_ONCE: u32 = 100;
+/// How many rows a walk behind the first one reads at least: it passes over those that an earlier walk has returned.
+const LATER_WALK_MIN_ROWS: u32 = 100;
 
 /// What an operator may see and do: see the [module](self).
 pub struct Ops<S: OperatorStore> {
@@ -88,7 +88,7 @@ pub struct Page<T, N = Cursor> {
     /// continues from there. For an actor who does not see every scope a search ends between two minutes, so that no
     /// place tells the time of a row that the actor does not see. Only where ten thousand rows are within one minute it
     /// ends between two seconds, where they are within one second between two milliseconds, and so on.
-    pub looked_to: Option<DateTime<Utc>>,
+    pub searched_to: Option<DateTime<Utc>>,
 }
 
 /// A number of rows, counted up to a limit.
@@ -154,7 +154,7 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// Each page reads at most ten thousand rows of each index that it walks; for an actor who does not see every scope, it
     /// reads as many again to find out where the search may end. If the page is not full then, it says
-    /// [how far](Page::looked_to) it came, and the next page continues from there. A request whose holder died early
+    /// [how far](Page::searched_to) it came, and the next page continues from there. A request whose holder died early
     /// enters the index of due rows when a completer meets it, after a minute at most.
     ///
     /// # Errors
@@ -168,39 +168,39 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let limit = filter.rows()?;
         let limits = self.actor.limits();
-        let mut page = Page { rows: Vec::new(), next: None, looked_to: None };
-        let (mut at, mut looked) = (Some(filter.place()?), 0);
+        let mut page = Page { rows: Vec::new(), next: None, searched_to: None };
+        let (mut at, mut rows_read) = (Some(filter.place()?), 0);
         let mut last = None;
         while let Some(place) = at.take() {
             // One more than the page takes says whether there is a next one. What is judged here is asked for whole: a
             // search that stops at its limit does not say how many rows it read.
             let left = limit - page.rows.len() as u32 + 1;
             let asked = match (filter.is_judged(), place.index) {
-                (true, _) => MOST_LOOKED_AT,
+                (true, _) => MAX_ROWS_PER_SEARCH,
                 (false, 0) => left,
                 // Rows that the walk before has told are passed over, and there may be many.
-                (false, _) => left.max(PASSED_AT_ONCE),
+                (false, _) => left.max(LATER_WALK_MIN_ROWS),
             };
             let search = filter.search(place, asked, limits);
             let goes = goes_of(search.walk);
             let until = match told {
-                Told::Inside => Until::AsLooked,
+                Told::Inside => Until::AsSearched,
                 Told::Outside => {
                     self.until(List::Requests(search.walk), at_of(place.place)).await?
                 }
             };
-            let Found { mut rows, looked_to } = self.core.store.list_requests(&search).await?;
-            looked += rows.len() as u32;
+            let Found { mut rows, searched_to } = self.core.store.list_requests(&search).await?;
+            rows_read += rows.len() as u32;
             let is_all_asked = rows.len() as u32 == asked;
             let row_at = |row: &ListedRequest| at_of(row.place(search.walk));
-            let looked_to = until.cut(
+            let searched_to = until.cut(
                 goes,
                 at_of(place.place),
                 (&mut rows, is_all_asked),
-                looked_to.map(at_of),
+                searched_to.map(at_of),
                 row_at,
             );
-            let looked_to = looked_to.map(place_of);
+            let searched_to = searched_to.map(place_of);
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
                 let stranded = self.stranded(row);
@@ -216,13 +216,13 @@ impl<S: OperatorStore> Ops<S> {
                 page.rows.push(Summary::of(row, stranded));
                 last = Some(on(row.place(search.walk)));
             }
-            let is_walked = !is_all_asked || looked_to.is_some();
+            let is_walked = !is_all_asked || searched_to.is_some();
             let behind = rows.last().filter(|_| !is_walked).map(|row| row.place(search.walk));
-            let is_far = looked >= MOST_LOOKED_AT || looked_to.is_some();
-            match behind.or(looked_to) {
+            let is_far = rows_read >= MAX_ROWS_PER_SEARCH || searched_to.is_some();
+            match behind.or(searched_to) {
                 Some(behind) if is_far => {
                     let is_full = page.rows.len() as u32 == limit;
-                    page.looked_to = (!is_full).then_some(behind.time);
+                    page.searched_to = (!is_full).then_some(behind.time);
                     page.next = Some(filter.cursor(on(behind)));
                 }
                 Some(behind) => at = Some(on(behind)),
@@ -347,7 +347,7 @@ impl<S: OperatorStore> Ops<S> {
     /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, a
     /// thousand at most (zero counts as one), of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id
     /// its records. A page reads ten thousand rows of the request, or of the audit, at most, and says
-    /// [how far](Page::looked_to) it came. Needs [`Permissions::AUDIT`].
+    /// [how far](Page::searched_to) it came. Needs [`Permissions::AUDIT`].
     ///
     /// # Errors
     /// [`OpsError::BadFilter`] if there is no act of the filter's name.

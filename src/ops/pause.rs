@@ -221,7 +221,7 @@ impl<S: OperatorStore> Ops<S> {
         entry: AuditEntry,
         done: Result<T, OpsError>,
     ) -> Result<T, OpsError> {
-        self.core.look_at_pauses().await;
+        self.core.read_pauses().await;
         self.settle(entry, done).await
     }
 

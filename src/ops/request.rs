@@ -18,8 +18,8 @@ use crate::store::{ERASED, KeyRow, Seen, Status};
 use crate::traces::Traceparent;
 
 /// Identifies how far a request had come when it was read, for example as an `ETag`. Pass it to an act: if the request
-/// has moved since, the act is refused. A look of its reconcile function that found nothing out moves nothing. The version
-/// of a pause identifies that pause.
+/// has moved since, the act is refused. A call of its reconcile function that found nothing out does not change it. The
+/// version of a pause identifies that pause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowVersion(pub(super) String);
 
@@ -124,7 +124,7 @@ pub struct Summary {
     pub waiting_since: Option<DateTime<Utc>>,
     /// Until when its holder has its lease.
     pub leased_until: Option<DateTime<Utc>>,
-    /// When a worker will look at it next.
+    /// When it is next due for a worker.
     pub next_at: Option<DateTime<Utc>>,
     /// When its key expires, if it is finished by then.
     pub expires_at: DateTime<Utc>,

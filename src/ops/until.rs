@@ -12,36 +12,36 @@ use crate::store::operators::{Found, Limits, ListPlace, ListRequests, OperatorSt
 
 /// Up to which place a list is told.
 pub(super) enum Until {
-    /// As far as the search looked: to who sees every scope.
-    AsLooked,
+    /// As far as the search came: to an actor who sees every scope.
+    AsSearched,
     /// To the end of a cell; of `None`, to the end of the list.
     End(Option<At>),
 }
 
 impl Until {
     /// Leaves out what is not told, and says behind which place the list goes on, if that is not its last row. `from`:
-    /// behind which it was searched. `looked_to`: of the search, where it ended before the page was full.
+    /// behind which it was searched. `searched_to`: of the search, where it ended before the page was full.
     pub(super) fn cut<T>(
         &self,
         goes: Goes,
         from: At,
         (rows, is_full): (&mut Vec<T>, bool),
-        looked_to: Option<At>,
+        searched_to: Option<At>,
         at: impl Fn(&T) -> At,
     ) -> Option<At> {
-        let Self::End(end) = *self else { return looked_to };
+        let Self::End(end) = *self else { return searched_to };
         let found = rows.len();
         if let Some(end) = end {
             rows.retain(|row| !goes.is_before(end, at(row)));
         }
         let is_whole = is_full && rows.len() == found;
-        match (end, looked_to) {
+        match (end, searched_to) {
             _ if is_whole => None,
-            (Some(end), looked_to) if looked_to.is_none_or(|to| !goes.is_before(to, end)) => {
+            (Some(end), searched_to) if searched_to.is_none_or(|to| !goes.is_before(to, end)) => {
                 Some(end)
             }
             (None, None) => None,
-            // Rows came or went between the two statements, and it was not looked as far as that: it goes on from here.
+            // Rows came or went between the two statements, and it was not searched as far as that: it goes on from here.
             _ => Some(rows.last().map_or(from, at)),
         }
     }
@@ -56,25 +56,25 @@ pub(super) fn page<T>(
     found: Found<T, At>,
     at: impl Fn(&T) -> At,
 ) -> Page<T, Place> {
-    let Found { mut rows, looked_to } = found;
+    let Found { mut rows, searched_to } = found;
     let limit = limit as usize;
     let is_all_asked = rows.len() > limit;
-    let looked_to = until.cut(goes, from, (&mut rows, is_all_asked), looked_to, &at);
+    let searched_to = until.cut(goes, from, (&mut rows, is_all_asked), searched_to, &at);
     let is_more = rows.len() > limit;
     rows.truncate(limit);
-    let looked_to = looked_to.filter(|_| !is_more);
-    let next = looked_to.or_else(|| rows.last().map(at).filter(|_| is_more));
+    let searched_to = searched_to.filter(|_| !is_more);
+    let next = searched_to.or_else(|| rows.last().map(at).filter(|_| is_more));
     Page {
         next: next.map(|(time, id)| Place { time, id }),
-        looked_to: looked_to.map(|(time, _)| time).filter(|_| rows.len() < limit),
+        searched_to: searched_to.map(|(time, _)| time).filter(|_| rows.len() < limit),
         rows,
     }
 }
 
 impl<T, N> Page<T, N> {
     pub(super) fn map<U>(self, view: impl FnMut(T) -> U) -> Page<U, N> {
-        let Self { rows, next, looked_to } = self;
-        Page { rows: rows.into_iter().map(view).collect(), next, looked_to }
+        let Self { rows, next, searched_to } = self;
+        Page { rows: rows.into_iter().map(view).collect(), next, searched_to }
     }
 }
 
@@ -93,12 +93,12 @@ pub(super) fn place_of((time, request_id): At) -> ListPlace {
     ListPlace { time, request_id }
 }
 
-/// Of who sees nothing: a search for such a one finds nothing, and so tells where it ended.
-fn nobodys() -> Limits {
+/// Of an actor who sees no scope: such a search finds nothing, and so tells where it ended.
+fn limits_of_no_scope() -> Limits {
     Limits { only: Some(Vec::new()), ..Limits::default() }
 }
 
-/// Which list is looked at.
+/// Which list is searched.
 #[derive(Clone, Copy)]
 pub(super) enum List {
     Requests(Walk),
@@ -121,28 +121,28 @@ impl<S: OperatorStore> Ops<S> {
     /// Up to which place the list behind this one is told.
     pub(super) async fn until(&self, list: List, from: At) -> Result<Until, OpsError> {
         if self.actor.sees_every_scope() {
-            return Ok(Until::AsLooked);
+            return Ok(Until::AsSearched);
         }
         let mut bound = Bound::new(list.goes(), from);
         loop {
-            if let Break(end) = bound.told(self.looked_to(list, bound.start()).await?) {
+            if let Break(end) = bound.told(self.searched_to(list, bound.start()).await?) {
                 return Ok(Until::End(end));
             }
         }
     }
 
-    /// The last row that a search looks at behind a place, if there are more.
-    async fn looked_to(&self, list: List, from: At) -> Result<Option<At>, OpsError> {
-        let (store, limits) = (&self.core.store, nobodys());
+    /// The last row that a search reads behind a place, if there are more.
+    async fn searched_to(&self, list: List, from: At) -> Result<Option<At>, OpsError> {
+        let (store, limits) = (&self.core.store, limits_of_no_scope());
         Ok(match list {
             List::Requests(walk) => {
                 let search = ListRequests::of(walk, place_of(from), limits);
-                store.list_requests(&search).await?.looked_to.map(at_of)
+                store.list_requests(&search).await?.searched_to.map(at_of)
             }
-            List::DeadJobs => store.dead_jobs_after(&limits, from, 1).await?.looked_to,
+            List::DeadJobs => store.dead_jobs_after(&limits, from, 1).await?.searched_to,
             List::Audit(of) => {
                 let search = AuditSearch::of_request(of);
-                store.audit_before(&limits, &search, from, 1).await?.looked_to
+                store.audit_before(&limits, &search, from, 1).await?.searched_to
             }
         })
     }

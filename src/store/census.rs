@@ -1,7 +1,7 @@
 //! What a census reads: how many requests stand how, counted by the partial indexes of what does not run.
 //!
 //! One process at a time takes it ([`CensusLease`]), and each of its searches looks at
-//! [`MOST_LOOKED_AT`](super::operators::MOST_LOOKED_AT) rows of one index at most.
+//! [`MAX_ROWS_PER_SEARCH`](super::operators::MAX_ROWS_PER_SEARCH) rows of one index at most.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ macro_rules! over_every_store {
 over_every_store! {
     g10_a_lease_is_taken_over_only_as_it_was_seen_and_once_it_is_over,
     g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again,
-    g3_a_word_settles_a_row_only_as_it_was_seen,
+    g3_a_resolution_settles_a_row_only_as_it_was_read,
     g11_each_recovery_point_begins_a_time_of_its_own,
     g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
     g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone,
@@ -206,7 +206,7 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
 }
 
 /// A resolution is written by acquiring the row and releasing it, in one transaction.
-async fn g3_a_word_settles_a_row_only_as_it_was_seen<S: Store>(store: S) {
+async fn g3_a_resolution_settles_a_row_only_as_it_was_read<S: Store>(store: S) {
     let dead_letter = async || {
         let one = One::of(&store, FAR, OVER).await;
         let gave_up = Change { status: Status::DeadLetter, hold: None, ..to("started", OVER) };

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_of_a_lock_is_told_after_a_few_looks_and_a_lock_is_waited_for() {
+    fn what_cannot_be_of_a_lock_is_told_after_a_few_tries_and_a_lock_is_waited_for() {
         assert_eq!(tries(Duration::ZERO), RACES + 1);
         let tries = tries(TERMS.lock_wait);
         assert!((3..=11).contains(&tries), "{tries}");

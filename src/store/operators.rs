@@ -1,6 +1,6 @@
 //! [`OperatorStore`]: what operators ask a store for. None of it is on the way of a request.
 //!
-//! Each search walks one index from one place on, and looks at [`MOST_LOOKED_AT`] rows at most. What an
+//! Each search walks one index from one place on, and reads [`MAX_ROWS_PER_SEARCH`] rows at most. What an
 //! operator may see is a condition of the statement ([`Limits`]), so that no caller can forget it.
 
 use std::future::Future;
@@ -18,8 +18,8 @@ use super::pauses::{PauseAct, PausedPhase};
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 
-/// How many rows one statement of a search looks at. Some 50 ms, where each is on a page of its own.
-pub(crate) const MOST_LOOKED_AT: u32 = 10_000;
+/// How many rows one statement of a search reads. Some 50 ms, where each is on a page of its own.
+pub(crate) const MAX_ROWS_PER_SEARCH: u32 = 10_000;
 
 /// How many staged jobs of one request are listed; as the statements of the other stores say it.
 #[cfg(feature = "simulation")]
@@ -157,7 +157,7 @@ pub struct Found<T, P> {
     pub(crate) rows: Vec<T>,
     /// Behind which place to continue, where the bound was reached before the page was full; a full page goes
     /// on behind its last row.
-    pub(crate) looked_to: Option<P>,
+    pub(crate) searched_to: Option<P>,
 }
 
 /// A request as a list shows it.
@@ -249,7 +249,7 @@ pub struct FoundRequest {
     pub(crate) row: KeyRow,
 }
 
-/// How much waits, each counted among the first [`MOST_LOOKED_AT`] of its index.
+/// How much waits, each counted among the first [`MAX_ROWS_PER_SEARCH`] of its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingCounts {
     pub(crate) unknown: u32,
@@ -275,7 +275,7 @@ impl WaitingCounts {
     ) -> Self {
         let Some((waiting, due, jobs)) = counted.into_iter().next() else { return Self::default() };
         let (looked, unknown, dead_letters, oldest_waiting) = waiting;
-        let most = i64::from(MOST_LOOKED_AT);
+        let most = i64::from(MAX_ROWS_PER_SEARCH);
         let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
             unknown: number(unknown),

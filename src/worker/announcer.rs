@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::chance;
 use crate::engine::Engine;
 use crate::store::StoreError;
@@ -49,7 +49,7 @@ impl<S: OperatorStore> Announcer<S> {
     /// Writes the record until `shutdown` is ready, then deletes it.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
-        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+        until_shutdown(&stop, poll_until_stopped(&mut self, &stop), shutdown).await;
         let _ = tokio::time::timeout(LAST_WORD, self.engine.store().depart(self.id)).await;
     }
 }
@@ -61,7 +61,7 @@ impl<S: OperatorStore> Worker for Announcer<S> {
         EVERY
     }
 
-    async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+    async fn poll_once(&mut self, _: &Stop) -> Result<More, StoreError> {
         self.run_once().await.map(|()| More::No)
     }
 }

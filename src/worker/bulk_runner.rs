@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::ops::{BulkAct, Ops, Panicked, Slice, Turn};
@@ -19,9 +19,9 @@ const SLICE: u32 = 10;
 const LEASE: Duration = Duration::from_secs(60);
 
 /// How many bulk acts one pass continues: one slice of each, one by one, so that a long one does not delay a short one.
-const AT_ONCE: usize = 8;
+const MAX_ACTS_PER_PASS: usize = 8;
 
-/// And among how many it looks for those: another build's acts may be in front of them.
+/// And among how many it searches for those: another build's acts may be in front of them.
 const MOST_OPEN: u32 = 1000;
 
 /// Runs [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
@@ -50,13 +50,13 @@ impl<S: OperatorStore> BulkRunner<S> {
     /// Runs bulk acts until `shutdown` is ready.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
-        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+        until_shutdown(&stop, poll_until_stopped(&mut self, &stop), shutdown).await;
     }
 
     async fn slices(&mut self, stop: &Stop) -> Result<u32, StoreError> {
         let open = self.engine.store().open_bulks(MOST_OPEN).await?;
         let known = open.iter().filter_map(|bulk| Some((bulk, self.engine.starter_of(bulk)?)));
-        let known: Vec<_> = known.take(AT_ONCE).collect();
+        let known: Vec<_> = known.take(MAX_ACTS_PER_PASS).collect();
         let (mut settled, mut failed) = (0, None);
         for (bulk, starter) in known {
             // One that fails keeps none behind it waiting.
@@ -120,7 +120,7 @@ impl<S: OperatorStore> Worker for BulkRunner<S> {
         self.config.poll
     }
 
-    async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
+    async fn poll_once(&mut self, stop: &Stop) -> Result<More, StoreError> {
         Ok(if self.slices(stop).await? > 0 { More::Likely } else { More::No })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::gauges::{self, Versions};
-use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::chance;
 use crate::engine::{Core, Engine, PAUSED};
 use crate::ops::versions;
@@ -56,7 +56,7 @@ impl<S: OperatorStore> Census<S> {
     /// Counts until `shutdown` is ready, then releases the lease to another process.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
-        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+        until_shutdown(&stop, poll_until_stopped(&mut self, &stop), shutdown).await;
         if self.is_told {
             self.forget();
             // Else its lease ends by itself.
@@ -105,7 +105,7 @@ impl<S: OperatorStore> Worker for Census<S> {
         self.config.census_every
     }
 
-    async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+    async fn poll_once(&mut self, _: &Stop) -> Result<More, StoreError> {
         self.run_once().await?;
         Ok(More::No)
     }

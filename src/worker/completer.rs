@@ -8,7 +8,7 @@ use super::dispatcher::Dispatcher;
 use super::enroller::Enroller;
 use super::requests::DueRequests;
 use super::sweep::Sweep;
-use super::{Stop, WorkerConfig, looks, until_shutdown};
+use super::{Stop, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::engine::Engine;
 use crate::store::{Right, Store, StoreError};
 
@@ -61,7 +61,8 @@ impl<S: Store> Completer<S> {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         // Beside each other: a row that is locked keeps the enroller waiting, and no request.
-        let both = join(self.requests.forever(stop.set()), looks(&mut self.enroller, &stop));
+        let both =
+            join(self.requests.forever(stop.set()), poll_until_stopped(&mut self.enroller, &stop));
         until_shutdown(&stop, both, shutdown).await;
     }
 }

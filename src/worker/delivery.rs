@@ -116,7 +116,7 @@ impl From<DeliveryError> for Failure {
 
 impl<S: Store> Delivery<S> {
     /// How many of these jobs are delivered at the same time, where the sink says so.
-    pub(super) fn most_at_once(&self, name: &str) -> Option<usize> {
+    pub(super) fn max_concurrency(&self, name: &str) -> Option<usize> {
         let most = catch_unwind(AssertUnwindSafe(|| self.sink.concurrency(name)));
         most.unwrap_or(Some(1)).map(|most| most.max(1))
     }

@@ -158,7 +158,7 @@ impl<T: Source> Dispatcher<T> {
                     searching = None;
                     match found {
                         Ok(page) => {
-                            observe::worker_looked(self.source.name());
+                            observe::worker_polled(self.source.name());
                             let most = match until {
                                 Until::Shutdown => usize::MAX,
                                 Until::PassEnds => self.batch.saturating_sub(begun) as usize,
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn g14_a_row_that_is_left_alone_is_looked_at_once_a_minute() {
+    async fn g14_a_row_that_is_left_alone_is_read_once_a_minute() {
         let (searches, looked_at) = in_100_seconds(50, true, || Settled::Left).await;
         assert!((60..=200).contains(&searches), "{searches}");
         assert_eq!(looked_at, 100, "fifty, and fifty a minute later");
@@ -418,7 +418,7 @@ mod tests {
 
     /// A worker does not spin on rows that other nodes always win.
     #[tokio::test(start_paused = true)]
-    async fn g17_what_is_always_lost_is_looked_at_once_a_pass() {
+    async fn g17_what_is_always_lost_is_read_once_a_pass() {
         let (searches, looked_at) = in_100_seconds(50, true, || Settled::Lost).await;
         assert!((60..=200).contains(&searches), "{searches}");
         assert!(looked_at <= 200 * 50, "{looked_at}");

@@ -200,18 +200,18 @@ impl<S: Store> Source for DueJobs<S> {
     }
 
     fn may_begin(&self, found: &DueJob) -> bool {
-        let most = self.delivery.most_at_once(&found.name);
+        let most = self.delivery.max_concurrency(&found.name);
         self.gates.has_room(&found.at.scope, &found.name, most)
     }
 
     fn may_wait_long(&self, found: &DueJob) -> bool {
-        self.delivery.most_at_once(&found.name).is_some_and(|most| most < usize::MAX)
+        self.delivery.max_concurrency(&found.name).is_some_and(|most| most < usize::MAX)
     }
 
     fn begin(&mut self, found: DueJob) -> impl Future<Output = Self::Ended> + Send + 'static {
         let (delivery, scope, name) =
             (self.delivery.clone(), found.at.scope.clone(), found.name.clone());
-        let way = self.gates.enter(&scope, &name, delivery.most_at_once(&name));
+        let way = self.gates.enter(&scope, &name, delivery.max_concurrency(&name));
         let is_bounded = matches!(way, Way::Bounded);
         let claimed = self.claims.add(found.at.clone());
         async move {

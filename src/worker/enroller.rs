@@ -10,7 +10,7 @@
 //!
 //! A row is watched until its own lease ends, and then entered with the others whose lease has. So a lease may be longer
 //! on another node, and the database's clock may be set forward, behind which the lease ends sooner than it
-//! was watched for: it is found all the same, within the lease that it has and a look (G17).
+//! was watched for: it is found all the same, within the lease that it has and a poll (G17).
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const BEFORE_THE_START: Duration = Duration::from_secs(600);
 const PAGE: u32 = 10_000;
 
 /// How many rows are entered by one statement at most: its locks, and what the completer has to run meanwhile.
-const MOST_AT_ONCE: usize = 500;
+const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 /// How many times as long as a page of the full walk took the worker rests behind it, and how long at
 /// most: a walk over any number of rows takes a fifth of one connection's time.
@@ -99,7 +99,7 @@ impl<S: Store> Enroller<S> {
         }
     }
 
-    /// For a worker that looks once: the young walk to its end, and then the full one, until rows were
+    /// For a worker that polls once: the young walk to its end, and then the full one, until rows were
     /// entered. No more than it takes to run: the rest waits for the next call.
     pub(super) async fn enrol_some(&mut self) -> Result<(), StoreError> {
         let stop = Stop::default();
@@ -132,7 +132,7 @@ impl<S: Store> Enroller<S> {
 
     /// How many rows one statement enters at most.
     fn most(&self) -> usize {
-        MOST_AT_ONCE.min(self.batch as usize)
+        MAX_ROWS_PER_STATEMENT.min(self.batch as usize)
     }
 
     /// Enters rows whose lease has ended since they were read, a batch at most: by one statement, and where that
@@ -298,7 +298,7 @@ impl<S: Store> Worker for Enroller<S> {
         self.poll
     }
 
-    async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
+    async fn poll_once(&mut self, stop: &Stop) -> Result<More, StoreError> {
         // What is known is entered, whether the search can be executed or not.
         let walked = match self.watched.has_room() {
             true => self.walk_young().await,

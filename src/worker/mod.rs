@@ -79,15 +79,15 @@ enum More {
     No,
 }
 
-/// A worker that looks from time to time, and does in one look all that it does.
+/// A worker that polls from time to time, and does in one poll all that it does.
 trait Worker: Send {
     const NAME: &'static str;
 
-    /// How long to rest between two looks, on average.
+    /// How long to rest between two polls, on average.
     fn pace(&self) -> Duration;
 
-    /// One look, which begins nothing new once it is to `stop`.
-    fn look(&mut self, stop: &Stop) -> impl Future<Output = Result<More, StoreError>> + Send;
+    /// One poll, which begins nothing new once it is to `stop`.
+    fn poll_once(&mut self, stop: &Stop) -> impl Future<Output = Result<More, StoreError>> + Send;
 }
 
 /// Works until `shutdown` is ready, and then on until what was begun has ended.
@@ -105,15 +105,15 @@ async fn until_shutdown<T>(
 
 /// Searches, and rests for a random time around the worker's pace; longer while the store is unavailable. It
 /// searches again immediately only if a whole batch was done, and more is likely.
-async fn looks<W: Worker>(worker: &mut W, stop: &Stop) {
+async fn poll_until_stopped<W: Worker>(worker: &mut W, stop: &Stop) {
     const LONGEST_REST: Duration = Duration::from_secs(30);
     let mut failures = 0;
     while !stop.is_set() {
-        let looked = worker.look(stop).await;
-        if looked.is_ok() {
-            observe::worker_looked(W::NAME);
+        let polled = worker.poll_once(stop).await;
+        if polled.is_ok() {
+            observe::worker_polled(W::NAME);
         }
-        let rest = match looked {
+        let rest = match polled {
             Ok(More::Likely) => continue,
             Ok(More::No) => {
                 failures = 0;

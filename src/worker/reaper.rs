@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{More, Stop, Worker, WorkerConfig, looks, until_shutdown};
+use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::observe;
 use crate::store::{Store, StoreError};
 
@@ -41,7 +41,7 @@ impl<S: Store> Reaper<S> {
     /// Reaps until `shutdown` is ready.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
-        until_shutdown(&stop, looks(&mut self, &stop), shutdown).await;
+        until_shutdown(&stop, poll_until_stopped(&mut self, &stop), shutdown).await;
     }
 }
 
@@ -52,7 +52,7 @@ impl<S: Store> Worker for Reaper<S> {
         self.config.reap_every
     }
 
-    async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+    async fn poll_once(&mut self, _: &Stop) -> Result<More, StoreError> {
         let began = Instant::now();
         let full = self.run_once().await? >= self.config.reap_batch;
         if full {

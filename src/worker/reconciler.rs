@@ -9,7 +9,7 @@ use super::dispatcher::Dispatcher;
 use super::requests::DueRequests;
 use super::sweep::Sweep;
 use super::unasked::Unasked;
-use super::{Stop, Worker, WorkerConfig, looks, until_shutdown};
+use super::{Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::engine::Engine;
 use crate::store::operators::OperatorStore;
 use crate::store::{Right, StoreError};
@@ -43,7 +43,7 @@ impl<S: OperatorStore> Reconciler<S> {
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
-        self.unasked.look(&Stop::default()).await?;
+        self.unasked.poll_once(&Stop::default()).await?;
         self.requests.one_pass().await?;
         Ok(self.requests.source().take_swept())
     }
@@ -51,7 +51,8 @@ impl<S: OperatorStore> Reconciler<S> {
     /// Reconciles requests until `shutdown` is ready; then finishes those that it has begun.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
-        let asking = join(self.requests.forever(stop.set()), looks(&mut self.unasked, &stop));
+        let asking =
+            join(self.requests.forever(stop.set()), poll_until_stopped(&mut self.unasked, &stop));
         until_shutdown(&stop, asking, shutdown).await;
     }
 }

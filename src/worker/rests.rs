@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn g17_what_was_left_or_failed_rests_and_is_looked_at_again() {
+    async fn g17_what_was_left_or_failed_rests_and_is_read_again() {
         let mut rests = Rests::new();
         rests.leave(&("left", 1));
         rests.fail(&("failed", 1));

@@ -159,13 +159,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::super::{More, Stop, Worker, looks, until_shutdown};
+    use super::super::{More, Stop, Worker, poll_until_stopped, until_shutdown};
     use super::*;
     use crate::store::StoreError;
 
     struct Fails {
         starts: Arc<AtomicU32>,
-        looks: Arc<AtomicU32>,
+        polls: Arc<AtomicU32>,
     }
 
     impl Worker for Fails {
@@ -175,11 +175,11 @@ mod tests {
             Duration::from_millis(1)
         }
 
-        async fn look(&mut self, _: &Stop) -> Result<More, StoreError> {
+        async fn poll_once(&mut self, _: &Stop) -> Result<More, StoreError> {
             match self.starts.load(Ordering::SeqCst) {
                 1 => std::panic::resume_unwind(Box::new("asked for")),
                 // A worker is not restarted because its store is unavailable.
-                2 if self.looks.fetch_add(1, Ordering::SeqCst) < 3 => {
+                2 if self.polls.fetch_add(1, Ordering::SeqCst) < 3 => {
                     Err(StoreError::NoConnection("asked for".to_owned()))
                 }
                 _ => Ok(More::No),
@@ -195,10 +195,10 @@ mod tests {
             let (starts, seen) = (starts.clone(), seen.clone());
             move |stopped| {
                 starts.fetch_add(1, Ordering::SeqCst);
-                let mut worker = Fails { starts: starts.clone(), looks: seen.clone() };
+                let mut worker = Fails { starts: starts.clone(), polls: seen.clone() };
                 async move {
                     let stop = Stop::default();
-                    until_shutdown(&stop, looks(&mut worker, &stop), stopped).await;
+                    until_shutdown(&stop, poll_until_stopped(&mut worker, &stop), stopped).await;
                 }
             }
         });

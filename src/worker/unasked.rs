@@ -28,7 +28,7 @@ impl<S: OperatorStore> Worker for Unasked<S> {
         self.every
     }
 
-    async fn look(&mut self, stop: &Stop) -> Result<More, StoreError> {
+    async fn poll_once(&mut self, stop: &Stop) -> Result<More, StoreError> {
         self.engine.ask_about_unasked(|| stop.is_set()).await?;
         Ok(More::No)
     }

@@ -35,7 +35,7 @@ impl Watched {
     }
 
     /// Up to `most` rows whose lease has ended, the longest ended first. They are watched on until it is known what
-    /// came of them: a look that is given up loses none.
+    /// came of them: a poll that is given up loses none.
     pub(super) fn ended(&self, most: usize) -> Vec<(Place, HeldKey)> {
         let ended = self.rows.range(..=(Moment::now(), u64::MAX)).take(most);
         ended.map(|(place, row)| (*place, row.clone())).collect()

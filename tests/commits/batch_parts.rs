@@ -112,7 +112,7 @@ async fn parts_are_executed_in_the_order_of_the_batch() {
 /// Half of them run as a single statement, because their key is new, and half one by one: none waits for a
 /// deadlock.
 #[tokio::test(flavor = "multi_thread")]
-async fn as_one_and_in_turn_do_not_deadlock() {
+async fn single_statements_and_pipelined_ones_do_not_deadlock() {
     let db = Postgres::fresh().await;
     db.sql(TRACE).await;
     let up = ["a", "b"].map(|name| {

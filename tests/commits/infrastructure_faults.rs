@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 on_every_store! {
     provider_says_its_key_is_in_use_and_the_same_key_is_sent_again,
-    provider_says_the_parameters_differ_and_nobody_repeats_the_call,
+    provider_says_the_parameters_differ_and_the_call_is_not_repeated,
     provider_asks_for_time_and_its_time_is_passed_on,
     provider_that_answers_another_id_is_told_apart_by_its_ledger,
     g12_without_its_tables_nothing_runs_and_the_check_names_the_migration,
@@ -130,7 +130,7 @@ async fn provider_says_its_key_is_in_use_and_the_same_key_is_sent_again<S: TestD
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 2);
 }
 
-async fn provider_says_the_parameters_differ_and_nobody_repeats_the_call<S: TestDb>(db: S) {
+async fn provider_says_the_parameters_differ_and_the_call_is_not_repeated<S: TestDb>(db: S) {
     let (engine, app) = paying(&db, &[400]);
     for _ in 0..3 {
         let outcome = engine.call(&scope(), &key("k"), Pay {}).await;

@@ -144,7 +144,7 @@ async fn what_an_application_left_on_a_connection_disturbs_nothing() {
 
 /// Y1: no later statement reads an answer that its sender did not wait for.
 #[tokio::test(flavor = "multi_thread")]
-async fn g16_a_dropped_statement_leaves_its_answer_to_nobody() {
+async fn g16_the_answer_of_a_dropped_statement_reaches_no_other_caller() {
     #[derive(diesel::QueryableByName)]
     struct Told {
         #[diesel(sql_type = BigInt)]

@@ -135,7 +135,7 @@ impl Writes {
 /// Y44, Y12: a server that would interpret a text in another character set, and one that closes the connection
 /// without an error if a command is too large. The store does not send such a command, and its error says why.
 #[tokio::test(flavor = "multi_thread")]
-async fn g8_a_text_is_what_it_was_and_what_is_too_large_is_told_so() {
+async fn g8_a_text_is_what_it_was_and_what_is_too_large_is_refused() {
     let start = || {
         let server = Server::start(&["--max-allowed-packet=1M", "--init-connect=SET NAMES latin1"]);
         server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");

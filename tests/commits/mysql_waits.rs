@@ -64,7 +64,7 @@ async fn g16_a_key_that_another_process_creates_is_waited_for_without_a_connecti
 
 /// G13: once the caller has given up, nothing waits for the row's lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_nobody_waits_for_a_key_whose_caller_is_gone() {
+async fn g13_no_caller_waits_for_a_key_whose_caller_is_gone() {
     let db = Mysql::fresh().await;
     let proxy = MysqlProxy::start(db.__url()).await;
     let store = open_my(&proxy.url(db.__url()), 2).await;

@@ -223,7 +223,7 @@ async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
 /// G12, G16: a request that waits for the share of its own scope gets an error after the pool's wait, and nothing
 /// of it ran. A share that cannot work is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn g16_a_request_that_waits_too_long_for_its_scope_is_told_so() {
+async fn g16_a_request_that_waits_too_long_for_its_scope_is_refused() {
     let db = Postgres::fresh().await;
     let settings = PoolSettings::default().max_size(4).wait(Duration::from_secs(2));
     let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();

@@ -16,7 +16,7 @@ on_every_store! {
     g10_of_64_concurrent_first_requests_one_runs,
     g3_a_stale_holder_commits_nothing,
     g3_a_holder_that_lives_keeps_its_lease,
-    g10_a_duplicate_is_told_at_once_or_waits,
+    g10_a_duplicate_is_answered_immediately_or_waits,
     g13_a_caller_that_goes_away_cancels_nothing,
     g13_wherever_the_future_is_dropped_the_request_resumes_and_no_lock_stays,
     g3_a_phase_that_keeps_its_snapshot_may_be_longer_than_its_lease,
@@ -94,7 +94,7 @@ async fn g3_a_holder_that_lives_keeps_its_lease<S: TestDb>(db: S) {
     assert_eq!(app.provider.calls().len(), 1);
 }
 
-async fn g10_a_duplicate_is_told_at_once_or_waits<S: TestDb>(db: S) {
+async fn g10_a_duplicate_is_answered_immediately_or_waits<S: TestDb>(db: S) {
     let app = App::default();
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);

@@ -205,7 +205,7 @@ async fn g10_of_duplicates_that_share_a_commit_one_is_executed() {
 
 /// An answer sent before the COMMIT would be wrong here.
 #[tokio::test]
-async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
+async fn g8_where_the_commit_fails_no_caller_is_told_that_it_did_not() {
     let bench = Bench::new().await;
     let folder = tempfile::tempdir().unwrap();
     let aside = folder.path().join("aside.db");
@@ -236,7 +236,7 @@ async fn g8_where_the_commit_fails_nobody_is_told_that_it_did_not() {
 /// G7: after a failure of the COMMIT itself, the outcome is unknown to each request, until each has resolved it.
 #[tokio::test]
 #[ignore = "mounts a tmpfs of 1 MB: run as root with --ignored"]
-async fn g7_a_common_commit_that_the_disk_has_no_room_for_is_nobodys() {
+async fn g7_a_shared_commit_that_the_disk_has_no_room_for_commits_no_request() {
     let disk = tempfile::tempdir().unwrap();
     let mounted = Mounted::on(disk.path());
     let db = Sqlite::connect(disk.path().join("test.db").to_str().unwrap()).await.unwrap();

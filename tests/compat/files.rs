@@ -151,7 +151,7 @@ fn a_change_is_written_only_when_it_is_asked_for() {
 }
 
 #[test]
-fn an_optional_field_harms_nobody_and_a_required_one_is_told() {
+fn an_optional_field_is_compatible_and_a_required_one_is_reported() {
     for told in [told::<WithNote>(Mode::Check), told::<WithDefault>(Mode::Check)] {
         assert!(!told.contains("error"), "{told}");
         assert!(told.contains("No row is lost by this"), "{told}");

@@ -34,7 +34,7 @@ async fn g14_a_deploy_counts_the_rows_that_a_change_would_strand<S: TestDb>(db: 
         failed(old.call(&scope(), &key(phase), Plain::stopping(phase)).await);
     }
     let report = old.check().await.unwrap();
-    assert_eq!(report.in_flight.iter().map(|place| place.rows).sum::<u64>(), report.looked_at);
+    assert_eq!(report.in_flight.iter().map(|place| place.rows).sum::<u64>(), report.rows_read);
     let findings = compare(&locks::<S, Plain>(), &locks::<S, Inserted>());
     let inserted = findings.iter().find(|f| f.lint == Lint::PhaseInserted).unwrap();
     assert_eq!(inserted.points, ["a", "b", "c"]);

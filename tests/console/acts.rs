@@ -21,7 +21,7 @@ on_every_store! {
     g3_what_moved_in_between_is_told_and_not_done,
     g3_what_was_typed_is_kept_and_sent_by_one_more_click,
     what_was_typed_is_kept_by_each_refusal,
-    g3_a_word_behind_the_end_of_a_request_is_not_told_as_done,
+    g3_a_resolution_behind_the_end_of_a_request_is_not_told_as_done,
     what_is_wrong_with_an_act_is_said_beside_what_was_given,
     g18_a_dead_job_is_retried_and_discarded,
     a_phase_is_paused_and_its_pause_is_ended,
@@ -189,7 +189,7 @@ async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore
         told.has("It has moved on")
             .has("Nothing was done")
             .has("It is a dead letter")
-            .has("When you looked")
+            .has("When you read it")
             .has("resolved, attempt 1")
             .has("Back, change nothing");
         let kept = told.form("/act");
@@ -253,7 +253,7 @@ async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + Operat
     let already = desk.submit(&stale.clone().with("act", "not_executed")).await;
     assert_eq!(ended(&already), "said=already", "of the first call");
     let told = desk.submit(&stale).await.is(412);
-    told.has("When you looked").has_not("Do it");
+    told.has("When you read it").has_not("Do it");
     let choice = told.form("/plan");
     assert_eq!((field(&choice, "output"), field(&choice, "attempt")), (TYPED, "2"));
     assert_eq!(field(&choice, "act"), "executed");
@@ -265,7 +265,9 @@ async fn g3_what_was_typed_is_kept_and_sent_by_one_more_click<S: TestDb + Operat
 
 /// The request has ended meanwhile, and its output is not kept: nothing is written, and the page claims nothing
 /// else.
-async fn g3_a_word_behind_the_end_of_a_request_is_not_told_as_done<S: TestDb + OperatorStore>(
+async fn g3_a_resolution_behind_the_end_of_a_request_is_not_told_as_done<
+    S: TestDb + OperatorStore,
+>(
     db: S,
 ) {
     let engine = engine(&db, &App::default());

@@ -471,7 +471,7 @@ async fn a_form_is_taken_over_plain_http_from_another_machine() {
 
 /// The live pages follow the database, except while an operator works in them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_follows_what_happens_and_disturbs_nobody() {
+async fn a_page_follows_what_happens_and_disturbs_no_reader() {
     let _alone = alone().await;
     let (engine, desk) = desk().await;
     let browser = Browser::start().await;

@@ -439,7 +439,7 @@ async fn a_console_for_each_tenant_has_every_page<S: TestDb + OperatorStore>(db:
 
 /// It was sent by a browser that stopped, or on a line that is too slow: the database has nothing to do with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_that_does_not_arrive_is_no_act_and_is_told_so() {
+async fn a_form_that_does_not_arrive_is_refused_and_is_no_act() {
     let db = Sqlite::fresh().await;
     let engine = engine(&db, &App::default());
     dead_letter(&engine, "k").await;

@@ -22,7 +22,7 @@ on_every_store! {
     the_audit_is_filtered_by_request_operator_and_act,
     g19_nothing_that_users_gave_is_on_a_page_or_in_an_address,
     every_page_is_a_list_that_goes_on,
-    who_has_ten_thousand_rows_of_others_before_their_own_is_told_so,
+    an_operator_behind_ten_thousand_rows_of_others_is_told_how_far_the_search_came,
 }
 
 /// A request in each state, and jobs that gave up.
@@ -416,7 +416,7 @@ async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
 }
 
 /// An operator with one scope: matches may come after the rows that the page has read.
-async fn who_has_ten_thousand_rows_of_others_before_their_own_is_told_so<
+async fn an_operator_behind_ten_thousand_rows_of_others_is_told_how_far_the_search_came<
     S: TestDb + OperatorStore,
 >(
     db: S,
@@ -463,7 +463,7 @@ async fn who_has_ten_thousand_rows_of_others_before_their_own_is_told_so<
         desk.send(asked).await.is(200)
     };
     let rows = |text: &str| text.matches("class=\"request\"").count();
-    let none = "None among the ten thousand looked at";
+    let none = "None among the ten thousand searched";
     let behind = |page: &super::desk::Page| -> Vec<reqwest::Url> {
         let all = tags(&page.text);
         let all = all.iter().filter(|tag| tag.get("rel") == Some("next"));
@@ -471,7 +471,7 @@ async fn who_has_ten_thousand_rows_of_others_before_their_own_is_told_so<
     };
     let overview = get(desk.url("overview")).await;
     overview.has_not("Nothing waits for you").has_not("There is no request yet");
-    overview.has("none among those looked at");
+    overview.has("none among those searched");
     assert_eq!(overview.text.matches(none).count(), 2, "{}", overview.text);
     check_accessibility_of(&overview.text);
     let next = behind(&overview);

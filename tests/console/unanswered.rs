@@ -170,7 +170,7 @@ async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
 
 /// Each look has its turn on the operators' own connections, of which there are two: of whatever table it is.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_waits_for_looks_at_a_table_that_is_locked() {
+async fn no_request_waits_for_reads_of_a_table_that_is_locked() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
     let desk = Desk::of(&engine).await;
@@ -252,7 +252,7 @@ async fn requests_are_served_while_acts_wait_for_the_audit() {
 
 /// A search and a review are sent as forms, and change nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_that_only_looks_and_is_given_up_says_that_nothing_was_changed() {
+async fn a_form_that_only_reads_and_is_given_up_says_that_nothing_was_changed() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
     let console = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));

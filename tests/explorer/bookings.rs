@@ -99,17 +99,17 @@ on_every_store! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     a_booking_survives_every_pair_of_crashes,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
-    statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor,
+    statements_that_go_as_a_single_one_survive_a_crash_at_every_point_and_every_competitor,
     calls_that_wrongly_expect_a_new_key_survive_as_well,
     requests_that_are_accepted_survive_as_well,
     statements_that_are_handed_over_survive_two_workers_in_every_order,
     an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked,
     an_at_most_once_call_survives_every_pair_of_crashes,
-    an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated,
+    an_at_most_once_call_without_a_reconcile_function_ends_unknown_and_is_never_repeated,
     a_request_is_told_of_exactly_if_it_began_to_wait,
     a_booking_survives_two_workers_in_every_order,
     an_at_most_once_call_survives_two_workers_in_every_order,
-    two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock,
+    two_interleaved_workers_find_a_missing_fence_and_a_wrong_clock,
     the_points_are_what_the_phase_list_says,
     points_of_a_phases_own_are_crashed_at_too,
     a_call_under_way_goes_no_further_than_its_lease,
@@ -120,7 +120,7 @@ on_every_store! {
 }
 
 /// The guarantees are broken in the engine, not in a store. On MariaDB they are found in a minute, which the nightly run
-/// has; [`two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock`] runs there each time.
+/// has; [`two_interleaved_workers_find_a_missing_fence_and_a_wrong_clock`] runs there each time.
 mod mutants {
     use super::every_broken_guarantee_is_found;
     use crate::support::*;
@@ -190,7 +190,7 @@ async fn statements_that_are_handed_over_survive_a_crash_at_every_point_and_ever
     assert_eq!((report.points(), report.unknown()), (16, 0));
 }
 
-async fn statements_that_go_as_one_survive_a_crash_at_every_point_and_every_competitor<
+async fn statements_that_go_as_a_single_one_survive_a_crash_at_every_point_and_every_competitor<
     S: TestDb,
 >(
     db: S,
@@ -238,7 +238,7 @@ async fn an_at_most_once_call_survives_every_pair_of_crashes<S: TestDb>(db: S) {
     assert!(report.cases() > 250, "{report}");
 }
 
-async fn an_at_most_once_call_that_nobody_can_ask_about_ends_unknown_and_is_never_repeated<
+async fn an_at_most_once_call_without_a_reconcile_function_ends_unknown_and_is_never_repeated<
     S: TestDb,
 >(
     db: S,
@@ -310,7 +310,7 @@ async fn an_at_most_once_call_survives_two_workers_in_every_order<S: TestDb>(db:
     shown(&notifying(db, true).and_two_workers(1).run().await);
 }
 
-async fn two_workers_in_turns_find_a_missing_fence_and_a_wrong_clock<S: TestDb>(db: S) {
+async fn two_interleaved_workers_find_a_missing_fence_and_a_wrong_clock<S: TestDb>(db: S) {
     for (mutant, guarantee) in [(Mutant::NoFence, "G10"), (Mutant::ApplicationClock, "G10")] {
         let report = booking(db.clone()).with_mutant(mutant).and_two_workers(1).run().await;
         let found =

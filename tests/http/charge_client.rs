@@ -134,7 +134,7 @@ async fn what_may_have_charged_is_left_to_the_requests_retry() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_tried_a_few_times_and_certainly_not_charged() {
+async fn a_refused_connection_is_tried_a_few_times_and_certainly_not_charged() {
     let api = ChargeApi::new("http://127.0.0.1:1", "sk_test").unwrap();
     let store = Sqlite::connect(":memory:").await.unwrap();
     store.migrate().await.unwrap();

@@ -185,7 +185,7 @@ async fn an_attempt_that_hangs_is_cut_off_and_tried_again() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_not_sent() {
+async fn a_refused_connection_is_not_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);

@@ -267,11 +267,11 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 ],
             ),
             (
-                "Since a worker has last looked",
+                "Since a worker last polled",
                 "s",
                 &[
                     (
-                        "time() - max by (worker) (atomic_phases_worker_last_look_timestamp_seconds{$})",
+                        "time() - max by (worker) (atomic_phases_worker_last_poll_timestamp_seconds{$})",
                         "{{worker}}",
                     ),
                     (

@@ -173,7 +173,7 @@ async fn each_metric_counts_what_its_name_says() {
     let seen = series(&recorder.render());
     for worker in ["completer", "reconciler", "census"] {
         let look =
-            format!(r#"atomic_phases_worker_last_look_timestamp_seconds{{worker="{worker}"}}"#);
+            format!(r#"atomic_phases_worker_last_poll_timestamp_seconds{{worker="{worker}"}}"#);
         until(async || series(&recorder.render()).contains_key(&look)).await;
         let panics = format!(r#"atomic_phases_worker_panics_total{{worker="{worker}"}}"#);
         assert_eq!(seen.get(&panics), Some(&0.0), "a counter that begins at one has no rate");

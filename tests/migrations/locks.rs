@@ -169,7 +169,7 @@ async fn g17_a_process_that_freezes_in_a_migration_gives_its_lock_back() {
 /// the process has recorded the change, the next process to migrate finds the change made.
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn g17_a_process_that_dies_in_a_migration_on_mariadb_holds_nobody_up() {
+async fn g17_a_process_that_dies_in_a_migration_on_mariadb_delays_no_other() {
     let db = <Mysql as TestDb>::fresh().await;
     let engine = engine(&db, &App::default());
     let ((has_locked, changed), (thaw, go_on)) = (channel(), channel());

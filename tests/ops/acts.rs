@@ -15,9 +15,9 @@ use crate::support::work::{Inbox, completed, config, reconciled};
 use crate::support::*;
 
 on_every_store! {
-    g1_g2_each_word_is_written_with_its_audit_row,
+    g1_g2_each_resolution_is_written_with_its_audit_row,
     g3_an_act_about_a_row_that_moved_on_is_refused,
-    g3_a_look_that_finds_nothing_out_moves_nothing,
+    g3_a_reconcile_call_that_finds_nothing_out_changes_nothing,
     the_same_act_twice_is_one_act,
     an_erasure_is_audited_and_outlived_by_its_audit,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
@@ -34,7 +34,7 @@ async fn audit<S: TestDb + OperatorStore>(ops: &Ops<S>) -> Vec<AuditRecord> {
     ops.audit(None, None, 100).await.unwrap().rows
 }
 
-async fn g1_g2_each_word_is_written_with_its_audit_row<S: TestDb + OperatorStore>(db: S) {
+async fn g1_g2_each_resolution_is_written_with_its_audit_row<S: TestDb + OperatorStore>(db: S) {
     // Its ledger has an effect for each call.
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
@@ -132,7 +132,9 @@ async fn g3_an_act_about_a_row_that_moved_on_is_refused<S: TestDb + OperatorStor
 }
 
 /// The token has grown, but the request is as the operator saw it: the same call, of the same attempt, is unknown.
-async fn g3_a_look_that_finds_nothing_out_moves_nothing<S: TestDb + OperatorStore>(db: S) {
+async fn g3_a_reconcile_call_that_finds_nothing_out_changes_nothing<S: TestDb + OperatorStore>(
+    db: S,
+) {
     let engine = engine(&db, &App::default());
     let ops = admin(&engine);
     unknown(&engine, "k").await;

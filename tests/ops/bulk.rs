@@ -397,7 +397,7 @@ async fn g16_a_bulk_act_is_seen_by_whose_limits_it_lies_within<S: TestDb + Opera
                 // In pages of one.
                 let page = ops.bulks(next, 1).await.unwrap();
                 listed.extend(page.rows.iter().map(|bulk| bulk.id));
-                assert!(page.looked_to.is_none());
+                assert!(page.searched_to.is_none());
                 next = page.next;
                 if next.is_none() {
                     break;
@@ -579,7 +579,7 @@ async fn the_workers_of_an_engine_do_it<S: TestDb + OperatorStore>(db: S) {
 /// A worker finds two bulk acts whose worker died. While it processes the first, an operator stops the second: the worker
 /// does not continue that one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_behind_the_look_for_bulk_acts_is_seen() {
+async fn a_stop_behind_the_search_for_bulk_acts_is_seen() {
     use crate::support::db::{pg, url_of};
     use diesel_async::SimpleAsyncConnection;
 

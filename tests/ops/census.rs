@@ -230,7 +230,7 @@ async fn one_process_at_a_time_counts_and_the_others_tell_nothing<S: TestDb + Op
         first.run(async {}).await;
     }
     let known = one.known();
-    assert!(known.keys().all(|name| name.starts_with("worker_last_look")), "{known:#?}");
+    assert!(known.keys().all(|name| name.starts_with("worker_last_poll")), "{known:#?}");
     assert!(other.counts(&mut second).await);
     assert_eq!(other.says(asked), 1.0);
 

@@ -66,7 +66,8 @@ async fn is_whole_or_nothing<S: TestDb + OperatorStore>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_on_postgres() {
+async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_on_postgres()
+{
     use crate::support::db::url_of;
     use crate::support::proxy::Proxy;
 
@@ -103,7 +104,7 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
 /// A commit without an answer keeps its row locked, like one that waits for a standby. That the row is in use does
 /// not tell the commit's outcome, so the audit does not record a refusal.
 #[tokio::test(flavor = "multi_thread")]
-async fn g7_a_word_whose_commit_is_not_answered_is_not_refused_because_its_row_is_locked() {
+async fn g7_a_resolution_whose_commit_is_not_answered_is_not_refused_because_its_row_is_locked() {
     use crate::support::db::{pg, url_of};
     use crate::support::proxy::Proxy;
     use diesel_async::SimpleAsyncConnection;
@@ -133,7 +134,7 @@ async fn g7_a_word_whose_commit_is_not_answered_is_not_refused_because_its_row_i
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_on_mysql() {
+async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_on_mysql() {
     use crate::support::db::open_my;
     use crate::support::mysql_proxy::MysqlProxy;
 
@@ -158,7 +159,7 @@ async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_
 
 #[cfg(feature = "simulation")]
 #[tokio::test(flavor = "multi_thread")]
-async fn g4_g7_a_word_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_in_memory() {
+async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_in_memory() {
     use std::sync::Mutex;
 
     use atomic_phases::simulation::{Cut, Memory, Network, Passage};

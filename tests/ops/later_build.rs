@@ -141,7 +141,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
     let named = named.map(|(name, point)| (name.to_owned(), 1, point.to_owned(), 1));
     assert_eq!(rows(&report.unknown_status), named);
     assert!(!report.found_nothing_stranded() && report.stranded.is_empty(), "{report:?}");
-    assert_eq!((report.looked_at, report.in_flight.len()), (3, 1), "{report:?}");
+    assert_eq!((report.rows_read, report.in_flight.len()), (3, 1), "{report:?}");
     assert!(!report.is_drained("notify", 1) && report.is_drained("other", 1));
     let without_code = InFlight::read(&db).await.unwrap();
     assert_eq!(rows(&without_code.unknown_status), named);

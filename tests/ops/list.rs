@@ -22,12 +22,12 @@ on_every_store! {
     each_filter_finds_its_rows_and_no_others,
     a_cursor_neither_skips_nor_repeats_while_rows_move,
     a_list_of_several_indexes_tells_each_row_once,
-    a_request_that_is_looked_into_is_told_once,
+    a_request_that_is_being_reconciled_is_listed_once,
     counts_are_bounded_and_within_the_scopes,
     g16_no_list_leaves_the_scopes_of_its_actor,
-    a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on,
-    g16_a_plan_in_some_scopes_looks_as_far_as_any,
-    g16_how_far_a_search_looked_tells_nothing_of_other_scopes,
+    a_page_that_searched_ten_thousand_rows_says_so_and_goes_on,
+    g16_a_plan_in_some_scopes_searches_as_far_as_any,
+    g16_how_far_a_search_came_tells_nothing_of_other_scopes,
     g14_stranded_requests_are_found_behind_thousands_that_are_not,
 }
 
@@ -49,7 +49,7 @@ async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore
 
 /// A reconciler has taken the request, or has died: its row is in the index of waiting rows and in that of due
 /// ones, and is in progress. Its outcome is still unknown.
-async fn a_request_that_is_looked_into_is_told_once<S: TestDb + OperatorStore>(db: S) {
+async fn a_request_that_is_being_reconciled_is_listed_once<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     unknown(&engine, "k").await;
     let ops = admin(&engine);
@@ -336,7 +336,7 @@ async fn g16_no_list_leaves_the_scopes_of_its_actor<S: TestDb + OperatorStore>(d
     assert_eq!(sees(Scopes::Prefix("%".into())).await, 0, "no pattern");
 }
 
-async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb + OperatorStore>(
+async fn a_page_that_searched_ten_thousand_rows_says_so_and_goes_on<S: TestDb + OperatorStore>(
     db: S,
 ) {
     if is_memory::<S>() {
@@ -380,8 +380,8 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
         found.extend(page.rows);
         pages += 1;
         let Some(cursor) = page.next else { break };
-        assert!(last.is_none_or(|last| page.looked_to.unwrap() < last), "it goes on");
-        last = page.looked_to;
+        assert!(last.is_none_or(|last| page.searched_to.unwrap() < last), "it goes on");
+        last = page.searched_to;
         next = Some(cursor);
     }
     assert_eq!((pages, found.len()), (3, 1));
@@ -389,7 +389,7 @@ async fn a_page_that_looked_at_ten_thousand_rows_says_so_and_goes_on<S: TestDb +
 
 /// A plan reads a hundred thousand rows, for any operator. If the rows of other scopes are close together, a cursor
 /// that this operator may see is far behind the place where the search stopped.
-async fn g16_a_plan_in_some_scopes_looks_as_far_as_any<S: TestDb + OperatorStore>(db: S) {
+async fn g16_a_plan_in_some_scopes_searches_as_far_as_any<S: TestDb + OperatorStore>(db: S) {
     if is_memory::<S>() {
         // A copy of its rows in SQL takes minutes.
         return;
@@ -417,9 +417,7 @@ async fn g16_a_plan_in_some_scopes_looks_as_far_as_any<S: TestDb + OperatorStore
 }
 
 /// For an actor with some scopes. The rows of other scopes have odd times.
-async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + OperatorStore>(
-    db: S,
-) {
+async fn g16_how_far_a_search_came_tells_nothing_of_other_scopes<S: TestDb + OperatorStore>(db: S) {
     if is_memory::<S>() {
         // A copy of its rows in SQL takes minutes.
         return;
@@ -467,7 +465,7 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
         let page = admin(&engine).audit(of, next, 10).await.unwrap();
         assert!(page.rows.is_empty());
         pages += 1;
-        assert_eq!(page.looked_to.is_some(), page.next.is_some());
+        assert_eq!(page.searched_to.is_some(), page.next.is_some());
         let Some(place) = page.next else { break };
         next = Some(place);
     }
@@ -501,7 +499,8 @@ async fn g16_how_far_a_search_looked_tells_nothing_of_other_scopes<S: TestDb + O
             let Some(cursor) = page.next else { break };
             is_no_row(cursor.to_string());
             assert!(
-                page.looked_to.is_none_or(|to| to.timestamp_micros() == told(cursor.to_string()).0)
+                page.searched_to
+                    .is_none_or(|to| to.timestamp_micros() == told(cursor.to_string()).0)
             );
             next = Some(cursor.to_string().parse().unwrap());
         }
@@ -634,7 +633,7 @@ async fn g14_stranded_requests_are_found_behind_thousands_that_are_not<
             None => filter,
         };
         let page = ops.list(filter).await.unwrap();
-        assert!(page.rows.len() == 2 || page.looked_to.is_some() || page.next.is_none());
+        assert!(page.rows.len() == 2 || page.searched_to.is_some() || page.next.is_none());
         found.extend(page.rows.into_iter().map(|row| row.request_id));
         pages += 1;
         let Some(cursor) = page.next else { break };

@@ -203,7 +203,7 @@ async fn g17_searches_and_the_audit_go_on_where_the_server_prepares_no_more_stat
 /// A plan whose start was sent twice: while the second one reads, the first has started, and a worker has completed
 /// the bulk act.
 #[tokio::test(flavor = "multi_thread")]
-async fn g3_a_start_that_looks_while_its_twin_is_done_is_that_one() {
+async fn g3_a_start_that_reads_while_its_twin_is_done_is_that_one() {
     let db = Mysql::fresh().await;
     let proxy = MysqlProxy::start(db.__url()).await;
     let app = App::default();

@@ -71,7 +71,7 @@ fn set_lease(rides: &mut Rides, seconds: &str) {
     rides.arguments[lease + 1] = seconds.to_owned();
 }
 
-async fn g1_aborted_at_each_point_in_turn(store: &str, mut rides: Rides) {
+async fn g1_aborted_at_each_point_one_by_one(store: &str, mut rides: Rides) {
     let began = Instant::now();
     // A long lease is not renewed while the points are listed; no other run would pass a renewal.
     set_lease(&mut rides, "30");
@@ -108,18 +108,18 @@ async fn g1_aborted_at_each_point_in_turn(store: &str, mut rides: Rides) {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_aborted_at_each_point_on_sqlite() {
     let rides = tokio::task::block_in_place(|| Rides::start(sqlite));
-    g1_aborted_at_each_point_in_turn("sqlite", rides).await;
+    g1_aborted_at_each_point_one_by_one("sqlite", rides).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_aborted_at_each_point_on_postgres() {
     let rides = tokio::task::block_in_place(|| Rides::start(postgres));
-    g1_aborted_at_each_point_in_turn("postgres", rides).await;
+    g1_aborted_at_each_point_one_by_one("postgres", rides).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_aborted_at_each_point_on_mariadb() {
     let rides = tokio::task::block_in_place(|| Rides::start(mariadb));
-    g1_aborted_at_each_point_in_turn("mariadb", rides).await;
+    g1_aborted_at_each_point_one_by_one("mariadb", rides).await;
 }

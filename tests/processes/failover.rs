@@ -147,7 +147,7 @@ async fn g1_g7_g8_failover_to_a_synchronous_standby_loses_nothing() {
 /// Not promised, and only counted: the answers of requests whose commits were lost, and a second call to a
 /// provider that honors no key, because the intent of the first was lost with them.
 #[tokio::test(flavor = "multi_thread")]
-async fn g1_failover_that_loses_acknowledged_commits_charges_nobody_twice() {
+async fn g1_failover_that_loses_acknowledged_commits_charges_no_rider_twice() {
     let seed = number("FAILOVER_SEED", std::process::id().into());
     let failovers = number("FAILOVERS", 2);
     println!("asynchronous: FAILOVER_SEED={seed} FAILOVERS={failovers}");

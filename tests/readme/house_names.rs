@@ -4,7 +4,7 @@
 use super::{files, words};
 
 /// Refused as an identifier, each with the name to use.
-const IDENTIFIERS: [(&str, &str); 7] = [
+const IDENTIFIERS: [(&str, &str); 9] = [
     ("Buckets", "RateLimits"),
     ("Fate", "CommitFate"),
     ("Glance", "KeySummary"),
@@ -12,6 +12,8 @@ const IDENTIFIERS: [(&str, &str); 7] = [
     ("Scene", "PhaseInputs, or what it runs"),
     ("Texts", "StatementRegistry"),
     ("bells", "wakeups"),
+    ("looked_to", "searched_to"),
+    ("told_at_once", "outcome_of_row"),
 ];
 
 /// Refused in comments, too.

@@ -13,10 +13,10 @@ use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic
 use serde::{Deserialize, Serialize};
 
 on_every_store! {
-    g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed,
+    g2_nothing_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed,
     g1_under_another_secret_no_call_is_repeated_and_the_row_is_reported,
     g1_a_secret_is_replaced_while_requests_are_under_way,
-    g1_a_request_that_has_called_nobody_begins_under_the_new_secret,
+    g1_a_request_without_a_call_begins_under_the_new_secret,
     g14_a_build_without_the_reconcile_function_leaves_the_row_to_one_that_has_it,
 }
 
@@ -64,7 +64,7 @@ fn running<S: TestDb, R: RequestDefinition<S, App>>(db: &S, app: &App) -> TestEn
 
 /// No worker calls the reconcile function before the end of the lease and that limit, so that *not executed* can be
 /// believed.
-async fn g2_nobody_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed<
+async fn g2_nothing_is_asked_before_the_time_limit_that_the_call_was_begun_under_has_passed<
     S: TestDb,
 >(
     db: S,
@@ -166,7 +166,7 @@ async fn g1_a_secret_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) 
     }
 }
 
-async fn g1_a_request_that_has_called_nobody_begins_under_the_new_secret<S: TestDb>(db: S) {
+async fn g1_a_request_without_a_call_begins_under_the_new_secret<S: TestDb>(db: S) {
     let app = App::default();
     let old = under(&db, &app, &secret("old"));
     old.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();

@@ -30,8 +30,8 @@ on_every_store! {
     g17_parameters_whose_type_panics_as_it_reads_them_do_so_too,
     g17_an_output_of_another_type_is_seen_before_a_phase_runs,
     g14_a_retry_of_a_newer_version_drives_the_row_by_its_own,
-    check_looks_at_a_bounded_number_of_rows,
-    check_says_where_it_did_not_look_at_all_young_rows,
+    check_reads_a_bounded_number_of_rows,
+    check_says_where_it_did_not_read_all_young_rows,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -589,28 +589,28 @@ fn ten_thousand_copies<S: TestDb>() -> String {
     )
 }
 
-async fn check_looks_at_a_bounded_number_of_rows<S: TestDb>(db: S) {
+async fn check_reads_a_bounded_number_of_rows<S: TestDb>(db: S) {
     let app = App::default();
     failed(running::<S, Old>(&db, &app).call(&scope(), &key("k"), Old::new(true)).await);
     db.sql(&ten_thousand_copies::<S>()).await;
     let report = running::<S, Removed>(&db, &app).check().await.unwrap();
     assert!(report.truncated);
-    assert_eq!(report.looked_at, 10_000);
+    assert_eq!(report.rows_read, 10_000);
     let report = running::<S, Book>(&db, &app).check().await.unwrap();
     assert_eq!(report.stranded.len(), 1);
     assert_eq!(report.stranded[0].rows.rows, 10_000);
     assert_eq!(report.stranded[0].rows.reason.as_deref(), Some("asked for"));
 }
 
-async fn check_says_where_it_did_not_look_at_all_young_rows<S: TestDb>(db: S) {
+async fn check_says_where_it_did_not_read_all_young_rows<S: TestDb>(db: S) {
     let app = App::default();
     let engine = running::<S, Book>(&db, &app);
     dies_in_its_call(&engine, "k", book(20)).await;
     let report = engine.check().await.unwrap();
-    assert_eq!((report.looked_at, report.truncated), (1, false), "in no index but that of expiry");
+    assert_eq!((report.rows_read, report.truncated), (1, false), "in no index but that of expiry");
     db.sql(&ten_thousand_copies::<S>()).await;
     let report = engine.check().await.unwrap();
-    assert_eq!((report.looked_at, report.truncated), (10_000, true));
+    assert_eq!((report.rows_read, report.truncated), (10_000, true));
     // At their current age, a completer would have entered them in the index of due rows.
     let an_hour_ago = match is_postgres::<S>() {
         true => "(SELECT clock_timestamp() - interval '1 hour')",

@@ -19,7 +19,7 @@ on_every_store! {
     the_jobs_of_a_former_life_of_a_key_are_erased_with_it,
     an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention,
     g16_a_scope_is_erased_without_its_neighbours,
-    g14_a_request_that_nobody_here_knows_can_be_erased,
+    g14_a_request_whose_definition_is_not_registered_can_be_erased,
     g3_an_erasure_and_a_retry_never_make_a_second_effect,
 }
 
@@ -243,7 +243,7 @@ async fn g16_a_scope_is_erased_without_its_neighbours<S: TestDb>(db: S) {
     assert_eq!(app.provider.effects(), 7);
 }
 
-async fn g14_a_request_that_nobody_here_knows_can_be_erased<S: TestDb>(db: S) {
+async fn g14_a_request_whose_definition_is_not_registered_can_be_erased<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     booked(&engine, "k").await;

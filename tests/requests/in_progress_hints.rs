@@ -17,7 +17,7 @@ on_every_store! {
     g8_g17_no_hint_is_told_behind_the_end_of_a_request,
     g17_a_hint_that_the_cache_keeps_ends_by_itself,
     an_answer_is_written_behind_the_hint,
-    g1_g10_whatever_the_cache_does_with_a_hint_nobody_runs_because_of_it,
+    g1_g10_whatever_the_cache_does_with_a_hint_no_request_runs_because_of_it,
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -173,7 +173,9 @@ async fn an_answer_is_written_behind_the_hint<S: TestDb>(db: S) {
     assert_eq!(cache.asked().found, found + 1, "by the cache");
 }
 
-async fn g1_g10_whatever_the_cache_does_with_a_hint_nobody_runs_because_of_it<S: TestDb>(db: S) {
+async fn g1_g10_whatever_the_cache_does_with_a_hint_no_request_runs_because_of_it<S: TestDb>(
+    db: S,
+) {
     let app = App::default();
     for manner in Manner::ALL {
         let cache = FakeCache::default();

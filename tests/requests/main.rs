@@ -3,9 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alternating_builds;
 mod api;
 mod begun_under;
-mod builds_in_turn;
 mod deploys;
 mod encryption;
 mod erase;

@@ -20,7 +20,7 @@ on_every_store! {
     a_redis_that_is_full_or_evicts_costs_no_answer,
     g8_an_answer_that_redis_has_evicted_is_read_from_the_row,
     g8_an_answer_that_redis_keeps_too_long_is_not_told,
-    g8_an_answer_of_redis_that_comes_late_is_nobodys,
+    g8_an_answer_of_redis_that_comes_late_is_given_to_no_caller,
     g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer,
     a_redis_that_is_not_there_is_used_once_it_is,
     an_erasure_reaches_redis,
@@ -284,7 +284,7 @@ async fn g8_an_answer_that_redis_keeps_too_long_is_not_told<S: TestDb>(db: S) {
 
 /// Within the limit it is waited for. Past it the row answers, and what comes then is not taken for the answer to what
 /// is asked next.
-async fn g8_an_answer_of_redis_that_comes_late_is_nobodys<S: TestDb>(db: S) {
+async fn g8_an_answer_of_redis_that_comes_late_is_given_to_no_caller<S: TestDb>(db: S) {
     let (app, redis) = (App::default(), Redis::start().await);
     let way = Slow::to(&redis).await;
     let with_limit = |limit| {

@@ -7,15 +7,15 @@ use atomic_phases::store::{Status, StoreError};
 use atomic_phases::{CallError, Engine, Outcome, Postgres, Reply};
 
 on_every_store! {
-    a_word_from_outside_settles_an_unknown_outcome_once,
+    a_resolution_from_outside_settles_an_unknown_outcome_once,
     a_webhook_behind_the_answer_is_told_that_the_request_has_finished,
-    a_late_word_about_an_earlier_call_is_refused,
-    g2_a_word_about_a_request_is_not_taken_for_one_about_the_next_under_its_key,
+    a_late_resolution_of_an_earlier_call_is_refused,
+    g2_a_resolution_of_a_request_is_not_taken_for_one_of_the_next_under_its_key,
     an_operator_closes_a_request_by_hand,
-    a_word_that_fits_nothing_is_refused,
+    a_resolution_that_fits_nothing_is_refused,
 }
 
-async fn a_word_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
+async fn a_resolution_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let (engine, another) = (engine(&db, &app), engine(&db.another().await, &app));
     let found = |id: &str| Charge { id: id.into(), padding: String::new() };
@@ -76,7 +76,7 @@ async fn a_webhook_behind_the_answer_is_told_that_the_request_has_finished<S: Te
     assert_eq!(say(&a_note, "notified", "effect-2").await, Resolved::Already);
 }
 
-async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
+async fn a_late_resolution_of_an_earlier_call_is_refused<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
@@ -105,7 +105,7 @@ async fn a_late_word_about_an_earlier_call_is_refused<S: TestDb>(db: S) {
 
 /// A provider delivers a webhook for days. By then the request has ended, and its key has another request, also in
 /// its first attempt.
-async fn g2_a_word_about_a_request_is_not_taken_for_one_about_the_next_under_its_key<S: TestDb>(
+async fn g2_a_resolution_of_a_request_is_not_taken_for_one_of_the_next_under_its_key<S: TestDb>(
     db: S,
 ) {
     let app = App::new(Provider::that_ignores_keys());
@@ -157,7 +157,7 @@ async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
     assert_eq!((told.reply.bytes(), told.replayed), (&b"refunded by hand"[..], true));
 }
 
-async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
+async fn a_resolution_that_fits_nothing_is_refused<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     let say = async |name: &str, word| engine.resolve(&scope(), &key(name), word).await;
@@ -196,7 +196,7 @@ async fn a_word_that_fits_nothing_is_refused<S: TestDb>(db: S) {
 /// If another transaction keeps a row locked, `resolve` answers that it is in use. A holder's own write of such a
 /// row waits for nothing in the database either.
 #[tokio::test(flavor = "multi_thread")]
-async fn g16_neither_a_word_nor_a_holder_waits_for_a_locked_row_in_the_database() {
+async fn g16_neither_a_resolution_nor_a_holder_waits_for_a_locked_row_in_the_database() {
     use diesel_async::SimpleAsyncConnection;
     let db = Postgres::fresh().await;
     let app = App::new(Provider::that_ignores_keys());

@@ -18,13 +18,13 @@ use crate::support::work::*;
 use crate::support::*;
 
 on_every_store! {
-    a_word_that_cannot_be_stored_changes_nothing,
-    a_word_about_the_attempt_that_called_is_taken_after_a_crash,
-    a_word_about_the_attempt_that_called_is_taken_at_the_cap,
-    a_word_whose_caller_goes_away_is_written,
+    a_resolution_that_cannot_be_stored_changes_nothing,
+    a_resolution_of_the_attempt_that_called_is_taken_after_a_crash,
+    a_resolution_of_the_attempt_that_called_is_taken_at_the_cap,
+    a_resolution_whose_caller_goes_away_is_written,
     a_webhook_behind_an_erasure_is_told_that_the_request_has_finished,
     an_output_whose_type_panics_is_of_another_type,
-    an_output_is_no_word_about_a_call_that_ends_the_request,
+    an_output_is_no_resolution_of_a_call_that_ends_the_request,
     g2_a_call_that_was_answered_is_not_made_again_where_its_reply_cannot_be_stored,
     g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_reply_cannot_be_stored,
 }
@@ -35,7 +35,7 @@ async fn an_unknown_outcome<S: TestDb>(engine: &TestEngine<S>, name: &str) -> u3
     status(engine, name).await.attempt
 }
 
-async fn a_word_that_cannot_be_stored_changes_nothing<S: TestDb>(db: S) {
+async fn a_resolution_that_cannot_be_stored_changes_nothing<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     let attempt = an_unknown_outcome(&engine, "k").await;
@@ -55,7 +55,7 @@ async fn a_word_that_cannot_be_stored_changes_nothing<S: TestDb>(db: S) {
     assert!(matches!(next, Ok(Resolved::Applied)), "{next:?}");
 }
 
-async fn a_word_about_the_attempt_that_called_is_taken_after_a_crash<S: TestDb>(db: S) {
+async fn a_resolution_of_the_attempt_that_called_is_taken_after_a_crash<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     dies_in_its_call(&engine, "k", notify(Trouble::None)).await;
@@ -74,7 +74,7 @@ async fn a_word_about_the_attempt_that_called_is_taken_after_a_crash<S: TestDb>(
     assert!(matches!(word, Ok(Resolved::Applied)), "{word:?}");
 }
 
-async fn a_word_about_the_attempt_that_called_is_taken_at_the_cap<S: TestDb>(db: S) {
+async fn a_resolution_of_the_attempt_that_called_is_taken_at_the_cap<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
     dies_in_its_call(&engine, "k", book(20)).await;
@@ -85,7 +85,7 @@ async fn a_word_about_the_attempt_that_called_is_taken_at_the_cap<S: TestDb>(db:
 }
 
 /// hyper drops a handler's future when its connection closes, and a webhook's resolution takes two commits.
-async fn a_word_whose_caller_goes_away_is_written<S: TestDb>(db: S) {
+async fn a_resolution_whose_caller_goes_away_is_written<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     for number in 0..12 {
@@ -264,7 +264,7 @@ async fn g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_repl
 
 /// The last phase's call ends with a reply, which is a resolution of its own: after an output, no phase would be
 /// left to continue with.
-async fn an_output_is_no_word_about_a_call_that_ends_the_request<S: TestDb>(db: S) {
+async fn an_output_is_no_resolution_of_a_call_that_ends_the_request<S: TestDb>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = running(&db, &app, &[]);
     dies_in_its_call(&engine, "k", Errand).await;

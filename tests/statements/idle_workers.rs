@@ -14,7 +14,7 @@ fn sent() -> Vec<String> {
 /// Rows that this node cannot continue: with an unregistered definition, and with an unknown recovery point. Ninety
 /// of each, all young.
 #[tokio::test(flavor = "multi_thread")]
-async fn g14_rows_that_are_left_alone_cost_one_search_a_look() {
+async fn g14_rows_that_are_left_alone_cost_one_search_a_poll() {
     let _alone = alone().await;
     let db = <Postgres as TestDb>::fresh().await;
     db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;

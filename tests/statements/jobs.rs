@@ -41,7 +41,7 @@ fn count(sent: &[String], start: &str) -> usize {
 }
 
 /// One pass over `JOBS` jobs that may all begin concurrently: returns the sent statements.
-async fn one_look<S: TestDb>(db: &S) -> Vec<String> {
+async fn one_poll<S: TestDb>(db: &S) -> Vec<String> {
     let engine = engine(&db.another().await, &App::default());
     let sink = Nothing::default();
     // One scope may have half of them.
@@ -67,7 +67,7 @@ async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_d
     stage(&db, JOBS, 1).await;
     let transactions = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
     let before = db.number(transactions).await;
-    let sent = one_look(&db).await;
+    let sent = one_poll(&db).await;
     let written = (db.number(transactions).await - before) as usize;
     let claims =
         count(&sent, "UPDATE atomic_phases_staged_jobs AS j SET attempts = j.attempts + 1");
@@ -89,7 +89,7 @@ async fn g18_on_sqlite_jobs_that_begin_together_are_synced_twice() {
     let _alone = alone().await;
     let db = <Sqlite as TestDb>::fresh().await;
     stage(&db, JOBS, 1).await;
-    let sent = one_look(&db).await;
+    let sent = one_poll(&db).await;
     let commits = count(&sent, "COMMIT");
     assert!((2..=1 + DELETIONS.end()).contains(&commits), "{commits} commits");
     assert_eq!(count(&sent, "BEGIN IMMEDIATE"), commits);

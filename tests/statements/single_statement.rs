@@ -94,7 +94,7 @@ async fn g7_a_connection_that_the_server_ends_in_the_statement_is_resolved() {
 /// A part of a statement cannot change a table with a rule. The writes are then sent one by one, and after some
 /// refusals the engine no longer tries a single statement.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_refuses_as_one_goes_in_turn() {
+async fn what_the_server_refuses_as_a_single_statement_is_sent_one_by_one() {
     for (n, texts) in in_both(&["INSERT INTO ruled VALUES (1)"]).into_iter().enumerate() {
         let (_alone, db) = fresh().await;
         db.sql(

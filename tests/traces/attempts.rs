@@ -16,7 +16,7 @@ on_every_store! {
     what_is_released_is_no_error_and_its_retry_is_linked_to_it,
     a_request_that_gives_up_is_an_error_of_the_attempt_that_did,
     a_request_that_was_accepted_is_linked_to_its_acceptance_alone,
-    an_outcome_that_is_looked_into_is_linked_and_no_error,
+    a_reconciled_outcome_is_linked_and_no_error,
     requests_that_a_worker_takes_over_together_have_each_its_own_trace,
     a_call_that_runs_nothing_names_no_attempt_and_the_request_that_there_is,
 }
@@ -142,7 +142,7 @@ async fn a_request_that_was_accepted_is_linked_to_its_acceptance_alone<S: TestDb
     assert_eq!(resumed.1.status(), ("OK", ""));
 }
 
-async fn an_outcome_that_is_looked_into_is_linked_and_no_error<S: TestDb>(db: S) {
+async fn a_reconciled_outcome_is_linked_and_no_error<S: TestDb>(db: S) {
     let (app, name) = (App::default(), name());
     let engine = traced(&db, &app);
     let call = engine.call(&scope(), &key(&name), notify(Trouble::UnknownForeign)).await;
@@ -234,9 +234,9 @@ async fn no_span_is_linked_to_itself_whatever_answer_is_lost() {
     }
 }
 
-/// The answer to the commit that creates the row is lost, and so is each look of the call.
+/// The answer to the commit that creates the row is lost, and so is each read of the key by the call.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_looks_behind_a_call_have_a_trace_of_their_own_and_are_linked_to_the_call() {
+async fn the_verification_of_a_creation_has_a_trace_of_its_own_and_is_linked_to_the_call() {
     let db = <Postgres as TestDb>::fresh().await;
     let url = url_of(&db);
     let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
@@ -252,9 +252,9 @@ async fn the_looks_behind_a_call_have_a_trace_of_their_own_and_are_linked_to_the
     proxy.refuse(false);
     until(async || of_key(&name).iter().any(|it| it.1.outcome() == "created")).await;
     let seen = of_key(&name);
-    let [call, looks] = seen.as_slice() else { panic!("{seen:?}") };
+    let [call, verify] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!((call.1.name.as_str(), call.1.outcome()), ("book execute", "unavailable"));
-    assert_eq!((looks.1.name.as_str(), looks.1.parent), ("book look", None));
-    assert_eq!(looks.1.links, [(LinkKind::Creation, at(call))]);
-    assert_eq!(looks.1.status(), ("", ""), "the request goes on");
+    assert_eq!((verify.1.name.as_str(), verify.1.parent), ("book verify", None));
+    assert_eq!(verify.1.links, [(LinkKind::Creation, at(call))]);
+    assert_eq!(verify.1.status(), ("", ""), "the request goes on");
 }

@@ -10,7 +10,7 @@ use crate::support::*;
 
 on_every_store! {
     an_engine_without_traces_writes_none_and_leaves_those_of_others,
-    a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with,
+    a_row_from_before_and_an_unreadable_trace_are_continued,
     g19_no_span_has_a_key_a_scope_or_a_value,
     an_erased_request_has_no_trace,
 }
@@ -46,7 +46,7 @@ async fn an_engine_without_traces_writes_none_and_leaves_those_of_others<S: Test
     assert_eq!(told(&engine, &name).await, [(None, Some(at(one))), taken_over]);
 }
 
-async fn a_row_from_before_and_a_trace_that_nobody_can_read_are_gone_on_with<S: TestDb>(db: S) {
+async fn a_row_from_before_and_an_unreadable_trace_are_continued<S: TestDb>(db: S) {
     let app = App::default();
     let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
     let name = name();

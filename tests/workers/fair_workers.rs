@@ -23,8 +23,8 @@ on_every_store! {
     g16_a_poison_scope_delays_no_other,
     g17_a_slow_request_does_not_stop_those_that_come_later,
     g14_young_rows_that_this_node_does_not_know_starve_no_other,
-    g14_a_thousand_unknown_rows_are_passed_over_in_one_look,
-    g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look,
+    g14_a_thousand_unknown_rows_are_passed_over_in_one_poll,
+    g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_poll,
 }
 
 /// A guard against a hanging test, which has ten thousand requests.
@@ -303,7 +303,7 @@ async fn g14_young_rows_that_this_node_does_not_know_starve_no_other<S: TestDb>(
     assert_eq!(completed(&everything).await.unknown, 3, "by a node that knows them");
 }
 
-async fn g14_a_thousand_unknown_rows_are_passed_over_in_one_look<S: TestDb>(db: S) {
+async fn g14_a_thousand_unknown_rows_are_passed_over_in_one_poll<S: TestDb>(db: S) {
     let app = App::default();
     let everything = engine(&db, &app);
     everything.call(&hung(), &key("strange"), notify(Trouble::None)).accept().await.unwrap();
@@ -316,7 +316,7 @@ async fn g14_a_thousand_unknown_rows_are_passed_over_in_one_look<S: TestDb>(db: 
 }
 
 /// With a scheduler that starts a new completer each time: it begins at the front.
-async fn g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_look<S: TestDb>(db: S) {
+async fn g17_rows_that_this_deploy_cannot_drive_are_passed_over_by_a_single_poll<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     for n in 0..12 {

@@ -13,6 +13,6 @@ mod no_connection;
 mod notices;
 mod partitions;
 mod redis_stream;
-mod single_looks;
+mod single_polls;
 mod workers;
 mod young_requests;

@@ -27,7 +27,7 @@ on_every_store! {
     g2_a_reconcile_function_that_finds_the_effect_lets_the_request_go_on,
     g2_a_reconcile_function_that_finds_nothing_lets_the_call_be_made_again,
     g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator,
-    an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator,
+    an_unknown_outcome_without_a_reconcile_function_waits_for_an_operator,
     an_operator_sees_why_a_reconcile_function_does_not_find_out,
     g2_killed_before_inside_and_after_the_call_a_hundred_times_each,
     g3_two_completers_and_a_retry_make_one_effect,
@@ -272,7 +272,7 @@ async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: 
 }
 
 /// Its phase has no reconcile function. No worker touches the row, its reason stays, and clients get that answer.
-async fn an_unknown_outcome_that_nobody_can_be_asked_about_waits_for_an_operator<S: TestDb>(db: S) {
+async fn an_unknown_outcome_without_a_reconcile_function_waits_for_an_operator<S: TestDb>(db: S) {
     const REST: Duration = Duration::from_secs(30);
     let app = App::default();
     let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).max_reconciles(1));

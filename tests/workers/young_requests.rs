@@ -128,16 +128,16 @@ fn locking(key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_postgres() {
-    a_locked_row_is_in_nobodys_way(<atomic_phases::Postgres as TestDb>::fresh().await).await;
+    a_locked_row_delays_no_other(<atomic_phases::Postgres as TestDb>::fresh().await).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_mariadb() {
-    a_locked_row_is_in_nobodys_way(<atomic_phases::Mysql as TestDb>::fresh().await).await;
+    a_locked_row_delays_no_other(<atomic_phases::Mysql as TestDb>::fresh().await).await;
 }
 
-async fn a_locked_row_is_in_nobodys_way<S: LocksRows>(db: S) {
+async fn a_locked_row_delays_no_other<S: LocksRows>(db: S) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     // Both die young: the index of due rows has neither.

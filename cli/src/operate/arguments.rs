@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// What both command lines say below their help.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job (or no \
-    id on the standard input), 5 refused (or it has moved on since it was looked at), 6 something waits (status), is \
+    id on the standard input), 5 refused (or it has changed since it was read), 6 something waits (status), is \
     stranded (definitions) or is missing (migrate status), 7 in use: later, 8 some of several were refused.";
 
 /// The commands of an application's operators, as a part of its own command line: clap's `Args` and `Parser`.
@@ -103,7 +103,7 @@ pub(crate) enum Commands {
         /// The request's id
         id: String,
     },
-    /// Show the key and a stored value of a request; the look is written into the audit
+    /// Show the key and a stored value of a request; the access is written into the audit
     Reveal {
         /// The request's id
         id: String,

@@ -183,7 +183,7 @@ pub(crate) async fn rows_of(
 /// The largest page that the API tells.
 const LARGEST: usize = 1000;
 
-/// Page by page, until there are as many rows as were asked for, the list ends, or a page has looked at ten thousand rows:
+/// Page by page, until there are as many rows as were asked for, the list ends, or a page has searched ten thousand rows:
 /// enough for one command. With the last page, which says how it goes on.
 async fn pages(
     part: &Part,
@@ -195,7 +195,7 @@ async fn pages(
         let left = limit.saturating_sub(rows.len()).min(LARGEST);
         let (found, page, now) = ask(left, cursor.as_deref()).await?.rows()?;
         rows.extend(found);
-        match page["next"].as_str().filter(|_| page["looked_to"].is_null()) {
+        match page["next"].as_str().filter(|_| page["searched_to"].is_null()) {
             Some(next) if rows.len() < limit => cursor = Some(next.to_owned()),
             _ => return Ok((rows, page, now)),
         }
@@ -205,10 +205,10 @@ async fn pages(
 /// Of a page that is not the last: why it ended, and how to go on behind it.
 pub(crate) fn if_there_is_more(page: &Value) {
     let Some(next) = page["next"].as_str().map(plain) else { return };
-    match page["looked_to"].as_str() {
+    match page["searched_to"].as_str() {
         None => eprintln!("note: there may be more: --limit, or --after {next}"),
         Some(to) => eprintln!(
-            "note: ten thousand rows were looked at, as far as {}; what is behind them: --after {next}",
+            "note: ten thousand rows were searched, as far as {}; what is behind them: --after {next}",
             plain(to)
         ),
     }

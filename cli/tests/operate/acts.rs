@@ -81,8 +81,8 @@ async fn what_is_behind_ten_thousand_rows_of_others_is_reached() {
     use axum::routing::{get, post};
     fn page(cursor: Option<&str>) -> &'static str {
         match cursor {
-            None => r#"{"rows":[],"next":"-b_9","looked_to":"2026-11-22T12:00:00.000000Z"}"#,
-            Some("-b_9") => r#"{"rows":[{"id":"a"}],"next":null,"looked_to":null}"#,
+            None => r#"{"rows":[],"next":"-b_9","searched_to":"2026-11-22T12:00:00.000000Z"}"#,
+            Some("-b_9") => r#"{"rows":[{"id":"a"}],"next":null,"searched_to":null}"#,
             Some(_) => "none of ours",
         }
     }

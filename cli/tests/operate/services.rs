@@ -170,7 +170,7 @@ async fn what_is_no_answer_of_ours_is_no_good_news() {
 
 /// The page of a gateway, or of another intermediary, does not tell the result of the act behind it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateways_page_says_where_to_look_for_the_act() {
+async fn a_gateways_page_says_where_to_find_the_act() {
     use axum::http::StatusCode;
     const PAGES: [(&str, u16, &str); 6] = [
         ("bad", 502, "<html>502 Bad Gateway</html>"),
@@ -182,7 +182,7 @@ async fn a_gateways_page_says_where_to_look_for_the_act() {
             "ours",
             503,
             r#"{"code":"unavailable","title":"Not available now",
-                "detail":"Whether an act was done is in the audit. Look again."}"#,
+                "detail":"Whether an act was done is in the audit. Read it again."}"#,
         ),
     ];
     let mut routes = axum::Router::new();
@@ -288,7 +288,7 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
     );
     const REQUESTS: &str = told!(
         r#"{"rows":[{"id":"a","waiting_since":"2018-03-01T11:19:00Z",
-            "next_at":"2018-03-01T12:12:00Z"}],"next":null,"looked_to":null}"#
+            "next_at":"2018-03-01T12:12:00Z"}],"next":null,"searched_to":null}"#
     );
     const FOUND: &str =
         told!(r#"{"id":"a","created_at":"2018-03-01T11:19:00Z","next_at":"2018-03-01T12:12:00Z"}"#);
@@ -298,7 +298,7 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
     );
     const JOBS: &str = told!(
         r#"{"rows":[{"id":"b","staged_at":"2018-03-01T11:19:00Z",
-            "next_at":"2018-03-01T12:12:00Z"}],"next":null,"looked_to":null}"#
+            "next_at":"2018-03-01T12:12:00Z"}],"next":null,"searched_to":null}"#
     );
     const A_JOB: &str = told!(r#"{"id":"b","staged_at":"2018-03-01T11:19:00Z","next_at":null}"#);
     const PAUSES: &str = told!(
@@ -308,10 +308,11 @@ fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
     const DEFINITIONS: &str =
         told!(r#"{"rows":[{"definition":"d","oldest":"2018-03-01T11:19:00Z"}]}"#);
     const NODES: &str = told!(r#"{"rows":[{"id":"n","seen_at":"2018-03-01T11:19:00Z"}]}"#);
-    const ACTS: &str =
-        told!(r#"{"rows":[{"id":"c","at":"2018-03-01T11:19:00Z"}],"next":null,"looked_to":null}"#);
+    const ACTS: &str = told!(
+        r#"{"rows":[{"id":"c","at":"2018-03-01T11:19:00Z"}],"next":null,"searched_to":null}"#
+    );
     const BULKS: &str = told!(
-        r#"{"rows":[{"id":"e","started_at":"2018-03-01T11:19:00Z"}],"next":null,"looked_to":null}"#
+        r#"{"rows":[{"id":"e","started_at":"2018-03-01T11:19:00Z"}],"next":null,"searched_to":null}"#
     );
     const BULK: &str = told!(r#"{"id":"e","started_at":"2018-03-01T11:19:00Z","refusals":[]}"#);
     let run = Run::on(&[
@@ -374,7 +375,7 @@ const A_REQUEST: (&str, &str) = (
 
 /// The answer to an act breaks off: the outcome of the act is unknown.
 #[test]
-fn an_answer_that_breaks_off_says_where_to_look() {
+fn an_answer_that_breaks_off_says_where_to_find_the_act() {
     let run = Run::on(&[
         "--url",
         &service(&[

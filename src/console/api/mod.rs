@@ -145,7 +145,7 @@ impl<S: OperatorStore> Api<S> {
             crate::task::spawn(async move { answer::answer(route, &ops, &asked).await });
         let told = answering.await.unwrap_or_else(|task| Err(Problem::of(lost(&task))));
         let told =
-            told.map_err(|problem| if route.acts() { problem } else { problem.of_look() })?;
+            told.map_err(|problem| if route.acts() { problem } else { problem.of_read() })?;
         let mut response = Response::new(Body::from(told.json));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

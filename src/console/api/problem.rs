@@ -93,7 +93,7 @@ impl Kind {
             Self::NoSuchJob => (404, "no_such_job", "There is no such job"),
             Self::NoSuchPhase => (404, "no_such_phase", "There is no such phase"),
             Self::NoSuchBulk => (404, "no_such_bulk", "There is no such bulk act"),
-            Self::MovedOn => (412, "moved_on", "It has moved on since it was looked at"),
+            Self::MovedOn => (412, "moved_on", "It has changed since it was read"),
             Self::InUse => (409, "in_use", "The request is in use"),
             Self::Refused => (409, "refused", "The act was refused"),
             Self::Unreadable => (409, "unreadable", "A stored value cannot be read here"),
@@ -118,12 +118,12 @@ impl Kind {
             Self::NoSuchRequest => "There is none of this id that you may see.",
             Self::NoSuchJob => "There is no dead job of this id that you may see.",
             Self::NoSuchBulk => "There is no bulk act of this id that you may see.",
-            Self::MovedOn => "Nothing was done. Look again, then decide again.",
+            Self::MovedOn => "Nothing was done. Read it again, then decide again.",
             Self::Panicked => {
                 "The task of the act ended in a panic. Whether it was written is not known: read the audit."
             }
             Self::Unavailable => {
-                "Whether an act was done is in the audit. Look again, then decide again."
+                "Whether an act was done is in the audit. Read it again, then decide again."
             }
             Self::CrossOrigin
             | Self::BodyTooLarge
@@ -157,7 +157,7 @@ impl Problem {
     }
 
     /// The same of a question that changes nothing, whatever became of it.
-    pub(super) fn of_look(self) -> Self {
+    pub(super) fn of_read(self) -> Self {
         match self.kind {
             Kind::Unavailable => {
                 Self { detail: "Nothing was changed. Ask again in a moment.".into(), ..self }
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(told(ResolveError::TaskPanicked), (500, false, false));
         let problem = Problem::from(OpsError::Resolve(ResolveError::TaskPanicked));
         assert!(problem.detail.contains("read the audit"), "{problem:?}");
-        let look = problem.of_look();
-        assert!(look.detail.contains("Nothing was changed"), "{look:?}");
+        let read = problem.of_read();
+        assert!(read.detail.contains("Nothing was changed"), "{read:?}");
         // Its runtime is gone: another process may do it.
         assert_eq!(told(ResolveError::TaskLost), (503, true, true));
     }

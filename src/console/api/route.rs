@@ -103,7 +103,7 @@ impl Route {
         !self.acts() && self != Self::Description
     }
 
-    /// Whether it writes: a request, a job, or, of a look at a value, the audit.
+    /// Whether it writes: a request, a job, or, of a value that is revealed, the audit.
     pub(crate) fn acts(self) -> bool {
         match self {
             Self::Reveal

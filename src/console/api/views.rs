@@ -34,7 +34,7 @@ pub(super) fn page<T, N: std::fmt::Display>(page: &Page<T, N>, view: fn(&T) -> V
     json!({
         "rows": page.rows.iter().map(view).collect::<Vec<_>>(),
         "next": page.next.as_ref().map(ToString::to_string),
-        "looked_to": some_time(page.looked_to),
+        "searched_to": some_time(page.searched_to),
     })
 }
 

@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::Fields;
+use super::format::{Now, exact, said, short, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{Now, exact, said, short, table};
 use super::{list, trouble};
 use crate::ops::{
     ACTS, AuditFilter, AuditRecord, OperatorStore, OpsError, Page, Permissions, Place,

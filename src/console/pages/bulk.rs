@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, Named};
+use super::format::{Now, facts, said, short, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{Now, facts, said, short, table};
 use super::{list, trouble};
 use crate::ops::{BulkDetails, BulkView, OperatorStore, OpsError, Permissions};
 

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::bulk::{Refused, carried, shown};
 use super::fields::{Fields, Named};
+use super::format::{facts, visible};
 use super::frame::Section;
 use super::guard::{Asked, see_other};
-use super::look::{facts, visible};
 use super::{list, requests, trouble};
 use crate::engine::Resolved;
 use crate::ops::{BulkAct, OperatorStore, OpsError, RowVersion, Selection};
@@ -106,7 +106,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
             let wrong = match error {
                 OpsError::MovedOn => {
-                    "Not started: other requests match by now, or stand otherwise. Look again."
+                    "Not started: other requests match by now, or stand otherwise. Plan it again."
                         .to_owned()
                 }
                 ref error => format!("Not started: {error}."),

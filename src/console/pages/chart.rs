@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::look::{Now, exact, span};
+use super::format::{Now, exact, span};
 use crate::ops::{State, Summary};
 
 const BARS: usize = 40;

@@ -3,9 +3,9 @@
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::format::{Now, said, short, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{Now, said, short, table};
 use crate::ops::{DefinitionView, NodeView, OperatorStore, OpsError, PhaseViewKind};
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use maud::{DOCTYPE, Markup, html};
 
 use super::assets;
-use super::look::visible;
+use super::format::visible;
 use crate::ops::{Actor, Permissions};
 
 /// Which of the parts of the console a page is of.

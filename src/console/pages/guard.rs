@@ -14,8 +14,8 @@ use maud::html;
 
 use super::super::access::NotLetIn;
 use super::fields::Fields;
+use super::format::Now;
 use super::frame::{Frame, Section};
-use super::look::Now;
 use super::trouble::{NoAnswer, Sent};
 use super::{Console, trouble};
 use crate::ops::{Actor, OperatorStore, Ops, OpsError};
@@ -71,7 +71,7 @@ pub(super) async fn guard<S: OperatorStore>(
     };
     let frame = Frame::new(parts.uri.path(), &actor);
     parts.extensions.insert(actor);
-    let (is_look, to) = (is_look(&parts), last_of(&parts).to_owned());
+    let (is_read, to) = (is_read(&parts), last_of(&parts).to_owned());
     let is_form = parts.method == Method::POST;
     let limit = console.shared.time_limit;
     let form = match is_form {
@@ -90,16 +90,16 @@ pub(super) async fn guard<S: OperatorStore>(
     let answer = tokio::time::timeout(limit, page).await;
     let is_no_answer = match &answer {
         Ok(answer) => answer.extensions().get().copied(),
-        Err(_) => Some(NoAnswer { was_a_look: is_look }),
+        Err(_) => Some(NoAnswer { was_a_read: is_read }),
     };
     with_headers(match (answer, is_no_answer) {
         (Ok(answer), None) => answer,
-        (_, Some(NoAnswer { was_a_look })) => {
+        (_, Some(NoAnswer { was_a_read })) => {
             let form = Fields::read(&form);
-            let sent = Sent { to: &to, form: &form, is_look };
-            trouble::unanswered_to(&frame, was_a_look, is_form.then_some(&sent))
+            let sent = Sent { to: &to, form: &form, is_read };
+            trouble::unanswered_to(&frame, was_a_read, is_form.then_some(&sent))
         }
-        (Err(_), None) => trouble::unanswered(&frame, is_look),
+        (Err(_), None) => trouble::unanswered(&frame, is_read),
     })
 }
 
@@ -108,7 +108,7 @@ fn last_of(parts: &Parts) -> &str {
 }
 
 /// Whether nothing is changed: a search and a review are forms, too, because what they are asked for belongs into no URL.
-fn is_look(parts: &Parts) -> bool {
+fn is_read(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) || matches!(last_of(parts), "find" | "plan")
 }
 

@@ -7,9 +7,9 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, reason_and_confirmation};
+use super::format::{Now, facts, said, short, table};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::{Now, facts, said, short, table};
 use super::{list, trouble};
 use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
 
@@ -156,7 +156,7 @@ async fn sheet<S: OperatorStore>(
             ("After", Some(html! { (after) })),
             ("Staged", Some(now.relative(job.staged_at))),
             ("By", Some(html! {
-                bdi { (super::look::visible(frame.actor())) } ", with your reason, in the audit"
+                bdi { (super::format::visible(frame.actor())) } ", with your reason, in the audit"
             })),
             ("If", Some(html! { "no other operator has retried or discarded it by then" })),
         ]))

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::fields::Fields;
+use super::format::{Now, chip, said, short, table};
 use super::frame::Frame;
-use super::look::{Now, chip, said, short, table};
 use crate::definition::STARTED;
 use crate::ops::{Page, State, Summary};
 
@@ -56,7 +56,7 @@ pub(super) fn inbox(frame: &Frame, rows: &[Summary], now: Now, may_act: bool) ->
         };
         let answer = html! {
             a.button href=(to) {
-                @if may_act { "Settle" } @else { "Look" }
+                @if may_act { "Settle" } @else { "View" }
                 span.unseen { " request " (short(row.request_id)) }
             }
         };
@@ -84,16 +84,16 @@ pub(super) fn requests(frame: &Frame, rows: &[Summary], now: Now) -> Markup {
     table("Requests", &head, cells)
 }
 
-/// How far the list looked, and the way on.
+/// How far the search came, and the way on.
 pub(super) fn more<T, N>(page: &Page<T, N>, now: Now, next: impl FnOnce(&N) -> Markup) -> Markup {
     html! {
         div.more {
             p.quiet {
-                @match page.looked_to {
+                @match page.searched_to {
                     None => { (page.rows.len()) " shown" }
                     Some(to) => {
                         @if page.rows.is_empty() { "None " } @else { (page.rows.len()) " shown, none more " }
-                        "among the ten thousand looked at, which reach to " (now.relative(to))
+                        "among the ten thousand searched, which reach to " (now.relative(to))
                     }
                 }
             }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::format::{Now, said, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{Now, said, table};
 use super::{chart, list};
 use crate::ops::{
     Count, Counts, Cursor, Filter, OperatorStore, OpsError, Page, Permissions, State, Summary,
@@ -64,7 +64,7 @@ fn behind(page: &Page<Summary>, now: Now, next: impl FnOnce(&Cursor) -> String) 
     list::more(
         page,
         now,
-        |cursor| html! { a.button rel="next" href=(next(cursor)) { "Look behind them" } },
+        |cursor| html! { a.button rel="next" href=(next(cursor)) { "Search further" } },
     )
 }
 
@@ -72,7 +72,7 @@ fn tiles(frame: &Frame, counts: &Counts, now: Now) -> Markup {
     let since = counts.oldest_waiting;
     let oldest = match since {
         Some(since) => html! { "the oldest for " (now.age(since)) },
-        None if counts.unknown.or_more => html! { "none among those looked at" },
+        None if counts.unknown.or_more => html! { "none among those searched" },
         None => html! { "none" },
     };
     let tiles = [

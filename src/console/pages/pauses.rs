@@ -9,9 +9,9 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::fields::{Fields, carried, duration, reason_and_confirmation};
+use super::format::{Now, exact, facts, said, table, visible};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::{Now, exact, facts, said, table, visible};
 use super::trouble;
 use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions, RowVersion};
 

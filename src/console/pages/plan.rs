@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::act::Act;
 use super::fields::{Fields, Named, carried, id_of, reason_and_confirmation};
+use super::format::{Now, chip, facts, said, sentence, visible};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{Now, chip, facts, said, sentence, visible};
 use super::settle::Offered;
 use super::timeline::happened;
 use super::{settle, trouble};
@@ -101,23 +101,23 @@ async fn sheet<S: OperatorStore>(
     frame.page(status, Section::Requests, &title, page)
 }
 
-/// The request is not as it was when the operator looked at it: how it stands now, and what happened in between.
+/// The request is not as it was when the operator read it: how it stands now, and what happened in between.
 fn moved(details: &Details, form: &Fields) -> Markup {
     let row = &details.summary;
     let was = State::ALL.into_iter().find(|state| state.as_str() == form.text("was"));
-    let looked_at = DateTime::parse_from_rfc3339(form.text("looked_at")).ok();
-    let news: Vec<&Happened> = match looked_at {
-        Some(looked_at) => details.timeline.iter().filter(|one| one.at > looked_at).collect(),
+    let read_at = DateTime::parse_from_rfc3339(form.text("read_at")).ok();
+    let news: Vec<&Happened> = match read_at {
+        Some(read_at) => details.timeline.iter().filter(|one| one.at > read_at).collect(),
         None => Vec::new(),
     };
     html! {
         p.error role="alert" {
             strong { "Nothing was done." }
-            " Between your look and your act another operator, a worker or the client moved the request. What you \
+            " Between your review and your act another operator, a worker or the client moved the request. What you \
              typed is kept."
         }
         (facts(vec![
-            ("When you looked", was.map(chip)),
+            ("When you read it", was.map(chip)),
             ("Now", Some(html! { (chip(row.state)) " " (sentence(&details.why.sentence)) })),
             ("In between", (!news.is_empty()).then(|| html! {
                 ol.timeline { @for one in news { (happened(one)) } }
@@ -137,7 +137,7 @@ fn choose_again(frame: &Frame, details: &Details, form: &Fields, offered: &Offer
             h2 { (title) ", as you typed it" }
             pre.value tabindex="0" { (visible(form.raw(name))) }
         }
-        p { a.button href=(back) { "Look again" } }
+        p { a.button href=(back) { "Read it again" } }
     }
 }
 
@@ -163,7 +163,7 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
             }
         }
         form.act method="post" action=(frame.to(format_args!("requests/{}/act", row.request_id))) {
-            (settle::looked_at(details))
+            (settle::read_at(details))
             @for name in ["act", "phase", "attempt", "output", "status", "media", "body"] {
                 @if !form.raw(name).is_empty() { (carried(name, form.raw(name))) }
             }

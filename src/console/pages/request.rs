@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, Named, id_of};
+use super::format::{Now, chip, exact, facts, said, sentence, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{Now, chip, exact, facts, said, sentence, table};
 use super::timeline::happened;
 use super::{settle, trouble};
 use crate::ops::{
@@ -140,7 +140,7 @@ fn row_facts(details: &Details) -> Markup {
         ("Reason", row.reason.as_deref().map(said)),
         ("Waiting since", at(row.waiting_since)),
         ("Lease ends", at(row.leased_until)),
-        ("A worker looks", at(row.next_at)),
+        ("Due for a worker", at(row.next_at)),
         ("Times looked into", (details.reconciles > 0).then(|| html! { (details.reconciles) })),
         ("Last word", details.resolution.as_deref().map(said)),
         ("Stranded", row.stranded.map(|because| html! { (because) })),

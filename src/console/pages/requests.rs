@@ -6,9 +6,9 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::fields::{Fields, duration};
+use super::format::{Now, name_of};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::look::{Now, name_of};
 use super::{bulk, list, trouble};
 use crate::key::{IdempotencyKey, Scope};
 use crate::ops::{Cursor, Filter, OperatorStore, OpsError, Page, State, Summary};

@@ -8,9 +8,9 @@ use maud::{Markup, html};
 use serde_json::value::RawValue;
 
 use super::fields::{Fields, Named, id_of};
+use super::format::{facts, said, visible};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
-use super::look::{facts, said, visible};
 use super::request::{name_of, reveal_form};
 use super::trouble;
 use crate::ops::{OperatorStore, OpsError, Revealed, What};
@@ -19,7 +19,7 @@ use crate::phase::Reply;
 /// A value beyond this is shown as it is stored, without lines of its own.
 const LAID_OUT: usize = 256 << 10;
 
-/// `POST`: nothing that users gave is in a URL, and a look is an act.
+/// `POST`: nothing that users gave is in a URL, and a reveal is an act.
 pub(super) async fn page<S: OperatorStore>(
     Named(id): Named,
     asked: Asked<S>,
@@ -31,8 +31,8 @@ pub(super) async fn page<S: OperatorStore>(
     let revealed = match (id_of(&id), what) {
         (Ok(id), Some(what)) => {
             let (ops, reason) = (ops.clone(), form.text("reason").to_owned());
-            let look = async move { ops.reveal(id, what, &reason).await };
-            match tokio::spawn(look).await {
+            let reveal = async move { ops.reveal(id, what, &reason).await };
+            match tokio::spawn(reveal).await {
                 Ok(revealed) => revealed.map(|revealed| (id, what, revealed)),
                 Err(task) => return trouble::lost(frame, &task),
             }
@@ -66,7 +66,7 @@ fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed)
     let code = |text: &str| Some(html! { code { (said(text)) } });
     html! {
         h1 { (title) }
-        p.lead { "That " bdi { (visible(frame.actor())) } " looked, and why, is in the audit." }
+        p.lead { "That " bdi { (visible(frame.actor())) } " revealed it, and why, is in the audit." }
         (facts(vec![
             ("Scope", code(revealed.scope.as_str())),
             ("Key", code(revealed.key.as_str())),

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::act::Act;
 use super::fields::{Fields, carried};
+use super::format::said;
 use super::frame::Frame;
-use super::look::said;
 use crate::ops::{Details, Permissions, PhaseStands, PhaseViewKind, State};
 
 /// The phase whose call a word can be about.
@@ -74,13 +74,13 @@ fn waits(details: &Details) -> bool {
     matches!(details.summary.state, State::DeadLetter | State::Unknown)
 }
 
-/// As what the request was looked at: a review that comes too late tells what has changed since.
-pub(super) fn looked_at(details: &Details) -> Markup {
+/// As what the request was read: a review that comes too late tells what has changed since.
+pub(super) fn read_at(details: &Details) -> Markup {
     let row = &details.summary;
     html! {
         (carried("version", row.version.as_str()))
         (carried("was", row.state.as_str()))
-        (carried("looked_at", &details.read_at.to_rfc3339()))
+        (carried("read_at", &details.read_at.to_rfc3339()))
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn form(frame: &Frame, details: &Details, typed: &Fields) -> Markup {
         section #settle {
             @if waits(details) { h2 { "Settle it" } } @else { h2 { "Act" } }
             form.settle method="post" action=(frame.to(format_args!("requests/{}/plan", row.request_id))) {
-                (looked_at(details))
+                (read_at(details))
                 @if !typed.raw("reason").is_empty() { (carried("reason", typed.raw("reason"))) }
                 fieldset {
                     legend { "What do you know, or want?" }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::audit::outcome;
-use super::look::{exact, said};
+use super::format::{exact, said};
 use crate::ops::{Event, EventKind, Happened};
 
 pub(super) fn happened(one: &Happened) -> Markup {

@@ -8,8 +8,8 @@ use tokio::task::JoinError;
 
 use super::super::origin::CrossOrigin;
 use super::fields::{Fields, carried};
+use super::format::visible;
 use super::frame::{Frame, Section};
-use super::look::visible;
 use crate::engine::ResolveError;
 use crate::ops::OpsError;
 
@@ -116,9 +116,9 @@ pub(super) fn lost(frame: &Frame, task: &JoinError) -> Response {
 }
 
 /// The database did not answer, in time or at all. Its own words may hold what users gave: they are in no
-/// page. `was_a_look`: nothing was to be changed.
-pub(super) fn unanswered(frame: &Frame, was_a_look: bool) -> Response {
-    unanswered_to(frame, was_a_look, None)
+/// page. `was_a_read`: nothing was to be changed.
+pub(super) fn unanswered(frame: &Frame, was_a_read: bool) -> Response {
+    unanswered_to(frame, was_a_read, None)
 }
 
 /// A form that was sent: what was typed is not lost.
@@ -127,17 +127,17 @@ pub(super) struct Sent<'a> {
     pub(super) to: &'a str,
     pub(super) form: &'a Fields,
     /// Whether it was to change nothing.
-    pub(super) is_look: bool,
+    pub(super) is_read: bool,
 }
 
 /// The same with the form that was sent.
-pub(super) fn unanswered_to(frame: &Frame, was_a_look: bool, sent: Option<&Sent<'_>>) -> Response {
+pub(super) fn unanswered_to(frame: &Frame, was_a_read: bool, sent: Option<&Sent<'_>>) -> Response {
     let title = "The database does not answer";
     let text = html! {
-        @if was_a_look {
+        @if was_a_read {
             p { "Nothing was changed. Load the page again in a moment." }
         } @else {
-            p { strong { "Whether it was done is not known." } " Look at the request and at its audit before \
+            p { strong { "Whether it was done is not known." } " Read the request and its audit before \
                  you do it again: an act that was done has its row there, and the same act twice is one act." }
         }
         p { "The console reads on connections of its own. That it is not answered says nothing about whether \
@@ -148,21 +148,21 @@ pub(super) fn unanswered_to(frame: &Frame, was_a_look: bool, sent: Option<&Sent<
         @if let Some(sent) = sent { (again(sent)) }
     };
     let mut page = frame.page(StatusCode::SERVICE_UNAVAILABLE, Section::None, title, page);
-    page.extensions_mut().insert(NoAnswer { was_a_look });
+    page.extensions_mut().insert(NoAnswer { was_a_read });
     with_retry(page)
 }
 
 /// On a page that says so: the guard, which has the form, writes it anew.
 #[derive(Clone, Copy)]
 pub(super) struct NoAnswer {
-    pub(super) was_a_look: bool,
+    pub(super) was_a_read: bool,
 }
 
 /// What was sent, to be sent once more: under the same version, so that it is done once.
-fn again(Sent { to, form, is_look }: &Sent<'_>) -> Markup {
+fn again(Sent { to, form, is_read }: &Sent<'_>) -> Markup {
     // Of an act on all that a filter finds, which may be by a reason of theirs, the operator's has another name.
     let reason = form.pairs().map(|(name, _)| name).find(|name| *name == "because");
-    let is_reason = |name: &str| name == reason.unwrap_or("reason") && !is_look;
+    let is_reason = |name: &str| name == reason.unwrap_or("reason") && !is_read;
     html! {
         form.act method="post" action=(to) {
             @for (name, value) in form.pairs() {
@@ -175,7 +175,7 @@ fn again(Sent { to, form, is_look }: &Sent<'_>) -> Markup {
                     (carried(name, value))
                 }
             }
-            p { button { @if *is_look { "Ask again" } @else { "Send it again" } } }
+            p { button { @if *is_read { "Ask again" } @else { "Send it again" } } }
         }
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn g13_one_that_asks_and_is_dropped_keeps_nobody_else_from_asking() {
+    fn g13_a_dropped_probe_does_not_keep_others_from_probing() {
         let breaker = Breaker::default();
         (0..3).for_each(|_| breaker.failed());
         for _ in 0..3 {

@@ -174,7 +174,7 @@ pub enum ResolveError {
     #[error("the key belongs to another request now, so nothing is left to resolve")]
     AnotherRequest,
     /// The row has changed since the operator read it: read it again.
-    #[error("the request has moved on since it was looked at: look again")]
+    #[error("the request has changed since it was read: read it again")]
     MovedOn,
     /// It contradicts an earlier resolution or result.
     #[error("this contradicts an earlier resolution or result: {0}")]

@@ -97,7 +97,7 @@ where
 {
     fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
         self.select(out, &["*"])?;
-        // `MOST_LOOKED_AT`.
+        // `MAX_ROWS_PER_SEARCH`.
         out.push_sql(" LIMIT 10000");
         Ok(())
     }

@@ -146,7 +146,7 @@ impl Memory {
         let guarded = Guarded::by(guard);
         let place = guarded.place.clone();
         let seen =
-            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+            self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
         match seen.is_some_and(|(row, _)| guarded.matches(&row)) {
             true => Err(StoreError::Locked),
             false => Ok(false),
@@ -180,7 +180,7 @@ impl Memory {
         let take = TakeOver::new(claim, hold);
         let place = take.place.clone();
         let seen =
-            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+            self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
         Ok(seen.is_some_and(|(row, now)| take.matches(&row, now)))
     }
 
@@ -204,7 +204,7 @@ impl Memory {
         let guarded = Guarded::by(guard);
         let place = guarded.place.clone();
         let seen =
-            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+            self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
         match seen.is_some_and(|(row, _)| guarded.holds(&row)) {
             true => Err(StoreError::Locked),
             false => Ok(false),

@@ -59,7 +59,7 @@ fn row(row: &KeyRow) -> String {
     )
 }
 
-fn glance_of(row: &KeySummary) -> String {
+fn summary_of(row: &KeySummary) -> String {
     format!(
         "{} {:?} {} held {} rests {} expired {} {:?}",
         row.request_id,
@@ -233,7 +233,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                     }
                 }
                 Reserved::Exists(row) => {
-                    write!(line, "exists {:?}", row.as_ref().map(glance_of)).unwrap();
+                    write!(line, "exists {:?}", row.as_ref().map(summary_of)).unwrap();
                 }
                 Reserved::Busy => line.push_str("busy"),
             },
@@ -345,7 +345,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 let look = store.look(scope, key).await.unwrap();
                 let outputs = store.outputs(scope, key).await.unwrap();
                 let count = store.count_keys(scope, 2).await.unwrap();
-                let look = look.as_ref().map(glance_of);
+                let look = look.as_ref().map(summary_of);
                 write!(line, "look {look:?} {outputs:?} {count}").unwrap();
             }
         }

@@ -202,7 +202,7 @@ impl Store for Memory {
     ) -> Result<Option<KeySummary>, StoreError> {
         let place = place_of(scope, key);
         let seen =
-            self.ask_again("look at the key", |session| read_key(session, place).boxed()).await?;
+            self.ask_again("read the key", |session| read_key(session, place).boxed()).await?;
         seen.map(|(row, now)| key_summary(row.key_summary(now))).transpose()
     }
 

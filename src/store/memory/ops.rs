@@ -22,7 +22,7 @@ use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    MOST_JOBS, MOST_LOOKED_AT, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
+    MAX_ROWS_PER_SEARCH, MOST_JOBS, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
     listed_request, operated_job, state_name,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
@@ -30,7 +30,7 @@ use crate::store::row::{key_row, whole_millis};
 use crate::store::{ERASED, Store, StoreError};
 use diesel::QueryResult;
 
-const MOST: usize = MOST_LOOKED_AT as usize;
+const MOST: usize = MAX_ROWS_PER_SEARCH as usize;
 
 fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
     let time = |time: Option<Time>| time.map(|time| time.0);
@@ -136,7 +136,7 @@ fn looked<R, T, P>(
     let page: Vec<T> = looked_at.iter().filter_map(found).take(limit as usize).collect();
     let is_full = page.len() == limit as usize;
     let last = looked_at.last().filter(|_| looked_at.len() == MOST && !is_full);
-    Found { rows: page, looked_to: last.map(place) }
+    Found { rows: page, searched_to: last.map(place) }
 }
 
 async fn read_audit(session: &mut Session) -> QueryResult<Vec<AuditRecord>> {

@@ -31,7 +31,7 @@ impl WorkerStore for Memory {
         limit: u32,
     ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
         let keys =
-            self.ask_again("look for due keys", |session| read_keys(session).boxed()).await?;
+            self.ask_again("search for due keys", |session| read_keys(session).boxed()).await?;
         let now = self.database().now();
         let behind = (place.run_after, place.scope.as_str(), place.key.as_str());
         let due_at = |key: &KeyRecord| {
@@ -66,7 +66,7 @@ impl WorkerStore for Memory {
         limit: u32,
     ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
         let keys =
-            self.ask_again("look for held keys", |session| read_keys(session).boxed()).await?;
+            self.ask_again("search for held keys", |session| read_keys(session).boxed()).await?;
         let now = self.database().now();
         let by_expiry =
             |key: &KeyRecord| (key.expires_at.0, key.scope.clone(), key.idempotency_key.clone());
@@ -105,7 +105,7 @@ impl WorkerStore for Memory {
         limit: u32,
     ) -> Result<Page<DueJob, JobPlace>, StoreError> {
         let jobs =
-            self.ask_again("look for staged jobs", |session| read_jobs(session).boxed()).await?;
+            self.ask_again("search for staged jobs", |session| read_jobs(session).boxed()).await?;
         let now = self.database().now();
         let behind_id = Uuid::from_slice(&place.request_id).unwrap_or_default();
         let behind = (place.run_after, place.scope.as_str(), behind_id, place.position);

@@ -158,7 +158,7 @@ impl OperatorStore for Mysql {
         )?;
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
-        Ok(Found { rows, looked_to: end.map(place) })
+        Ok(Found { rows, searched_to: end.map(place) })
     }
 
     async fn find_request(
@@ -254,7 +254,7 @@ impl OperatorStore for Mysql {
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
-        let (rows, looked_to) = look!(
+        let (rows, searched_to) = look!(
             self,
             "list dead jobs",
             limit,
@@ -267,7 +267,7 @@ impl OperatorStore for Mysql {
             ops::EndOfDeadJobs { staged_at, id: id.clone() }
         )?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
-        Ok(Found { rows, looked_to })
+        Ok(Found { rows, searched_to })
     }
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
@@ -422,7 +422,7 @@ impl OperatorStore for Mysql {
     }
 
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
-        let rows = ask!(self.pool, "look for bulk acts", |conn| {
+        let rows = ask!(self.pool, "search for bulk acts", |conn| {
             bulk_sql::OpenBulks { limit: limit.into() }.rows::<bulk_sql::StoredBulk>(conn)
         })?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
@@ -489,7 +489,7 @@ impl OperatorStore for Mysql {
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
-        let (rows, looked_to) = look!(
+        let (rows, searched_to) = look!(
             self,
             "read the audit",
             limit,
@@ -497,6 +497,6 @@ impl OperatorStore for Mysql {
             ops::EndOfAudit::new(search, place_of.clone())
         )?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
-        Ok(Found { rows, looked_to })
+        Ok(Found { rows, searched_to })
     }
 }

@@ -339,7 +339,7 @@ impl Store for Mysql {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
-        let rows = ask_again!(self, "look at the key", |conn| {
+        let rows = ask_again!(self, "read the key", |conn| {
             sql::Look::at(scope, key).rows::<sql::StoredKeySummary>(conn)
         })?;
         rows.into_iter().next().map(sql::key_summary).transpose()

@@ -28,7 +28,7 @@ impl WorkerStore for Mysql {
         grace: Duration,
         limit: u32,
     ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
-        let rows = ask_again!(self, "look for due keys", |conn| {
+        let rows = ask_again!(self, "search for due keys", |conn| {
             sql::DueKeys {
                 grace_ms: millis(grace),
                 run_after: after.run_after.timestamp_millis(),
@@ -47,7 +47,7 @@ impl WorkerStore for Mysql {
         after: &ExpiryPlace,
         limit: u32,
     ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
-        let rows = ask_again!(self, "look for held keys", |conn| {
+        let rows = ask_again!(self, "search for held keys", |conn| {
             sql::HeldKeys {
                 from: from.timestamp_millis(),
                 to: to.timestamp_millis(),
@@ -94,7 +94,7 @@ impl WorkerStore for Mysql {
         after: &JobPlace,
         limit: u32,
     ) -> Result<Page<DueJob, JobPlace>, StoreError> {
-        let rows = ask_again!(self, "look for staged jobs", |conn| {
+        let rows = ask_again!(self, "search for staged jobs", |conn| {
             sql::DueJobs {
                 run_after: after.run_after.timestamp_millis(),
                 scope: after.scope.clone(),

@@ -143,7 +143,7 @@ pub(super) fn is_refused_by_server(error: &Error) -> bool {
 
 /// Whether the server may have refused a statement for what it is made of: a part that changes a table
 /// with a rule, say, what a server of another make does not do, or a transaction that was left open.
-pub(super) fn may_be_refused_as_one(error: &Error) -> bool {
+pub(super) fn may_be_refused_as_single_statement(error: &Error) -> bool {
     unknown(error).is_some() && matches!(Mark::of(error), None | Some(Mark::LeftOpen))
 }
 

@@ -38,7 +38,7 @@ impl<P: Pool> Postgres<P> {
         let connection = ConnectionGuard::to_read(&self.pool).await?;
         let look = sql::Look { scope: scope.as_str(), key: key.as_str() };
         let answer = answered(look.load(&mut connection.shared()?)).await;
-        connection.settle("look at the key", answer).await
+        connection.settle("read the key", answer).await
     }
 
     /// `BEGIN` and the transaction's settings, in one round trip. A transaction that keeps what it saw at
@@ -159,7 +159,7 @@ impl<P: Pool> Postgres<P> {
         if entered == 1 {
             return Ok(Enrolled::Entered);
         }
-        let left = ask_again!(self, "look at the key", |conn| {
+        let left = ask_again!(self, "read the key", |conn| {
             sql::StillHeld::new(held).load::<i64>(&mut conn)
         })?;
         Ok(Enrolled::unless_entered(left.into_iter().next()))
@@ -195,7 +195,7 @@ impl<P: Pool> Postgres<P> {
         if written == 1 {
             return Ok(true);
         }
-        let stands = ask_again!(self, "look at the key", |conn| {
+        let stands = ask_again!(self, "read the key", |conn| {
             sql::StandsGuarded { guarded: sql::Guarded::new(guard) }.load::<bool>(&mut conn)
         })?;
         if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
@@ -231,7 +231,7 @@ impl<P: Pool> Postgres<P> {
         if seen_has_moved {
             return Ok(rows);
         }
-        let stands = ask_again!(self, "look at the key", |conn| {
+        let stands = ask_again!(self, "read the key", |conn| {
             sql::StandsSettled { scope: scope_text, key: key_text }.load::<bool>(&mut conn)
         })?;
         if stands == [true] { Err(StoreError::Locked) } else { Ok(rows) }
@@ -302,7 +302,7 @@ impl<P: Pool> Postgres<P> {
         if renewed == 1 {
             return Ok(true);
         }
-        let stands = ask_again!(self, "look at the key", |conn| {
+        let stands = ask_again!(self, "read the key", |conn| {
             sql::StandsHeld::new(guard).load::<bool>(&mut conn)
         })?;
         if stands == [true] { Err(StoreError::Locked) } else { Ok(false) }
@@ -321,7 +321,7 @@ impl<P: Pool> Postgres<P> {
 
     /// Whether the row still is what a takeover that wrote nothing is guarded by: then its lock was held.
     pub(super) async fn stands_free(&self, claim: &Claim<'_>) -> Result<bool, StoreError> {
-        let stands = ask_again!(self, "look at the key", |conn| {
+        let stands = ask_again!(self, "read the key", |conn| {
             sql::StandsFree::new(claim).load::<bool>(&mut conn)
         })?;
         Ok(stands == [true])

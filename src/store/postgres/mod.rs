@@ -448,7 +448,7 @@ impl<P: Pool> Store for Postgres<P> {
 
     async fn is_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
         let number = transaction.0.as_str();
-        let open = ask_again!(self, "look for a transaction", |conn| {
+        let open = ask_again!(self, "search for a transaction", |conn| {
             sql::IsOpen { number }.load::<bool>(&mut conn)
         })?;
         Ok(open == [true])

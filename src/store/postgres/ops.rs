@@ -194,7 +194,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let place = |(time, request_id)| ListPlace { time, request_id };
         Ok(Found {
             rows: rows.into_iter().map(listed_request).collect(),
-            looked_to: end.map(place),
+            searched_to: end.map(place),
         })
     }
 
@@ -305,13 +305,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
-        let (rows, looked_to) = look!(
+        let (rows, searched_to) = look!(
             self, "list dead jobs", limit,
             ops::DeadJobsAfter { staged_at, id, allowed: ops::Allowed::by(limits), limit: limit.into() }
                 => OperatedRow,
             ops::EndOfDeadJobs { staged_at, id } => (DateTime<Utc>, Uuid)
         )?;
-        Ok(Found { rows: rows.into_iter().map(operated_job).collect(), looked_to })
+        Ok(Found { rows: rows.into_iter().map(operated_job).collect(), searched_to })
     }
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
@@ -465,7 +465,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
         let limit = limit.into();
-        let rows = ask_again!(self, "look for bulk acts", |conn| {
+        let rows = ask_again!(self, "search for bulk acts", |conn| {
             bulk_sql::OpenBulks { limit }.load::<BulkColumns>(&mut conn)
         })?;
         Ok(rows.into_iter().map(bulk_row).collect())
@@ -531,7 +531,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
-        let (rows, looked_to) = match search.request_id {
+        let (rows, searched_to) = match search.request_id {
             Some(request_id) => look!(
                 self, "read the audit of a request", limit,
                 ops::AuditOf {
@@ -546,6 +546,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
                 ops::EndOfAudit { at, id } => (DateTime<Utc>, Uuid)
             ),
         }?;
-        Ok(Found { rows: rows.into_iter().map(audited).collect(), looked_to })
+        Ok(Found { rows: rows.into_iter().map(audited).collect(), searched_to })
     }
 }

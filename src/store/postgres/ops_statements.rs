@@ -90,7 +90,7 @@ impl Walked {
 impl QueryFragment<Pg> for Walked {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         self.push(&mut out, &["*"])?;
-        // `MOST_LOOKED_AT`.
+        // `MAX_ROWS_PER_SEARCH`.
         out.push_sql(" LIMIT 10000");
         Ok(())
     }

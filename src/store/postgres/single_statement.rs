@@ -18,7 +18,7 @@ use futures_util::TryStreamExt;
 use futures_util::future::{OptionFuture, join3};
 
 use super::error::{
-    is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_one,
+    is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_single_statement,
 };
 use super::statement::MergeAttempt;
 use super::{Pool, PoolOrigin, Postgres, answered, answered_within, commit_statements, sql};
@@ -107,7 +107,11 @@ where
             && (is_refused_by_server(&error)
                 || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());
         match undone {
-            true if may_be_refused_as_one(&error) && began.elapsed() < REFUSED_WITHIN => None,
+            true if may_be_refused_as_single_statement(&error)
+                && began.elapsed() < REFUSED_WITHIN =>
+            {
+                None
+            }
             true => Some(Answer::Refused { error, reusable: true }),
             false => Some(Answer::Lost(error)),
         }

@@ -135,9 +135,9 @@ impl<P: Pool> PgTransaction<P> {
             look.load::<KeySummaryRow>(&mut &*conn),
         ))
         .await
-        .map_err(|error| StoreError::database("look at the key", error))?;
+        .map_err(|error| StoreError::database("read the key", error))?;
         undone.map_err(|error| StoreError::database("undo a reservation", error))?;
-        let rows = self.connection.settle("look at the key", seen).await?;
+        let rows = self.connection.settle("read the key", seen).await?;
         rows.into_iter().next().map(key_summary).transpose()
     }
 

@@ -27,7 +27,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         grace: Duration,
         limit: u32,
     ) -> Result<Page<DueKey, KeyPlace>, StoreError> {
-        let rows = ask_again!(self, "look for due keys", |conn| {
+        let rows = ask_again!(self, "search for due keys", |conn| {
             sql::DueKeys {
                 grace_ms: millis(grace),
                 run_after: after.run_after,
@@ -46,7 +46,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         after: &ExpiryPlace,
         limit: u32,
     ) -> Result<Page<HeldKey, ExpiryPlace>, StoreError> {
-        let rows = ask_again!(self, "look for held keys", |conn| {
+        let rows = ask_again!(self, "search for held keys", |conn| {
             sql::HeldKeys {
                 from,
                 to,
@@ -79,7 +79,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         let (mut reaped, mut after) = (0, ExpiryPlace::default());
         while reaped < limit {
             let most = limit - reaped;
-            let rows = ask_again!(self, "look for expired keys", |conn| {
+            let rows = ask_again!(self, "search for expired keys", |conn| {
                 sql::ExpiredKeys {
                     expires_at: after.expires_at,
                     scope: &after.scope,
@@ -104,7 +104,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         after: &JobPlace,
         limit: u32,
     ) -> Result<Page<DueJob, JobPlace>, StoreError> {
-        let rows = ask_again!(self, "look for staged jobs", |conn| {
+        let rows = ask_again!(self, "search for staged jobs", |conn| {
             sql::DueJobs {
                 run_after: after.run_after,
                 scope: &after.scope,

@@ -300,7 +300,7 @@ impl Store for Sqlite {
         let look = sql::Look::at(scope, key);
         let rows = match self.reader.look(&look) {
             Some(rows) => rows,
-            None => self.run("look at the key", |conn| look.rows(conn)).await?,
+            None => self.run("read the key", |conn| look.rows(conn)).await?,
         };
         rows.into_iter().next().map(sql::key_summary).transpose()
     }

@@ -158,7 +158,7 @@ impl OperatorStore for Sqlite {
             .await?;
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
-        Ok(Found { rows, looked_to: self::place(end).map(place) })
+        Ok(Found { rows, searched_to: self::place(end).map(place) })
     }
 
     async fn find_request(
@@ -264,7 +264,7 @@ impl OperatorStore for Sqlite {
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
-        Ok(Found { rows, looked_to: place(end) })
+        Ok(Found { rows, searched_to: place(end) })
     }
 
     async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
@@ -429,7 +429,7 @@ impl OperatorStore for Sqlite {
     async fn open_bulks(&self, limit: u32) -> Result<Vec<BulkRow>, StoreError> {
         let open = bulk_sql::OpenBulks { limit: limit.into() };
         let load = move |conn: &mut SqliteConnection| open.rows::<bulk_sql::StoredBulk>(conn);
-        let rows = self.search("look for bulk acts", load).await?;
+        let rows = self.search("search for bulk acts", load).await?;
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
@@ -507,6 +507,6 @@ impl OperatorStore for Sqlite {
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
-        Ok(Found { rows, looked_to: place(end) })
+        Ok(Found { rows, searched_to: place(end) })
     }
 }

@@ -29,7 +29,8 @@ impl WorkerStore for Sqlite {
             key: after.key.clone(),
             limit: limit.into(),
         };
-        let rows = self.run("look for due keys", |conn| look.rows::<sql::DueKeyRow>(conn)).await?;
+        let rows =
+            self.run("search for due keys", |conn| look.rows::<sql::DueKeyRow>(conn)).await?;
         Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
     }
 
@@ -49,7 +50,7 @@ impl WorkerStore for Sqlite {
             again: limit.into(),
         };
         let rows =
-            self.run("look for held keys", |conn| look.rows::<sql::HeldKeyRow>(conn)).await?;
+            self.run("search for held keys", |conn| look.rows::<sql::HeldKeyRow>(conn)).await?;
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
@@ -91,7 +92,7 @@ impl WorkerStore for Sqlite {
             limit: limit.into(),
         };
         let rows =
-            self.run("look for staged jobs", |conn| look.rows::<sql::DueJobRow>(conn)).await?;
+            self.run("search for staged jobs", |conn| look.rows::<sql::DueJobRow>(conn)).await?;
         Ok(page(rows, limit, sql::job_place, |row| due_job(sql::due_job(row)?)))
     }
 

@@ -96,7 +96,7 @@ macro_rules! rows {
             w78_a_body_over_the_cap_is_413_and_nothing_is_reserved,
             w79_hostile_json_is_400,
             bodies_of_another_type_are_415,
-            a_caller_without_a_scope_is_401_before_its_key_is_looked_at,
+            a_caller_without_a_scope_is_401_before_its_key_is_read,
         }
     };
 }

@@ -488,7 +488,7 @@ pub async fn bodies_of_another_type_are_415<S: TestDb>(db: S, profile: Profile) 
     is_reply(&wire.book("k").send().await, profile, "k", 201, false);
 }
 
-pub async fn a_caller_without_a_scope_is_401_before_its_key_is_looked_at<S: TestDb>(
+pub async fn a_caller_without_a_scope_is_401_before_its_key_is_read<S: TestDb>(
     db: S,
     profile: Profile,
 ) {

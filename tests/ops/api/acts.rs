@@ -13,7 +13,7 @@ use crate::cast::*;
 use crate::support::work::{completed, config};
 
 on_every_store! {
-    g1_g2_each_word_is_taken_once_and_the_request_goes_on,
+    g1_g2_each_resolution_is_taken_once_and_the_request_goes_on,
     a_value_near_its_limit_is_taken,
     g3_an_act_about_a_row_that_moved_on_is_a_412,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
@@ -21,7 +21,7 @@ on_every_store! {
     g3_an_act_about_a_pause_that_moved_on_is_a_412,
     a_bulk_act_is_planned_started_followed_and_stopped,
     a_client_that_hangs_up_leaves_no_act_half_done,
-    of_a_look_that_found_no_database_nothing_is_in_the_audit,
+    a_read_that_found_no_database_leaves_nothing_in_the_audit,
 }
 
 /// The path of a request, and its current version.
@@ -35,7 +35,9 @@ async fn at<S: TestDb + OperatorStore>(
     (path, version)
 }
 
-async fn g1_g2_each_word_is_taken_once_and_the_request_goes_on<S: TestDb + OperatorStore>(db: S) {
+async fn g1_g2_each_resolution_is_taken_once_and_the_request_goes_on<S: TestDb + OperatorStore>(
+    db: S,
+) {
     let app = App::new(Provider::that_ignores_keys());
     let engine = engine(&db, &app);
     let routes = routes(&engine);
@@ -373,7 +375,7 @@ async fn a_client_that_hangs_up_leaves_no_act_half_done<S: TestDb + OperatorStor
     assert_eq!(get(&routes, "/audit").await.ok()["rows"][0]["outcome"], "applied");
 }
 
-async fn of_a_look_that_found_no_database_nothing_is_in_the_audit<S: TestDb + OperatorStore>(
+async fn a_read_that_found_no_database_leaves_nothing_in_the_audit<S: TestDb + OperatorStore>(
     db: S,
 ) {
     if is_memory::<S>() {

@@ -34,7 +34,7 @@ const SEEN: &str = "request_id, definition, definition_version, fingerprint, sta
     clock_timestamp(), locked_until, run_after, expires_at, \
     trace, response_status, response_headers, response_body";
 
-type GlanceSql = (
+type KeySummarySql = (
     (SqlUuid, Text, Integer, Text),
     (Text, BigInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>, Timestamptz),
     (Nullable<Binary>, Nullable<SmallInt>, Nullable<Binary>, Nullable<Binary>),
@@ -42,7 +42,7 @@ type GlanceSql = (
 
 statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
-    Look<'a> for Pg, rows GlanceSql,
+    Look<'a> for Pg, rows KeySummarySql,
     { scope: &'a str, key: &'a str },
     "SELECT ", [SEEN], " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }

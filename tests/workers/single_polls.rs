@@ -12,11 +12,11 @@ use atomic_phases::{
 };
 
 on_every_store! {
-    g16_a_scope_that_hangs_in_a_single_look_delays_no_other,
+    g16_a_scope_that_hangs_in_a_single_poll_delays_no_other,
 }
 
 /// More of its requests are due than one pass begins, and all of them hang.
-async fn g16_a_scope_that_hangs_in_a_single_look_delays_no_other<S: TestDb>(db: S) {
+async fn g16_a_scope_that_hangs_in_a_single_poll_delays_no_other<S: TestDb>(db: S) {
     let at = Places::default();
     let engine = places(&db, &at);
     engine.call(&hung(), &key("k"), Visit { hangs: true }).accept().await.unwrap();
@@ -81,7 +81,7 @@ mod simulated {
 
     impl Network for CutsSearches {
         fn passage(&self, what: &'static str) -> Passage {
-            let is_search = what == "look for staged jobs";
+            let is_search = what == "search for staged jobs";
             let cut = is_search && self.0.fetch_add(1, Ordering::SeqCst) >= 1;
             Passage { cut: cut.then_some(Cut::Before), ..Passage::default() }
         }
@@ -109,7 +109,7 @@ mod simulated {
 
     /// If the second search of a pass fails, the deliveries that it has begun are completed.
     #[test]
-    fn g18_a_look_that_fails_ends_what_it_began() {
+    fn g18_a_poll_that_fails_ends_what_it_began() {
         let (has_failed, begun, sent) = simulate(1, || async {
             let (sink, database, app) = (Picky::default(), Database::default(), App::default());
             let quiet = engine(&Memory::connect(&database), &app);
@@ -119,8 +119,8 @@ mod simulated {
             let db = Memory::connect_through(&database, CutsSearches::default(), 4);
             let engine = engine(&db, &app);
             let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config().batch(5));
-            let look = enqueuer.run_once().await;
-            (look.is_err(), sink.begun.load(Ordering::SeqCst), sink.sent.load(Ordering::SeqCst))
+            let poll = enqueuer.run_once().await;
+            (poll.is_err(), sink.begun.load(Ordering::SeqCst), sink.sent.load(Ordering::SeqCst))
         });
         assert!(has_failed && begun, "{has_failed} {begun}");
         assert!(sent > 0, "what was begun has ended when the look has");
