@@ -4,7 +4,7 @@
 //! call, before a lease is acquired or released, before the reply is returned. An **explorer** runs your
 //! request once undisturbed, then once for each fault at each point,
 //! and drives it to its end as your clients and workers would. Each time it compares the
-//! reply and your effects with the undisturbed run. Some hundred cases take a second or two.
+//! reply and your effects with the undisturbed run.
 //!
 //! # The smallest crash test
 //!
@@ -106,8 +106,10 @@
 //! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | values from a row that may be lost, sent to a provider |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that continues after the first |
 //!
-//! On SQLite in memory a case takes 10 to 20 milliseconds, on PostgreSQL 30 to 40. On PostgreSQL, cases also
-//! stall, and switch workers, within open transactions. Use both if you deploy on PostgreSQL.
+//! A case takes milliseconds; the chapter
+//! [Testing](https://github.com/atomic-phases/atomic-phases/blob/main/docs/testing.md#how-long-a-case-takes) has the figures of
+//! each store. On PostgreSQL, cases also stall, and switch workers, within open transactions. Use SQLite and PostgreSQL if
+//! you deploy on PostgreSQL.
 //!
 //! # Points
 //!

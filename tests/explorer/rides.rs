@@ -84,6 +84,8 @@ counts!(Mysql, |db| db.connection().await.unwrap());
 /// How long a duplicate waits.
 const CREATION_WAIT: std::time::Duration = std::time::Duration::from_millis(30);
 
+const README: &str = include_str!("../../README.md");
+
 const GOOD: i64 = 1;
 const DECLINED: i64 = 2;
 
@@ -144,9 +146,16 @@ async fn postgres(store: &Postgres) -> Postgres {
     store.clone()
 }
 
-#[crash_test]
-async fn a_ride_on_sqlite_survives_everything() -> impl Explore {
-    a_ride(GOOD, sqlite)
+/// README.md shows the counts of this report.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ride_on_sqlite_survives_everything() {
+    let report = a_ride(GOOD, sqlite).run().await;
+    println!("{report}");
+    report.assert_ok();
+    let text = report.to_string();
+    let (counts, _) = text.split_once(" unknown").unwrap();
+    let shown = format!("`{counts} unknown`");
+    assert!(README.contains(&shown), "README.md shows another result of the explorer than {shown}");
 }
 
 #[crash_test]
