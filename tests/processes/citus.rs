@@ -1,6 +1,7 @@
 //! The flagship on a distributed database: two servers with workers, on the Citus cluster whose coordinator
-//! `CITUS_URL` names (docs/scaling.md says how to set one up). The provider's ledgers judge. Without a cluster,
-//! these tests test nothing, and say so.
+//! `CITUS_URL` names (`tests/README.md` says what the cluster needs). One test runs them under load, the other kills and
+//! restarts worker nodes of the database meanwhile. The provider's ledgers judge. No test moves a shard or leaves a node
+//! down: `docs/scaling.md` has the results of such runs. Without a cluster, these tests test nothing, and say so.
 //!
 //! `CITUS_URL=… CITUS_RIDES=… CITUS_KILLS=… cargo test --all-features --test processes citus:: -- --nocapture`
 
@@ -13,7 +14,7 @@ use crate::support::{citus, cluster};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Books this many rides, and kills a worker node this many times meanwhile.
+/// Books this many rides, and kills and restarts a worker node this many times meanwhile.
 async fn ridden(what: &str, rides: u64, kills: u64) {
     if cluster::citus().is_none() {
         println!("{what}: no Citus, nothing was shown: CITUS_URL names a coordinator");
