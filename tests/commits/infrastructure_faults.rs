@@ -7,167 +7,45 @@
 //! | client disconnects at each point | `races`: g13; `wire`: w35, w36; `explorer` |
 //! | handler panics; 500; 4xx after an effect; body over the cap | `wire`: w27, w26, w22, w77 |
 //! | phase swallows an SQL error; raw COMMIT; savepoint; takes long | `resume`: g4 h6, g4 h7, nested; `races`: g3 |
-//! | phase nests a request with its own key, or another one | here |
-//! | provider times out after doing it; forgets the key | `resume`: g1; `wire`: w37; `resume`: g11 |
-//! | provider: 409 in use, 400 parameters differ, 429, 5xx, another id | here |
+//! | phase nests a request with its own key, or another one | `pool_faults` |
+//! | provider times out after doing it; forgets the key | `resume`: g1; `wire`: w37; `stopped`: g11 |
+//! | provider: 409 in use, 400 parameters differ, 429, 5xx, another id | `provider_answers` |
 //! | 40001, 40P01, 55P03 in a phase; 55P03 at reserve | `commits`: h9, g10 |
-//! | 57014, 57P01, 25P03, 53300, 53100, read-only | here |
+//! | 57014, 57P01, 25P03, 53100, read-only | here |
+//! | 53300 | `pool_faults` |
 //! | commit without an answer; connection cut at any statement; server restart | `commits`: g7, g1, h4, h5; `kill` |
 //! | schema missing, older, newer; column altered | here |
 //! | row deleted mid-flight; clock jumps back | here |
 //! | row edited by hand | `arbitrary_rows`; `deploys`: g14 |
 //! | deploys: renamed, removed, reordered, inserted phases; two binaries | `deploys`; `src/engine/progress.rs` |
-//! | pool of one connection, exhausted, handed a connection in a transaction | here |
+//! | pool of one connection, exhausted, handed a connection in a transaction | `pool_faults` |
 //! | current-thread runtime; runtime shut down; blocking pool starved | `commits`: h10; here |
 //!
 //! No promise covers a failover that loses acknowledged commits (README, *not promised*). Bad input is in
 //! `tests/http/wire/header_rows.rs` and `tests/http/wire/request_rows.rs`, row by row.
 
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::support::cluster::Cluster;
-use crate::support::db::{open_pg, prepare_pg, url_of};
+use crate::support::db::{open_pg, prepare_pg};
 use crate::support::*;
 use atomic_phases::engine::FailureCause;
 use atomic_phases::http::Policy;
-use atomic_phases::phase::{DerivedKey, ForeignError};
-use atomic_phases::store::{Pool, PoolSettings, StoreError};
-use atomic_phases::worker::{Completer, WorkerConfig};
+use atomic_phases::store::StoreError;
 use atomic_phases::{
-    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    RequestContext, Sqlite, Tx, atomic_phases,
+    CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases,
 };
-use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
+use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 
 on_every_store! {
-    provider_says_its_key_is_in_use_and_the_same_key_is_sent_again,
-    provider_says_the_parameters_differ_and_the_call_is_not_repeated,
-    provider_asks_for_time_and_its_time_is_passed_on,
-    provider_that_answers_another_id_is_told_apart_by_its_ledger,
     g12_without_its_tables_nothing_runs_and_the_check_names_the_migration,
     g12_an_altered_column_is_an_error_and_nothing_runs,
     a_column_and_a_migration_of_a_newer_version_do_not_disturb,
     g12_a_read_only_database_replays_and_runs_nothing,
     g2_a_row_that_is_deleted_mid_flight_repeats_no_effect,
     a_clock_that_jumps_back_changes_the_length_of_leases_only,
-    a_request_that_asks_for_its_own_key_hears_that_it_is_running,
-    g20_a_phase_may_run_another_request_on_its_last_connection,
-}
-
-/// The provider's answers, and how often it was called.
-#[derive(Clone, Default)]
-struct Scripted {
-    provider: Provider,
-    answers: Arc<Mutex<Vec<u16>>>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-struct Pay {}
-
-#[derive(Serialize, Deserialize)]
-struct Paid(String);
-
-#[atomic_phases(name = "pay", version = 1, app = Scripted)]
-impl<Db: TestDb> Pay {
-    #[phase]
-    async fn noted(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<()> {
-        Db::insert_step(tx, &ctx.uuid(0).to_string(), "noted").await?;
-        Ok(())
-    }
-
-    #[phase(foreign(idempotent), commit)]
-    async fn paid(&self, call: ForeignCall, app: &Scripted) -> PhaseResult<Paid, ForeignError> {
-        let id = call
-            .make(async |key| {
-                let answer = app.answers.lock().unwrap().pop();
-                match answer {
-                    // The provider has a call with this key in progress, or is too busy: this call certainly had no
-                    // effect.
-                    Some(409) => return Err(ForeignError::retryable("key in use")),
-                    Some(429) => {
-                        let after = Duration::from_secs(17);
-                        return Err(ForeignError::not_executed_after("busy", after));
-                    }
-                    // The provider did something else under this key.
-                    Some(400) => return Err(ForeignError::unknown("parameters differ")),
-                    _ => {}
-                }
-                let id = app.provider.call(key.as_str(), "pay").await;
-                match answer {
-                    Some(500) => Err(ForeignError::retryable("server error")),
-                    _ => Ok(id),
-                }
-            })
-            .await?;
-        Ok(Paid(id))
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, paid: &Paid) -> PhaseResult<Reply> {
-        Db::insert_step(tx, &paid.0, "answered").await?;
-        Ok(Reply::text(200, paid.0.clone()))
-    }
-}
-
-fn paying<S: TestDb>(db: &S, answers: &[u16]) -> (Engine<S, Scripted>, Scripted) {
-    let app = Scripted::default();
-    app.answers.lock().unwrap().extend(answers.iter().rev());
-    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Pay>();
-    (builder.build().unwrap(), app)
-}
-
-async fn provider_says_its_key_is_in_use_and_the_same_key_is_sent_again<S: TestDb>(db: S) {
-    let (engine, app) = paying(&db, &[500, 409, 409, 200]);
-    for reason in ["server error", "key in use", "key in use"] {
-        let cause = failed(engine.call(&scope(), &key("k"), Pay {}).await);
-        assert_eq!(cause, FailureCause::Phase { phase: "paid", reason });
-    }
-    let done = finished(engine.call(&scope(), &key("k"), Pay {}).await);
-    assert_eq!(done.reply.bytes(), b"effect-1");
-    assert_eq!(app.provider.effects(), 1);
-    assert_eq!(db.number("SELECT count(*) FROM steps").await, 2);
-}
-
-async fn provider_says_the_parameters_differ_and_the_call_is_not_repeated<S: TestDb>(db: S) {
-    let (engine, app) = paying(&db, &[400]);
-    for _ in 0..3 {
-        let outcome = engine.call(&scope(), &key("k"), Pay {}).await;
-        assert!(matches!(outcome, Ok(Outcome::Unknown { .. })), "{outcome:?}");
-    }
-    assert!(app.provider.calls().is_empty(), "asked once, and an operator has to look at it");
-    assert_eq!(engine.check().await.unwrap().waiting.len(), 1);
-}
-
-async fn provider_asks_for_time_and_its_time_is_passed_on<S: TestDb>(db: S) {
-    let (engine, app) = paying(&db, &[429, 200]);
-    let outcome = engine.call(&scope(), &key("k"), Pay {}).await;
-    let Ok(Outcome::Failed { retry_after, .. }) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(retry_after, Duration::from_secs(17));
-    let status = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
-    assert!(status.retry_after > Duration::from_secs(10), "{:?}", status.retry_after);
-    let mut completer = Completer::new(&engine, WorkerConfig::default().grace(Duration::ZERO));
-    assert_eq!(completer.run_once().await.unwrap().total(), 0, "workers keep to it");
-    finished(engine.call(&scope(), &key("k"), Pay {}).await);
-    assert_eq!(app.provider.effects(), 1);
-}
-
-/// "The provider honors the key" is an assumption. If a provider does not, its own ledger shows it: the engine sent
-/// one key, and keeps the one id that it committed.
-async fn provider_that_answers_another_id_is_told_apart_by_its_ledger<S: TestDb>(db: S) {
-    let app = Scripted { provider: Provider::that_ignores_keys(), ..Scripted::default() };
-    app.answers.lock().unwrap().push(500);
-    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Pay>();
-    let engine = builder.build().unwrap();
-    failed(engine.call(&scope(), &key("k"), Pay {}).await);
-    for _ in 0..2 {
-        let done = finished(engine.call(&scope(), &key("k"), Pay {}).await);
-        assert_eq!(done.reply.bytes(), b"effect-2");
-    }
-    let calls = app.provider.calls();
-    assert_eq!(calls.len(), 2);
-    assert_eq!(calls[0], calls[1], "by one key: theirs to answer for");
 }
 
 #[track_caller]
@@ -322,179 +200,6 @@ async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db
     assert_eq!(app.provider.effects(), 3);
 }
 
-/// A request that calls the engine from within its phases.
-#[derive(Clone)]
-struct Nesting<S: TestDb> {
-    provider: Provider,
-    engine: Arc<OnceLock<Engine<S, Nesting<S>>>>,
-    heard: Arc<Mutex<Vec<String>>>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-struct Nests {
-    key: String,
-    in_the_first: bool,
-}
-
-impl<S: TestDb> Nesting<S> {
-    fn engine(db: &S) -> (Engine<S, Self>, Self) {
-        let app =
-            Self { provider: Provider::default(), engine: Arc::default(), heard: Arc::default() };
-        let builder = Engine::builder(db.clone()).app(app.clone()).register::<Nests>();
-        let engine = builder.creation_wait(Duration::from_millis(100)).build().unwrap();
-        app.engine.set(engine.clone()).ok().unwrap();
-        (engine, app)
-    }
-
-    /// Runs the request with this key, from within another.
-    async fn nest(&self, name: &str) {
-        let inner = Nests { key: String::new(), in_the_first: false };
-        let engine = self.engine.get().unwrap();
-        let call = engine.call(&scope(), &key(name), inner.clone());
-        let outcome = match name == "k" {
-            // The same request, as in a retry.
-            true => engine.call(&scope(), &key(name), Nests { key: "k".into(), ..inner }).await,
-            false => call.await,
-        };
-        let heard = match outcome {
-            Ok(Outcome::Finished(_)) => "finished".to_owned(),
-            Ok(Outcome::InProgress { .. }) => "in progress".to_owned(),
-            Err(CallError::Unavailable(StoreError::NoConnection(_))) => "no connection".to_owned(),
-            other => format!("{other:?}"),
-        };
-        self.heard.lock().unwrap().push(heard);
-    }
-}
-
-#[atomic_phases(name = "nests", version = 1, app = Nesting<Db>)]
-impl<Db: TestDb> Nests {
-    #[phase]
-    async fn first(
-        &self,
-        tx: &mut Tx<'_, Db>,
-        app: &Nesting<Db>,
-        ctx: &RequestContext,
-    ) -> PhaseResult<()> {
-        Db::insert_step(tx, &ctx.uuid(0).to_string(), "first").await?;
-        if self.in_the_first {
-            Box::pin(app.nest(&self.key)).await;
-        }
-        Ok(())
-    }
-
-    #[phase(foreign(idempotent))]
-    async fn called(&self, call: ForeignCall, app: &Nesting<Db>) -> PhaseResult<u8> {
-        if !self.key.is_empty() && !self.in_the_first {
-            Box::pin(app.nest(&self.key)).await;
-        }
-        let paid = async |key: DerivedKey| {
-            app.provider.call(key.as_str(), "nests").await;
-            Ok::<_, PhaseError>(0)
-        };
-        call.make(paid).await
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "-", "answered").await?;
-        Ok(Reply::new(204))
-    }
-}
-
-async fn a_request_that_asks_for_its_own_key_hears_that_it_is_running<S: TestDb>(db: S) {
-    let (engine, app) = Nesting::engine(&db);
-    let outer = Nests { key: "k".into(), in_the_first: false };
-    finished(engine.call(&scope(), &key("k"), outer).await);
-    assert_eq!(*app.heard.lock().unwrap(), ["in progress"]);
-    assert_eq!(app.provider.effects(), 1);
-    if is_postgres::<S>() {
-        // From the first phase, whose row is not committed yet: the answer is that after a short wait.
-        let outer = Nests { key: "own".into(), in_the_first: true };
-        finished(engine.call(&scope(), &key("own"), outer).await);
-        assert_eq!(app.heard.lock().unwrap()[1], "in progress");
-        assert_eq!(app.provider.effects(), 2);
-    }
-}
-
-/// G20: a foreign phase holds no connection, so one is enough. A local phase holds its own: if it needs a second
-/// one, it gets an error after the pool's wait, and there is no deadlock.
-async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(db: S) {
-    if is_memory::<S>() {
-        return;
-    }
-    let db = pool_of_one(db).await;
-    let (engine, app) = Nesting::engine(&db);
-    let outer = Nests { key: "inner".into(), in_the_first: false };
-    finished(engine.call(&scope(), &key("outer"), outer).await);
-    let outer = Nests { key: "other".into(), in_the_first: true };
-    finished(engine.call(&scope(), &key("in-a-transaction"), outer).await);
-    assert_eq!(*app.heard.lock().unwrap(), ["finished", "no connection"]);
-    assert_eq!(app.provider.effects(), 3);
-}
-
-/// SQLite has one connection anyway, and waits ten seconds for it.
-async fn pool_of_one<S: TestDb>(db: S) -> S {
-    #[cfg(feature = "mysql")]
-    if let Some(mysql) = (&db as &dyn std::any::Any).downcast_ref::<atomic_phases::Mysql>() {
-        let settings = PoolSettings::default().max_size(1).wait(WAIT);
-        let one = atomic_phases::Mysql::connect_with(mysql.__url(), settings).await.unwrap();
-        return *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap();
-    }
-    match (&db as &dyn std::any::Any).downcast_ref::<Postgres>() {
-        None => db,
-        Some(postgres) => {
-            let one = small(&url_of(postgres), 1).await;
-            *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap()
-        }
-    }
-}
-
-/// The wait for a connection; a busy machine takes part of it to open one.
-const WAIT: Duration = Duration::from_millis(1500);
-
-/// A store with few connections.
-async fn small(url: &str, max_size: usize) -> Postgres {
-    let settings = PoolSettings::default().max_size(max_size).wait(WAIT);
-    Postgres::connect_with(url, settings).await.unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g12_an_exhausted_pool_is_503_after_its_bound_and_nothing_runs() {
-    let db = Postgres::fresh().await;
-    let store = small(&url_of(&db), 2).await;
-    let app = App::default();
-    let engine = engine(&store, &app);
-    let taken = [Pool::get(store.pool()).await.unwrap(), Pool::get(store.pool()).await.unwrap()];
-    let began = Instant::now();
-    let outcome = engine.call(&scope(), &key("k"), book(20)).await;
-    assert!(began.elapsed() >= WAIT - Duration::from_millis(10));
-    let Err(CallError::Unavailable(StoreError::NoConnection(_))) = &outcome else {
-        panic!("{outcome:?}")
-    };
-    assert_eq!(Policy::default().answer(Some(&key("k")), outcome).status(), 503);
-    assert_eq!(app.bodies(), [0, 0, 0]);
-    drop(taken);
-    finished(engine.call(&scope(), &key("k"), book(20)).await);
-    assert_eq!(app.provider.effects(), 1);
-}
-
-/// A transaction that the application left open on a pooled connection is closed with it.
-#[tokio::test(flavor = "multi_thread")]
-async fn g4_a_connection_that_comes_back_in_a_transaction_is_not_used() {
-    let db = Postgres::fresh().await;
-    let store = small(&url_of(&db), 1).await;
-    let mut left_open = Pool::get(store.pool()).await.unwrap();
-    type Manager = <diesel_async::AsyncPgConnection as AsyncConnection>::TransactionManager;
-    Manager::begin_transaction(&mut *left_open).await.unwrap();
-    left_open.batch_execute("INSERT INTO steps VALUES ('theirs', 'theirs')").await.unwrap();
-    drop(left_open);
-    let app = App::default();
-    finished(engine(&store, &app).call(&scope(), &key("k"), book(20)).await);
-    assert_eq!(app.provider.effects(), 1);
-    assert_eq!(db.number("SELECT count(*) FROM steps WHERE step = 'theirs'").await, 0);
-    assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "completed");
-}
-
 /// 57014: a statement of a phase takes longer than the server lets it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_57014_a_statement_that_times_out_is_tried_a_few_times_then_released() {
@@ -572,34 +277,6 @@ async fn g4_25p03_an_idle_transaction_that_the_server_ended_is_run_again() {
     finished(engine.call(&scope(), &key("k"), Idles {}).await);
     assert_eq!(app.0.bodies(), [2, 0, 0]);
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 1);
-}
-
-/// 53300: the server takes no more connections.
-#[tokio::test(flavor = "multi_thread")]
-async fn g12_53300_too_many_connections_is_503_and_nothing_is_lost() {
-    let db = Postgres::fresh().await;
-    let role = db.text("SELECT 'few_' || current_database()").await;
-    db.sql(&format!(
-        "CREATE ROLE {role} LOGIN CONNECTION LIMIT 1; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"
-    ))
-    .await;
-    let url = url_of(&db).replace("postgres@", &format!("{role}@"));
-    let store = small(&url, 8).await;
-    let app = App::default();
-    let engine = engine(&store, &app);
-    let taken = Pool::get(store.pool()).await.unwrap();
-    for name in ["a", "b"] {
-        let outcome = engine.call(&scope(), &key(name), book(20)).await;
-        let Err(CallError::Unavailable(StoreError::NoConnection(_))) = outcome else {
-            panic!("{outcome:?}")
-        };
-    }
-    assert_eq!(app.bodies(), [0, 0, 0]);
-    drop(taken);
-    for name in ["a", "b"] {
-        finished(engine.call(&scope(), &key(name), book(20)).await);
-    }
-    assert_eq!(app.provider.effects(), 2);
 }
 
 /// SQLITE_FULL: the file may grow no more.

@@ -32,9 +32,13 @@ mod mysql_refusals;
 #[cfg(feature = "mysql")]
 mod mysql_sessions;
 #[cfg(feature = "mysql")]
+mod mysql_statements;
+#[cfg(feature = "mysql")]
 mod mysql_waits;
+mod pool_faults;
 mod pool_shares;
 mod poolers;
+mod provider_answers;
 mod races;
 mod sessions;
 mod shared_commit;

@@ -23,3 +23,4 @@ mod resolve;
 mod resolve_after_faults;
 mod resume;
 mod settings;
+mod stopped;

@@ -6,6 +6,7 @@ mod support;
 mod asked_later;
 mod bulk_jobs;
 mod claimed_ahead;
+mod dead_jobs;
 mod fair_workers;
 mod groups;
 mod jobs;
