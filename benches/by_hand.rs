@@ -135,7 +135,7 @@ fn set_charge(ride: &str, charge: &str) -> Cached<9, 2> {
     }
 }
 
-fn begin_as_one(scope: &str, key: &str, ride: &str, audit: &str) -> Cached<7, 7> {
+fn begin_single_statement(scope: &str, key: &str, ride: &str, audit: &str) -> Cached<7, 7> {
     let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
     Cached {
         text: &[
@@ -156,7 +156,13 @@ fn begin_as_one(scope: &str, key: &str, ride: &str, audit: &str) -> Cached<7, 7>
     }
 }
 
-fn finish_as_one(scope: &str, key: &str, body: &str, ride: &str, charge: &str) -> Cached<8, 7> {
+fn finish_single_statement(
+    scope: &str,
+    key: &str,
+    body: &str,
+    ride: &str,
+    charge: &str,
+) -> Cached<8, 7> {
     Cached {
         text: &[
             "WITH key AS (UPDATE limit_keys SET recovery_point = 'finished', locked_until = NULL, \
@@ -314,7 +320,7 @@ impl ByHand {
     }
 
     /// The same with each transaction as a single statement; for a key that may be new, or is.
-    pub async fn fresh_as_one(self, is_new: bool) {
+    pub async fn fresh_single_statement(self, is_new: bool) {
         let (scope, key) = ("tenant-1", Uuid::new_v4().to_string());
         let ride = Uuid::new_v4().to_string();
         if !is_new {
@@ -323,14 +329,17 @@ impl ByHand {
         }
         let conn = self.connection().await;
         let audit = Uuid::new_v4().to_string();
-        begin_as_one(scope, &key, &ride, &audit).execute(&mut &*conn).await.unwrap();
+        begin_single_statement(scope, &key, &ride, &audit).execute(&mut &*conn).await.unwrap();
         drop(conn);
 
         let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
 
         let conn = self.connection().await;
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
-        finish_as_one(scope, &key, &body, &ride, charge).execute(&mut &*conn).await.unwrap();
+        finish_single_statement(scope, &key, &body, &ride, charge)
+            .execute(&mut &*conn)
+            .await
+            .unwrap();
     }
 
     pub async fn replay(self, key: String) {

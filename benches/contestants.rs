@@ -186,13 +186,13 @@ impl<'s> Field<'s> {
                 Box::new(move || Box::pin(floor.clone().fresh_guarded_in_order()) as Work)
             }
             "by hand, single statement" => {
-                Box::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_single_statement(false)) as Work)
             }
             "by hand, single statement, guarded, engine's tables" => {
-                Box::new(move || Box::pin(floor.clone().fresh_guarded_as_one()) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_guarded_single_statement()) as Work)
             }
             "by hand, new key" => {
-                Box::new(move || Box::pin(floor.clone().fresh_as_one(true)) as Work)
+                Box::new(move || Box::pin(floor.clone().fresh_single_statement(true)) as Work)
             }
             "replay" => Box::new(replay(engine)),
             "replay by hand" => Box::new(replay_by_hand(&floor, ByHand::replay)),

@@ -153,28 +153,28 @@ impl Field {
             "by hand" => Arc::new(move || Box::pin(floor.clone().fresh()) as Work),
             "by hand, guarded" => guarded(floor, |floor| floor.fresh_guarded(&NARROW)),
             "by hand, single statement, guarded" => {
-                guarded(floor, |floor| floor.fresh_guarded_as_one(&NARROW, false))
+                guarded(floor, |floor| floor.fresh_guarded_single_statement(&NARROW, false))
             }
             "by hand, new key, guarded" => {
-                guarded(floor, |floor| floor.fresh_guarded_as_one(&NARROW, true))
+                guarded(floor, |floor| floor.fresh_guarded_single_statement(&NARROW, true))
             }
             "by hand, guarded, engine's tables" => {
                 guarded(floor, |floor| floor.fresh_guarded(&ENGINES))
             }
             "by hand, single statement, guarded, engine's tables" => {
-                guarded(floor, |floor| floor.fresh_guarded_as_one(&ENGINES, false))
+                guarded(floor, |floor| floor.fresh_guarded_single_statement(&ENGINES, false))
             }
             "by hand, new key, guarded, engine's tables" => {
-                guarded(floor, |floor| floor.fresh_guarded_as_one(&ENGINES, true))
+                guarded(floor, |floor| floor.fresh_guarded_single_statement(&ENGINES, true))
             }
             "by hand, as texts" => {
                 Arc::new(move || Box::pin(floor.clone().fresh_as_texts()) as Work)
             }
             "by hand, single statement" => {
-                Arc::new(move || Box::pin(floor.clone().fresh_as_one(false)) as Work)
+                Arc::new(move || Box::pin(floor.clone().fresh_single_statement(false)) as Work)
             }
             "by hand, new key" => {
-                Arc::new(move || Box::pin(floor.clone().fresh_as_one(true)) as Work)
+                Arc::new(move || Box::pin(floor.clone().fresh_single_statement(true)) as Work)
             }
             "replay" => Arc::new(replays(engine, replay_scope(), ride(), ANSWERED)),
             "replay by hand" => Arc::new(move || {

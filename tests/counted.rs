@@ -266,7 +266,7 @@ where
 async fn a_request_is_counted_that_its_call_did_not_see_again<S: Unreadable>() {
     each_request_is_counted_once::<S, _>(book(20)).await;
     each_request_is_counted_once::<S, _>(troubled(Trouble::RejectFirst)).await;
-    each_request_is_counted_once::<S, _>(Form::AsOne.parcel(Trouble::None)).await;
+    each_request_is_counted_once::<S, _>(Form::SingleStatement.parcel(Trouble::None)).await;
 }
 
 /// What the first attempt of a test meets.

@@ -379,7 +379,7 @@ async fn each_change_of_a_row_is_committed_between_two_crash_points() {
                 false => engine.call(&scope(), &key("notify"), notify(trouble)).await,
                 true => engine.call(&scope(), &key("notify"), notify(trouble)).accept().await,
             };
-            for form in [Form::InTurn, Form::AsOne] {
+            for form in [Form::OneByOne, Form::SingleStatement] {
                 let parcel =
                     engine.call(&scope(), &key(&format!("{form:?}")), form.parcel(trouble));
                 let _ = match accepts {

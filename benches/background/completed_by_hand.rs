@@ -218,16 +218,21 @@ pub async fn accept_on_narrow_table(server: &Server, requests: u64) {
 }
 
 /// Each of them claimed, and brought to its end by two transactions.
-pub async fn complete_by_hand(server: &Server, on: &'static Tables, requests: u64, as_one: bool) {
+pub async fn complete_by_hand(
+    server: &Server,
+    on: &'static Tables,
+    requests: u64,
+    single_statement: bool,
+) {
     let (queue, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(requests)));
     let mut running = JoinSet::new();
     for _ in 0..CONCURRENT {
         let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
         tokio::spawn(connection);
         let (queue, left) = (queue.clone(), left.clone());
-        let ends = match as_one {
-            true => Ends::AsOne(AsOne::prepare(&client, on).await),
-            false => Ends::InTurn(InTurn::prepare(&client, on).await),
+        let ends = match single_statement {
+            true => Ends::SingleStatement(SingleStatement::prepare(&client, on).await),
+            false => Ends::OneByOne(OneByOne::prepare(&client, on).await),
         };
         running.spawn(async move { work_off(&client, on, &ends, &queue, &left).await });
     }
@@ -254,8 +259,8 @@ async fn work_off(
         let Some(row) = row else { return };
         let claimed = (on.claimed)(&row);
         match ends {
-            Ends::AsOne(ends) => ends.end(client, &claimed).await,
-            Ends::InTurn(ends) => ends.end(client, &claimed).await,
+            Ends::SingleStatement(ends) => ends.end(client, &claimed).await,
+            Ends::OneByOne(ends) => ends.end(client, &claimed).await,
         }
         left.fetch_sub(1, Ordering::Relaxed);
     }
@@ -278,17 +283,17 @@ impl Prepared {
 
 /// How a claimed request is brought to its end.
 enum Ends {
-    AsOne(AsOne),
-    InTurn(InTurn),
+    SingleStatement(SingleStatement),
+    OneByOne(OneByOne),
 }
 
 /// Each transaction as a single statement.
-struct AsOne {
+struct SingleStatement {
     first: Prepared,
     last: Prepared,
 }
 
-impl AsOne {
+impl SingleStatement {
     async fn prepare(client: &Client, on: &Tables) -> Self {
         Self {
             first: Prepared::of(client, &on.first).await,
@@ -303,7 +308,7 @@ impl AsOne {
 }
 
 /// As phases with a `Tx`: each statement of a phase is awaited, and what the program adds travels with `COMMIT`.
-struct InTurn {
+struct OneByOne {
     begin: Prepared,
     ride: Prepared,
     audit: Prepared,
@@ -314,7 +319,7 @@ struct InTurn {
     commit: Prepared,
 }
 
-impl InTurn {
+impl OneByOne {
     async fn prepare(client: &Client, on: &Tables) -> Self {
         Self {
             begin: Prepared::of(client, &BEGIN).await,

@@ -129,7 +129,7 @@ fn create(held: &Held) -> Cached<20, 7> {
     }
 }
 
-fn create_as_one(held: &Held) -> Cached<21, 9> {
+fn create_single_statement(held: &Held) -> Cached<21, 9> {
     let (outputs, audit) = (held.outputs(), Uuid::new_v4().to_string());
     Cached {
         text: &[
@@ -161,7 +161,7 @@ fn create_as_one(held: &Held) -> Cached<21, 9> {
     }
 }
 
-fn finish_as_one(held: &Held, charge: &str) -> Cached<22, 12> {
+fn finish_single_statement(held: &Held, charge: &str) -> Cached<22, 12> {
     let body = held.body(charge);
     Cached {
         text: &[
@@ -194,21 +194,21 @@ impl ByHand {
     /// with the job and the row.
     pub async fn fresh_guarded_in_order(self) {
         let held = self.first_pipelined(&ENGINES).await;
-        self.last_as_one(&held).await;
+        self.last_single_statement(&held).await;
     }
 
     /// As the engine sends an independent batch: each transaction as a single statement.
-    pub async fn fresh_guarded_as_one(self) {
+    pub async fn fresh_guarded_single_statement(self) {
         let held = self.new_key(&ENGINES).await;
         let conn = self.connection().await;
-        create_as_one(&held).execute(&mut &*conn).await.unwrap();
+        create_single_statement(&held).execute(&mut &*conn).await.unwrap();
         drop(conn);
-        self.last_as_one(&held).await;
+        self.last_single_statement(&held).await;
     }
 
-    async fn last_as_one(&self, held: &Held) {
+    async fn last_single_statement(&self, held: &Held) {
         let charge = held.charge().await;
         let conn = self.connection().await;
-        finish_as_one(held, &charge).execute(&mut &*conn).await.unwrap();
+        finish_single_statement(held, &charge).execute(&mut &*conn).await.unwrap();
     }
 }

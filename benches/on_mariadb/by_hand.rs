@@ -179,7 +179,7 @@ impl ByHand {
     }
 
     /// The same with each transaction as a single prepared block; for a key that may be new, or is.
-    pub async fn fresh_as_one(self, is_new: bool) {
+    pub async fn fresh_single_statement(self, is_new: bool) {
         let it = Names::new();
         if !is_new {
             self.look(it.scope, &it.key).await;

@@ -190,7 +190,7 @@ impl ByHand {
     }
 
     /// Each transaction as a single block; for a key that may be new, or is.
-    pub async fn fresh_guarded_as_one(self, on: &'static Tables, is_new: bool) {
+    pub async fn fresh_guarded_single_statement(self, on: &'static Tables, is_new: bool) {
         let held = Held::new();
         if !is_new {
             assert!(self.read(&timed(on.look), values([SCOPE, &held.key])).await.is_empty());

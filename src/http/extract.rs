@@ -91,7 +91,7 @@ impl<St: Sync, T: DeserializeOwned> FromRequest<St> for Params<T> {
         let policy = policy_of(&head);
         let refuse = |problem| policy.refuse(&problem);
         policy.checked_encoding(&head.headers).map_err(refuse)?;
-        let body = whole(&policy, &head.headers, body).await.map_err(refuse)?;
+        let body = read_body(&policy, &head.headers, body).await.map_err(refuse)?;
         policy.parameters(&head.headers, &body).map(Self)
     }
 }
@@ -131,7 +131,7 @@ fn policy_of(head: &Parts) -> Arc<Policy> {
 }
 
 /// The whole body in time, or nothing of it.
-async fn whole(policy: &Policy, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+async fn read_body(policy: &Policy, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > policy.body_limit as u64) {

@@ -36,8 +36,8 @@ macro_rules! in_form {
 /// it.
 macro_rules! in_both_forms {
     ($($name:ident),* $(,)?) => {
-        in_form!(in_turn, InTurn, $($name),*);
-        in_form!(as_one, AsOne, $($name),*);
+        in_form!(one_by_one, OneByOne, $($name),*);
+        in_form!(single_statement, SingleStatement, $($name),*);
     };
 }
 
@@ -241,7 +241,7 @@ async fn proxied() -> (Postgres, Postgres, Proxy) {
 /// A statement after a `BEGIN` that the server refused must not run by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
-    let form = Form::InTurn;
+    let form = Form::OneByOne;
     for (nth, what) in [(1, "the first phase"), (2, "a later phase")] {
         for warm in [false, true] {
             let (db, store, proxy) = proxied().await;
@@ -269,10 +269,12 @@ async fn g4_a_begin_that_fails_lets_nothing_behind_it_run() {
 /// H4 and G7: whatever happens to the one round trip, the same call continues and ends with the right answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_lost_commit_is_resolved() {
-    let in_turn = [("COMMIT", 1), ("COMMIT", 2), ("COMMIT", 3)];
-    let as_one = [("WITH atomic_phases_begun", 1), ("WITH atomic_phases_key", 1)];
+    let one_by_one = [("COMMIT", 1), ("COMMIT", 2), ("COMMIT", 3)];
+    let single_statement = [("WITH atomic_phases_begun", 1), ("WITH atomic_phases_key", 1)];
     for cut in [Cut::Before, Cut::After, Cut::Answer, Cut::Shutdown] {
-        for (form, commits) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
+        for (form, commits) in
+            [(Form::OneByOne, &one_by_one[..]), (Form::SingleStatement, &single_statement)]
+        {
             for &(sql, nth) in commits {
                 let (db, store, proxy) = proxied().await;
                 let app = App::default();
@@ -391,10 +393,10 @@ async fn g4_a_whole_transaction_in_one_round_trip_is_one_transaction() {
     let mut gate = app.provider.stop_before_the_effect();
     let engine = engine(&db, &app);
     for (name, form) in [
-        ("cold", Form::InTurn),
-        ("warm", Form::InTurn),
-        ("cold-as-one", Form::AsOne),
-        ("warm-as-one", Form::AsOne),
+        ("cold", Form::OneByOne),
+        ("warm", Form::OneByOne),
+        ("cold-single-statement", Form::SingleStatement),
+        ("warm-single-statement", Form::SingleStatement),
     ] {
         db.sql("TRUNCATE rides, steps, atomic_phases_staged_jobs").await;
         let call = engine.call(&scope(), &key(name), form.parcel(Trouble::None));
@@ -430,7 +432,7 @@ async fn g19_a_race_leaves_no_key_in_the_servers_log() {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..64 {
         let name = key(&format!("canary-{}", number % 8));
-        let form = if number % 16 < 8 { Form::InTurn } else { Form::AsOne };
+        let form = if number % 16 < 8 { Form::OneByOne } else { Form::SingleStatement };
         calls.spawn(engine.call(&scope(), &name, form.parcel(Trouble::None)).into_future());
     }
     while calls.join_next().await.is_some() {}

@@ -75,7 +75,7 @@ async fn h13_a_session_of_the_applications_keeps_its_settings() {
     let builder = Engine::builder(store).app(App::default()).register::<Notes>();
     let engine = builder.register::<Parcel>().build().unwrap();
     finished(engine.call(&scope(), &key("notes"), Notes).await);
-    for (name, form) in [("one", Form::AsOne), ("turn", Form::InTurn)] {
+    for (name, form) in [("one", Form::SingleStatement), ("turn", Form::OneByOne)] {
         finished(engine.call(&scope(), &key(name), form.parcel(Trouble::None)).await);
         let mut conn = pool.get().await.unwrap();
         let sql = format!(

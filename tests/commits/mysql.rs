@@ -333,7 +333,7 @@ async fn a_servers_hostile_defaults_change_nothing() {
     let long = "INSERT INTO steps VALUES ('r', 'longer than thirty characters are')".to_owned();
     let told = engine.call(&scope(), &key("long"), Ignores(vec![long])).await;
     assert!(matches!(failed(told), FailureCause::Misuse { .. }), "cut off in silence");
-    let batch = Form::AsOne.parcel(Trouble::None);
+    let batch = Form::SingleStatement.parcel(Trouble::None);
     finished(engine.call(&scope(), &key("batch"), batch).await);
     let empty = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);
     let again = finished(engine.call(&scope(), &key("empty"), Ignores(Vec::new())).await);

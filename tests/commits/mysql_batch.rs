@@ -147,12 +147,13 @@ async fn g7_a_lost_block_is_resolved() {
             let store = open_my(&proxy.url(db.__url()), 4).await;
             let app = App::default();
             let engine = engine(&store, &app);
-            let warm = Form::AsOne.parcel(Trouble::FinishEarly);
+            let warm = Form::SingleStatement.parcel(Trouble::FinishEarly);
             finished(engine.call(&scope(), &key("warm"), warm).await);
             db.sql("DELETE FROM rides; DELETE FROM steps; DELETE FROM atomic_phases_staged_jobs")
                 .await;
             proxy.arm("COMMIT AND", nth, cut);
-            let call = engine.call(&scope(), &key("k"), Form::AsOne.parcel(Trouble::None));
+            let call =
+                engine.call(&scope(), &key("k"), Form::SingleStatement.parcel(Trouble::None));
             let done = finished(call.await);
             let what = format!("{cut:?} at {nth}");
             let told = (proxy.fired(), done.reply.status(), done.replayed);
@@ -208,7 +209,7 @@ async fn g14_a_prepared_block_survives_a_change_of_its_tables() {
         ("trigger", "CREATE TRIGGER seen BEFORE INSERT ON rides FOR EACH ROW SET @seen = 1"),
     ] {
         admin.batch_execute(change).await.unwrap();
-        let parcel = Form::AsOne.parcel(Trouble::None);
+        let parcel = Form::SingleStatement.parcel(Trouble::None);
         assert!(!finished(engine.call(&scope(), &key(name), parcel).await).replayed, "{name}");
     }
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 6);

@@ -353,7 +353,7 @@ async fn g1_g4_g7_statements_are_killed_wherever_they_are() {
                         let told = match number % 2 {
                             0 => engine.call(&scope(), &name, book(20)).await,
                             _ => {
-                                let parcel = Form::AsOne.parcel(Trouble::None);
+                                let parcel = Form::SingleStatement.parcel(Trouble::None);
                                 engine.call(&scope(), &name, parcel).await
                             }
                         };
@@ -381,7 +381,9 @@ async fn g1_g4_g7_statements_are_killed_wherever_they_are() {
         let name = key(&format!("k{number}"));
         match number % 2 {
             0 => finished(engine.call(&scope(), &name, book(20)).await),
-            _ => finished(engine.call(&scope(), &name, Form::AsOne.parcel(Trouble::None)).await),
+            _ => finished(
+                engine.call(&scope(), &name, Form::SingleStatement.parcel(Trouble::None)).await,
+            ),
         };
     }
     let killed = kills.load(Ordering::Relaxed);

@@ -236,7 +236,9 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
         let name = key(&format!("k{number}"));
         match number % 2 {
             0 => finished(engine.call(&scope(), &name, book(20)).await),
-            _ => finished(engine.call(&scope(), &name, Form::AsOne.parcel(Trouble::None)).await),
+            _ => finished(
+                engine.call(&scope(), &name, Form::SingleStatement.parcel(Trouble::None)).await,
+            ),
         };
     }
     server.ask("SET GLOBAL max_prepared_stmt_count = 1000");

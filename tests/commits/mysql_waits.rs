@@ -45,7 +45,7 @@ async fn g16_a_key_that_another_process_creates_is_waited_for_without_a_connecti
         let waits = match batch {
             false => engine.call(&scope(), &key("held"), book(20)).into_future(),
             true => {
-                let parcel = Form::AsOne.parcel(Trouble::None);
+                let parcel = Form::SingleStatement.parcel(Trouble::None);
                 engine.call(&scope(), &key("held"), parcel).into_future()
             }
         };

@@ -24,7 +24,9 @@ async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
             builder.creation_wait(Duration::from_secs(600))
         });
     finished(engine.call(&scope(), &key("other"), book(20)).await);
-    finished(engine.call(&scope(), &key("parcel"), Form::AsOne.parcel(Trouble::None)).await);
+    finished(
+        engine.call(&scope(), &key("parcel"), Form::SingleStatement.parcel(Trouble::None)).await,
+    );
     // Another process is about to create all of them.
     let mut aside = crate::support::db::pg(&url_of(&db)).await;
     aside
@@ -39,7 +41,7 @@ async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
     for number in 0..90 {
         // Sixty of one key, and thirty keys.
         let name = key(&format!("busy-{}", if number < 60 { 0 } else { number - 59 }));
-        let form = if number % 4 < 2 { Form::AsOne } else { Form::InTurn };
+        let form = if number % 4 < 2 { Form::SingleStatement } else { Form::OneByOne };
         let call = engine.call(&scope(), &name, book(20));
         let batch = engine.call(&scope(), &name, form.parcel(Trouble::None));
         waiting.push(match number % 2 == 0 || number < 60 {

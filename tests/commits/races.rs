@@ -329,7 +329,7 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
             other => panic!("limit {limit}: {other:?}"),
         };
         until(async || is_told(engine.call(&scope(), &key("busy"), book(20)).await)).await;
-        for form in [Form::AsOne, Form::InTurn] {
+        for form in [Form::SingleStatement, Form::OneByOne] {
             let parcel = || form.parcel(Trouble::None);
             until(async || is_told(engine.call(&scope(), &key("busy"), parcel()).await)).await;
         }
@@ -342,7 +342,7 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
     )
     .await;
     let engine = engine_with(&db, &app, |b| b.creation_wait(Duration::from_millis(50)));
-    for (name, form) in [("one", Form::AsOne), ("two", Form::InTurn)] {
+    for (name, form) in [("one", Form::SingleStatement), ("two", Form::OneByOne)] {
         let told = engine.call(&scope(), &key(name), form.parcel(Trouble::None)).await;
         assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
     }

@@ -89,9 +89,11 @@ async fn h13_a_session_that_lost_its_bounds_has_them_again_behind_its_next_use()
     let db = Postgres::fresh().await;
     let store = open_pg(&url_of(&db), 1).await;
     let engine = engine(&store, &App::default());
-    finished(engine.call(&scope(), &key("warm"), Form::AsOne.parcel(Trouble::None)).await);
+    finished(
+        engine.call(&scope(), &key("warm"), Form::SingleStatement.parcel(Trouble::None)).await,
+    );
     for (number, altered) in ALTERED.into_iter().enumerate() {
-        for form in [Some(Form::AsOne), None] {
+        for form in [Some(Form::SingleStatement), None] {
             store.connection().await.unwrap().batch_execute(altered).await.unwrap();
             let name = key(&format!("k{number}-{form:?}"));
             finished(match form {

@@ -38,7 +38,7 @@ async fn g16_a_wait_for_a_key_that_is_being_created_ends_with_its_caller() {
             match number % 2 {
                 0 => tokio::spawn(engine.call(&scope(), &name, book(20)).into_future()),
                 _ => {
-                    let parcel = Form::InTurn.parcel(Trouble::None);
+                    let parcel = Form::OneByOne.parcel(Trouble::None);
                     tokio::spawn(engine.call(&scope(), &name, parcel).into_future())
                 }
             }

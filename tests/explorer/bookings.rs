@@ -184,7 +184,7 @@ async fn statements_that_are_handed_over_survive_a_crash_at_every_point_and_ever
 >(
     db: S,
 ) {
-    let parcel = shipping(db, Form::InTurn);
+    let parcel = shipping(db, Form::OneByOne);
     let report = parcel.crash_at_every_point().with_competitor().run().await;
     shown(&report);
     assert_eq!((report.points(), report.unknown()), (16, 0));
@@ -195,7 +195,7 @@ async fn statements_that_go_as_a_single_one_survive_a_crash_at_every_point_and_e
 >(
     db: S,
 ) {
-    let parcel = shipping(db, Form::AsOne);
+    let parcel = shipping(db, Form::SingleStatement);
     let report = parcel.crash_at_every_point().with_competitor().run().await;
     shown(&report);
     assert_eq!((report.points(), report.unknown()), (16, 0));
@@ -203,7 +203,7 @@ async fn statements_that_go_as_a_single_one_survive_a_crash_at_every_point_and_e
 
 async fn calls_that_wrongly_expect_a_new_key_survive_as_well<S: TestDb>(db: S) {
     shown(&booking(db.clone()).with_calls_that_expect_new().crash_at_every_point().run().await);
-    for form in [Form::InTurn, Form::AsOne] {
+    for form in [Form::OneByOne, Form::SingleStatement] {
         let parcel = shipping(db.clone(), form).with_calls_that_expect_new();
         let report = parcel.crash_at_every_point().with_competitor().run().await;
         shown(&report);
@@ -212,7 +212,7 @@ async fn calls_that_wrongly_expect_a_new_key_survive_as_well<S: TestDb>(db: S) {
 }
 
 async fn statements_that_are_handed_over_survive_two_workers_in_every_order<S: TestDb>(db: S) {
-    shown(&shipping(db, Form::AsOne).and_two_workers(1).run().await);
+    shown(&shipping(db, Form::SingleStatement).and_two_workers(1).run().await);
 }
 
 async fn an_at_most_once_call_survives_everything_and_is_settled_where_it_can_be_asked<

@@ -24,8 +24,8 @@ async fn with_each_form<S: TestDb>(
     let parcel = |form: Form| Parcel { weight, ..form.parcel(Trouble::None) };
     [
         engine.call(&scope(), &at("tx"), book(weight)).expect_new().await,
-        engine.call(&scope(), &at("turn"), parcel(Form::InTurn)).expect_new().await,
-        engine.call(&scope(), &at("one"), parcel(Form::AsOne)).expect_new().await,
+        engine.call(&scope(), &at("turn"), parcel(Form::OneByOne)).expect_new().await,
+        engine.call(&scope(), &at("one"), parcel(Form::SingleStatement)).expect_new().await,
     ]
 }
 
@@ -66,7 +66,7 @@ async fn g8_g9_a_wrong_hint_is_answered_by_the_row_also_where_the_first_phase_fa
     db: S,
 ) {
     let engine = engine(&db, &App::default());
-    for form in [Form::InTurn, Form::AsOne] {
+    for form in [Form::OneByOne, Form::SingleStatement] {
         let at = key(&format!("{form:?}"));
         let first = finished(engine.call(&scope(), &at, form.parcel(Trouble::None)).await);
         for trouble in [Trouble::RetryFirst, Trouble::PanicFirst] {
@@ -85,7 +85,7 @@ async fn g8_g9_a_wrong_hint_is_answered_by_the_row_also_where_the_first_phase_fa
 async fn g10_of_many_who_expect_a_new_key_one_runs<S: TestDb>(db: S) {
     let app = App::default();
     let engines = [engine(&db, &app), engine(&db.another().await, &app)];
-    let forms = [Form::InTurn, Form::AsOne];
+    let forms = [Form::OneByOne, Form::SingleStatement];
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..64 {
         let name = key(&format!("k{}", number % 4));

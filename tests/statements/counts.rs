@@ -76,10 +76,10 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let engine = builder.pauses_every(Duration::from_secs(3600)).build().unwrap();
     // The first foreign phase starts the polling of pauses, perhaps on a new connection.
     let asked = recorded::asked_for_pauses();
-    finished(engine.call(&scope(), &key("first"), Hop(Form::InTurn)).await);
+    finished(engine.call(&scope(), &key("first"), Hop(Form::OneByOne)).await);
     until(async || recorded::asked_for_pauses() > asked).await;
     let head = ["SELECT request_id, definition,"];
-    let in_turn = [
+    let one_by_one = [
         "BEGIN ISOLATION LEVEL",
         "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
         "WITH made AS",
@@ -96,8 +96,10 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         "WITH staged AS",
         "COMMIT -- binds:",
     ];
-    let as_one = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];
-    for (form, sql) in [(Form::InTurn, &in_turn[..]), (Form::AsOne, &as_one)] {
+    let single_statement = ["WITH atomic_phases_begun AS", "WITH atomic_phases_key AS"];
+    for (form, sql) in
+        [(Form::OneByOne, &one_by_one[..]), (Form::SingleStatement, &single_statement)]
+    {
         finished(engine.call(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
         proxy.answer_slowly(30);
         let (before, turns) = (look().await, proxy.turns());
@@ -153,8 +155,8 @@ async fn a_fresh_request_writes_so_much_log_and_a_replay_none() {
             let key = key(&name);
             match path {
                 "tx" => engine.call(&scope(), &key, book(20)).await,
-                "batch" => engine.call(&scope(), &key, Hop(Form::InTurn)).await,
-                _ => engine.call(&scope(), &key, Hop(Form::AsOne)).expect_new().await,
+                "batch" => engine.call(&scope(), &key, Hop(Form::OneByOne)).await,
+                _ => engine.call(&scope(), &key, Hop(Form::SingleStatement)).expect_new().await,
             }
         };
         for number in 0..10 {
@@ -285,7 +287,9 @@ async fn a_fresh_request_commits_twice_on_sqlite_and_a_replay_is_one_statement()
             let key = key(&format!("{path}-{name}"));
             match is_tx {
                 true => engine.call(&scope(), &key, book(20)).await,
-                false => engine.call(&scope(), &key, Form::AsOne.parcel(Trouble::None)).await,
+                false => {
+                    engine.call(&scope(), &key, Form::SingleStatement.parcel(Trouble::None)).await
+                }
             }
         };
         finished(request("warm").await);
@@ -323,13 +327,17 @@ async fn a_batch_in_an_applications_session_is_two_statements_more_and_no_round_
         let builder = Engine::builder(store).app(App::default()).register::<Hop>();
         let engine = builder.pauses_every(Duration::from_secs(3600)).build().unwrap();
         let asked = recorded::asked_for_pauses();
-        finished(engine.call(&scope(), &key(&format!("{name}-warm")), Hop(Form::AsOne)).await);
+        finished(
+            engine.call(&scope(), &key(&format!("{name}-warm")), Hop(Form::SingleStatement)).await,
+        );
         until(async || recorded::asked_for_pauses() > asked).await;
-        finished(engine.call(&scope(), &key(&format!("{name}-more")), Hop(Form::AsOne)).await);
+        finished(
+            engine.call(&scope(), &key(&format!("{name}-more")), Hop(Form::SingleStatement)).await,
+        );
         proxy.answer_slowly(30);
         let turns = proxy.turns();
         sent();
-        finished(engine.call(&scope(), &key(name), Hop(Form::AsOne)).await);
+        finished(engine.call(&scope(), &key(name), Hop(Form::SingleStatement)).await);
         counted.push((sent(), proxy.turns() - turns));
         proxy.answer_slowly(0);
     }
@@ -367,15 +375,16 @@ async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
         let asked = recorded::asked_for_pauses();
         for name in ["warm", "counted"] {
             let (once, retried) = (key(name), key(&format!("{name}-retried")));
-            let [one, other] = ["in-turn", "as-one"].map(|form| key(&format!("{name}-{form}")));
+            let [one, other] =
+                ["one-by-one", "single-statement"].map(|form| key(&format!("{name}-{form}")));
             proxy.answer_slowly(if name == "warm" { 0 } else { 30 });
             let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
             let (before, turns) = (db.number(xid).await, proxy.turns());
             sent();
             finished(engine.call(&scope(), &once, book(20)).await);
             finished(engine.call(&scope(), &once, book(20)).await);
-            finished(engine.call(&scope(), &one, Hop(Form::InTurn)).await);
-            finished(engine.call(&scope(), &other, Hop(Form::AsOne)).expect_new().await);
+            finished(engine.call(&scope(), &one, Hop(Form::OneByOne)).await);
+            finished(engine.call(&scope(), &other, Hop(Form::SingleStatement)).expect_new().await);
             engine.app().forget_bodies();
             for is_retry in [false, true] {
                 let request = troubled(Trouble::RetryForeignOnce);
@@ -477,8 +486,8 @@ impl Hop {
         let id = ctx.uuid(0).to_string();
         Postgres::add_ride(batch, &id, 1);
         match self.0 {
-            Form::InTurn => Postgres::add_to_ride(batch, &id, 1, 1),
-            Form::AsOne => Postgres::add_independent_step(batch, &id, "begun"),
+            Form::OneByOne => Postgres::add_to_ride(batch, &id, 1, 1),
+            Form::SingleStatement => Postgres::add_independent_step(batch, &id, "begun"),
         }
         Ok(Begun(id))
     }
@@ -505,8 +514,8 @@ impl Hop {
     ) -> PhaseResult<Reply> {
         Postgres::add_to_ride(batch, &begun.0, 2, 2);
         match self.0 {
-            Form::InTurn => Postgres::add_step(batch, &charge.id, "answered"),
-            Form::AsOne => Postgres::add_independent_step(batch, &charge.id, "answered"),
+            Form::OneByOne => Postgres::add_step(batch, &charge.id, "answered"),
+            Form::SingleStatement => Postgres::add_independent_step(batch, &charge.id, "answered"),
         }
         batch.stage_job("receipt", &charge.id)?;
         Ok(Reply::new(201))
@@ -525,7 +534,7 @@ async fn an_event_is_no_statement_and_a_request_that_runs_through_has_none() {
     recorded::sent();
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     finished(engine.call(&scope(), &key("at-most-once"), notify(Trouble::None)).await);
-    for form in [Form::InTurn, Form::AsOne] {
+    for form in [Form::OneByOne, Form::SingleStatement] {
         let name = key(&format!("{form:?}"));
         finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
     }

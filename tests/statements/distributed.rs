@@ -114,7 +114,7 @@ fn waits_for_a_request(sql: &str) -> bool {
 async fn requests(db: &Postgres, engine: &TestEngine<Postgres>) {
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);
     stages_one(db, "one-job").await;
-    for form in [Form::InTurn, Form::AsOne] {
+    for form in [Form::OneByOne, Form::SingleStatement] {
         let name = key(&format!("{form:?}"));
         finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
     }

@@ -152,7 +152,7 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     finished(engine.call(&scope(), &key("again"), troubled(Trouble::RetryForeignOnce)).await);
     app.forget_bodies();
     finished(engine.call(&scope(), &key("call"), notify(Trouble::None)).await);
-    for form in [Form::InTurn, Form::AsOne] {
+    for form in [Form::OneByOne, Form::SingleStatement] {
         let name = key(&format!("{form:?}"));
         finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
     }

@@ -46,7 +46,7 @@ async fn what_a_request_sends_is_planned_once_for_a_connection() {
         for _ in 0..2 {
             finished(engine.call(&scope(), &name("tx"), book(20)).await);
         }
-        for form in [Form::InTurn, Form::AsOne] {
+        for form in [Form::OneByOne, Form::SingleStatement] {
             let name = name(&format!("{form:?}"));
             finished(engine.call(&scope(), &name, form.parcel(Trouble::None)).await);
         }

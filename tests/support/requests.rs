@@ -276,8 +276,8 @@ pub struct Parcel {
 /// How the statements of a batch are sent to PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
-    InTurn,
-    AsOne,
+    OneByOne,
+    SingleStatement,
 }
 
 impl Form {
@@ -308,8 +308,8 @@ impl<Db: TestDb> Parcel {
         let id = ctx.uuid(0).to_string();
         Db::add_ride(batch, &id, self.weight);
         match self.form {
-            Form::InTurn => Db::add_step(batch, &id, "packed"),
-            Form::AsOne => Db::add_independent_step(batch, &id, "packed"),
+            Form::OneByOne => Db::add_step(batch, &id, "packed"),
+            Form::SingleStatement => Db::add_independent_step(batch, &id, "packed"),
         }
         batch.stage_job("label", &id)?;
         match *self.trouble {
@@ -368,7 +368,7 @@ impl<Db: TestDb> Parcel {
         charge: &Charge,
     ) -> PhaseResult<Reply> {
         Db::add_step(batch, &packed.id, "delivered");
-        if self.form == Form::InTurn {
+        if self.form == Form::OneByOne {
             Db::add_to_ride(batch, &packed.id, 1, 0);
         }
         batch.stage_job("thanks", &packed.id)?;

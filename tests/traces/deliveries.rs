@@ -19,7 +19,7 @@ on_every_store! {
 async fn g18_a_delivery_is_linked_to_the_phase_that_staged_its_job<S: TestDb>(db: S) {
     let app = App::default();
     let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
-    for request in [None, Some(Form::InTurn), Some(Form::AsOne)] {
+    for request in [None, Some(Form::OneByOne), Some(Form::SingleStatement)] {
         let name = name();
         let call = (scope(), key(&name));
         match request {

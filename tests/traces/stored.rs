@@ -21,7 +21,9 @@ async fn an_engine_without_traces_writes_none_and_leaves_those_of_others<S: Test
     let (engine, silent) = (traced(&db, &app), self::engine(&db, &app));
     let names = [name(), name(), name(), name()];
     finished(silent.call(&scope(), &key(&names[0]), book(20)).await);
-    finished(silent.call(&scope(), &key(&names[1]), Form::AsOne.parcel(Trouble::None)).await);
+    finished(
+        silent.call(&scope(), &key(&names[1]), Form::SingleStatement.parcel(Trouble::None)).await,
+    );
     silent.call(&scope(), &key(&names[2]), book(20)).accept().await.unwrap();
     dies_in_its_call(&silent, &names[3], book(20)).await;
     db.let_leases_expire().await;

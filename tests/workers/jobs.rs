@@ -253,7 +253,7 @@ async fn g16_jobs_that_wait_for_another_of_their_request_are_not_searched<S: Tes
     // Two jobs of one phase; and jobs of two phases, the first of which failed.
     finished(engine.call(&scope(), &key("one-phase"), book(20)).await);
     assert_eq!(db.number(&due).await, 1);
-    finished(engine.call(&scope(), &key("two-phases"), Form::InTurn.parcel(Trouble::None)).await);
+    finished(engine.call(&scope(), &key("two-phases"), Form::OneByOne.parcel(Trouble::None)).await);
     assert_eq!(db.number(&due).await, 3, "no worker has looked yet");
     let is_up = Arc::new(Mutex::new(false));
     let (up, kept) = (is_up.clone(), inbox.clone());

@@ -143,7 +143,7 @@ async fn without_being_asked_for_no_notice_is_staged<S: TestDb>(db: S) {
 async fn a_notice_waits_for_no_job_of_its_request_and_no_job_waits_for_it<S: TestDb>(db: S) {
     let app = App::default();
     let engine = telling(&db, &app, |builder| builder.max_attempts(1));
-    let parcel = || Form::InTurn.parcel(Trouble::RetryLastOnce);
+    let parcel = || Form::OneByOne.parcel(Trouble::RetryLastOnce);
     let dead = engine.call(&scope(), &key("k"), parcel()).await;
     assert!(matches!(dead, Ok(Outcome::DeadLetter)), "{dead:?}");
 

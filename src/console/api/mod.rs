@@ -136,7 +136,7 @@ impl<S: OperatorStore> Api<S> {
         let operator = self.access.admit(&head)?;
         let route = route.map_err(Problem::of)?;
         let body = match route.is_post() {
-            true => whole(body, largest_body(&self.engine)).await?,
+            true => read_body(body, largest_body(&self.engine)).await?,
             false => Bytes::new(),
         };
         let (ops, asked) = (self.engine.ops(operator), Asked { params, head, body });
@@ -175,7 +175,7 @@ const EVERYWHERE: [(HeaderName, &str); 4] = [
 ];
 
 /// The whole body in time, or nothing of it.
-async fn whole(body: Body, most_bytes: usize) -> Result<Bytes, Problem> {
+async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Problem> {
     let read = axum::body::to_bytes(body, most_bytes);
     match tokio::time::timeout(BODY_WITHIN, read).await {
         Ok(Ok(body)) => Ok(body),

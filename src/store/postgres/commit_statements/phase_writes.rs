@@ -16,8 +16,8 @@ use crate::store::statement::statement;
 use crate::store::{Guard, Writes};
 
 statement! {
-    /// A staged job of a batch. As in [`AdvanceAndStage`](super::AdvanceAndStage), that there is no row is an error, which also undoes a
-    /// row that is in the wrong transaction.
+    /// A staged job of a batch. As in [`AdvanceAndStage`](super::AdvanceAndStage), that there is no row is an error, which
+    /// also undoes a row that is in the wrong transaction.
     InsertJob<'a> for Pg, rows Integer,
     {
         scope: &'a str, job_id: Uuid, key: &'a str, request_id: Uuid, position: i64,
