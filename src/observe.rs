@@ -141,6 +141,11 @@ pub(crate) fn resumed(definition: &'static str, recovery_point: &str, attempt: u
     debug!(recovery_point, attempt, "resumed");
 }
 
+/// A worker has acquired a request ahead of its turn, which did not come, and made it pending again.
+pub(crate) fn given_back(definition: &'static str) {
+    metrics::GIVEN_BACK.add(1, [definition]);
+}
+
 pub(crate) fn committed(recovery_point: &str) {
     debug!(recovery_point, "committed");
 }

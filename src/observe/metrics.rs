@@ -76,6 +76,8 @@ table! {
         "Foreign phases, by the outcome of their call.";
     counter RESUMES "resumes" in Count by ["definition"]
         "Leases acquired after the first: by a retry or by a worker.";
+    counter GIVEN_BACK "requests.given_back" in Count by ["definition"]
+        "Accepted requests that a worker acquired ahead of their turn and made pending again.";
     counter ZOMBIES "zombies" in Count by ["definition"]
         "Holders that found their lease taken over.";
     counter UNANSWERED "commits.unanswered" in Count by ["definition"]

@@ -98,7 +98,9 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// The pause is stored under the oldest name of the phase (`was`), so that older builds and other
     /// versions, which know the phase by that name, apply it too. A build that does not know that name stores it under a
-    /// newer one, and older builds do not apply that pause: end it, and pause the phase again.
+    /// newer one, and older builds do not apply that pause: end it, and pause the phase again. Under one name, a phase has
+    /// one pause at most: of operators who pause it concurrently, all but one are refused. Under two names it may have
+    /// two, and [`unpause`](Self::unpause) says so.
     ///
     /// Each engine reads the pauses every five seconds, and before its first foreign phase; from then on it
     /// does not begin the phase. A call that has begun continues. A request that reaches the phase is

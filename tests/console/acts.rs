@@ -3,6 +3,8 @@
 
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{AuditRecord, OperatorStore, State};
+use atomic_phases::phase::{DerivedKey, ForeignError};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::cast::*;
@@ -10,8 +12,8 @@ use super::desk::{Desk, Page};
 use super::html::Form;
 use crate::support::work::{completed, reconciled};
 use crate::support::*;
-use atomic_phases::Reply;
 use atomic_phases::worker::BulkRunner;
+use atomic_phases::{Engine, ForeignCall, PhaseResult, Reply, Tx, atomic_phases};
 
 on_every_store! {
     g1_g2_each_act_is_reviewed_done_and_audited,
@@ -26,6 +28,7 @@ on_every_store! {
     g18_a_dead_job_is_retried_and_discarded,
     a_phase_is_paused_and_its_pause_is_ended,
     g3_a_pause_that_moved_on_is_told_and_not_replaced_or_ended,
+    g14_the_end_of_one_of_two_pauses_says_that_the_phase_is_still_paused,
     g3_all_that_match_are_retried_as_they_were_planned,
 }
 
@@ -485,6 +488,61 @@ async fn g3_a_pause_that_moved_on_is_told_and_not_replaced_or_ended<S: TestDb + 
         Some("said=paused")
     );
     is_told(&stale, "ends <time").await;
+}
+
+/// A build of a definition: whether it knows the earlier name of its phase.
+macro_rules! build {
+    ($name:ident $(, was $was:literal)?) => {
+        #[derive(Serialize, Deserialize)]
+        struct $name;
+
+        #[atomic_phases(name = "renamed", version = 1)]
+        impl<Db: TestDb> $name {
+            #[phase(foreign(idempotent) $(, was = $was)?)]
+            async fn charged(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
+                call.make(async |_: DerivedKey| Ok::<_, ForeignError>(())).await
+            }
+
+            #[phase]
+            async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+                Db::insert_step(tx, "-", "answered").await?;
+                Ok(Reply::new(204))
+            }
+        }
+    };
+}
+
+build!(Renamed, was "paid");
+build!(Newest);
+
+/// Each build has paused the phase, under the oldest name that it knows.
+async fn g14_the_end_of_one_of_two_pauses_says_that_the_phase_is_still_paused<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let builder = |db: S| Engine::builder(db).app(App::default());
+    let newest: TestEngine<S> = builder(db.clone()).register::<Newest>().build().unwrap();
+    let engine: TestEngine<S> = builder(db).register::<Renamed>().build().unwrap();
+    for (engine, reason) in [(&engine, "the bank is closed"), (&newest, "the line is cut")] {
+        admin(engine).pause("renamed", "charged", None, reason).await.unwrap();
+    }
+    let desk = Desk::of(&engine).await;
+    let ends = async || {
+        let choice = desk.get("pauses").await.is(200).form("/pauses/plan").with("act", "unpause");
+        let choice = choice.with("definition", "renamed").with("phase", "charged");
+        let form = desk.submit(&choice).await.is(200).form("/pauses/act");
+        let done = desk.submit(&form.with("reason", "it is open")).await;
+        desk.follow(&done).await.is(200)
+    };
+    let told = ends().await;
+    let left = admin(&engine).pauses().await.unwrap();
+    assert_eq!(left.len(), 1, "{left:?}");
+    told.has("Done. The phase is still paused, as below").has(&left[0].reason);
+    told.has_not("Engines begin the phase again");
+    let told = ends().await;
+    told.has("Done. Engines begin the phase again").has_not("still paused");
+    assert!(admin(&engine).pauses().await.unwrap().is_empty());
 }
 
 async fn g3_all_that_match_are_retried_as_they_were_planned<S: TestDb + OperatorStore>(db: S) {

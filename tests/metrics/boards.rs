@@ -123,12 +123,18 @@ const OVERVIEW: &[(&str, &[Panel])] = &[
                 )],
             ),
             (
-                "Resumed",
+                "Resumed, and given back by workers",
                 "reqps",
-                &[(
-                    "sum by (definition) (rate(atomic_phases_resumes_total{$}[$__rate_interval]))",
-                    "{{definition}}",
-                )],
+                &[
+                    (
+                        "sum by (definition) (rate(atomic_phases_resumes_total{$}[$__rate_interval]))",
+                        "resumed {{definition}}",
+                    ),
+                    (
+                        "sum by (definition) (rate(atomic_phases_requests_given_back_total{$}[$__rate_interval]))",
+                        "given back {{definition}}",
+                    ),
+                ],
             ),
             (
                 "The cache in front of replays",

@@ -1,12 +1,14 @@
 //! An operator's act whose connection is cut at each step: either the act and its audit row exist, or the row is
-//! unchanged. If it is sent again, it is done once, and the audit has one row for each time that it was sent.
+//! unchanged. If it is sent again, it is done once, and the audit has one row for each time that it was sent. A search,
+//! which writes nothing, is answered all the same.
 
 use std::time::Duration;
 
 use atomic_phases::Reply;
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{
-    BulkAct, BulkPlan, JobView, OperatorStore, Ops, OpsError, RowVersion, Selection, State, Summary,
+    BulkAct, BulkPlan, Filter, JobView, OperatorStore, Ops, OpsError, RowVersion, Selection, State,
+    Summary,
 };
 use uuid::Uuid;
 
@@ -422,5 +424,87 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_in_memory() {
                 }
             }
         }
+    }
+}
+
+/// A list of one request, through the store that is cut.
+async fn is_listed<S: TestDb + OperatorStore>(cut: &S, what: &str, arm: impl FnOnce()) {
+    let there = engine(cut, &App::default());
+    arm();
+    match admin(&there).list(Filter::new()).await {
+        Ok(page) => assert_eq!(page.rows.len(), 1, "{what}"),
+        Err(told) => panic!("{what}: {told:?}"),
+    }
+}
+
+/// Whatever of it was sent: another connection answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_whose_connection_is_cut_is_sent_again_on_postgres() {
+    use crate::support::db::url_of;
+    use crate::support::proxy::Proxy;
+
+    let db = atomic_phases::Postgres::fresh().await;
+    finish(&engine(&db, &App::default()), "k").await;
+    let url = url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    for sql in ["BEGIN ISOLATION LEVEL", "SELECT request_id, scope", "COMMIT"] {
+        for cut in [Cut::Before, Cut::After] {
+            let what = format!("{cut:?} {sql}");
+            let proxy = Proxy::start(port).await;
+            let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
+            is_listed(&store, &what, || proxy.arm(sql, 1, cut)).await;
+            assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
+        }
+    }
+}
+
+/// The connection was asked before whether its server is there, and said so.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_whose_connection_is_cut_is_sent_again_on_mysql() {
+    use crate::support::db::open_my;
+    use crate::support::mysql_proxy::MysqlProxy;
+
+    let db = atomic_phases::Mysql::fresh().await;
+    finish(&engine(&db, &App::default()), "k").await;
+    for sql in ["WITH CONSISTENT SNAPSHOT", "PREPARE", "^SELECT request_id, scope", "^ROLLBACK"] {
+        for cut in [Cut::Before, Cut::After] {
+            let what = format!("{cut:?} {sql}");
+            let proxy = MysqlProxy::start(db.__url()).await;
+            let store = open_my(&proxy.url(db.__url()), 4).await;
+            is_listed(&store, &what, || proxy.arm(sql, 1, cut)).await;
+            assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
+        }
+    }
+}
+
+#[cfg(feature = "simulation")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_whose_connection_is_cut_is_sent_again_in_memory() {
+    use std::sync::{Arc, Mutex};
+
+    use atomic_phases::simulation::{Cut, Memory, Network, Passage};
+
+    /// Cuts at the first statement that reads the rows.
+    #[derive(Clone)]
+    struct CutsOnce(Arc<Mutex<Option<Cut>>>);
+
+    impl Network for CutsOnce {
+        fn passage(&self, what: &'static str) -> Passage {
+            let cut = match what {
+                "read the keys" => self.0.lock().unwrap().take(),
+                _ => None,
+            };
+            Passage { cut, ..Passage::default() }
+        }
+    }
+
+    let db = Memory::fresh().await;
+    finish(&engine(&db, &App::default()), "k").await;
+    for cut in [Cut::Before, Cut::After] {
+        let network = CutsOnce(Arc::new(Mutex::new(Some(cut))));
+        let store = Memory::connect_through(db.database(), network.clone(), 4);
+        is_listed(&store, &format!("{cut:?}"), || {}).await;
+        assert_eq!(*network.0.lock().unwrap(), None, "a fault that does not happen proves nothing");
     }
 }

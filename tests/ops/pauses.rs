@@ -32,6 +32,7 @@ on_every_store! {
     g3_a_pause_is_replaced_and_ended_only_as_it_was_seen,
     the_audit_says_what_a_pause_replaced,
     g3_of_two_acts_on_a_pause_at_a_time_one_is_done,
+    g3_g14_of_two_builds_that_pause_a_phase_at_a_time_one_does,
 }
 
 const BOOK: (&str, &str) = ("book", "charged");
@@ -644,6 +645,37 @@ async fn g3_of_two_acts_on_a_pause_at_a_time_one_is_done<S: TestDb + OperatorSto
         stands = kind(&after);
     }
     assert_eq!(stands, "runs");
+}
+
+/// Two builds know the phase by different names. Both write under the oldest one, which is the key of the row.
+async fn g3_g14_of_two_builds_that_pause_a_phase_at_a_time_one_does<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let builder = |db: S| Engine::builder(db).app(App::default());
+    let before: TestEngine<S> = builder(db.clone()).register::<Before>().build().unwrap();
+    let after = builder(db.another().await).register::<After>();
+    let after: TestEngine<S> = after.build().unwrap();
+    let ada = admin(&before);
+    let bob = after.ops(Actor::new("bob", Permissions::admin(), Scopes::All).unwrap());
+    for round in 0..10 {
+        let (first, second) = tokio::join!(
+            ada.pause("renamed", "paid", None, "the bank is closed"),
+            bob.pause("renamed", "charged", None, "the bank is closed"),
+        );
+        assert!(is_done(&first) != is_done(&second), "{round}: {first:?} {second:?}");
+        let mut pauses = bob.pauses().await.unwrap();
+        assert_eq!(pauses.len(), 1, "{round}: {pauses:?}");
+        let pause = pauses.remove(0);
+        let by = if first.is_ok() { "ada" } else { "bob" };
+        assert_eq!((&*pause.phase, &*pause.paused_by), ("paid", by), "{round}");
+        let ended = bob.unpause("renamed", "charged", &pause.version, "it is open").await;
+        assert_eq!(ended.unwrap(), None, "{round}: no other pause stands");
+    }
+    let acts = ada.audit(None, None, 100).await.unwrap().rows;
+    let pauses = acts.iter().filter(|act| act.act == "pause");
+    let outcomes = pauses.map(|act| &*act.outcome);
+    let (done, refused): (Vec<_>, Vec<_>) = outcomes.partition(|outcome| *outcome == "applied");
+    assert_eq!((done.len(), refused), (10, vec!["refused"; 10]));
 }
 
 /// The end of a pause is written and not committed when another operator pauses the phase, or replaces the pause.

@@ -233,6 +233,36 @@ async fn g10_a_node_that_stops_gives_back_what_it_claimed_ahead<S: TestDb>(db: S
     assert_eq!(visits.iter().sum::<usize>(), REQUESTS, "each once");
 }
 
+/// The same, and each is counted. The runtime has one thread, so that the recorder is this test's own.
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn what_goes_back_is_counted_on_postgres() {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    let recorder = PrometheusBuilder::new().with_recommended_naming(true).build_recorder();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    let counted = || {
+        let seen = recorder.handle().render();
+        let of_visits = "atomic_phases_requests_given_back_total{definition=\"visit\"} ";
+        let mut values = seen.lines().filter_map(|line| line.strip_prefix(of_visits));
+        values.next().map(|value| value.parse::<i64>().unwrap())
+    };
+    let (db, places) = (<atomic_phases::Postgres as TestDb>::fresh().await, Places::default());
+    let engine = node(&db, &places, LONG_LEASE);
+    accept(&engine, "one", REQUESTS).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let completer = Completer::new(&engine, config());
+    let running = tokio::spawn(completer.run(async { drop(stopped.await) }));
+    places.hang(&db).await;
+    assert_eq!(counted(), None, "they wait");
+    drop(stop);
+    until(async || db.number(GIVEN_BACK).await > 0).await;
+    places.open();
+    running.await.unwrap();
+    // No other process takes them.
+    until(async || counted() == Some(db.number(GIVEN_BACK).await)).await;
+}
+
 /// Its call is made at most once.
 #[derive(Clone, Serialize, Deserialize)]
 enum Payment {

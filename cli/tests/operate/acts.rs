@@ -1,5 +1,8 @@
 //! Lists of many rows, and acts on the version that was seen.
 
+use atomic_phases::ForeignCall;
+use atomic_phases::phase::{DerivedKey, ForeignError};
+
 use super::*;
 
 /// A reader of only the first line (`| head -1`), and a full disk.
@@ -234,6 +237,61 @@ async fn a_pause_is_replaced_and_ended_on_the_version_that_was_seen() {
     assert_eq!(act("unpause", "the line is up", &[]), (0, "already\n".to_owned()));
     assert_eq!(act("pause", "the line is cut", &[]), applied);
     assert_eq!(act("unpause", "the line is up", &[]), applied);
+}
+
+/// A build of a definition: whether it knows the earlier name of its phase.
+macro_rules! build {
+    ($name:ident $(, was $was:literal)?) => {
+        #[derive(Serialize, Deserialize)]
+        struct $name;
+
+        #[atomic_phases(name = "pilots.renamed", version = 1)]
+        impl<Db: Store> $name {
+            #[phase(foreign(idempotent) $(, was = $was)?)]
+            async fn charged(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
+                let _ = self;
+                call.make(async |_: DerivedKey| Ok::<_, ForeignError>(())).await
+            }
+
+            #[phase]
+            async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+                let _ = (self, tx);
+                Ok(Reply::new(204))
+            }
+        }
+    };
+}
+
+build!(Renamed, was "paid");
+build!(Newest);
+
+/// Each build has paused the phase, under the oldest name that it knows.
+#[tokio::test]
+async fn the_end_of_one_of_two_pauses_says_that_the_phase_is_still_paused() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", dir.path().join("app.db").display());
+    let store = Sqlite::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let renamed = Engine::builder(store.clone()).register::<Renamed>().build().unwrap();
+    let newest = Engine::builder(store).register::<Newest>().build().unwrap();
+    for (engine, by) in [(&renamed, "bob"), (&newest, "ada")] {
+        let ops = engine.ops(Actor::new(by, Permissions::admin(), Scopes::All).unwrap());
+        ops.pause("pilots.renamed", "charged", None, "the bank is closed").await.unwrap();
+    }
+    // Says to a command without the application's code that both pauses are of one phase.
+    Announcer::new(&renamed, WorkerConfig::default()).run_once().await.unwrap();
+    let run = Run::on(&["--database-url", &url]);
+    let unpause =
+        |phase: &str| run.with("", &["unpause", "pilots.renamed", phase, "--reason", "it is open"]);
+    let (code, told, said) = unpause("charged");
+    assert_eq!((code, &*told), (0, "applied\n"), "{said}");
+    let note = "note: the phase is still paused, under the name paid, by bob: end that pause, too";
+    assert!(said.contains(note), "{said}");
+    let (code, told, said) = unpause("paid");
+    assert_eq!((code, &*told), (0, "applied\n"), "{said}");
+    assert!(!said.contains("still paused"), "{said}");
+    let (code, left, said) = run.with("", &["pauses", "-o", "ids"]);
+    assert_eq!((code, &*left), (0, ""), "{said}");
 }
 
 #[tokio::test]

@@ -141,7 +141,11 @@ impl<S: Store> Run<S> {
     /// Makes a row that was pending until it was acquired what it was before. Whether it was still ours.
     pub(in crate::engine) async fn give_back(&mut self) -> Result<bool, CallError> {
         let pending = Transition { was_no_attempt: true, ..self.pending() };
-        Ok(self.write(&pending).await?.is_some())
+        let is_ours = self.write(&pending).await?.is_some();
+        if is_ours {
+            observe::given_back(self.definition.name);
+        }
+        Ok(is_ours)
     }
 
     /// Leaves a row to an operator whose attempts are used up. The takeover that found it so was none.

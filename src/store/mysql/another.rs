@@ -131,6 +131,31 @@ impl Mysql {
         }
     }
 
+    /// Asks what writes nothing: again where the server prepared no more statements, and once more where the connection was
+    /// lost behind the question whether its server is there. Those that are idle are asked before they are used, and stay.
+    /// Not again where no answer came: a search has its time limit once.
+    pub(super) async fn searched<R, F>(&self, ask: impl Fn() -> F) -> Result<R, StoreError>
+    where
+        F: Future<Output = Result<R, StoreError>>,
+    {
+        let (mut another, mut was_lost) = (Another::default(), false);
+        loop {
+            match ask().await {
+                Err(error) if is_of_too_many_statements(&error) => {
+                    if !another.is_to_be_tried(self, Reason::Full).await {
+                        return Err(error);
+                    }
+                }
+                Err(error)
+                    if error.is_of_the_connection() && !error.is_unanswered() && !was_lost =>
+                {
+                    was_lost = true;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Asks what may be asked once, and again only where the server prepared no more statements: that one has executed
     /// nothing.
     pub(super) async fn until_prepared<R, F>(&self, ask: impl Fn() -> F) -> Result<R, StoreError>

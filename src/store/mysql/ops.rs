@@ -49,12 +49,11 @@ const ASKS_FOR_A_SECOND: &str = "SET SESSION lock_wait_timeout = 1";
 /// As each session begins.
 const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
-/// Sends one statement that reads; again where the server prepared no more statements. Not where it gives no answer: a
-/// search has its time limit once.
+/// Sends one statement that writes nothing, so it may be sent again: see [`searched`](Mysql::searched).
 macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         $store
-            .until_prepared(|| async {
+            .searched(|| async {
                 let mut connection = $crate::store::mysql::pool::ConnectionGuard::that_answers(
                     &$store.operators,
                     SEARCH_WITHIN,

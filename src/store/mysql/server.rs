@@ -11,10 +11,15 @@ use mysql_async::{Conn, Error};
 /// Both terms of the start are of this statement, so that it is the same to the second whatever is done to the clock.
 /// Servers of one name and port, as two clusters of containers may have them, differ in their starts; those that were
 /// started in one second, as behind a loss of power, differ in their numbers, if one of them replicates the other.
+///
+/// One server may be started twice within a second, and then its sessions have the same numbers again. The end of a UUID
+/// tells these starts apart: its last 17 characters are fourteen bits that each start draws, and the machine. MySQL draws
+/// them again when its clock is set back. From then on a session of before is ended by the kept connection only: a new one
+/// does not recognize its server.
 const NAMED: &str = "SELECT CONNECTION_ID(), CONCAT_WS(' ', @@hostname, @@port, @@server_id, \
      (SELECT CAST(UNIX_TIMESTAMP() - variable_value AS SIGNED) \
       FROM /*!80000 performance_schema.session_status */ /*M!100000 information_schema.session_status */ \
-      WHERE variable_name = 'Uptime'))";
+      WHERE variable_name = 'Uptime'), RIGHT(UUID(), 17))";
 
 /// A server, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
