@@ -204,6 +204,8 @@ extern crate self as atomic_phases;
 #[macro_use]
 #[cfg_attr(not(feature = "fault-injection"), doc(hidden))]
 pub mod fault;
+#[macro_use]
+mod task;
 
 mod caller;
 mod chance;
@@ -238,7 +240,6 @@ mod setting;
 pub mod simulation;
 mod sound;
 pub mod store;
-mod task;
 pub mod traces;
 pub mod worker;
 

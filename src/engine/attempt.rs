@@ -109,17 +109,14 @@ impl<S: Store> Attempt<S> {
     pub(super) async fn detached(mut self) -> Result<Outcome, CallError> {
         let span = self.span();
         // Reading has no side effects, so it needs no task of its own; a replay is most often only this.
-        let read = async {
-            match self.reads_first {
-                true => self.core.store.look(&self.scope, &self.key).await,
-                false => Ok(None),
-            }
-        };
         let answer = async {
             if let Some(outcome) = self.cached().await {
                 return Ok((None, Some(outcome)));
             }
-            let mut row = read.await?;
+            let mut row = match self.reads_first {
+                true => self.core.store.look(&self.scope, &self.key).await?,
+                false => None,
+            };
             let told = self.outcome_of_row(&mut row).await?;
             Ok::<_, CallError>((row, told))
         };
@@ -130,15 +127,14 @@ impl<S: Store> Attempt<S> {
         };
         let (_present, caller) = Caller::elsewhere();
         self.caller = caller;
-        let settling = async move {
+        // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
+        let settling = span.around(boxed!(async move {
             let mut task = Task { attempt: &self, has_ended: false };
             let seen = if self.reads_first { Seen::Row(row) } else { Seen::ExpectedNew };
-            let settled = self.settle(seen).await;
+            let settled = boxed!(self.settle(seen)).await;
             task.has_ended = true;
             settled
-        };
-        // Boxed, because tokio moves a task's future about several times, and this one is large.
-        let settling = span.around(Box::pin(settling));
+        }));
         let settling = task::spawn(MovableTask::new(carried!(settling)));
         let settled = settling.await.ok().and_then(Result::ok);
         settled.unwrap_or(Err(CallError::TaskLost))
@@ -147,7 +143,7 @@ impl<S: Store> Attempt<S> {
     /// On the caller's own task.
     pub(super) async fn in_place(self) -> Result<Outcome, CallError> {
         let span = if self.core.is_traced() { self.span() } else { Span::none() };
-        let settling = span.around(Box::pin(self.unspanned()));
+        let settling = span.around(boxed!(self.unspanned()));
         MovableTask::new(carried!(settling)).await.unwrap_or(Err(CallError::TaskLost))
     }
 
@@ -162,7 +158,7 @@ impl<S: Store> Attempt<S> {
         }
         let seen = if self.reads_first { Seen::NotYet } else { Seen::ExpectedNew };
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
-        Box::pin(self.settle(seen)).await
+        boxed!(self.settle(seen)).await
     }
 
     /// The answer to this very request, where the replay cache has it: it is finished, so there is nothing else that

@@ -56,14 +56,14 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     ) -> Driven {
         let span = observe::spans::driven(subject(&found), found.version, self.core.is_traced());
         let core = self.core.clone();
-        let driving = async move {
+        let driving = span.around(boxed!(async move {
             let mut task = Task { found, has_ended: false };
             let driven = driving.await;
             core.traced_drive(driven);
             task.has_ended = true;
             driven
-        };
-        let driving = MovableTask::new(carried!(span.around(Box::pin(driving))));
+        }));
+        let driving = MovableTask::new(carried!(driving));
         let driven = crate::task::spawn(driving).await.ok().and_then(Result::ok);
         driven.unwrap_or(Driven::Failed)
     }
@@ -164,7 +164,7 @@ impl<S: Store> Claimed<S> {
     pub(crate) async fn go_on(self, found: Subject<'_>) -> Driven {
         let Self { acquired, _entered } = self;
         // Boxed: the future of a whole request is deep, and callers of ours nest it deeper.
-        Box::pin(acquired.go_on()).await.map_or_else(|error| failed(found, &error), driven)
+        boxed!(acquired.go_on()).await.map_or_else(|error| failed(found, &error), driven)
     }
 
     /// Makes it pending again: nothing of it has run, and another process may take it immediately.

@@ -89,7 +89,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> IntoFuture 
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.prepare(false)?.detached().await })
+        boxed!(async move { self.prepare(false)?.detached().await })
     }
 }
 

@@ -249,7 +249,7 @@ impl<S: Store> Acquired<S> {
         let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
         match (found, next) {
             (Found::Ready(_), _) if right == Right::Reconcile => {
-                Box::pin(run.reconcile(&row)).await
+                boxed!(run.reconcile(&row)).await
             }
             (Found::Undecodable(because), _) if right == Right::Reconcile => {
                 let intent = row.open_intent.as_deref();

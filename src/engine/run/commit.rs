@@ -73,7 +73,7 @@ impl<S: Store> Run<S> {
         };
         let sent = Moment::now();
         // Boxed, because a store's future is large, and a request would have room for it throughout its foreign calls.
-        let answer = Box::pin(self.send(writing, within, transition, jobs)).await;
+        let answer = boxed!(self.send(writing, within, transition, jobs)).await;
         let fate = match (answer, row) {
             (Commit::Done(times), _) => {
                 if let Some(RowTimes { written_at, expires_at }) = times {
@@ -90,7 +90,7 @@ impl<S: Store> Run<S> {
             (Commit::Failed(error), _) => CommitFate::Failed(error),
             (Commit::Unknown(error), RowIs::Committed) => {
                 observe::commit_unanswered(self.definition.name, self.subject());
-                match Box::pin(self.ask_until_answered(transition)).await? {
+                match boxed!(self.ask_until_answered(transition)).await? {
                     Arrival::Arrived => CommitFate::Applied(sent),
                     Arrival::NeverArrived => CommitFate::NeverArrived(error),
                     Arrival::Lost => CommitFate::Lost,

@@ -93,8 +93,7 @@ impl<S: Store> Run<S> {
         phase: &'static Phase,
         row: Row<'_, S>,
     ) -> Result<Result<ControlFlow<RoundEnd>, Undone>, CallError> {
-        // Boxed, as a commit is.
-        let mut writing = match Box::pin(self.open(phase, row)).await {
+        let mut writing = match self.open(phase, row).await {
             Ok(Some(writing)) => writing,
             Ok(None) => {
                 observe::lost(self.definition.name);
@@ -167,7 +166,9 @@ impl<S: Store> Run<S> {
                     movable_task::move_back().await;
                     Writing::Statements(isolation, Statements::default())
                 } else {
-                    let begun = self.core.store.begin(isolation, &self.guard()).await?;
+                    // Boxed, as a commit is.
+                    let guard = self.guard();
+                    let begun = boxed!(self.core.store.begin(isolation, &guard)).await?;
                     return Ok(begun.map(Writing::Open));
                 }
             }

@@ -19,15 +19,16 @@ use crate::observe;
 use crate::store::{StoreError, is_nested};
 
 pub(super) struct ConnectionGuard<P: Pool> {
-    handle: Option<P::Handle>,
+    /// Boxed, because a pool's own is half a kilobyte, and this is handed from one part of a request to the next.
+    handle: Option<Box<P::Handle>>,
     /// Whether a drop leaves something behind that has to be undone.
     close: bool,
 }
 
 /// A connection, and how long that took.
-async fn taken<P: Pool>(pool: &P) -> Result<P::Handle, StoreError> {
+async fn taken<P: Pool>(pool: &P) -> Result<Box<P::Handle>, StoreError> {
     let began = Instant::now();
-    let handle = pool.get().await;
+    let handle = pool.get().await.map(Box::new);
     observe::connected(began);
     handle
 }
@@ -63,11 +64,11 @@ impl<P: Pool> ConnectionGuard<P> {
     }
 
     pub(super) fn shared(&self) -> Result<&AsyncPgConnection, StoreError> {
-        self.handle.as_deref().ok_or_else(gone)
+        self.handle.as_deref().map(|handle| &**handle).ok_or_else(gone)
     }
 
     pub(super) fn exclusive(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.handle.as_deref_mut().ok_or_else(gone)
+        self.handle.as_deref_mut().map(|handle| &mut **handle).ok_or_else(gone)
     }
 
     /// Returns the connection to its pool. No transaction is open on it any more.
@@ -105,7 +106,7 @@ impl<P: Pool> ConnectionGuard<P> {
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let mut conn = self.handle.as_deref().ok_or(Error::BrokenTransactionManager)?;
+        let mut conn = &**self.handle.as_deref().ok_or(Error::BrokenTransactionManager)?;
         answered(sql::Ping {}.load::<i32>(&mut conn)).await.map(drop)
     }
 }
@@ -115,7 +116,7 @@ impl<P: Pool> Drop for ConnectionGuard<P> {
         if let Some(conn) = self.handle.take()
             && self.close
         {
-            P::close(conn);
+            P::close(*conn);
         }
     }
 }
