@@ -92,8 +92,8 @@ impl<S: Store> Run<S> {
         if at_most_once {
             // A process that finds this intent open knows that the call may have been made (G2).
             let intent = self.intending(phase);
-            if self.write(&intent).await?.is_none() {
-                return Ok(Break(RoundEnd::Lost));
+            if let Break(end) = self.write(&intent).await? {
+                return Ok(Break(end));
             }
         }
         let name = phase.name;
@@ -149,8 +149,8 @@ impl<S: Store> Run<S> {
                     return Ok(Continue(()));
                 }
                 match self.write(&transition).await? {
-                    Some(sent) => Ok(self.arrive(transition, sent)),
-                    None => Ok(Break(RoundEnd::Lost)),
+                    Continue(sent) => Ok(self.arrive(transition, sent)),
+                    Break(end) => Ok(Break(end)),
                 }
             }
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
