@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::creation::Creation;
-use super::decide::{Decision, decide, is_held_by_its_creator};
+use super::decide::{Answer, Decision, decide, is_held_by_its_creator};
 use super::given::{Asking, Comparison};
 use super::lease::Entered;
-use super::outcome::{CallError, FailureCause, Finished, Outcome, unreadable};
+use super::outcome::{CallError, FailureCause, Finished, Outcome};
 use super::pause::jitter;
 use super::quota::Admission;
 use super::replays::{Told, Whose};
@@ -196,16 +196,22 @@ impl<S: Store> Attempt<S> {
         &self,
         row: &mut Option<KeySummary>,
     ) -> Result<Option<Outcome>, CallError> {
-        let Some(asked) = self.asked(row.as_ref()).await? else { return Ok(None) };
-        match decide(row.as_ref(), &asked) {
-            Decision::Create { .. }
+        let Some(found) = row.as_ref() else { return Ok(None) };
+        let Some(facts) = self.facts(found).await? else { return Ok(None) };
+        let answer = match decide(found, &facts) {
+            Decision::Create
             | Decision::TakeOver
             | Decision::Recover
-            | Decision::InProgress { .. } => Ok(None),
+            | Decision::Answer(Answer::InProgress { .. }) => return Ok(None),
             // Settled while this call waits, perhaps.
-            Decision::Unknown { looked_into: Some(after) } if self.can_wait(after) => Ok(None),
-            decision => self.answer(decision, row.take()).map(Some),
-        }
+            Decision::Answer(Answer::Unknown { looked_into: Some(after) })
+                if self.can_wait(after) =>
+            {
+                return Ok(None);
+            }
+            Decision::Answer(answer) => answer,
+        };
+        row.take().map(|row| self.answer(answer, row)).transpose()
     }
 
     /// Another transaction is about to create the key's row, or to change the one that there is, and
@@ -311,13 +317,7 @@ impl<S: Store> Attempt<S> {
                 Seen::NotYet => self.look().await?,
             };
             self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
-            let end = match self.asked(row.as_ref()).await? {
-                Some(asked) => {
-                    let decision = decide(row.as_ref(), &asked);
-                    self.act(decision, row, &mut rounds).await?
-                }
-                None => RoundEnd::Changed,
-            };
+            let end = self.act(row, &mut rounds).await?;
             let end = match end {
                 RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
                 // What the row of a key says that was wrongly expected to be new comes before why nothing
@@ -382,79 +382,96 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// Does what was decided about the row.
+    /// Does what the key's row asks for. Where there is none, creates it.
     async fn act(
         &self,
-        decision: Decision,
         row: Option<KeySummary>,
         rounds: &mut Rounds,
     ) -> Result<RoundEnd, CallError> {
+        let (replaces, too_slow) = match row {
+            None => (None, rounds.too_slow.take()),
+            Some(row) => {
+                let Some(facts) = self.facts(&row).await? else { return Ok(RoundEnd::Changed) };
+                let too_slow = rounds.too_slow.take();
+                match decide(&row, &facts) {
+                    Decision::Create => (Some(row.request_id), too_slow),
+                    Decision::TakeOver => {
+                        if let Some(outcome) = self.instead_of_running(&row, rounds) {
+                            return Ok(RoundEnd::Outcome(outcome));
+                        }
+                        return self.resume(&row, Right::Free).await;
+                    }
+                    Decision::Recover => return self.resume(&row, Right::Own).await,
+                    Decision::Answer(Answer::InProgress { .. }) if mutated!(ApplicationClock) => {
+                        return self.resume(&row, Right::Own).await;
+                    }
+                    // One of the workers has it already: the commit of the acceptance got no answer.
+                    Decision::Answer(Answer::InProgress { .. })
+                        if self.background && row.request_id == self.request_id =>
+                    {
+                        return Ok(RoundEnd::Outcome(Outcome::Accepted));
+                    }
+                    Decision::Answer(answer) => {
+                        return Ok(RoundEnd::Outcome(self.answer(answer, row)?));
+                    }
+                }
+            }
+        };
         // It would be as slow again.
-        if let (Decision::Create { .. }, Some(cause)) = (&decision, rounds.too_slow.take()) {
+        if let Some(cause) = too_slow {
             observe::not_begun(self.subject(), observed::failure(&cause));
             let retry_after = self.core.settings.back_off(1);
             return Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }));
         }
-        match (decision, row) {
-            (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
-            // The row of a commit that got no answer may be finished, expired and deleted by now. Created
-            // again, the request would run twice for one call.
-            (Decision::Create { .. }, _)
-                if rounds.restarts > 0
-                    && rounds.first_sent.is_some_and(|sent| self.may_have_ended(sent)) =>
-            {
-                Err(CallError::RowDeleted)
-            }
-            (Decision::Create { replaces }, _) => {
-                let admitted = match rounds.admitted.take() {
-                    Some(admission) => Ok(admission),
-                    None => self.core.admit(&self.scope, &self.key, &self.caller).await,
-                };
-                let admission = match admitted {
-                    Ok(admission) => admission,
-                    Err(refused) => return self.refused(refused).await,
-                };
-                rounds.first_sent.get_or_insert_with(Moment::now);
-                let end = self.create(replaces, admission.clone()).await?;
-                if mutated!(RetentionWhenRead) {
-                    rounds.first_sent = Some(Moment::now());
-                }
-                match end {
-                    RoundEnd::Restart(_) => rounds.admitted = Some(admission),
-                    RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
-                        self.core.not_created(&self.scope, admission);
-                    }
-                    RoundEnd::Outcome(_) | RoundEnd::Lost => {}
-                }
-                Ok(end)
-            }
-            (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
-                self.resume(&row, Right::Own).await
-            }
-            // What a call waited for has failed: that is its answer too. A hundred that wait would all
-            // run it at the same moment.
-            (Decision::TakeOver, Some(row))
-                if rounds.waits > 0
-                    && row.status == Status::FailedRetryable
-                    && !row.back_off_left.is_zero() =>
-            {
-                let (cause, retry_after) = (FailureCause::OtherAttempt, row.back_off_left);
-                Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }))
-            }
-            // A call that accepts leaves the row to the workers; one of them may have it already, where
-            // the commit of the acceptance got no answer.
-            (Decision::TakeOver, Some(_)) if self.background => {
-                Ok(RoundEnd::Outcome(Outcome::Accepted))
-            }
-            (Decision::InProgress { .. }, Some(row))
-                if self.background && row.request_id == self.request_id =>
-            {
-                Ok(RoundEnd::Outcome(Outcome::Accepted))
-            }
-            (Decision::TakeOver, Some(row)) => self.resume(&row, Right::Free).await,
-            (Decision::Recover, Some(row)) => self.resume(&row, Right::Own).await,
-            (decision, row) => Ok(RoundEnd::Outcome(self.answer(decision, row)?)),
+        self.admit_and_create(replaces, rounds).await
+    }
+
+    /// The answer to a call that leaves a row alone which no process runs.
+    fn instead_of_running(&self, row: &KeySummary, rounds: &Rounds) -> Option<Outcome> {
+        let has_failed = row.status == Status::FailedRetryable && !row.back_off_left.is_zero();
+        // What a call waited for has failed: that is its answer too. A hundred that wait would all
+        // run it at the same moment.
+        if rounds.waits > 0 && has_failed {
+            let (cause, retry_after) = (FailureCause::OtherAttempt, row.back_off_left);
+            return Some(Outcome::Failed { cause, retry_after });
         }
+        // A call that accepts leaves the row to the workers.
+        self.background.then_some(Outcome::Accepted)
+    }
+
+    /// Creates the row, if the scope may have another key, and unless the request may have run for this call before.
+    async fn admit_and_create(
+        &self,
+        replaces: Option<Uuid>,
+        rounds: &mut Rounds,
+    ) -> Result<RoundEnd, CallError> {
+        // The row of a commit that got no answer may be finished, expired and deleted by now. Created
+        // again, the request would run twice for one call.
+        let sent_before = rounds.first_sent.filter(|_| rounds.restarts > 0);
+        if rounds.ran || sent_before.is_some_and(|sent| self.may_have_ended(sent)) {
+            return Err(CallError::RowDeleted);
+        }
+        let admitted = match rounds.admitted.take() {
+            Some(admission) => Ok(admission),
+            None => self.core.admit(&self.scope, &self.key, &self.caller).await,
+        };
+        let admission = match admitted {
+            Ok(admission) => admission,
+            Err(refused) => return self.refused(refused).await,
+        };
+        rounds.first_sent.get_or_insert_with(Moment::now);
+        let end = self.create(replaces, admission.clone()).await?;
+        if mutated!(RetentionWhenRead) {
+            rounds.first_sent = Some(Moment::now());
+        }
+        match end {
+            RoundEnd::Restart(_) => rounds.admitted = Some(admission),
+            RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
+                self.core.not_created(&self.scope, admission);
+            }
+            RoundEnd::Outcome(_) | RoundEnd::Lost => {}
+        }
+        Ok(end)
     }
 
     /// Whether a row that was created then may be past its retention.
@@ -485,32 +502,28 @@ impl<S: Store> Attempt<S> {
         first.filter(|_| error.is_unanswered()).map(timed_out)
     }
 
-    fn answer(&self, decision: Decision, row: Option<KeySummary>) -> Result<Outcome, CallError> {
-        Ok(match decision {
-            Decision::Mismatch => Outcome::Mismatch,
-            Decision::InProgress { retry_after: lease_left } => {
+    fn answer(&self, answer: Answer, row: KeySummary) -> Result<Outcome, CallError> {
+        Ok(match answer {
+            Answer::Mismatch => Outcome::Mismatch,
+            Answer::InProgress { retry_after: lease_left } => {
                 let retry_after = self.core.settings.ask_again_after(lease_left);
-                self.told_about(row.as_ref());
+                self.core.told_of(row.request_id, None);
                 Outcome::InProgress { retry_after }
             }
-            Decision::Unknown { looked_into } => {
-                self.told_about(row.as_ref());
+            Answer::Unknown { looked_into } => {
+                self.core.told_of(row.request_id, None);
                 self.core.unknown(looked_into)
             }
-            Decision::DeadLetter => {
-                if let Some(row) = &row {
-                    self.core.told_of(row.request_id, row.trace.as_deref());
-                }
+            Answer::DeadLetter => {
+                self.core.told_of(row.request_id, row.trace.as_deref());
                 Outcome::DeadLetter
             }
-            Decision::Erased => Outcome::Erased,
-            Decision::NotKnownHere => {
-                let request_id = row.as_ref().map_or(self.request_id, |row| row.request_id);
-                let subject = Subject { request_id, ..self.subject() };
-                self.core.left_alone(subject, self.unknown_because(row.as_ref()))
+            Answer::Erased => Outcome::Erased,
+            Answer::NotKnownHere => {
+                let subject = Subject { request_id: row.request_id, ..self.subject() };
+                self.core.left_alone(subject, self.unknown_because(&row))
             }
-            Decision::Replay => {
-                let row = row.ok_or(unreadable("response"))?;
+            Answer::Replay => {
                 // Ours, where the commit that created and finished it got no answer.
                 let ours = is_held_by_its_creator(&row, self.runs_as());
                 let (replayed, expires_at) = (!ours, row.expires_at);
@@ -529,18 +542,7 @@ impl<S: Store> Attempt<S> {
                     Err(status) => Outcome::ReplyNotRetained { status },
                 }
             }
-            // Their rows are taken apart by the caller.
-            Decision::Create { .. } | Decision::TakeOver | Decision::Recover => {
-                return Err(unreadable("status"));
-            }
         })
-    }
-
-    /// Reports the state of a request that has not ended.
-    fn told_about(&self, row: Option<&KeySummary>) {
-        if let Some(row) = row {
-            self.core.told_of(row.request_id, None);
-        }
     }
 
     /// Goes on with the row that was seen, if it is still that.
