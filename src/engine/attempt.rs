@@ -11,11 +11,11 @@ use uuid::Uuid;
 use super::creation::Creation;
 use super::decide::{Answer, Decision, decide, is_held_by_its_creator};
 use super::given::{Asking, Comparison};
+use super::jitter::jitter;
 use super::lease::Entered;
 use super::outcome::{CallError, FailureCause, Finished, Outcome};
-use super::pause::jitter;
 use super::quota::Admission;
-use super::replays::{Told, Whose};
+use super::replays::{CacheAnswer, Whose};
 use super::run::{RoundEnd, timed_out};
 use super::{Core, observed};
 use crate::caller::Caller;
@@ -92,7 +92,7 @@ struct Rounds {
 }
 
 /// What a round knows of the key's row when it begins.
-enum Seen {
+enum KnownRow {
     /// Nothing: it looks.
     NotYet,
     /// The caller expects a new key, so there should be no row.
@@ -132,8 +132,8 @@ impl<S: Store> Attempt<S> {
         self.caller = caller;
         let settling = async move {
             let mut task = Task { attempt: &self, has_ended: false };
-            let seen = if self.looks_first { Seen::Row(row) } else { Seen::ExpectedNew };
-            let settled = self.settle(seen).await;
+            let known = if self.looks_first { KnownRow::Row(row) } else { KnownRow::ExpectedNew };
+            let settled = self.settle(known).await;
             task.has_ended = true;
             settled
         };
@@ -160,9 +160,9 @@ impl<S: Store> Attempt<S> {
         if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
-        let seen = if self.looks_first { Seen::NotYet } else { Seen::ExpectedNew };
+        let known = if self.looks_first { KnownRow::NotYet } else { KnownRow::ExpectedNew };
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
-        Box::pin(self.settle(seen)).await
+        Box::pin(self.settle(known)).await
     }
 
     /// The answer to this very request, where the replay cache has it: it is finished, so there is nothing else that
@@ -178,8 +178,8 @@ impl<S: Store> Attempt<S> {
         };
         // Boxed, so that a call without a cache is no larger for it.
         let entry = match Box::pin(replays.ask(&self.core.store, &whose)).await? {
-            Told::Answer(entry) => entry,
-            Told::InProgress(left) => {
+            CacheAnswer::Answer(entry) => entry,
+            CacheAnswer::InProgress(left) => {
                 let hears_it = self.patience.is_none() && !self.background;
                 let retry_after = self.core.settings.ask_again_after(left);
                 return hears_it.then_some(Outcome::InProgress { retry_after });
@@ -231,7 +231,7 @@ impl<S: Store> Attempt<S> {
         observed::answered(self.definition.name, &outcome, self.began.elapsed());
         self.core.traced_answer(&outcome);
         if let Some(scopes) = &self.core.scopes {
-            observe::answered_to(scopes, &self.scope, observed::told(&outcome));
+            observe::answered_to(scopes, &self.scope, observed::outcome_label(&outcome));
         }
         if let Err(error) = &outcome {
             observed::call_failed(self.subject(), error);
@@ -249,8 +249,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    async fn settle(&self, seen: Seen) -> Result<Outcome, CallError> {
-        let settled = self.settled(seen).await;
+    async fn settle(&self, known: KnownRow) -> Result<Outcome, CallError> {
+        let settled = self.settled(known).await;
         if self.creation.is_unknown() {
             self.look_later();
         }
@@ -307,14 +307,14 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Round after round, until there is an answer.
-    async fn settled(&self, mut seen: Seen) -> Result<Outcome, CallError> {
+    async fn settled(&self, mut known: KnownRow) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let is_expected_new = matches!(seen, Seen::ExpectedNew);
-            let row = match std::mem::replace(&mut seen, Seen::NotYet) {
-                Seen::ExpectedNew => None,
-                Seen::Row(row) => row,
-                Seen::NotYet => self.look().await?,
+            let is_expected_new = matches!(known, KnownRow::ExpectedNew);
+            let row = match std::mem::replace(&mut known, KnownRow::NotYet) {
+                KnownRow::ExpectedNew => None,
+                KnownRow::Row(row) => row,
+                KnownRow::NotYet => self.look().await?,
             };
             self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
             let end = self.act(row, &mut rounds).await?;
@@ -375,7 +375,7 @@ impl<S: Store> Attempt<S> {
                     rounds.races += 1;
                     rounds.ran |= matches!(raced, RoundEnd::Lost);
                     if let RoundEnd::Found(row) = raced {
-                        seen = Seen::Row(Some(row));
+                        known = KnownRow::Row(Some(row));
                     }
                 }
             }
@@ -592,11 +592,11 @@ mod tests {
     fn a_request_in_flight_takes_little_memory() {
         let sizes = [
             #[cfg(feature = "postgres")]
-            size(|attempt: &'static mut Attempt<crate::Postgres>| attempt.settle(Seen::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Postgres>| attempt.settle(KnownRow::NotYet)),
             #[cfg(feature = "sqlite")]
-            size(|attempt: &'static mut Attempt<crate::Sqlite>| attempt.settle(Seen::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Sqlite>| attempt.settle(KnownRow::NotYet)),
             #[cfg(feature = "mysql")]
-            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(Seen::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(KnownRow::NotYet)),
         ];
         assert!(sizes.iter().all(|size| *size < 16_000), "{sizes:?} bytes");
     }

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::attempt::Attempt;
-use super::decide::Asked;
+use super::decide::CallFacts;
 use super::given::Comparison;
 use super::outcome::CallError;
 use super::stranded::StrandedBecause;
@@ -12,7 +12,7 @@ use crate::store::{KeySummary, Store};
 
 impl<S: Store> Attempt<S> {
     /// `None`: the row changed meanwhile.
-    pub(super) async fn facts(&self, row: &KeySummary) -> Result<Option<Asked<'_>>, CallError> {
+    pub(super) async fn facts(&self, row: &KeySummary) -> Result<Option<CallFacts<'_>>, CallError> {
         let same_request = match self.compare(row).await? {
             Comparison::Same => Some(true),
             Comparison::Another => Some(false),
@@ -21,7 +21,7 @@ impl<S: Store> Attempt<S> {
         };
         let knows_version = self.knows(row);
         let (definition, runs_as) = (&self.definition, self.runs_as());
-        Ok(Some(Asked { definition, knows_version, runs_as, same_request }))
+        Ok(Some(CallFacts { definition, knows_version, runs_as, same_request }))
     }
 
     fn knows(&self, row: &KeySummary) -> bool {

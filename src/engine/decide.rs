@@ -6,7 +6,7 @@ use crate::definition::{Definition, EffectClass, PhaseKind};
 use crate::store::{ERASED, KeyRow, KeySummary, Status};
 
 /// What is known about a call before its row is looked at.
-pub(crate) struct Asked<'a> {
+pub(crate) struct CallFacts<'a> {
     pub(crate) definition: &'a Definition,
     /// Whether this process can run the version of the definition that the row is of.
     pub(crate) knows_version: bool,
@@ -60,35 +60,35 @@ pub(crate) enum Answer {
 }
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
-pub(crate) fn decide(row: &KeySummary, asked: &Asked<'_>) -> Decision {
-    passed!("decision", decided(row, asked))
+pub(crate) fn decide(row: &KeySummary, facts: &CallFacts<'_>) -> Decision {
+    passed!("decision", decided(row, facts))
 }
 
-fn decided(row: &KeySummary, asked: &Asked<'_>) -> Decision {
+fn decided(row: &KeySummary, facts: &CallFacts<'_>) -> Decision {
     if row.is_over() {
         return Decision::Create;
     }
-    let answer = match (row.status, asked.same_request) {
+    let answer = match (row.status, facts.same_request) {
         (Status::Completed, _) if row.fingerprint == ERASED => Answer::Erased,
         _ if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() => {
             Answer::InProgress { retry_after: row.lease_left }
         }
         (_, None) => Answer::NotKnownHere,
         (_, Some(false)) => Answer::Mismatch,
-        (_, Some(true)) if row.definition != asked.definition.name => Answer::Mismatch,
+        (_, Some(true)) if row.definition != facts.definition.name => Answer::Mismatch,
         (Status::Completed, Some(true)) => Answer::Replay,
         (Status::Unknown, Some(true)) => {
             Answer::Unknown { looked_into: row.for_workers.then_some(row.back_off_left) }
         }
         (Status::DeadLetter, Some(true)) => Answer::DeadLetter,
-        (Status::InProgress, Some(true)) if is_held_by_its_creator(row, asked.runs_as) => {
+        (Status::InProgress, Some(true)) if is_held_by_its_creator(row, facts.runs_as) => {
             return Decision::Recover;
         }
         (Status::InProgress, Some(true)) if !row.lease_left.is_zero() => {
             Answer::InProgress { retry_after: row.lease_left }
         }
         (Status::Pending | Status::InProgress | Status::FailedRetryable, Some(true))
-            if !asked.knows_version =>
+            if !facts.knows_version =>
         {
             Answer::NotKnownHere
         }
@@ -241,8 +241,8 @@ pub(super) mod tests {
         }
     }
 
-    fn asked(same_request: Option<bool>) -> Asked<'static> {
-        Asked {
+    fn facts(same_request: Option<bool>) -> CallFacts<'static> {
+        CallFacts {
             definition: &DEFINITION,
             knows_version: true,
             runs_as: Some(Uuid::from_u128(2)),
@@ -276,7 +276,7 @@ pub(super) mod tests {
                     }
                     Status::DeadLetter => Decision::Answer(Answer::DeadLetter),
                 };
-                assert_eq!(decide(&row, &asked(Some(true))), expected, "{status:?}");
+                assert_eq!(decide(&row, &facts(Some(true))), expected, "{status:?}");
             }
         }
     }
@@ -284,7 +284,7 @@ pub(super) mod tests {
     #[test]
     fn an_unknown_outcome_that_only_an_operator_looks_into_is_told_as_that() {
         let row = KeySummary { for_workers: false, ..key_summary(Status::Unknown) };
-        let decision = decide(&row, &asked(Some(true)));
+        let decision = decide(&row, &facts(Some(true)));
         assert_eq!(decision, Decision::Answer(Answer::Unknown { looked_into: None }));
     }
 
@@ -294,9 +294,9 @@ pub(super) mod tests {
             for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
                 let row = KeySummary { lease_left, version, ..key_summary(status) };
                 let mismatch = Decision::Answer(Answer::Mismatch);
-                assert_eq!(decide(&row, &asked(Some(false))), mismatch, "{status:?}");
+                assert_eq!(decide(&row, &facts(Some(false))), mismatch, "{status:?}");
                 let row = KeySummary { definition: "rides.cancel".into(), ..row };
-                assert_eq!(decide(&row, &asked(Some(true))), mismatch, "{status:?}");
+                assert_eq!(decide(&row, &facts(Some(true))), mismatch, "{status:?}");
             }
         }
     }
@@ -305,17 +305,17 @@ pub(super) mod tests {
     fn g14_what_this_process_does_not_know_is_left_alone() {
         let left_alone = Decision::Answer(Answer::NotKnownHere);
         for status in EVERY_STATUS {
-            assert_eq!(decide(&key_summary(status), &asked(None)), left_alone);
+            assert_eq!(decide(&key_summary(status), &facts(None)), left_alone);
         }
         for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
             let row = KeySummary { version: 4, ..key_summary(status) };
-            let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
+            let elsewhere = CallFacts { knows_version: false, ..facts(Some(true)) };
             assert_eq!(decide(&row, &elsewhere), left_alone);
             // Another version that this process can run is taken over as what it is.
-            assert_eq!(decide(&row, &asked(Some(true))), Decision::TakeOver);
+            assert_eq!(decide(&row, &facts(Some(true))), Decision::TakeOver);
         }
         let finished = KeySummary { version: 4, ..key_summary(Status::Completed) };
-        let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
+        let elsewhere = CallFacts { knows_version: false, ..facts(Some(true)) };
         assert_eq!(decide(&finished, &elsewhere), Decision::Answer(Answer::Replay));
     }
 
@@ -324,10 +324,10 @@ pub(super) mod tests {
         for same_request in [Some(true), Some(false), None] {
             let erased =
                 KeySummary { fingerprint: ERASED.into(), ..key_summary(Status::Completed) };
-            let answer = decide(&erased, &asked(same_request));
+            let answer = decide(&erased, &facts(same_request));
             assert_eq!(answer, Decision::Answer(Answer::Erased));
             let expired = KeySummary { expired: true, ..erased };
-            assert_eq!(decide(&expired, &asked(same_request)), Decision::Create);
+            assert_eq!(decide(&expired, &facts(same_request)), Decision::Create);
         }
     }
 
@@ -335,7 +335,7 @@ pub(super) mod tests {
     fn g15_only_a_finished_row_expires() {
         for status in EVERY_STATUS {
             let row = KeySummary { expired: true, ..key_summary(status) };
-            let replaced = decide(&row, &asked(Some(true))) == Decision::Create;
+            let replaced = decide(&row, &facts(Some(true))) == Decision::Create;
             assert_eq!(replaced, status == Status::Completed, "{status:?}");
         }
     }
@@ -348,13 +348,13 @@ pub(super) mod tests {
             lease_token: 1,
             ..key_summary(Status::InProgress)
         };
-        assert_eq!(decide(&created, &asked(Some(true))), Decision::Recover);
+        assert_eq!(decide(&created, &facts(Some(true))), Decision::Recover);
         let held = Decision::Answer(Answer::InProgress { retry_after: HOUR });
         // A row that was accepted is born with token 0: token 1 is the completer's.
-        let accepting = Asked { runs_as: None, ..asked(Some(true)) };
+        let accepting = CallFacts { runs_as: None, ..facts(Some(true)) };
         assert_eq!(decide(&created, &accepting), held);
         let taken_over = KeySummary { lease_token: 2, ..created };
-        assert_eq!(decide(&taken_over, &asked(Some(true))), held);
+        assert_eq!(decide(&taken_over, &facts(Some(true))), held);
     }
 
     #[test]
