@@ -22,13 +22,13 @@ use crate::repeats::Repeats;
 
 /// Events as `tracing` has them, said by way of [`unharmed`].
 macro_rules! debug {
-    ($($event:tt)*) => { unharmed::told(|| tracing::debug!($($event)*)) };
+    ($($event:tt)*) => { unharmed::guarded(|| tracing::debug!($($event)*)) };
 }
 macro_rules! info {
-    ($($event:tt)*) => { unharmed::told(|| tracing::info!($($event)*)) };
+    ($($event:tt)*) => { unharmed::guarded(|| tracing::info!($($event)*)) };
 }
 macro_rules! warn {
-    ($($event:tt)*) => { unharmed::told(|| tracing::warn!($($event)*)) };
+    ($($event:tt)*) => { unharmed::guarded(|| tracing::warn!($($event)*)) };
 }
 
 /// That of this module's own events, too.
@@ -473,7 +473,7 @@ fn recorded(record: impl FnOnce()) {
 faults! {
     /// The engine is at a crash point. Its target tells it from what a request says.
     pub(crate) fn crash_point(phase: &str, place: &str) {
-        unharmed::told(|| tracing::trace!(target: "atomic_phases::fault", phase, place, "crash point"));
+        unharmed::guarded(|| tracing::trace!(target: "atomic_phases::fault", phase, place, "crash point"));
     }
 }
 

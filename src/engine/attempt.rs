@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::creation::Creation;
-use super::decide::{Decision, decide, is_held_by_its_creator};
+use super::decide::{Answer, Decision, decide, is_held_by_its_creator};
 use super::given::{Asking, Comparison};
+use super::jitter::jitter;
 use super::lease::Entered;
-use super::outcome::{CallError, FailureCause, Finished, Outcome, unreadable};
-use super::pause::jitter;
+use super::outcome::{CallError, FailureCause, Finished, Outcome};
 use super::quota::Admission;
-use super::replays::{Told, Whose};
+use super::replays::{CacheAnswer, Whose};
 use super::run::{RoundEnd, timed_out};
 use super::{Core, observed};
 use crate::caller::Caller;
@@ -92,7 +92,7 @@ struct Rounds {
 }
 
 /// What a round knows of the key's row when it begins.
-enum Seen {
+enum KnownRow {
     /// Nothing: it reads the row.
     NotYet,
     /// The caller expects a new key, so there should be no row.
@@ -130,8 +130,8 @@ impl<S: Store> Attempt<S> {
         // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
         let settling = span.around(boxed!(async move {
             let mut task = Task { attempt: &self, has_ended: false };
-            let seen = if self.reads_first { Seen::Row(row) } else { Seen::ExpectedNew };
-            let settled = boxed!(self.settle(seen)).await;
+            let known = if self.reads_first { KnownRow::Row(row) } else { KnownRow::ExpectedNew };
+            let settled = boxed!(self.settle(known)).await;
             task.has_ended = true;
             settled
         }));
@@ -156,9 +156,9 @@ impl<S: Store> Attempt<S> {
         if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
-        let seen = if self.reads_first { Seen::NotYet } else { Seen::ExpectedNew };
+        let known = if self.reads_first { KnownRow::NotYet } else { KnownRow::ExpectedNew };
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
-        boxed!(self.settle(seen)).await
+        boxed!(self.settle(known)).await
     }
 
     /// The answer to this very request, where the replay cache has it: it is finished, so there is nothing else that
@@ -174,8 +174,8 @@ impl<S: Store> Attempt<S> {
         };
         // Boxed, so that a call without a cache is no larger for it.
         let entry = match Box::pin(replays.ask(&self.core.store, &whose)).await? {
-            Told::Answer(entry) => entry,
-            Told::InProgress(left) => {
+            CacheAnswer::Answer(entry) => entry,
+            CacheAnswer::InProgress(left) => {
                 let hears_it = self.patience.is_none() && !self.background;
                 let retry_after = self.core.settings.ask_again_after(left);
                 return hears_it.then_some(Outcome::InProgress { retry_after });
@@ -192,16 +192,22 @@ impl<S: Store> Attempt<S> {
         &self,
         row: &mut Option<KeySummary>,
     ) -> Result<Option<Outcome>, CallError> {
-        let Some(asked) = self.asked(row.as_ref()).await? else { return Ok(None) };
-        match decide(row.as_ref(), &asked) {
-            Decision::Create { .. }
+        let Some(found) = row.as_ref() else { return Ok(None) };
+        let Some(facts) = self.facts(found).await? else { return Ok(None) };
+        let answer = match decide(found, &facts) {
+            Decision::Create
             | Decision::TakeOver
             | Decision::Recover
-            | Decision::InProgress { .. } => Ok(None),
+            | Decision::Answer(Answer::InProgress { .. }) => return Ok(None),
             // Settled while this call waits, perhaps.
-            Decision::Unknown { looked_into: Some(after) } if self.can_wait(after) => Ok(None),
-            decision => self.answer(decision, row.take()).map(Some),
-        }
+            Decision::Answer(Answer::Unknown { looked_into: Some(after) })
+                if self.can_wait(after) =>
+            {
+                return Ok(None);
+            }
+            Decision::Answer(answer) => answer,
+        };
+        row.take().map(|row| self.answer(answer, row)).transpose()
     }
 
     /// Another transaction is about to create the key's row, or to change the one that there is, and
@@ -221,7 +227,7 @@ impl<S: Store> Attempt<S> {
         observed::answered(self.definition.name, &outcome, self.began.elapsed());
         self.core.traced_answer(&outcome);
         if let Some(scopes) = &self.core.scopes {
-            observe::answered_to(scopes, &self.scope, observed::told(&outcome));
+            observe::answered_to(scopes, &self.scope, observed::outcome_label(&outcome));
         }
         if let Err(error) = &outcome {
             observed::call_failed(self.subject(), error);
@@ -239,8 +245,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    async fn settle(&self, seen: Seen) -> Result<Outcome, CallError> {
-        let settled = self.settled(seen).await;
+    async fn settle(&self, known: KnownRow) -> Result<Outcome, CallError> {
+        let settled = self.settled(known).await;
         if self.creation.is_unknown() {
             self.verify_creation();
         }
@@ -297,23 +303,17 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Round after round, until there is an answer.
-    async fn settled(&self, mut seen: Seen) -> Result<Outcome, CallError> {
+    async fn settled(&self, mut known: KnownRow) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let is_expected_new = matches!(seen, Seen::ExpectedNew);
-            let row = match std::mem::replace(&mut seen, Seen::NotYet) {
-                Seen::ExpectedNew => None,
-                Seen::Row(row) => row,
-                Seen::NotYet => self.look().await?,
+            let is_expected_new = matches!(known, KnownRow::ExpectedNew);
+            let row = match std::mem::replace(&mut known, KnownRow::NotYet) {
+                KnownRow::ExpectedNew => None,
+                KnownRow::Row(row) => row,
+                KnownRow::NotYet => self.look().await?,
             };
             self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
-            let end = match self.asked(row.as_ref()).await? {
-                Some(asked) => {
-                    let decision = decide(row.as_ref(), &asked);
-                    self.act(decision, row, &mut rounds).await?
-                }
-                None => RoundEnd::Changed,
-            };
+            let end = self.act(row, &mut rounds).await?;
             let end = match end {
                 RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
                 // What the row of a key says that was wrongly expected to be new comes before why nothing
@@ -371,86 +371,103 @@ impl<S: Store> Attempt<S> {
                     rounds.races += 1;
                     rounds.ran |= matches!(raced, RoundEnd::Lost);
                     if let RoundEnd::Found(row) = raced {
-                        seen = Seen::Row(Some(row));
+                        known = KnownRow::Row(Some(row));
                     }
                 }
             }
         }
     }
 
-    /// Does what was decided about the row.
+    /// Does what the key's row asks for. Where there is none, creates it.
     async fn act(
         &self,
-        decision: Decision,
         row: Option<KeySummary>,
         rounds: &mut Rounds,
     ) -> Result<RoundEnd, CallError> {
+        let (replaces, too_slow) = match row {
+            None => (None, rounds.too_slow.take()),
+            Some(row) => {
+                let Some(facts) = self.facts(&row).await? else { return Ok(RoundEnd::Changed) };
+                let too_slow = rounds.too_slow.take();
+                match decide(&row, &facts) {
+                    Decision::Create => (Some(row.request_id), too_slow),
+                    Decision::TakeOver => {
+                        if let Some(outcome) = self.instead_of_running(&row, rounds) {
+                            return Ok(RoundEnd::Outcome(outcome));
+                        }
+                        return self.resume(&row, Right::Free).await;
+                    }
+                    Decision::Recover => return self.resume(&row, Right::Own).await,
+                    Decision::Answer(Answer::InProgress { .. }) if mutated!(ApplicationClock) => {
+                        return self.resume(&row, Right::Own).await;
+                    }
+                    // One of the workers has it already: the commit of the acceptance got no answer.
+                    Decision::Answer(Answer::InProgress { .. })
+                        if self.background && row.request_id == self.request_id =>
+                    {
+                        return Ok(RoundEnd::Outcome(Outcome::Accepted));
+                    }
+                    Decision::Answer(answer) => {
+                        return Ok(RoundEnd::Outcome(self.answer(answer, row)?));
+                    }
+                }
+            }
+        };
         // It would be as slow again.
-        if let (Decision::Create { .. }, Some(cause)) = (&decision, rounds.too_slow.take()) {
+        if let Some(cause) = too_slow {
             observe::not_begun(self.subject(), observed::failure(&cause));
             let retry_after = self.core.settings.back_off(1);
             return Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }));
         }
-        match (decision, row) {
-            (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
-            // The row of a commit that got no answer may be finished, expired and deleted by now. Created
-            // again, the request would run twice for one call.
-            (Decision::Create { .. }, _)
-                if rounds.restarts > 0
-                    && rounds.first_sent.is_some_and(|sent| self.may_have_ended(sent)) =>
-            {
-                Err(CallError::RowDeleted)
-            }
-            (Decision::Create { replaces }, _) => {
-                let admitted = match rounds.admitted.take() {
-                    Some(admission) => Ok(admission),
-                    None => self.core.admit(&self.scope, &self.key, &self.caller).await,
-                };
-                let admission = match admitted {
-                    Ok(admission) => admission,
-                    Err(refused) => return self.refused(refused).await,
-                };
-                rounds.first_sent.get_or_insert_with(Moment::now);
-                let end = self.create(replaces, admission.clone()).await?;
-                if mutated!(RetentionWhenRead) {
-                    rounds.first_sent = Some(Moment::now());
-                }
-                match end {
-                    RoundEnd::Restart(_) => rounds.admitted = Some(admission),
-                    RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
-                        self.core.not_created(&self.scope, admission);
-                    }
-                    RoundEnd::Outcome(_) | RoundEnd::Lost => {}
-                }
-                Ok(end)
-            }
-            (Decision::InProgress { .. }, Some(row)) if mutated!(ApplicationClock) => {
-                self.resume(&row, Right::Own).await
-            }
-            // What a call waited for has failed: that is its answer too. A hundred that wait would all
-            // run it at the same moment.
-            (Decision::TakeOver, Some(row))
-                if rounds.waits > 0
-                    && row.status == Status::FailedRetryable
-                    && !row.back_off_left.is_zero() =>
-            {
-                let (cause, retry_after) = (FailureCause::OtherAttempt, row.back_off_left);
-                Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }))
-            }
-            // A call that accepts leaves the row to the workers; one of them may have it already, where
-            // the commit of the acceptance got no answer.
-            (Decision::TakeOver, Some(_)) if self.background => {
-                Ok(RoundEnd::Outcome(Outcome::Accepted))
-            }
-            (Decision::InProgress { .. }, Some(row))
-                if self.background && row.request_id == self.request_id =>
-            {
-                Ok(RoundEnd::Outcome(Outcome::Accepted))
-            }
-            (Decision::TakeOver, Some(row)) => self.resume(&row, Right::Free).await,
-            (Decision::Recover, Some(row)) => self.resume(&row, Right::Own).await,
-            (decision, row) => Ok(RoundEnd::Outcome(self.answer(decision, row)?)),
+        self.admit_and_create(replaces, rounds).await
+    }
+
+    /// The answer to a call that leaves a row alone which no process runs.
+    fn instead_of_running(&self, row: &KeySummary, rounds: &Rounds) -> Option<Outcome> {
+        let has_failed = row.status == Status::FailedRetryable && !row.back_off_left.is_zero();
+        // What a call waited for has failed: that is its answer too. A hundred that wait would all
+        // run it at the same moment.
+        if rounds.waits > 0 && has_failed {
+            let (cause, retry_after) = (FailureCause::OtherAttempt, row.back_off_left);
+            return Some(Outcome::Failed { cause, retry_after });
         }
+        // A call that accepts leaves the row to the workers.
+        self.background.then_some(Outcome::Accepted)
+    }
+
+    /// Creates the row, if the scope may have another key, and unless the request may have run for this call before.
+    async fn admit_and_create(
+        &self,
+        replaces: Option<Uuid>,
+        rounds: &mut Rounds,
+    ) -> Result<RoundEnd, CallError> {
+        // The row of a commit that got no answer may be finished, expired and deleted by now. Created
+        // again, the request would run twice for one call.
+        let sent_before = rounds.first_sent.filter(|_| rounds.restarts > 0);
+        if rounds.ran || sent_before.is_some_and(|sent| self.may_have_ended(sent)) {
+            return Err(CallError::RowDeleted);
+        }
+        let admitted = match rounds.admitted.take() {
+            Some(admission) => Ok(admission),
+            None => self.core.admit(&self.scope, &self.key, &self.caller).await,
+        };
+        let admission = match admitted {
+            Ok(admission) => admission,
+            Err(refused) => return self.refused(refused).await,
+        };
+        rounds.first_sent.get_or_insert_with(Moment::now);
+        let end = self.create(replaces, admission.clone()).await?;
+        if mutated!(RetentionWhenRead) {
+            rounds.first_sent = Some(Moment::now());
+        }
+        match end {
+            RoundEnd::Restart(_) => rounds.admitted = Some(admission),
+            RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
+                self.core.not_created(&self.scope, admission);
+            }
+            RoundEnd::Outcome(_) | RoundEnd::Lost => {}
+        }
+        Ok(end)
     }
 
     /// Whether a row that was created then may be past its retention.
@@ -481,32 +498,28 @@ impl<S: Store> Attempt<S> {
         first.filter(|_| error.is_unanswered()).map(timed_out)
     }
 
-    fn answer(&self, decision: Decision, row: Option<KeySummary>) -> Result<Outcome, CallError> {
-        Ok(match decision {
-            Decision::Mismatch => Outcome::Mismatch,
-            Decision::InProgress { retry_after: lease_left } => {
+    fn answer(&self, answer: Answer, row: KeySummary) -> Result<Outcome, CallError> {
+        Ok(match answer {
+            Answer::Mismatch => Outcome::Mismatch,
+            Answer::InProgress { retry_after: lease_left } => {
                 let retry_after = self.core.settings.ask_again_after(lease_left);
-                self.told_about(row.as_ref());
+                self.core.told_of(row.request_id, None);
                 Outcome::InProgress { retry_after }
             }
-            Decision::Unknown { looked_into } => {
-                self.told_about(row.as_ref());
+            Answer::Unknown { looked_into } => {
+                self.core.told_of(row.request_id, None);
                 self.core.unknown(looked_into)
             }
-            Decision::DeadLetter => {
-                if let Some(row) = &row {
-                    self.core.told_of(row.request_id, row.trace.as_deref());
-                }
+            Answer::DeadLetter => {
+                self.core.told_of(row.request_id, row.trace.as_deref());
                 Outcome::DeadLetter
             }
-            Decision::Erased => Outcome::Erased,
-            Decision::NotKnownHere => {
-                let request_id = row.as_ref().map_or(self.request_id, |row| row.request_id);
-                let subject = Subject { request_id, ..self.subject() };
-                self.core.left_alone(subject, self.unknown_because(row.as_ref()))
+            Answer::Erased => Outcome::Erased,
+            Answer::NotKnownHere => {
+                let subject = Subject { request_id: row.request_id, ..self.subject() };
+                self.core.left_alone(subject, self.unknown_because(&row))
             }
-            Decision::Replay => {
-                let row = row.ok_or(unreadable("response"))?;
+            Answer::Replay => {
                 // Ours, where the commit that created and finished it got no answer.
                 let ours = is_held_by_its_creator(&row, self.runs_as());
                 let (replayed, expires_at) = (!ours, row.expires_at);
@@ -525,18 +538,7 @@ impl<S: Store> Attempt<S> {
                     Err(status) => Outcome::ReplyNotRetained { status },
                 }
             }
-            // Their rows are taken apart by the caller.
-            Decision::Create { .. } | Decision::TakeOver | Decision::Recover => {
-                return Err(unreadable("status"));
-            }
         })
-    }
-
-    /// Reports the state of a request that has not ended.
-    fn told_about(&self, row: Option<&KeySummary>) {
-        if let Some(row) = row {
-            self.core.told_of(row.request_id, None);
-        }
     }
 
     /// Goes on with the row that was seen, if it is still that.
@@ -586,11 +588,11 @@ mod tests {
     fn a_request_in_flight_takes_little_memory() {
         let sizes = [
             #[cfg(feature = "postgres")]
-            size(|attempt: &'static mut Attempt<crate::Postgres>| attempt.settle(Seen::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Postgres>| attempt.settle(KnownRow::NotYet)),
             #[cfg(feature = "sqlite")]
-            size(|attempt: &'static mut Attempt<crate::Sqlite>| attempt.settle(Seen::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Sqlite>| attempt.settle(KnownRow::NotYet)),
             #[cfg(feature = "mysql")]
-            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(Seen::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(KnownRow::NotYet)),
         ];
         assert!(sizes.iter().all(|size| *size < 16_000), "{sizes:?} bytes");
     }

@@ -118,7 +118,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     }
 
     fn prepare(self, background: bool) -> Result<Attempt<S>, CallError> {
-        let asked = Asked {
+        let call = CheckedCall {
             definition: R::DEFINITION,
             fingerprint: fingerprint(&self.origin, &self.request),
             given: Box::new(Given { origin: self.origin, request: self.request, app: self.app }),
@@ -129,12 +129,12 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
             on_duplicate: self.on_duplicate,
             expects_new: self.expects_new,
         };
-        asked.begin(background)
+        call.begin(background)
     }
 }
 
 /// A call, of whichever type its request is.
-struct Asked<S: Store> {
+struct CheckedCall<S: Store> {
     core: Arc<Core<S>>,
     scope: Scope,
     key: IdempotencyKey,
@@ -146,7 +146,7 @@ struct Asked<S: Store> {
     expects_new: bool,
 }
 
-impl<S: Store> Asked<S> {
+impl<S: Store> CheckedCall<S> {
     /// Everything that can be refused before anything is stored.
     fn begin(self, background: bool) -> Result<Attempt<S>, CallError> {
         let Self { core, scope, key, definition, fingerprint, given, context, .. } = self;

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::attempt::Attempt;
-use super::decide::Asked;
+use super::decide::CallFacts;
 use super::given::Comparison;
 use super::outcome::CallError;
 use super::stranded::StrandedBecause;
@@ -12,23 +12,16 @@ use crate::store::{KeySummary, Store};
 
 impl<S: Store> Attempt<S> {
     /// `None`: the row changed meanwhile.
-    pub(super) async fn asked(
-        &self,
-        row: Option<&KeySummary>,
-    ) -> Result<Option<Asked<'_>>, CallError> {
-        let comparison = match row {
-            None => Comparison::Same,
-            Some(row) => self.compare(row).await?,
-        };
-        let same_request = match comparison {
+    pub(super) async fn facts(&self, row: &KeySummary) -> Result<Option<CallFacts<'_>>, CallError> {
+        let same_request = match self.compare(row).await? {
             Comparison::Same => Some(true),
             Comparison::Another => Some(false),
             Comparison::NotKnownHere => None,
             Comparison::Changed => return Ok(None),
         };
-        let knows_version = row.is_none_or(|row| self.knows(row));
+        let knows_version = self.knows(row);
         let (definition, runs_as) = (&self.definition, self.runs_as());
-        Ok(Some(Asked { definition, knows_version, runs_as, same_request }))
+        Ok(Some(CallFacts { definition, knows_version, runs_as, same_request }))
     }
 
     fn knows(&self, row: &KeySummary) -> bool {
@@ -37,13 +30,13 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Why `decide` leaves the row alone.
-    pub(super) fn unknown_because(&self, row: Option<&KeySummary>) -> StrandedBecause {
-        match row {
-            Some(row) if StoredFingerprint::parse(&row.fingerprint).is_none() => {
-                StrandedBecause::NewerForm
-            }
-            Some(row) if !self.knows(row) => StrandedBecause::UnknownVersion,
-            _ => StrandedBecause::ParametersUndecodable,
+    pub(super) fn unknown_because(&self, row: &KeySummary) -> StrandedBecause {
+        if StoredFingerprint::parse(&row.fingerprint).is_none() {
+            StrandedBecause::NewerForm
+        } else if !self.knows(row) {
+            StrandedBecause::UnknownVersion
+        } else {
+            StrandedBecause::ParametersUndecodable
         }
     }
 

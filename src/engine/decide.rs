@@ -6,7 +6,7 @@ use crate::definition::{Definition, EffectClass, PhaseKind};
 use crate::store::{ERASED, KeyRow, KeySummary, Status};
 
 /// What is known about a call before its row is looked at.
-pub(crate) struct Asked<'a> {
+pub(crate) struct CallFacts<'a> {
     pub(crate) definition: &'a Definition,
     /// Whether this process can run the version of the definition that the row is of.
     pub(crate) knows_version: bool,
@@ -24,15 +24,25 @@ pub(crate) fn is_held_by_its_creator(row: &KeySummary, runs_as: Option<uuid::Uui
     runs_as == Some(row.request_id) && row.lease_token == 1
 }
 
+/// What to do with a key's row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Create the row, in place of a finished and expired one if there is one.
-    Create {
-        replaces: Option<uuid::Uuid>,
-    },
+    /// It is finished and expired: create another one in its place.
+    Create,
+    /// No process runs it: acquire the lease.
+    TakeOver,
+    /// This very call created it, in a commit that got no answer: continue.
+    Recover,
+    /// Nothing: it has the answer.
+    Answer(Answer),
+}
+
+/// What a row answers to a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
     /// Another request under this key.
     Mismatch,
-    /// Tell the stored reply.
+    /// The stored reply.
     Replay,
     /// Its data was erased; the parameters can no longer be compared.
     Erased,
@@ -40,10 +50,6 @@ pub(crate) enum Decision {
     InProgress {
         retry_after: Duration,
     },
-    /// No process runs it: acquire the lease.
-    TakeOver,
-    /// This very call created it, in a commit that got no answer: continue.
-    Recover,
     /// `looked_into`: after so long, by a reconcile function; or only by an operator.
     Unknown {
         looked_into: Option<Duration>,
@@ -54,42 +60,43 @@ pub(crate) enum Decision {
 }
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
-pub(crate) fn decide(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
-    passed!("decision", decided(row, asked))
+pub(crate) fn decide(row: &KeySummary, facts: &CallFacts<'_>) -> Decision {
+    passed!("decision", decided(row, facts))
 }
 
-fn decided(row: Option<&KeySummary>, asked: &Asked<'_>) -> Decision {
-    let Some(row) = row else { return Decision::Create { replaces: None } };
+fn decided(row: &KeySummary, facts: &CallFacts<'_>) -> Decision {
     if row.is_over() {
-        return Decision::Create { replaces: Some(row.request_id) };
+        return Decision::Create;
     }
-    if row.status == Status::Completed && row.fingerprint == ERASED {
-        return Decision::Erased;
-    }
-    if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() {
-        return Decision::InProgress { retry_after: row.lease_left };
-    }
-    match asked.same_request {
-        None => return Decision::NotKnownHere,
-        Some(false) => return Decision::Mismatch,
-        Some(true) if row.definition != asked.definition.name => return Decision::Mismatch,
-        Some(true) => {}
-    }
-    match row.status {
-        Status::Completed => Decision::Replay,
-        Status::Unknown => {
-            Decision::Unknown { looked_into: row.for_workers.then_some(row.back_off_left) }
+    let answer = match (row.status, facts.same_request) {
+        (Status::Completed, _) if row.fingerprint == ERASED => Answer::Erased,
+        _ if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() => {
+            Answer::InProgress { retry_after: row.lease_left }
         }
-        Status::DeadLetter => Decision::DeadLetter,
-        Status::InProgress if is_held_by_its_creator(row, asked.runs_as) => Decision::Recover,
-        Status::InProgress if !row.lease_left.is_zero() => {
-            Decision::InProgress { retry_after: row.lease_left }
+        (_, None) => Answer::NotKnownHere,
+        (_, Some(false)) => Answer::Mismatch,
+        (_, Some(true)) if row.definition != facts.definition.name => Answer::Mismatch,
+        (Status::Completed, Some(true)) => Answer::Replay,
+        (Status::Unknown, Some(true)) => {
+            Answer::Unknown { looked_into: row.for_workers.then_some(row.back_off_left) }
         }
-        Status::Pending | Status::InProgress | Status::FailedRetryable if !asked.knows_version => {
-            Decision::NotKnownHere
+        (Status::DeadLetter, Some(true)) => Answer::DeadLetter,
+        (Status::InProgress, Some(true)) if is_held_by_its_creator(row, facts.runs_as) => {
+            return Decision::Recover;
         }
-        Status::Pending | Status::InProgress | Status::FailedRetryable => Decision::TakeOver,
-    }
+        (Status::InProgress, Some(true)) if !row.lease_left.is_zero() => {
+            Answer::InProgress { retry_after: row.lease_left }
+        }
+        (Status::Pending | Status::InProgress | Status::FailedRetryable, Some(true))
+            if !facts.knows_version =>
+        {
+            Answer::NotKnownHere
+        }
+        (Status::Pending | Status::InProgress | Status::FailedRetryable, Some(true)) => {
+            return Decision::TakeOver;
+        }
+    };
+    Decision::Answer(passed!("answer", answer))
 }
 
 /// What to do with a row that was just taken over and stands before phase `done`.
@@ -234,8 +241,8 @@ pub(super) mod tests {
         }
     }
 
-    fn asked(same_request: Option<bool>) -> Asked<'static> {
-        Asked {
+    fn facts(same_request: Option<bool>) -> CallFacts<'static> {
+        CallFacts {
             definition: &DEFINITION,
             knows_version: true,
             runs_as: Some(Uuid::from_u128(2)),
@@ -253,11 +260,6 @@ pub(super) mod tests {
     ];
 
     #[test]
-    fn a_key_without_a_row_is_created() {
-        assert_eq!(decide(None, &asked(Some(true))), Decision::Create { replaces: None });
-    }
-
-    #[test]
     fn every_status_has_its_decision() {
         for lease_left in [Duration::ZERO, HOUR] {
             for status in EVERY_STATUS {
@@ -265,12 +267,16 @@ pub(super) mod tests {
                 let expected = match status {
                     Status::Pending | Status::FailedRetryable => Decision::TakeOver,
                     Status::InProgress if lease_left.is_zero() => Decision::TakeOver,
-                    Status::InProgress => Decision::InProgress { retry_after: HOUR },
-                    Status::Completed => Decision::Replay,
-                    Status::Unknown => Decision::Unknown { looked_into: Some(HOUR) },
-                    Status::DeadLetter => Decision::DeadLetter,
+                    Status::InProgress => {
+                        Decision::Answer(Answer::InProgress { retry_after: HOUR })
+                    }
+                    Status::Completed => Decision::Answer(Answer::Replay),
+                    Status::Unknown => {
+                        Decision::Answer(Answer::Unknown { looked_into: Some(HOUR) })
+                    }
+                    Status::DeadLetter => Decision::Answer(Answer::DeadLetter),
                 };
-                assert_eq!(decide(Some(&row), &asked(Some(true))), expected, "{status:?}");
+                assert_eq!(decide(&row, &facts(Some(true))), expected, "{status:?}");
             }
         }
     }
@@ -278,8 +284,8 @@ pub(super) mod tests {
     #[test]
     fn an_unknown_outcome_that_only_an_operator_looks_into_is_told_as_that() {
         let row = KeySummary { for_workers: false, ..key_summary(Status::Unknown) };
-        let told = decide(Some(&row), &asked(Some(true)));
-        assert_eq!(told, Decision::Unknown { looked_into: None });
+        let decision = decide(&row, &facts(Some(true)));
+        assert_eq!(decision, Decision::Answer(Answer::Unknown { looked_into: None }));
     }
 
     #[test]
@@ -287,36 +293,30 @@ pub(super) mod tests {
         for status in EVERY_STATUS {
             for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
                 let row = KeySummary { lease_left, version, ..key_summary(status) };
-                assert_eq!(
-                    decide(Some(&row), &asked(Some(false))),
-                    Decision::Mismatch,
-                    "{status:?}"
-                );
+                let mismatch = Decision::Answer(Answer::Mismatch);
+                assert_eq!(decide(&row, &facts(Some(false))), mismatch, "{status:?}");
                 let row = KeySummary { definition: "rides.cancel".into(), ..row };
-                assert_eq!(
-                    decide(Some(&row), &asked(Some(true))),
-                    Decision::Mismatch,
-                    "{status:?}"
-                );
+                assert_eq!(decide(&row, &facts(Some(true))), mismatch, "{status:?}");
             }
         }
     }
 
     #[test]
     fn g14_what_this_process_does_not_know_is_left_alone() {
+        let left_alone = Decision::Answer(Answer::NotKnownHere);
         for status in EVERY_STATUS {
-            assert_eq!(decide(Some(&key_summary(status)), &asked(None)), Decision::NotKnownHere);
+            assert_eq!(decide(&key_summary(status), &facts(None)), left_alone);
         }
         for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
             let row = KeySummary { version: 4, ..key_summary(status) };
-            let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
-            assert_eq!(decide(Some(&row), &elsewhere), Decision::NotKnownHere);
+            let elsewhere = CallFacts { knows_version: false, ..facts(Some(true)) };
+            assert_eq!(decide(&row, &elsewhere), left_alone);
             // Another version that this process can run is taken over as what it is.
-            assert_eq!(decide(Some(&row), &asked(Some(true))), Decision::TakeOver);
+            assert_eq!(decide(&row, &facts(Some(true))), Decision::TakeOver);
         }
         let finished = KeySummary { version: 4, ..key_summary(Status::Completed) };
-        let elsewhere = Asked { knows_version: false, ..asked(Some(true)) };
-        assert_eq!(decide(Some(&finished), &elsewhere), Decision::Replay);
+        let elsewhere = CallFacts { knows_version: false, ..facts(Some(true)) };
+        assert_eq!(decide(&finished, &elsewhere), Decision::Answer(Answer::Replay));
     }
 
     #[test]
@@ -324,10 +324,10 @@ pub(super) mod tests {
         for same_request in [Some(true), Some(false), None] {
             let erased =
                 KeySummary { fingerprint: ERASED.into(), ..key_summary(Status::Completed) };
-            assert_eq!(decide(Some(&erased), &asked(same_request)), Decision::Erased);
+            let answer = decide(&erased, &facts(same_request));
+            assert_eq!(answer, Decision::Answer(Answer::Erased));
             let expired = KeySummary { expired: true, ..erased };
-            let replaces = Some(expired.request_id);
-            assert_eq!(decide(Some(&expired), &asked(same_request)), Decision::Create { replaces });
+            assert_eq!(decide(&expired, &facts(same_request)), Decision::Create);
         }
     }
 
@@ -335,8 +335,7 @@ pub(super) mod tests {
     fn g15_only_a_finished_row_expires() {
         for status in EVERY_STATUS {
             let row = KeySummary { expired: true, ..key_summary(status) };
-            let decision = decide(Some(&row), &asked(Some(true)));
-            let replaced = decision == Decision::Create { replaces: Some(row.request_id) };
+            let replaced = decide(&row, &facts(Some(true))) == Decision::Create;
             assert_eq!(replaced, status == Status::Completed, "{status:?}");
         }
     }
@@ -349,13 +348,13 @@ pub(super) mod tests {
             lease_token: 1,
             ..key_summary(Status::InProgress)
         };
-        assert_eq!(decide(Some(&created), &asked(Some(true))), Decision::Recover);
-        let held = Decision::InProgress { retry_after: HOUR };
+        assert_eq!(decide(&created, &facts(Some(true))), Decision::Recover);
+        let held = Decision::Answer(Answer::InProgress { retry_after: HOUR });
         // A row that was accepted is born with token 0: token 1 is the completer's.
-        let accepting = Asked { runs_as: None, ..asked(Some(true)) };
-        assert_eq!(decide(Some(&created), &accepting), held);
+        let accepting = CallFacts { runs_as: None, ..facts(Some(true)) };
+        assert_eq!(decide(&created, &accepting), held);
         let taken_over = KeySummary { lease_token: 2, ..created };
-        assert_eq!(decide(Some(&taken_over), &asked(Some(true))), held);
+        assert_eq!(decide(&taken_over, &facts(Some(true))), held);
     }
 
     #[test]

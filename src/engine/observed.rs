@@ -6,7 +6,7 @@ use super::{CallError, FailureCause, Outcome, StrandedBecause};
 use crate::observe::{self, Failure, Subject};
 
 /// The label of a call's outcome.
-pub(super) fn told(outcome: &Result<Outcome, CallError>) -> &'static str {
+pub(super) fn outcome_label(outcome: &Result<Outcome, CallError>) -> &'static str {
     match outcome {
         Ok(Outcome::Finished(finished)) if finished.replayed => observe::REPLAYED,
         Ok(Outcome::ReplyNotRetained { .. } | Outcome::Erased) => observe::REPLAYED,
@@ -44,7 +44,7 @@ pub(super) fn answered(
     outcome: &Result<Outcome, CallError>,
     took: Duration,
 ) {
-    observe::answered(definition, told(outcome), took);
+    observe::answered(definition, outcome_label(outcome), took);
     if let Err(CallError::Unavailable(error)) = outcome {
         observe::unserved(error.kind());
     }

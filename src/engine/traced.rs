@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let span = Span::current();
-        span.record(spans::OUTCOME, observed::told(outcome));
+        span.record(spans::OUTCOME, observed::outcome_label(outcome));
         if let Ok(Outcome::Finished(finished)) = outcome {
             span.record(spans::REPLAYED, finished.replayed);
         }

@@ -126,7 +126,7 @@ impl<S: OperatorStore> Ops<S> {
         let FoundRequest { scope, key, .. } = &found;
         let is_as_seen = |row: &KeyRow| version.is_of(row);
         let terms = Terms { is_as_seen: Some(&is_as_seen), audit: Some(entry) };
-        match self.core.take_word(scope, key, resolution, terms).await {
+        match self.core.apply_resolution(scope, key, resolution, terms).await {
             Ok(Resolved::Applied) => Ok(Resolved::Applied),
             Err(ResolveError::Unavailable(error)) => Err(error.into()),
             // The answer to its commit may have been lost, and the row be further by now: the audit tells.

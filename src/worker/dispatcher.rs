@@ -21,9 +21,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
 use super::pace::Pace;
+use super::pass::{PassBudget, Until};
 use super::rests::Rests;
 use super::settlements::GATHERS;
-use super::slots::{LONG, Slots};
+use super::slots::Slots;
 use super::source::{Searching, Settled, Source};
 use super::{WorkerConfig, shuffle};
 use crate::observe;
@@ -36,15 +37,6 @@ use crate::store::{Page, StoreError};
 enum Counts {
     Yes,
     No,
-}
-
-/// For how long to continue.
-enum Until {
-    Shutdown,
-    /// The end of one pass, or of as many pieces of work that continued as a batch has. Once nothing was begun
-    /// for as long as [`LONG`], the scopes that wait for their own work make room for others, which the pass
-    /// goes on to look for; at its end they are left to the next pass (G16).
-    PassEnds,
 }
 
 pub(super) struct Dispatcher<T: Source> {
@@ -96,7 +88,7 @@ impl<T: Source> Dispatcher<T> {
     /// ends what it began.
     pub(super) async fn one_pass(&mut self) -> Result<(), StoreError> {
         self.backlog.clear();
-        self.work(Until::PassEnds, std::future::pending()).await
+        self.work(Until::PassEnds(PassBudget::new(self.batch)), std::future::pending()).await
     }
 
     /// Works until `stop` is ready; what it has begun, it ends.
@@ -109,77 +101,53 @@ impl<T: Source> Dispatcher<T> {
 
     async fn work(
         &mut self,
-        until: Until,
+        mut until: Until,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), StoreError> {
         self.check()?;
         let mut stop = pin!(stop);
         let mut pace = Pace::new();
         let mut searching: Option<Searching<T::Found, T::Place>> = None;
-        let is_one_pass = matches!(until, Until::PassEnds);
-        let (mut begun, mut failed, mut stalls) = (0_u32, None, Instant::now() + LONG);
-        let mut has_stalled = false;
         loop {
-            let filled = self.fill();
-            begun += filled;
-            if filled > 0 {
-                stalls = Instant::now() + LONG;
-            }
-            has_stalled |= is_one_pass && self.backlog.len() > 0 && stalls <= Instant::now();
-            if has_stalled && !pace.in_pass && stalls <= Instant::now() {
-                self.backlog.clear();
-            }
-            let limit = match until {
-                Until::Shutdown => self.batch,
-                Until::PassEnds if !pace.in_pass || begun >= self.batch => 0,
-                Until::PassEnds if has_stalled => self.batch,
-                Until::PassEnds => self.batch.saturating_sub(begun + self.backlog.len() as u32),
+            let begun = self.fill();
+            let (limit, stalls_at) = match &mut until {
+                Until::Shutdown => (self.batch, None),
+                Until::PassEnds(pass) => {
+                    pass.count(begun, self.backlog.len());
+                    if !pace.in_pass && pass.leaves_what_waits() {
+                        self.backlog.clear();
+                    }
+                    let waiting = self.backlog.len();
+                    let limit = if pace.in_pass { pass.limit(waiting) } else { 0 };
+                    if limit == 0 && searching.is_none() && self.slots.is_empty() {
+                        return pass.failed.take().map_or(Ok(()), Err);
+                    }
+                    (limit, pass.stalls_at(waiting))
+                }
             };
-            if limit == 0 && searching.is_none() && self.slots.is_empty() {
-                return failed.map_or(Ok(()), Err);
-            }
-            let is_free = self.slots.is_free();
-            let wants_more = limit > 0 && is_free && searching.is_none();
+            let wants_more = limit > 0 && self.slots.is_free() && searching.is_none();
             if wants_more && pace.next() <= Instant::now() {
                 pace.begin_search();
                 searching = Some(self.source.search(self.place.clone(), limit));
                 continue;
             }
-            let may_stall = is_one_pass && self.backlog.len() > 0 && stalls > Instant::now();
             let free_at = self.slots.free_at();
             tokio::select! {
                 biased;
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
                     let came_to_nothing = self.settle_all(row, ended, &mut pace).await;
-                    begun = begun.saturating_sub(came_to_nothing);
+                    if let Until::PassEnds(pass) = &mut until {
+                        pass.came_to_nothing(came_to_nothing);
+                    }
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
-                    match found {
-                        Ok(page) => {
-                            observe::worker_polled(self.source.name());
-                            let most = match until {
-                                Until::Shutdown => usize::MAX,
-                                Until::PassEnds => self.batch.saturating_sub(begun) as usize,
-                            };
-                            self.found(page, most, &mut pace);
-                        }
-                        // What was begun is ended first.
-                        Err(error) if is_one_pass => {
-                            pace.in_pass = false;
-                            self.backlog.clear();
-                            failed = Some(error);
-                        }
-                        Err(error) => {
-                            observe::worker_failed(self.source.name(), error.kind());
-                            pace.failed(self.poll);
-                        }
-                    }
+                    self.searched(found, &mut until, &mut pace);
                 }
-                () = sleep_until(stalls), if may_stall => {}
+                () = at(stalls_at) => {}
                 () = sleep_until(pace.next()), if wants_more => {}
-                () = sleep_until(free_at.unwrap_or_else(Instant::now)), if free_at.is_some() => {}
+                () = at(free_at) => {}
                 () = self.source.wakeup(), if wants_more && pace.failures == 0 => pace.wake(),
             }
         }
@@ -191,6 +159,34 @@ impl<T: Source> Dispatcher<T> {
             self.settle(row, ended, &mut pace);
         }
         Ok(())
+    }
+
+    fn searched(
+        &mut self,
+        found: Result<Page<T::Found, T::Place>, StoreError>,
+        until: &mut Until,
+        pace: &mut Pace,
+    ) {
+        match (found, until) {
+            (Ok(page), until) => {
+                observe::worker_polled(self.source.name());
+                let most = match until {
+                    Until::Shutdown => usize::MAX,
+                    Until::PassEnds(pass) => pass.left() as usize,
+                };
+                self.found(page, most, pace);
+            }
+            // What was begun is ended first.
+            (Err(error), Until::PassEnds(pass)) => {
+                pace.in_pass = false;
+                self.backlog.clear();
+                pass.failed = Some(error);
+            }
+            (Err(error), Until::Shutdown) => {
+                observe::worker_failed(self.source.name(), error.kind());
+                pace.failed(self.poll);
+            }
+        }
     }
 
     /// Begins what may begin, and says how many.
@@ -289,6 +285,14 @@ impl<T: Source> Dispatcher<T> {
     }
 }
 
+/// Ready at that moment, if there is one.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn answer<C, P>(searching: &mut Option<Searching<C, P>>) -> Result<Page<C, P>, StoreError> {
     match searching {
         Some(searching) => searching.await,
@@ -303,6 +307,7 @@ mod tests {
 
     use super::*;
     use crate::key::Scope;
+    use crate::worker::slots::LONG;
 
     struct Row(u32);
 

@@ -29,6 +29,7 @@ mod gauges;
 mod handlers;
 mod job;
 mod pace;
+mod pass;
 mod reaper;
 mod reconciler;
 #[cfg(feature = "redis")]

@@ -62,7 +62,7 @@ pub(crate) struct Replays {
 }
 
 /// What the cache says of a request.
-pub(super) enum Told {
+pub(super) enum CacheAnswer {
     Answer(Entry),
     /// It is in progress, most likely for longer than this.
     InProgress(Duration),
@@ -91,7 +91,7 @@ impl Replays {
     }
 
     /// What the cache has of this very request, if it counts still.
-    pub(super) async fn ask(&self, store: &impl Store, whose: &Whose<'_>) -> Option<Told> {
+    pub(super) async fn ask(&self, store: &impl Store, whose: &Whose<'_>) -> Option<CacheAnswer> {
         if !self.breaker.admits() {
             observe::replay_cache_unasked();
             return None;
@@ -111,26 +111,26 @@ impl Replays {
             observe::replay_cache_missed(whose.definition);
             return None;
         };
-        let told = match self.seal.open(whose, &value) {
+        let answer = match self.seal.open(whose, &value) {
             Some(opened) => self.still_counts(store, opened).await,
             None => None,
         };
-        match &told {
-            Some(Told::Answer(_)) => observe::replay_cache_hit(whose.definition),
-            Some(Told::InProgress(_)) => observe::replay_cache_hinted(whose.definition),
+        match &answer {
+            Some(CacheAnswer::Answer(_)) => observe::replay_cache_hit(whose.definition),
+            Some(CacheAnswer::InProgress(_)) => observe::replay_cache_hinted(whose.definition),
             None => observe::replay_cache_unusable(whose.definition),
         }
-        told
+        answer
     }
 
     /// Judged by the latest time that the database's clock may show.
-    async fn still_counts(&self, store: &impl Store, opened: Opened) -> Option<Told> {
+    async fn still_counts(&self, store: &impl Store, opened: Opened) -> Option<CacheAnswer> {
         let now = self.time.now(store, self.cached.time_limit).await?.at_the_latest;
         match opened {
-            Opened::Answer(entry) => (now < entry.until).then_some(Told::Answer(entry)),
+            Opened::Answer(entry) => (now < entry.until).then_some(CacheAnswer::Answer(entry)),
             Opened::InProgress { until } => {
                 let left = (until - now).to_std().ok().filter(|left| !left.is_zero());
-                left.map(Told::InProgress)
+                left.map(CacheAnswer::InProgress)
             }
         }
     }

@@ -10,7 +10,7 @@ use self::types::ResolutionKind;
 pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{Prepared, Weighed};
 use super::attempt::MAX_ROUNDS;
-use super::pause::jitter;
+use super::jitter::jitter;
 use super::resolution::{executed, finished_at, not_executed};
 use super::revive::Revived;
 use super::run::{Run, Transition};
@@ -59,13 +59,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         key: &IdempotencyKey,
         resolution: Resolution,
     ) -> Result<Resolved, ResolveError> {
-        self.core.take_word(scope, key, &resolution, Terms::default()).await
+        self.core.apply_resolution(scope, key, &resolution, Terms::default()).await
     }
 }
 
 impl<S: Store> Core<S> {
     /// Applies a resolution under these conditions.
-    pub(crate) async fn take_word(
+    pub(crate) async fn apply_resolution(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,

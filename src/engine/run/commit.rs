@@ -9,8 +9,8 @@ use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{BATCH_TIME_LIMIT, STARTED};
+use crate::engine::jitter::jitter;
 use crate::engine::outcome::{CallError, Finished, Outcome};
-use crate::engine::pause::jitter;
 use crate::job::StagedJob;
 use crate::moment::{Moment, wall_clock};
 use crate::observe;
@@ -20,32 +20,39 @@ use crate::store::{
     Transaction, Writes,
 };
 
-/// The row that a commit is about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RowIs {
-    Committed,
-    Reserved,
-    Absent,
-}
-
 /// The outcome of a commit, after everything was asked that can be asked.
 pub(super) enum CommitFate {
     /// Durable. A moment before it was sent.
     Applied(Moment),
-    /// The row is another holder's: nothing was written (G3).
-    Lost,
-    /// The phase broke the rules of its transaction: nothing was written.
+    /// The row is another holder's (G3). Or it was to be created, and what the key has must be read first.
+    EndsRound(RoundEnd),
+    /// Nothing was written, and the row is as it was before.
+    NotCommitted(CommitFailure),
+}
+
+/// Why a commit wrote nothing, where the row is not another holder's.
+pub(super) enum CommitFailure {
+    /// The phase broke the rules of its transaction.
     Refused(Refusal),
-    /// Certainly not committed.
+    /// The store says so.
     Failed(StoreError),
-    /// Sent, and it certainly never arrived.
+    /// It got no answer, and certainly never arrived.
     NeverArrived(StoreError),
-    /// Of a row that was to be created: the key has one.
-    Exists,
-    /// Of a row that was to be created: another transaction is about to do so.
-    Busy,
-    /// Of a row that was to be created: unknown, until the key is read again.
-    Unanswered(StoreError),
+}
+
+impl CommitFailure {
+    /// Of a commit without a phase: the error after which to try again, if that may help.
+    fn worth_a_rerun(self) -> Result<StoreError, CallError> {
+        match self {
+            Self::NeverArrived(error) => Ok(error),
+            Self::Failed(error) if error.is_worth_a_rerun() => Ok(error),
+            Self::Failed(error) => Err(error.into()),
+            Self::Refused(refusal) => {
+                let why = format!("the store refused a write without a phase: {refusal:?}");
+                Err(StoreError::Configuration(why).into())
+            }
+        }
+    }
 }
 
 /// What a locking read says about a commit that got no answer.
@@ -66,68 +73,72 @@ impl<S: Store> Run<S> {
         transition: &Transition,
         jobs: &[StagedJob],
     ) -> Result<CommitFate, CallError> {
-        let row = match writing {
-            Some(Writing::Reserved(_)) => RowIs::Reserved,
-            Some(Writing::Create(..)) => RowIs::Absent,
-            Some(Writing::Open(_) | Writing::Statements(..)) | None => RowIs::Committed,
-        };
+        let creates_row = writing.as_ref().is_some_and(Writing::creates_row);
+        let is_of_new_row = writing.as_ref().is_some_and(Writing::is_of_new_row);
         let sent = Moment::now();
         // Boxed, because a store's future is large, and a request would have room for it throughout its foreign calls.
         let answer = boxed!(self.send(writing, within, transition, jobs)).await;
-        let fate = match (answer, row) {
-            (Commit::Done(times), _) => {
+        let fate = match answer {
+            Commit::Done(times) => {
                 if let Some(RowTimes { written_at, expires_at }) = times {
                     self.core.clock.heard(written_at);
                     self.expires_at = expires_at;
                 }
                 CommitFate::Applied(sent)
             }
-            (Commit::Fenced, RowIs::Absent) => CommitFate::Exists,
-            (Commit::Fenced, _) => CommitFate::Lost,
-            (Commit::Refused(refusal), _) => CommitFate::Refused(refusal),
-            (Commit::Failed(StoreError::Locked), RowIs::Absent) => CommitFate::Busy,
-            (Commit::Failed(_), RowIs::Absent) if mutated!(FailureToldAsBusy) => CommitFate::Busy,
-            (Commit::Failed(error), _) => CommitFate::Failed(error),
-            (Commit::Unknown(error), RowIs::Committed) => {
+            // The key has a row.
+            Commit::Fenced if creates_row => CommitFate::EndsRound(RoundEnd::Changed),
+            Commit::Fenced => self.lost(),
+            Commit::Refused(refusal) => CommitFate::NotCommitted(CommitFailure::Refused(refusal)),
+            Commit::Failed(StoreError::Locked) if creates_row => {
+                CommitFate::EndsRound(RoundEnd::Busy)
+            }
+            Commit::Failed(_) if creates_row && mutated!(FailureToldAsBusy) => {
+                CommitFate::EndsRound(RoundEnd::Busy)
+            }
+            Commit::Failed(error) => CommitFate::NotCommitted(CommitFailure::Failed(error)),
+            Commit::Unknown(error) => {
                 observe::commit_unanswered(self.definition.name, self.subject());
+                if is_of_new_row {
+                    self.creation.unanswered();
+                    return Ok(CommitFate::EndsRound(RoundEnd::Restart(error)));
+                }
                 match boxed!(self.ask_until_answered(transition)).await? {
                     Arrival::Arrived => CommitFate::Applied(sent),
-                    Arrival::NeverArrived => CommitFate::NeverArrived(error),
-                    Arrival::Lost => CommitFate::Lost,
+                    Arrival::NeverArrived => {
+                        CommitFate::NotCommitted(CommitFailure::NeverArrived(error))
+                    }
+                    Arrival::Lost => self.lost(),
                 }
-            }
-            (Commit::Unknown(error), RowIs::Reserved | RowIs::Absent) => {
-                observe::commit_unanswered(self.definition.name, self.subject());
-                self.creation.unanswered();
-                CommitFate::Unanswered(error)
             }
         };
-        match &fate {
-            CommitFate::Applied(sent) => {
-                self.lease.confirm(*sent);
-                if row != RowIs::Committed {
-                    self.creation.committed(self.definition.name);
-                }
-                if row == RowIs::Absent {
-                    self.core.attempt_begins(
-                        self.context.request_id,
-                        (transition.status != Status::Pending).into(),
-                        STARTED,
-                        None,
-                    );
-                }
-                if !jobs.is_empty() {
-                    self.core.wakeups.staged.notify_one();
-                }
-                // A resolution of an unknown outcome forgives all attempts before it, in the row and here.
-                if transition.settles.attempts() {
-                    self.forgiven_attempts = self.context.attempt;
-                }
+        if let CommitFate::Applied(sent) = &fate {
+            self.lease.confirm(*sent);
+            if is_of_new_row {
+                self.creation.committed(self.definition.name);
             }
-            CommitFate::Lost => observe::lost(self.definition.name),
-            _ => {}
+            if creates_row {
+                self.core.attempt_begins(
+                    self.context.request_id,
+                    (transition.status != Status::Pending).into(),
+                    STARTED,
+                    None,
+                );
+            }
+            if !jobs.is_empty() {
+                self.core.wakeups.staged.notify_one();
+            }
+            // A resolution of an unknown outcome forgives all attempts before it, in the row and here.
+            if transition.settles.attempts() {
+                self.forgiven_attempts = self.context.attempt;
+            }
         }
         Ok(fate)
+    }
+
+    fn lost(&self) -> CommitFate {
+        observe::lost(self.definition.name);
+        CommitFate::EndsRound(RoundEnd::Lost)
     }
 
     /// Between the two crash points that fit what is committed.
@@ -184,7 +195,7 @@ impl<S: Store> Run<S> {
         writing: Option<&Writing<'_, S>>,
         transition: &Transition,
     ) -> &'static str {
-        if matches!(writing, Some(Writing::Create(..))) && transition.point == STARTED {
+        if writing.is_some_and(Writing::creates_row) && transition.point == STARTED {
             return STARTED;
         }
         let phases = self.definition.phases;
@@ -250,20 +261,18 @@ impl<S: Store> Run<S> {
         Ok(if ours { Arrival::Arrived } else { Arrival::Lost })
     }
 
-    /// Writes a transition in a transaction of its own, as often as it takes, within bounds. Returns a
-    /// moment before it was sent; `None` where the row is another holder's.
-    pub(in crate::engine) async fn write(
+    /// Writes a transition in a transaction of its own, as often as it takes, within bounds. Continues with a
+    /// moment before it was sent.
+    pub(super) async fn write(
         &mut self,
         transition: &Transition,
-    ) -> Result<Option<Moment>, CallError> {
+    ) -> Result<ControlFlow<RoundEnd, Moment>, CallError> {
         loop {
             let notice = transition.notice.as_slice();
             let error = match self.commit(None, BATCH_TIME_LIMIT, transition, notice).await? {
-                CommitFate::Applied(sent) => return Ok(Some(sent)),
-                CommitFate::NeverArrived(error) => error,
-                CommitFate::Failed(error) if error.is_worth_a_rerun() => error,
-                CommitFate::Failed(error) => return Err(error.into()),
-                _ => return Ok(None),
+                CommitFate::Applied(sent) => return Ok(Continue(sent)),
+                CommitFate::EndsRound(end) => return Ok(Break(end)),
+                CommitFate::NotCommitted(failure) => failure.worth_a_rerun()?,
             };
             // Bounded, also where a write is lost each time on its way: the lease then runs out, and the
             // next attempt continues (G17).
@@ -278,18 +287,11 @@ impl<S: Store> Run<S> {
     /// Creates the row as the transition leaves it, with nothing else in its commit.
     pub(super) async fn create(&mut self, row: &NewRow<'_>, transition: Transition) -> PhaseEnd {
         let writing = Some(Writing::Create(row, Statements::default()));
-        let fate = self.commit(writing, BATCH_TIME_LIMIT, &transition, &[]).await?;
-        Ok(Break(match fate {
-            CommitFate::Applied(sent) => return Ok(self.arrive(transition, sent)),
-            CommitFate::Exists => RoundEnd::Changed,
-            CommitFate::Busy => RoundEnd::Busy,
-            CommitFate::Unanswered(error) => RoundEnd::Restart(error),
-            CommitFate::Failed(error) if error.is_worth_a_rerun() => RoundEnd::Restart(error),
-            CommitFate::Failed(error) => return Err(error.into()),
-            CommitFate::Lost | CommitFate::Refused(_) | CommitFate::NeverArrived(_) => {
-                RoundEnd::Lost
-            }
-        }))
+        Ok(match self.commit(writing, BATCH_TIME_LIMIT, &transition, &[]).await? {
+            CommitFate::Applied(sent) => self.arrive(transition, sent),
+            CommitFate::EndsRound(end) => Break(end),
+            CommitFate::NotCommitted(failure) => Break(RoundEnd::Restart(failure.worth_a_rerun()?)),
+        })
     }
 
     /// The transition is durable: only now may a caller hear of it (G8). `sent`: a moment before its

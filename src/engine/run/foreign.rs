@@ -19,8 +19,8 @@ use super::body::{Body, database_failed, timed_out};
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
+use crate::engine::jitter::jitter;
 use crate::engine::outcome::{CallError, FailureCause};
-use crate::engine::pause::jitter;
 use crate::moment::Moment;
 use crate::movable_task;
 use crate::observe;
@@ -92,8 +92,8 @@ impl<S: Store> Run<S> {
         if at_most_once {
             // A process that finds this intent open knows that the call may have been made (G2).
             let intent = self.intending(phase);
-            if self.write(&intent).await?.is_none() {
-                return Ok(Break(RoundEnd::Lost));
+            if let Break(end) = self.write(&intent).await? {
+                return Ok(Break(end));
             }
         }
         let name = phase.name;
@@ -149,8 +149,8 @@ impl<S: Store> Run<S> {
                     return Ok(Continue(()));
                 }
                 match self.write(&transition).await? {
-                    Some(sent) => Ok(self.arrive(transition, sent)),
-                    None => Ok(Break(RoundEnd::Lost)),
+                    Continue(sent) => Ok(self.arrive(transition, sent)),
+                    Break(end) => Ok(Break(end)),
                 }
             }
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,

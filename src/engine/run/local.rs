@@ -5,7 +5,7 @@ use std::ops::ControlFlow::{self, Break};
 use std::time::Duration;
 
 use super::body::{Body, database_failed, refused, store_failed, timed_out};
-use super::commit::CommitFate;
+use super::commit::{CommitFailure, CommitFate};
 use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
@@ -129,24 +129,27 @@ impl<S: Store> Run<S> {
             }
         };
         let within = phase.time_limit().unwrap_or(BATCH_TIME_LIMIT);
-        Ok(match self.commit(Some(writing), within, &transition, &jobs).await? {
-            CommitFate::Applied(sent) => Ok(self.arrive(transition, sent)),
-            CommitFate::Lost => Ok(Break(RoundEnd::Lost)),
-            CommitFate::Exists => Ok(Break(RoundEnd::Changed)),
-            CommitFate::Busy => Ok(Break(RoundEnd::Busy)),
-            CommitFate::Unanswered(error) => Ok(Break(RoundEnd::Restart(error))),
-            CommitFate::Refused(refusal) => Err(Undone::Stopped(refused(phase, refusal), None)),
+        let failure = match self.commit(Some(writing), within, &transition, &jobs).await? {
+            CommitFate::Applied(sent) => return Ok(Ok(self.arrive(transition, sent))),
+            CommitFate::EndsRound(end) => return Ok(Ok(Break(end))),
+            CommitFate::NotCommitted(failure) => failure,
+        };
+        let cause = match failure {
+            CommitFailure::Refused(refusal) => refused(phase, refusal),
+            CommitFailure::Failed(StoreError::TimeLimit) => timed_out(phase),
+            CommitFailure::Failed(error) if error.is_worth_a_rerun() => {
+                return Ok(Err(Undone::Again(error)));
+            }
+            CommitFailure::Failed(error) => store_failed(phase, &error),
             // It would be as slow again.
-            CommitFate::NeverArrived(error) if phase.kind.is_batch() && error.is_unanswered() => {
-                Err(Undone::Stopped(timed_out(phase), None))
+            CommitFailure::NeverArrived(error)
+                if phase.kind.is_batch() && error.is_unanswered() =>
+            {
+                timed_out(phase)
             }
-            CommitFate::Failed(StoreError::TimeLimit) => {
-                Err(Undone::Stopped(timed_out(phase), None))
-            }
-            CommitFate::NeverArrived(error) => Err(Undone::Again(error)),
-            CommitFate::Failed(error) if error.is_worth_a_rerun() => Err(Undone::Again(error)),
-            CommitFate::Failed(error) => Err(Undone::Stopped(store_failed(phase, &error), None)),
-        })
+            CommitFailure::NeverArrived(error) => return Ok(Err(Undone::Again(error))),
+        };
+        Ok(Err(Undone::Stopped(cause, None)))
     }
 
     /// What the phase is to write into. `None` where the row was found to be another holder's.

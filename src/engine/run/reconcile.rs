@@ -56,7 +56,10 @@ impl<S: Store> Run<S> {
                     }
                 };
                 let behind = self.reconciled(behind, phase, EXECUTED);
-                let Some(sent) = self.write(&behind).await? else { return Ok(RoundEnd::Lost) };
+                let sent = match self.write(&behind).await? {
+                    Continue(sent) => sent,
+                    Break(end) => return Ok(end),
+                };
                 match self.arrive(behind, sent) {
                     Continue(()) => self.resume().await,
                     Break(ended) => Ok(ended),
@@ -76,7 +79,10 @@ impl<S: Store> Run<S> {
                     }
                 };
                 let finished = self.reconciled(finished, phase, EXECUTED);
-                let Some(sent) = self.write(&finished).await? else { return Ok(RoundEnd::Lost) };
+                let sent = match self.write(&finished).await? {
+                    Continue(sent) => sent,
+                    Break(end) => return Ok(end),
+                };
                 match self.arrive(finished, sent) {
                     Break(ended) => Ok(ended),
                     Continue(()) => Ok(RoundEnd::Lost),
@@ -94,8 +100,8 @@ impl<S: Store> Run<S> {
                 let said = not_executed(phase, self.context.attempt);
                 let released = self.released(said, Settles::Window, hold);
                 let released = self.reconciled(released, phase, NOT_EXECUTED);
-                if self.write(&released).await?.is_none() {
-                    return Ok(RoundEnd::Lost);
+                if let Break(end) = self.write(&released).await? {
+                    return Ok(end);
                 }
                 let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
                 Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))

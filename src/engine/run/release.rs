@@ -1,7 +1,7 @@
 //! Where a request stops before its end: released for a retry, unknown, or a dead letter.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow::Break;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use super::body::store_failed;
@@ -53,8 +53,8 @@ impl<S: Store> Run<S> {
         match new {
             Some(row) => self.create(row, finished).await,
             None => match self.write(&finished).await? {
-                Some(sent) => Ok(self.arrive(finished, sent)),
-                None => Ok(Break(RoundEnd::Lost)),
+                Continue(sent) => Ok(self.arrive(finished, sent)),
+                Break(end) => Ok(Break(end)),
             },
         }
     }
@@ -117,8 +117,8 @@ impl<S: Store> Run<S> {
         if mutated!(WindowFromRelease) {
             released.settles = Settles::Window;
         }
-        if self.write(&released).await?.is_none() {
-            return Ok(RoundEnd::Lost);
+        if let Break(end) = self.write(&released).await? {
+            return Ok(end);
         }
         observe::released(self.subject(), observed::failure(&cause), hold);
         Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
@@ -133,7 +133,7 @@ impl<S: Store> Run<S> {
         let cause = store_failed(phase, error);
         let standing = self.standing(Status::FailedRetryable, Some(hold));
         let released = Transition { forgiven: 1, reason: Some(cause.reason().into()), ..standing };
-        if let Ok(Some(_)) = self.write(&released).await {
+        if let Ok(Continue(_)) = self.write(&released).await {
             observe::released(self.subject(), observed::failure(&cause), hold);
         }
     }
@@ -141,7 +141,7 @@ impl<S: Store> Run<S> {
     /// Makes a row that was pending until it was acquired what it was before. Whether it was still ours.
     pub(in crate::engine) async fn give_back(&mut self) -> Result<bool, CallError> {
         let pending = Transition { was_no_attempt: true, ..self.pending() };
-        let is_ours = self.write(&pending).await?.is_some();
+        let is_ours = self.write(&pending).await?.is_continue();
         if is_ours {
             observe::given_back(self.definition.name);
         }
@@ -295,8 +295,8 @@ impl<S: Store> Run<S> {
     }
 
     async fn leave_at(&mut self, left: Transition) -> Result<RoundEnd, CallError> {
-        if self.write(&left).await?.is_none() {
-            return Ok(RoundEnd::Lost);
+        if let Break(end) = self.write(&left).await? {
+            return Ok(end);
         }
         Ok(RoundEnd::Outcome(match left.status {
             Status::DeadLetter => {

@@ -16,6 +16,16 @@ pub(super) enum Writing<'r, S: Store> {
 }
 
 impl<S: Store> Writing<'_, S> {
+    /// Whether the row is created by the same commit, and nothing of it is there before.
+    pub(super) fn creates_row(&self) -> bool {
+        matches!(self, Self::Create(..))
+    }
+
+    /// Whether the run has no committed row yet, which could be asked for the outcome of the commit.
+    pub(super) fn is_of_new_row(&self) -> bool {
+        matches!(self, Self::Reserved(_) | Self::Create(..))
+    }
+
     /// Undoes what was written so far.
     pub(super) async fn undo(self) {
         if let Self::Open(tx) | Self::Reserved(tx) = self {

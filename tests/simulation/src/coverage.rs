@@ -4,20 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// By kind: what must occur in a thousand seeds. If something never occurs, the simulator has a defect.
 const MET: &[(&str, &[&str])] = &[
+    ("decision", &["Create", "TakeOver", "Recover", "Answer"]),
     (
-        "decision",
-        &[
-            "Create",
-            "Mismatch",
-            "Replay",
-            "Erased",
-            "InProgress",
-            "TakeOver",
-            "Recover",
-            "Unknown",
-            "DeadLetter",
-            "NotKnownHere",
-        ],
+        "answer",
+        &["Mismatch", "Replay", "Erased", "InProgress", "Unknown", "DeadLetter", "NotKnownHere"],
     ),
     ("plan", &["Run", "OpenIntent", "WindowPassed", "GiveUp"]),
     (
