@@ -471,9 +471,10 @@ impl OperatorStore for Mysql {
         self.by_an_operator("stop a bulk act", &stop, &[&audit]).await
     }
 
+    /// On a connection of requests, as an act is: searches may have those of operators for as long as they are slow.
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         self.until_prepared(|| async {
-            let mut connection = ConnectionGuard::taken(&self.operators, Taken::Asked).await?;
+            let mut connection = ConnectionGuard::taken(&self.pool, Taken::Asked).await?;
             let conn: &mut MysqlConn = &mut connection;
             let written = ops::InsertAudit::of(entry).execute(conn);
             answered("write the audit", written).await.map(drop)
