@@ -1,4 +1,6 @@
-//! What operators ask for: on two connections of their own, so that no search takes one from a request.
+//! What operators ask for: on two connections of their own, so that no search takes one from a request. Health checks and
+//! workers search in the same way, and have a connection each: an operator's search may take its five seconds, and they
+//! cannot wait for that.
 
 use std::time::Duration;
 
@@ -121,6 +123,14 @@ impl Mysql {
 }
 
 impl OperatorStore for Mysql {
+    fn for_probes(&self) -> Self {
+        Self { operators: self.probes.clone(), ..self.clone() }
+    }
+
+    fn for_workers(&self) -> Self {
+        Self { operators: self.workers.clone(), ..self.clone() }
+    }
+
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let applied = search!(self, "read which migrations have run", |conn| {
             ops::Applied {}.rows::<String>(conn)
