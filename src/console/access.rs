@@ -42,10 +42,16 @@ impl Access {
         self.origins.allow(origin);
     }
 
-    /// Who the request is from. What a foreign page has sent is refused before the application is asked.
+    /// Who the request is from.
+    ///
+    /// The application is asked first, so that a stranger gets one answer, whatever page sent the request: a refusal of the
+    /// page would say that there is a console. To ask about a forged request is not a new risk: the application is asked about
+    /// each `GET`, too, which any page can send, and has to answer without an effect. A request that it admits and a
+    /// foreign page has sent goes no further than this.
     pub(crate) fn admit(&self, head: &Parts) -> Result<Operator, NotLetIn> {
+        let operator = (self.operator_of)(head).ok_or(NotLetIn::Unknown)?;
         self.origins.judge(head).map_err(NotLetIn::CrossOrigin)?;
-        (self.operator_of)(head).ok_or(NotLetIn::Unknown)
+        Ok(operator)
     }
 }
 
@@ -70,21 +76,39 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    #[test]
-    fn the_application_says_who_is_let_in() {
-        let access = Access::new(|head: &Parts| {
+    /// By the name in a header.
+    fn by_name() -> Access {
+        Access::new(|head: &Parts| {
             let name = head.headers.get("x-user")?.to_str().ok()?;
             Actor::new(name, Permissions::viewer(), Scopes::All).ok()
-        });
+        })
+    }
+
+    #[test]
+    fn the_application_says_who_is_let_in() {
+        let access = by_name();
         let ada = access.admit(&head("GET", &[("x-user", "ada")])).unwrap();
         assert_eq!(ada.name(), "ada");
         assert_eq!(access.admit(&head("GET", &[])), Err(NotLetIn::Unknown));
     }
 
     #[test]
-    fn what_a_foreign_page_sends_is_refused_before_the_application_is_asked() {
-        let access = Access::new(|_: &Parts| unreachable!());
-        let foreign = head("POST", &[("sec-fetch-site", "cross-site"), ("x-user", "ada")]);
-        assert!(matches!(access.admit(&foreign), Err(NotLetIn::CrossOrigin(_))));
+    fn what_a_foreign_page_sends_is_refused_to_an_operator_and_unknown_of_a_stranger() {
+        let access = by_name();
+        let pages: [&[(&str, &str)]; 4] = [
+            &[("sec-fetch-site", "cross-site")],
+            &[("host", "a.example"), ("origin", "https://evil.example")],
+            &[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")],
+            &[],
+        ];
+        for lines in pages {
+            let stranger = access.admit(&head("POST", lines));
+            assert_eq!(stranger, Err(NotLetIn::Unknown), "{lines:?}");
+            let operator = access.admit(&head("POST", &[lines, &[("x-user", "ada")]].concat()));
+            assert!(matches!(operator, Err(NotLetIn::CrossOrigin(_))), "{lines:?}");
+        }
+        let own = [("sec-fetch-site", "same-origin")];
+        assert_eq!(access.admit(&head("POST", &own)), Err(NotLetIn::Unknown));
+        assert!(access.admit(&head("POST", &[own[0], ("x-user", "ada")])).is_ok());
     }
 }

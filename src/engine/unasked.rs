@@ -36,8 +36,10 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
             older_ms: None,
             waiting_ms: None,
         };
+        // Operators may have their connections in use for long.
+        let store = self.store().for_workers();
         loop {
-            let found = self.store().list_requests(&list).await?;
+            let found = store.list_requests(&list).await?;
             for row in &found.rows {
                 if stop() {
                     return Ok(());

@@ -34,9 +34,13 @@ const FRESH: Duration = Duration::from_secs(1);
 /// | `/ready` | the database answers within two seconds and can be written to, no migration is missing, and the engine accepts requests | otherwise |
 /// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or the database does not say |
 ///
-/// The checks use the operators' connections, and at most once a second, whatever the number of probes: a service whose
-/// requests use all connections is busy, not unready. No answer contains a key or a name; `/waiting` returns
-/// numbers.
+/// The checks query the database at most once a second, whatever the number of probes. `/ready` has a connection of its
+/// own: a service whose requests use all connections is busy, not unready, and a service whose operators look at something
+/// slow is not unready either. `/waiting` shares a connection with the workers' [`Census`](crate::worker::Census), which
+/// counts the same. On a PostgreSQL pool that the application has made, both take connections of the requests, and wait for
+/// them, unless there is a [pool for operators](crate::Postgres::operators_pool).
+///
+/// No answer contains a key or a name; `/waiting` returns numbers.
 ///
 /// ```
 /// # use atomic_phases::{Engine, Sqlite, http::Health};
@@ -48,6 +52,10 @@ pub struct Health<S: OperatorStore>(Arc<Asked<S>>);
 
 struct Asked<S: OperatorStore> {
     engine: Engine<S>,
+    /// For what `/ready` asks: it cannot wait for searches of operators, or for a count.
+    probes: S,
+    /// For what `/waiting` counts.
+    counts: S,
     /// Once none was missing, none will be.
     is_migrated: AtomicBool,
     ready: Told,
@@ -97,6 +105,8 @@ impl<S: OperatorStore> Health<S> {
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>) -> Self {
         Self(Arc::new(Asked {
             engine: engine.without_app(),
+            probes: engine.store().for_probes(),
+            counts: engine.store().for_workers(),
             is_migrated: AtomicBool::new(false),
             ready: Told::default(),
             waiting: Told::default(),
@@ -132,7 +142,7 @@ impl<S: OperatorStore> Asked<S> {
     }
 
     async fn judge(&self) -> Result<String, String> {
-        let (store, is_migrated) = (self.engine.store(), self.is_migrated.load(Ordering::Relaxed));
+        let (store, is_migrated) = (&self.probes, self.is_migrated.load(Ordering::Relaxed));
         if !is_migrated {
             match store.unapplied_migrations().await {
                 Ok(missing) => none_missing(&missing)?,
@@ -159,7 +169,7 @@ impl<S: OperatorStore> Asked<S> {
 
     /// The shortest of the operators' searches: by indexes, for what is not there.
     async fn find_nothing(&self) -> Result<(), StoreError> {
-        let (store, limits) = (self.engine.store(), Limits::default());
+        let (store, limits) = (&self.probes, Limits::default());
         if !self.is_migrated.load(Ordering::Relaxed) {
             store.find_request(RequestAt::Id(Uuid::nil()), &limits).await?;
         }
@@ -167,7 +177,7 @@ impl<S: OperatorStore> Asked<S> {
     }
 
     async fn count(&self) -> Result<String, String> {
-        let counts = self.ops()?.counts().await.map_err(|_| AWAY.to_owned())?;
+        let counts = self.ops()?.counts_by(&self.counts).await.map_err(|_| AWAY.to_owned())?;
         let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
         let all = [unknown, dead_letters, stranded, dead_jobs];
         let text = format!(

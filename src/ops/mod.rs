@@ -237,9 +237,14 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError`].
     pub async fn counts(&self) -> Result<Counts, OpsError> {
+        self.counts_by(&self.core.store).await
+    }
+
+    /// The same, by the connections of this store: an operator's, or a health check's.
+    pub(crate) async fn counts_by(&self, store: &S) -> Result<Counts, OpsError> {
         self.needs(Permissions::READ)?;
-        let counted = self.core.store.count_waiting(self.actor.limits()).await?;
-        let groups = self.core.store.unfinished(self.actor.limits(), PAUSED).await?;
+        let counted = store.count_waiting(self.actor.limits()).await?;
+        let groups = store.unfinished(self.actor.limits(), PAUSED).await?;
         let stranded = groups.iter().filter(|group| self.core.strands(group).is_some());
         let count = |number, or_more| Count { number, or_more };
         let (waiting, due) = (counted.waiting_is_more, counted.due_is_more);

@@ -364,6 +364,18 @@ pub(crate) fn state_name(
 ///
 /// Implemented by every store of this crate. Its methods are those of [`Ops`](crate::ops::Ops).
 pub trait OperatorStore: Store {
+    /// The same store for a health check: what is asked here waits for no search of an operator, nor of a worker. One search
+    /// runs at a time.
+    #[doc(hidden)]
+    #[must_use]
+    fn for_probes(&self) -> Self;
+
+    /// The same store for what workers, and probes that count, search for: it waits for no search of an operator. One search
+    /// runs at a time.
+    #[doc(hidden)]
+    #[must_use]
+    fn for_workers(&self) -> Self;
+
     /// Names the migrations that have not run, by what stands in their table: it is read, and never made.
     #[doc(hidden)]
     fn unapplied_migrations(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;

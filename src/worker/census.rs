@@ -19,10 +19,12 @@ use crate::store::operators::{Limits, OperatorStore};
 ///
 /// One process counts at a time, under a lease in the database; the others try to acquire that lease at the
 /// same interval. Each search reads at most ten thousand rows of one index that contains no successful
-/// requests. It uses the operators' connections, so requests lose none. If this process can no longer know
-/// the numbers, because another has the lease or the store does not answer, its gauges become `NaN`.
+/// requests. It has a connection of its own, so requests lose none, and it does not wait for operators' searches (see
+/// [`Postgres::operators_pool`](crate::Postgres::operators_pool) for a pool that the application has made). If this process
+/// can no longer know the numbers, because another has the lease or the store does not answer, its gauges become `NaN`.
 pub struct Census<S: OperatorStore> {
     core: std::sync::Arc<Core<S>>,
+    store: S,
     config: WorkerConfig,
     holder: Uuid,
     definitions: Vec<&'static str>,
@@ -35,9 +37,11 @@ impl<S: OperatorStore> Census<S> {
     /// A census of the engine's requests and jobs.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
         let core = engine.core.clone();
+        let store = core.store.for_workers();
         let definitions = core.known_names();
         let versions = Versions::new(core.known_versions());
-        Self { core, config, holder: chance::uuid(), definitions, versions, is_told: false }
+        let holder = chance::uuid();
+        Self { core, store, config, holder, definitions, versions, is_told: false }
     }
 
     /// Counts once, unless another process does. Returns whether it counted.
@@ -69,7 +73,7 @@ impl<S: OperatorStore> Census<S> {
         if !self.claim(self.config.census_every.saturating_mul(3)).await? {
             return Ok(false);
         }
-        let store = &self.core.store;
+        let store = &self.store;
         let groups = store.unfinished(&Limits::default(), PAUSED).await?;
         let census = Counted { groups, jobs: store.job_census().await? };
         let nodes = versions(&store.nodes().await?);
@@ -80,7 +84,7 @@ impl<S: OperatorStore> Census<S> {
     }
 
     fn claim(&self, length: Duration) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        self.core.store.claim_census(CensusLease { holder: self.holder, length })
+        self.store.claim_census(CensusLease { holder: self.holder, length })
     }
 
     fn forget(&mut self) {

@@ -340,15 +340,23 @@ async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorSt
     let acts = routes.iter().filter(|route| route.method == Method::POST);
     for route in acts {
         for (headers, is_own) in cases {
-            let request = asked(&desk, route);
-            let request = headers
-                .iter()
-                .fold(request, |request, (name, value)| request.header(*name, *value));
             if is_own {
                 continue;
             }
-            let page = desk.send(request).await;
+            let sent_by = |may: &str| {
+                let request = asked(&desk, route).header("x-may", may);
+                headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
+            };
+            let page = desk.send(sent_by("admin")).await;
             assert_eq!(page.status, 403, "{} {headers:?}", route.path);
+            // To a stranger there is no console, whichever page sent the form.
+            let page = desk.send(sent_by("stranger")).await;
+            assert_eq!(
+                (page.status, &*page.text),
+                (404, "not found\n"),
+                "{} {headers:?}",
+                route.path
+            );
         }
     }
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, audited);

@@ -1,17 +1,21 @@
 //! The answers to a load balancer, an orchestrator and a plain prober.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atomic_phases::http::Health;
-use atomic_phases::ops::OperatorStore;
-use atomic_phases::store::Store;
+use atomic_phases::ops::{Actor, OperatorStore, Ops, Permissions, Scopes};
+use atomic_phases::store::{DeadpoolPool, Store};
+use atomic_phases::worker::{Census, WorkerConfig};
 use atomic_phases::{Outcome, Postgres, Sqlite};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use diesel_async::SimpleAsyncConnection as _;
+use diesel_async::pooled_connection::AsyncDieselConnectionManager;
+use futures_util::future::join_all;
 use tower::ServiceExt;
 
-use crate::support::db::{open_pg, url_of};
+use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 
 on_every_store! {
@@ -150,10 +154,7 @@ async fn g12_a_service_on_a_mariadb_that_is_read_only_is_not_ready() {
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_whose_table_is_locked_on_mariadb_answers_its_prober() {
-    use std::time::Instant;
-
     use crate::support::db::my;
-    use diesel_async::SimpleAsyncConnection as _;
     let db = <atomic_phases::Mysql as TestDb>::fresh().await;
     let routes = routes(&engine(&db, &App::default()));
     let mut other = my(db.__url()).await;
@@ -166,6 +167,89 @@ async fn g16_a_service_whose_table_is_locked_on_mariadb_answers_its_prober() {
     // An answer is kept for a second: the next one is a new one.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(asked(&routes, "ready").await.0, 200);
+}
+
+/// A page of the audit, again as soon as it is answered.
+async fn look_at_the_audit<S: OperatorStore>(ops: &Ops<S>) {
+    loop {
+        let _ = ops.audit(None, None, 10).await;
+    }
+}
+
+/// The audit's table is locked, by a migration for example, and so many operators have its page open. Once their looks have all
+/// connections of operators, the process is still ready, takes its census, and serves requests.
+async fn is_ready_behind_looks<S: TestDb + OperatorStore>(
+    store: &S,
+    looks: usize,
+    is_waited_for: impl AsyncFnMut() -> bool,
+) {
+    let engine = engine(store, &App::default());
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    let others = async {
+        until(is_waited_for).await;
+        let (routes, began) = (routes(&engine), Instant::now());
+        let nothing = "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n".to_owned();
+        assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()), "{looks} looks");
+        assert_eq!(asked(&routes, "waiting").await, (200, nothing), "{looks} looks");
+        let mut census = Census::new(&engine, WorkerConfig::default());
+        assert!(census.run_once().await.unwrap(), "{looks} looks");
+        // Less than a look takes.
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        for number in 0..5 {
+            finished(engine.call(&scope(), &key(&format!("k-{number}")), book(20)).await);
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = join_all((0..looks).map(|_| look_at_the_audit(&ops))) => panic!("the looks ended"),
+        () = others => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_service_whose_operators_look_at_a_locked_table_is_ready_on_postgres() {
+    let pool = |url: String, size| {
+        let manager = AsyncDieselConnectionManager::new(url);
+        DeadpoolPool::builder(manager).max_size(size).build().unwrap()
+    };
+    for looks in [2, 60] {
+        for pools in ["the engine's", "the application's", "a small one for operators"] {
+            let db = <Postgres as TestDb>::fresh().await;
+            let of_the_application = || Postgres::with_pool(pool(url_of(&db), 8));
+            let (store, at_a_time) = match pools {
+                "the engine's" => (db.clone(), 2),
+                "the application's" => (of_the_application(), 2),
+                // It leaves the operators one of its connections.
+                _ => (of_the_application().operators_pool(pool(url_of(&db), 2)), 1),
+            };
+            let mut lock = pg(&url_of(&db)).await;
+            lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_audit IN ACCESS EXCLUSIVE MODE")
+                .await
+                .unwrap();
+            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                           AND datname = current_database()";
+            let is_waited_for = async || db.number(waiting).await >= at_a_time;
+            is_ready_behind_looks(&store, looks, is_waited_for).await;
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_service_whose_operators_look_at_a_locked_table_is_ready_on_mariadb() {
+    use crate::support::db::{my, sessions};
+    for looks in [2, 60] {
+        let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+        let mut lock = my(db.__url()).await;
+        lock.batch_execute("LOCK TABLES atomic_phases_audit WRITE").await.unwrap();
+        let waiting = format!(
+            "SELECT count(*) FROM {} WHERE db = database() \
+             AND state LIKE 'Waiting for table metadata lock%'",
+            sessions()
+        );
+        let is_waited_for = async || db.number(&waiting).await >= 2;
+        is_ready_behind_looks(&db, looks, is_waited_for).await;
+    }
 }
 
 /// A phase uses SQLite's single writing connection: that does not mean that there can be no writer.
@@ -222,7 +306,7 @@ async fn g16_a_busy_service_is_ready_and_one_without_its_database_is_not() {
     assert_eq!(asked(&routes, "ready").await.0, 200);
     let taken = one.connection().await.unwrap();
     // Computed again: an answer is reused for a second.
-    let then = std::time::Instant::now();
+    let then = Instant::now();
     until(async || then.elapsed() > Duration::from_secs(1)).await;
     assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
     drop(taken);

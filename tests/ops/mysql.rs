@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use atomic_phases::Mysql;
 use atomic_phases::engine::Resolved;
 use atomic_phases::ops::{
-    BulkAct, Filter, OperatorStore, OpsError, Permissions, Selection, State, What,
+    BulkAct, Filter, OperatorStore, Ops, OpsError, Permissions, Selection, State, What,
 };
 use atomic_phases::worker::{BulkRunner, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
+use futures_util::future::join_all;
 
 use super::cast::*;
-use crate::support::db::{my, numbers, open_my, prepare_my};
+use crate::support::db::{my, numbers, open_my, prepare_my, sessions};
 use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::*;
@@ -181,7 +182,7 @@ async fn g17_searches_and_the_audit_go_on_where_the_server_prepares_no_more_stat
     let engine = engine(&store, &App::default());
     let viewer = engine.ops(actor(Permissions::viewer()));
     for of in ["search", "audit"] {
-        // Neither statement is prepared on a connection of operators.
+        // No connection has prepared the search, nor the audit row.
         finish(&engine, of).await;
         let prepared = server.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
         let prepared: u32 = prepared.split_whitespace().next_back().unwrap().parse().unwrap();
@@ -198,6 +199,70 @@ async fn g17_searches_and_the_audit_go_on_where_the_server_prepares_no_more_stat
         server.ask("SET GLOBAL max_prepared_stmt_count = 1000");
     }
     assert_eq!(admin(&engine).audit(None, None, 10).await.unwrap().rows.len(), 1);
+}
+
+/// A page of bulk acts, again as soon as it is answered.
+async fn look_at_bulks(ops: &Ops<Mysql>) {
+    loop {
+        let _ = ops.bulks(None, 10).await;
+    }
+}
+
+/// As on PostgreSQL: both connections of operators are in slow searches, and a refusal and a reveal are audited on one of
+/// the requests'.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_and_a_reveal_are_audited_while_all_searches_are_slow() {
+    /// Less than a slow search takes.
+    const PROMPTLY: Duration = Duration::from_secs(4);
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    finish(&engine, "k").await;
+    let (id, ops) = (id_of(&engine, "k").await, admin(&engine));
+    let viewer = engine.ops(actor(Permissions::viewer()));
+    let waiting = format!(
+        "SELECT count(*) FROM {} WHERE db = database() \
+         AND state LIKE 'Waiting for table metadata lock%'",
+        sessions()
+    );
+    let two_wait = async || until(async || db.number(&waiting).await >= 2).await;
+    let mut bulk = my(db.__url()).await;
+    bulk.batch_execute("LOCK TABLES atomic_phases_bulk WRITE").await.unwrap();
+    let refused = async {
+        two_wait().await;
+        let began = Instant::now();
+        let told = viewer.pause("notify", "notified", None, "reason").await;
+        assert!(matches!(told, Err(OpsError::NotAllowed { .. })), "{told:?}");
+        assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+    };
+    tokio::select! {
+        biased;
+        _ = join_all([look_at_bulks(&ops), look_at_bulks(&ops)]) => panic!("the looks ended"),
+        () = refused => {}
+    }
+
+    // The reveal has read its request, on one of the two connections, and the next look gets that one.
+    let mut keys = my(db.__url()).await;
+    keys.batch_execute("LOCK TABLES atomic_phases_keys WRITE").await.unwrap();
+    let revealed = async {
+        let shown = ops.reveal(id, What::Key, "reason").await;
+        (shown, Instant::now())
+    };
+    let unlocked = async {
+        two_wait().await;
+        let began = Instant::now();
+        keys.batch_execute("UNLOCK TABLES").await.unwrap();
+        began
+    };
+    let ((shown, ended), began) = tokio::select! {
+        biased;
+        () = look_at_bulks(&ops) => panic!("the looks ended"),
+        both = async { tokio::join!(revealed, unlocked) } => both,
+        _ = join_all((0..8).map(|_| look_at_bulks(&ops))) => panic!("the looks ended"),
+    };
+    assert_eq!(shown.unwrap().key.as_str(), "k");
+    assert!(ended.duration_since(began) < PROMPTLY, "{:?}", ended.duration_since(began));
+    bulk.batch_execute("UNLOCK TABLES").await.unwrap();
+    assert_eq!(ops.audit(None, None, 10).await.unwrap().rows.len(), 2);
 }
 
 /// A plan whose start was sent twice: while the second one reads, the first has started, and a worker has completed

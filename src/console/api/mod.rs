@@ -52,7 +52,8 @@ impl<S: OperatorStore> Api<S> {
     /// The operators' JSON API of this engine.
     ///
     /// `access` returns the actor of a request, from what the application's authentication in front left in
-    /// its extensions or headers; `None` is a 401. There is no default:
+    /// its extensions or headers; `None` is a 401, whatever the request is. It is asked about each request, also about one
+    /// that a page of another site made a browser send, so it must only look. There is no default:
     ///
     /// ```compile_fail,E0061
     /// # use atomic_phases::{Engine, console::Api, ops::OperatorStore};

@@ -54,7 +54,7 @@ impl<S: OperatorStore> FromRequestParts<Console<S>> for Asked<S> {
     }
 }
 
-/// Refuses a visitor that the application does not know, and a form of another site; gives a page up that
+/// Refuses a visitor that the application does not know, then a form of another site; gives a page up that
 /// takes too long.
 pub(super) async fn guard<S: OperatorStore>(
     State(console): State<Console<S>>,

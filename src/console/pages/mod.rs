@@ -93,7 +93,10 @@ impl<S: OperatorStore> Console<S> {
     ///
     /// `access` gets the head of each request, including its extensions, and returns the actor: from a
     /// session, from a header that a trusted proxy sets, from a client certificate. There is no default. If
-    /// it returns `None`, the answer is 404, as if there were no console.
+    /// it returns `None`, the answer is 404, as if there were no console, whatever the request is and whichever page sent it.
+    ///
+    /// So `access` is asked about each request, also about one that a page of another site made the operator's browser
+    /// send. It must only look: to begin or to end a session is for a route of the application.
     pub fn new<A: Send + Sync + 'static>(
         engine: Engine<S, A>,
         access: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static,

@@ -243,6 +243,14 @@ impl Memory {
 }
 
 impl OperatorStore for Memory {
+    fn for_probes(&self) -> Self {
+        self.clone()
+    }
+
+    fn for_workers(&self) -> Self {
+        self.clone()
+    }
+
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         crate::store::Store::missing_migrations(self).await
     }

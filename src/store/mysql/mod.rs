@@ -102,8 +102,12 @@ type KeyTurn = Turn<(Scope, IdempotencyKey)>;
 #[derive(Clone)]
 pub struct Mysql {
     pool: MysqlPool,
-    /// Of operators: their searches take no connection from requests.
+    /// Of operators, or of those who ask in their place: searches take no connection from requests.
     operators: MysqlPool,
+    /// Of health checks: they do not wait for a search of an operator.
+    probes: MysqlPool,
+    /// Of what workers search for: nor does that.
+    workers: MysqlPool,
     keys: Arc<Turns<(Scope, IdempotencyKey)>>,
     shares: Arc<Shares>,
     /// As its first connection has found it.
@@ -146,8 +150,9 @@ impl Mysql {
     }
 
     async fn by(killers: Killers, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let of_operators = settings.max_size(OPERATORS_CONNECTIONS);
-        let operators = pool::open(killers.clone(), of_operators)?;
+        // Each connection is opened when it is needed for the first time.
+        let beside = |connections| pool::open(killers.clone(), settings.max_size(connections));
+        let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
         let pool = pool::open(killers, settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
@@ -160,7 +165,8 @@ impl Mysql {
             killer.prepare().await.map_err(refused)?;
         }
         let left = Arc::default();
-        Ok(Self { pool, operators, keys, shares, session, left, url: url.into() })
+        let url = url.into();
+        Ok(Self { pool, operators, probes, workers, keys, shares, session, left, url })
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters

@@ -1,4 +1,6 @@
-//! What operators ask for: on two connections of their own, so that no search takes one from a request.
+//! What operators ask for: on two connections of their own, so that no search takes one from a request. Health checks and
+//! workers search in the same way, and have a connection each: an operator's search may take its five seconds, and they
+//! cannot wait for that.
 
 use std::time::Duration;
 
@@ -120,6 +122,14 @@ impl Mysql {
 }
 
 impl OperatorStore for Mysql {
+    fn for_probes(&self) -> Self {
+        Self { operators: self.probes.clone(), ..self.clone() }
+    }
+
+    fn for_workers(&self) -> Self {
+        Self { operators: self.workers.clone(), ..self.clone() }
+    }
+
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let applied = search!(self, "read which migrations have run", |conn| {
             ops::Applied {}.rows::<String>(conn)
@@ -470,9 +480,10 @@ impl OperatorStore for Mysql {
         self.by_an_operator("stop a bulk act", &stop, &[&audit]).await
     }
 
+    /// On a connection of requests, as an act is: searches may have those of operators for as long as they are slow.
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         self.until_prepared(|| async {
-            let mut connection = ConnectionGuard::taken(&self.operators, Taken::Asked).await?;
+            let mut connection = ConnectionGuard::taken(&self.pool, Taken::Asked).await?;
             let conn: &mut MysqlConn = &mut connection;
             let written = ops::InsertAudit::of(entry).execute(conn);
             answered("write the audit", written).await.map(drop)

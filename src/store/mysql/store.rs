@@ -420,8 +420,9 @@ impl Store for Mysql {
     /// After a restart of the server, each of them is dead; and those that are not keep statements prepared, of which the
     /// server has no more than a number.
     fn forget_idle(&self) {
-        self.pool.retain(|_, _| false);
-        self.operators.retain(|_, _| false);
+        for pool in [&self.pool, &self.operators, &self.probes, &self.workers] {
+            pool.retain(|_, _| false);
+        }
     }
 
     async fn begin(

@@ -161,7 +161,7 @@ impl Postgres {
     /// # Errors
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        // Opened when an operator looks for the first time.
+        // Each is opened when it is needed for the first time.
         let of_operators = settings.max_size(ops::CONNECTIONS);
         let operators = Operators::on(Some(pool::open(url, of_operators)?));
         let pool = pool::open(url, settings)?;
@@ -185,7 +185,8 @@ impl Postgres {
 impl<P: Pool> Postgres<P> {
     /// Uses an existing pool of the application: deadpool's, or with the feature `bb8`
     /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
-    /// bb8's pool does not report its size: set it with [`pool_size`](Self::pool_size).
+    /// bb8's pool does not report its size: set it with [`pool_size`](Self::pool_size). Operators, health checks and
+    /// the counts of workers take four of its connections at most, unless they have [a pool](Self::operators_pool) of their own.
     ///
     /// The engine trusts such a connection less than one that it opened: it may have an open transaction,
     /// and lack the limits for a disconnected client. So the engine sets these limits in each

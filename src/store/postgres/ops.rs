@@ -1,5 +1,6 @@
 //! What operators ask PostgreSQL for: each search in a transaction that reads only and has a time limit, on
-//! connections that no request waits for.
+//! connections that no request waits for. Health checks and workers search in the same way, and have a turn each: an
+//! operator's search may take its five seconds, and they cannot wait for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,16 +41,36 @@ use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_ph
 use crate::store::row::{Row, key_row, millis};
 
 /// How many searches of operators run at a time, each on a connection.
-pub(super) const CONNECTIONS: usize = 2;
+const SEARCHES: usize = 2;
 
-const ALL_IN_USE: &str = "operators have two connections, and both are in use";
+/// How many more there are: one of a health check, one of a worker.
+const OTHERS: usize = 2;
 
-/// Where operators' searches run.
+/// How many connections all of them have.
+pub(super) const CONNECTIONS: usize = SEARCHES + OTHERS;
+
+/// Where searches run, and whose turns they take.
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
-    /// `None`: the requests' own, of which they take two at most.
+    /// `None`: the requests' own, of which they take as many at most.
     pool: Option<P>,
-    turns: Arc<Semaphore>,
+    /// Of operators, or of those who ask in their place.
+    turns: Turns,
+    probes: Turns,
+    workers: Turns,
+}
+
+/// How many searches run at a time.
+#[derive(Clone, Debug)]
+struct Turns {
+    free: Arc<Semaphore>,
+    none_is_free: &'static str,
+}
+
+impl Turns {
+    fn new(number: usize, none_is_free: &'static str) -> Self {
+        Self { free: Arc::new(Semaphore::new(number)), none_is_free }
+    }
 }
 
 /// A connection for a search, and the right to have one.
@@ -60,13 +81,31 @@ struct Turn<P: Pool> {
 
 impl<P: Pool> Operators<P> {
     pub(super) fn on(pool: Option<P>) -> Self {
-        Self { pool, turns: Arc::new(Semaphore::new(CONNECTIONS)) }
+        // In a pool of the application's that is smaller, operators leave a connection to each of the others.
+        let size = pool.as_ref().map_or(CONNECTIONS, |pool| pool.max_size());
+        let searches = size.saturating_sub(OTHERS).clamp(1, SEARCHES);
+        Self {
+            pool,
+            turns: Turns::new(searches, "each connection for operators' searches is in use"),
+            probes: Turns::new(1, "the connection for health checks is in use"),
+            workers: Turns::new(1, "the connection for workers' searches is in use"),
+        }
+    }
+
+    fn in_turns(&self, turns: &Turns) -> Self {
+        Self { turns: turns.clone(), ..self.clone() }
     }
 }
 
 impl<P: Pool> Postgres<P> {
-    /// A pool of its own for what operators look for. Without one, and on a pool that the application has
-    /// made, operators take two of the requests' connections at most.
+    /// A pool of its own for what operators look for, for health checks, and for what workers count. Give it four
+    /// connections: two for the searches of operators, one for health checks, one for workers. Of fewer, operators take one:
+    /// of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's pool does
+    /// not report its size: it needs four.)
+    ///
+    /// A pool that [`connect`](Postgres::connect) opens has another of this size beside it. Without one, on a pool that the
+    /// application has made, all this takes four of the requests' connections at most, and waits for them as requests
+    /// do: while requests use all, `http::Health` cannot tell that from a database that does not answer.
     #[must_use]
     pub fn operators_pool(self, pool: P) -> Self {
         Self { operators: Operators::on(Some(pool)), ..self }
@@ -74,10 +113,10 @@ impl<P: Pool> Postgres<P> {
 
     /// A connection in a transaction that is about to be begun.
     async fn turn(&self) -> Result<Turn<P>, StoreError> {
-        let turns = self.operators.turns.clone().acquire_owned();
-        let permit = tokio::time::timeout(self.pool.wait(), turns).await;
+        let Turns { free, none_is_free } = &self.operators.turns;
+        let permit = tokio::time::timeout(self.pool.wait(), free.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(StoreError::NoConnection(ALL_IN_USE.to_owned()));
+            return Err(StoreError::NoConnection((*none_is_free).to_owned()));
         };
         let pool = self.operators.pool.as_ref().unwrap_or(&self.pool);
         Ok(Turn { connection: ConnectionGuard::of(pool).await?.in_transaction()?, _permit: permit })
@@ -164,6 +203,16 @@ macro_rules! search {
 }
 
 impl<P: Pool> OperatorStore for Postgres<P> {
+    fn for_probes(&self) -> Self {
+        let operators = self.operators.in_turns(&self.operators.probes);
+        Self { operators, ..self.clone() }
+    }
+
+    fn for_workers(&self) -> Self {
+        let operators = self.operators.in_turns(&self.operators.workers);
+        Self { operators, ..self.clone() }
+    }
+
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let applied = search!(self, "read which migrations have run", |conn| {
             ops::Applied {}.load::<String>(&mut conn)

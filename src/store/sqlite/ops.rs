@@ -1,5 +1,6 @@
 //! What operators ask SQLite for: on a connection of their own that reads only, beside the writer and the
-//! reader of requests. A database in memory has one connection, which they then share.
+//! reader of requests. Health checks and workers, who do not wait for an operator's search, have one each, too. A database
+//! in memory has one connection, which all of them then share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -39,19 +40,26 @@ use crate::store::row::{key_row, millis};
 /// How long to wait for the writer to be told whether there can be one. A caller that has it writes.
 const ASKS_FOR: Duration = Duration::from_millis(200);
 
-/// Where operators' searches run: opened when the first of them comes.
+/// Where searches run; `None` where there is no file.
 #[derive(Clone)]
-pub(super) struct Operators(Option<Arc<Own>>);
+pub(super) struct Operators {
+    /// Of operators, or of those who ask in their place.
+    own: Option<Arc<Own>>,
+    probes: Option<Arc<Own>>,
+    workers: Option<Arc<Own>>,
+}
 
+/// A connection, opened for the first search.
 struct Own {
     path: String,
     conn: Mutex<Option<SqliteConnection>>,
 }
 
 impl Operators {
-    /// Beside the connections to the file at `path`; `None` where there is no file.
+    /// Beside the connections to the file at `path`.
     pub(super) fn beside(path: Option<String>) -> Self {
-        Self(path.map(|path| Arc::new(Own { path, conn: Mutex::default() })))
+        let own = || path.clone().map(|path| Arc::new(Own { path, conn: Mutex::default() }));
+        Self { own: own(), probes: own(), workers: own() }
     }
 }
 
@@ -96,7 +104,7 @@ impl Sqlite {
         doing: &'static str,
         search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let Some(own) = self.operators.0.clone() else { return self.run(doing, search).await };
+        let Some(own) = self.operators.own.clone() else { return self.run(doing, search).await };
         let searching = tokio::task::spawn_blocking(move || own.search(search));
         let found = searching.await.unwrap_or_else(|_| Err(thread_gone()));
         found.map_err(|error| StoreError::database(doing, error))
@@ -119,6 +127,16 @@ fn place(found: Option<(i64, Vec<u8>)>) -> Option<(DateTime<Utc>, Uuid)> {
 }
 
 impl OperatorStore for Sqlite {
+    fn for_probes(&self) -> Self {
+        let own = self.operators.probes.clone();
+        Self { operators: Operators { own, ..self.operators.clone() }, ..self.clone() }
+    }
+
+    fn for_workers(&self) -> Self {
+        let own = self.operators.workers.clone();
+        Self { operators: Operators { own, ..self.operators.clone() }, ..self.clone() }
+    }
+
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let read = |conn: &mut _| ops::Applied {}.rows::<String>(conn);
         let applied = self.search("read which migrations have run", read).await?;
@@ -508,5 +526,44 @@ impl OperatorStore for Sqlite {
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
         Ok(Found { rows, searched_to: place(end) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::store::{Store, WorkerStore};
+
+    /// SQLite's searches cannot be interrupted.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn g16_health_checks_and_workers_do_not_wait_for_a_search_of_operators() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("test.db");
+        let db = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+        db.migrate().await.unwrap();
+        let ((begin, begun), (end, ends)) = (oneshot::channel(), mpsc::channel::<()>());
+        let searching = db.search("search for long", move |_| {
+            let _ = begin.send(());
+            let _ = ends.recv();
+            Ok(())
+        });
+        let others = async {
+            begun.await.unwrap();
+            let limits = Limits::default();
+            let asked = async {
+                db.for_probes().dead_job(&limits, Uuid::nil()).await.unwrap();
+                db.for_workers().unfinished(&limits, "paused").await.unwrap();
+                db.pauses().await.unwrap();
+            };
+            let asked = tokio::time::timeout(Duration::from_secs(5), asked).await;
+            drop(end);
+            asked.expect("they wait for no search");
+        };
+        let (searched, ()) = tokio::join!(searching, others);
+        searched.unwrap();
     }
 }

@@ -8,6 +8,7 @@ use diesel::{QueryResult, RunQueryDsl};
 use super::{Sqlite, delivered, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
+use crate::store::operators::OperatorStore;
 use crate::store::pauses::PausedPhase;
 use crate::store::row::millis;
 use crate::store::{
@@ -171,6 +172,6 @@ impl WorkerStore for Sqlite {
     }
 
     async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        self.paused_phases().await
+        self.for_workers().paused_phases().await
     }
 }

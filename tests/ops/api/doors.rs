@@ -233,6 +233,8 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
         for lines in FOREIGN {
             let told = send(&routes, Some(Caller::admin()), browser(uri, lines), Some(&body)).await;
             told.is(403, "cross_origin");
+            let stranger = send(&routes, None, browser(uri, lines), Some(&body)).await;
+            stranger.is(401, "unauthenticated");
         }
     }
     let after = (dump(&db).await, db.number("SELECT count(*) FROM atomic_phases_audit").await);
