@@ -93,9 +93,8 @@ async fn g8_g15_a_key_that_expires_after_2038_is_kept_until_then_in_any_time_zon
     let engine = engine_with(&db, &App::default(), |b| b.retention(THIRTY_YEARS));
     let now = chrono::Utc::now().timestamp_millis();
     finished(engine.call(&scope(), &key("k"), book(20)).await);
-    let column = async |name: &str| {
-        db.number(&format!("SELECT {name} FROM atomic_phases_keys")).await
-    };
+    let column =
+        async |name: &str| db.number(&format!("SELECT {name} FROM atomic_phases_keys")).await;
     let (created, expires) = (column("created_at").await, column("expires_at").await);
     assert!((created - now).abs() < 60_000, "created {} ms from now", created - now);
     let beyond = expires - created - i64::try_from(THIRTY_YEARS.as_millis()).unwrap();
