@@ -117,7 +117,10 @@
 //! Spans and events of `tracing` name definitions, phases, statuses and short hashes of scope and
 //! key; never a key, a parameter, an output, a reply or a database's message, at any level. The
 //! PostgreSQL driver does log values: `tokio_postgres` logs the parameters of every statement at
-//! `debug`, through the `log` crate. Keep that target at `info`.
+//! `debug`, through the `log` crate. Keep that target at `info`. The driver for MySQL and MariaDB logs nothing,
+//! unless another crate of the application turns on the feature `tracing` of `mysql_async`. Then it emits
+//! statements and their values at `debug`, and the server's messages, which may contain values, at `warn` and
+//! `error`: turn its target off.
 //!
 //! Spans are at `debug`. An engine with [`traces`] emits them at `info`, for OpenTelemetry for example, and links
 //! the spans of a request's attempts across processes.

@@ -1,5 +1,8 @@
 //! G19: everything that a user supplies has a canary; none of them is in a log at TRACE, an error, or a `Debug`.
 
+#[cfg(feature = "mysql")]
+#[path = "log_redaction/mariadb.rs"]
+mod errors_of_mariadb;
 mod support;
 
 use std::io::Write;
@@ -201,7 +204,8 @@ async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
 }
 
 /// What dependencies log. tokio-postgres is left out: at debug level it logs the parameters of every
-/// statement, as bytes (see "What is logged" in the crate's documentation).
+/// statement, as bytes (see "What is logged" in the crate's documentation). mysql_async logs nothing: its
+/// feature `tracing` is not turned on.
 struct Dependencies(Log);
 
 impl log::Log for Dependencies {
@@ -284,6 +288,8 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
     // Names host, database and user, and not the password.
     let no_server = Postgres::connect("postgres://shop:canary-password@127.0.0.1:1/rides").await;
     shown.push(format!("{:?}", no_server.err().unwrap()));
+    #[cfg(feature = "mysql")]
+    errors_of_mariadb::on_mariadb(&mut shown).await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     // The log is not empty, so the silence is not trivial.
     for word in [
@@ -311,6 +317,9 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
         assert_eq!(at, None, "{}", text[near..].chars().take(900).collect::<String>());
         let bytes = text.find("99, 97, 110, 97, 114, 121");
         assert_eq!(bytes, None, "the bytes of a canary");
+        // As a text of several statements has it, for MySQL.
+        let digits = text.to_ascii_lowercase().find("63616e617279");
+        assert_eq!(digits, None, "the bytes of a canary, in hex");
     }
 }
 

@@ -35,6 +35,9 @@ mod hooks;
 #[path = "readme/house_names.rs"]
 mod house_names;
 
+#[path = "readme/ignored_errors.rs"]
+mod ignored_errors;
+
 #[path = "readme/imports.rs"]
 mod imports;
 

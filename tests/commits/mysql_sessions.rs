@@ -76,6 +76,40 @@ async fn g15_the_reaper_passes_a_locked_row_by() {
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
 }
 
+/// Y46: a time is a number of milliseconds. It does not end in 2038, as a `TIMESTAMP` does, does not move with the zone of
+/// the server, and is read as it was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn g8_g15_a_key_that_expires_after_2038_is_kept_until_then_in_any_time_zone() {
+    const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    const END_OF_TIMESTAMPS: i64 = 0x7fff_ffff * 1000;
+    let start = || {
+        let server = Server::start(&["--default-time-zone=+05:30"]);
+        let url = server.new_database();
+        (server, url)
+    };
+    let (server, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    assert_eq!(server.ask("SELECT @@SESSION.time_zone"), "+05:30");
+    let db = prepare_my(&url).await;
+    let engine = engine_with(&db, &App::default(), |b| b.retention(THIRTY_YEARS));
+    let now = chrono::Utc::now().timestamp_millis();
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let column =
+        async |name: &str| db.number(&format!("SELECT {name} FROM atomic_phases_keys")).await;
+    let (created, expires) = (column("created_at").await, column("expires_at").await);
+    assert!((created - now).abs() < 60_000, "created {} ms from now", created - now);
+    let beyond = expires - created - i64::try_from(THIRTY_YEARS.as_millis()).unwrap();
+    assert!((0..60_000).contains(&beyond), "{beyond} ms more than its retention");
+    assert!(expires > END_OF_TIMESTAMPS, "{expires}");
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    let row = ops.find(&scope(), &key("k")).await.unwrap();
+    assert_eq!(row.expires_at.timestamp_millis(), expires);
+    assert_eq!(row.created_at.timestamp_millis(), created);
+    assert!(finished(engine.call(&scope(), &key("k"), book(20)).await).replayed);
+    assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 0);
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
+}
+
 /// Reads rows, of which the last is locked, and ignores that it did not get them all.
 #[derive(Serialize, Deserialize)]
 struct ReadsOn;

@@ -1,13 +1,20 @@
 //! The cost of a request on MariaDB, according to the server's log, which has each command as one line, and to the
 //! server's own count of writing transactions.
 
+use std::time::Duration;
+
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
+use atomic_phases::phase::ForeignError;
 use atomic_phases::worker::{Completer, Enqueuer, Handlers, Reaper};
-use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, RequestContext, atomic_phases};
+use atomic_phases::{
+    Batch, Engine, ForeignCall, Mysql, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
+};
+use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};
 
-use crate::support::db::{numbers, open_my, prepare_my};
+use crate::support::db::{numbers, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
+use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::work::config;
 use crate::support::*;
 
@@ -217,6 +224,130 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     ];
     assert_eq!(server.commits() - before, 2, "transactions that wrote");
     assert_eq!(server.sent(), handed_over);
+}
+
+#[derive(Serialize, Deserialize)]
+struct Booked(String);
+
+#[derive(Serialize, Deserialize)]
+struct Paid(String);
+
+async fn pay(call: ForeignCall) -> PhaseResult<Paid, ForeignError> {
+    let key = call.make(async |key| Ok::<_, ForeignError>(key.as_str().to_owned()));
+    Ok(Paid(key.await?))
+}
+
+/// The request of the bench: two inserts, a call, and an update with a job.
+#[derive(Serialize, Deserialize)]
+struct Trip;
+
+#[atomic_phases(name = "trip", version = 1)]
+impl Trip {
+    #[phase]
+    async fn booked(&self, tx: &mut Tx<'_, Mysql>, ctx: &RequestContext) -> PhaseResult<Booked> {
+        let id = ctx.uuid(0).to_string();
+        Mysql::insert_ride(tx, &id, 20).await?;
+        Mysql::insert_step(tx, &id, "booked").await?;
+        Ok(Booked(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn paid(&self, call: ForeignCall) -> PhaseResult<Paid, ForeignError> {
+        pay(call).await
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        tx: &mut Tx<'_, Mysql>,
+        booked: &Booked,
+        paid: &Paid,
+    ) -> PhaseResult<Reply> {
+        use diesel_async::RunQueryDsl;
+        let update = diesel::sql_query("UPDATE rides SET amount = amount + 1 WHERE id = ?");
+        update.bind::<Text, _>(booked.0.clone()).execute(tx).await?;
+        tx.stage_job("receipt", &booked.0)?;
+        Ok(Reply::json(201, &(booked, paid))?)
+    }
+}
+
+/// The same, with its statements in a `Batch`.
+#[derive(Serialize, Deserialize)]
+struct BatchTrip;
+
+#[atomic_phases(name = "batch_trip", version = 1)]
+impl BatchTrip {
+    #[phase]
+    async fn booked(
+        &self,
+        batch: &mut Batch<'_, Mysql>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Booked> {
+        let id = ctx.uuid(0).to_string();
+        Mysql::add_ride(batch, &id, 20);
+        Mysql::add_independent_step(batch, &id, "booked");
+        Ok(Booked(id))
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn paid(&self, call: ForeignCall) -> PhaseResult<Paid, ForeignError> {
+        pay(call).await
+    }
+
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Mysql>,
+        booked: &Booked,
+        paid: &Paid,
+    ) -> PhaseResult<Reply> {
+        Mysql::add_to_ride(batch, &booked.0, 1, 1);
+        batch.stage_job("receipt", &booked.0)?;
+        Ok(Reply::json(201, &(booked, paid))?)
+    }
+}
+
+/// The round trips of docs/bench/mariadb.md, "Counted", and what a MySQL needs for the same requests, to which the store
+/// sends the statements of a `Batch` one by one. A connection has prepared its statements before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_takes_as_many_round_trips_as_the_bench_has_counted() {
+    // With a `Tx`; with a `Batch`; the same with a new key; a replay.
+    for (has_blocks, expected) in [(true, [8, 3, 2, 1]), (false, [8, 8, 7, 1])] {
+        if has_blocks && mysqld().is_some() {
+            continue;
+        }
+        let db = Mysql::fresh().await;
+        let proxy = MysqlProxy::start(db.__url()).await;
+        let url = proxy.url(db.__url());
+        let store = match has_blocks {
+            true => open_my(&url, 1).await,
+            false => open_my_without_blocks(&url, 1).await,
+        };
+        // A query of the pauses would count.
+        let builder = Engine::builder(store).pauses_every(Duration::from_secs(3600));
+        let engine = builder.register::<Trip>().register::<BatchTrip>().build().unwrap();
+        let mut trips = Vec::new();
+        // The first round prepares.
+        for name in ["first", "second"] {
+            trips.clear();
+            let mut before = proxy.commands();
+            let mut count = || {
+                let sent = proxy.commands();
+                trips.push(sent - before);
+                before = sent;
+            };
+            let named = |request: &str| key(&format!("{name}-{request}"));
+            finished(engine.call(&scope(), &named("tx"), Trip).await);
+            count();
+            finished(engine.call(&scope(), &named("batch"), BatchTrip).await);
+            count();
+            finished(engine.call(&scope(), &named("new"), BatchTrip).expect_new().await);
+            count();
+            assert!(finished(engine.call(&scope(), &named("tx"), Trip).await).replayed);
+            count();
+        }
+        assert_eq!(trips, expected, "blocks: {has_blocks}");
+    }
 }
 
 /// Y49: an operator's page reads a bounded part of one index, in its order, and sorts no table.
