@@ -248,9 +248,7 @@ impl<S: Store> Acquired<S> {
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
         let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
         match (found, next) {
-            (Found::Ready(_), _) if right == Right::Reconcile => {
-                boxed!(run.reconcile(&row)).await
-            }
+            (Found::Ready(_), _) if right == Right::Reconcile => boxed!(run.reconcile(&row)).await,
             (Found::Undecodable(because), _) if right == Right::Reconcile => {
                 let intent = row.open_intent.as_deref();
                 run.still_unknown(&row, intent, Some(because.as_str())).await

@@ -397,6 +397,20 @@ async fn every_act_is_done_without_javascript() {
         let paused = admin(&engine).pauses().await.unwrap().len();
         assert_eq!(paused, usize::from(act == "pause"));
     }
+    // Another operator pauses the phase while the page shows that it runs: the review tells that pause, which is replaced.
+    browser.open(desk.url("pauses")).await;
+    admin(&engine).pause("book", "charged", None, "until the bank says so").await.unwrap();
+    browser.click("button[value=pause]").await;
+    soon("the review", async || browser.has("until the bank says so").await).await;
+    browser.fill("#for", "15m").await;
+    browser.fill("#reason", "ticket 88").await;
+    browser.click("form.act button").await;
+    let said = "Done. It replaced a pause that had no end";
+    soon(said, async || browser.has(said).await).await;
+    let paused = admin(&engine).pauses().await.unwrap();
+    let [pause] = &paused[..] else { panic!("{paused:?}") };
+    assert_eq!((&*pause.reason, pause.ends_at.is_some()), ("ticket 88", true));
+    unpause(&admin(&engine), ("book", "charged")).await;
     // An erasure requires that no jobs are left.
     engine.store().sql("DELETE FROM atomic_phases_staged_jobs").await;
     for (name, act, fields, after) in fields {
@@ -444,6 +458,22 @@ async fn every_act_is_done_without_javascript() {
         soon("stopped", async || browser.has("Stopped. What was done stays done").await).await;
         assert_eq!(state(&engine, "fourth").await, State::DeadLetter);
     }
+    // The two that were left are erased.
+    browser.open(desk.url("requests?state=dead_letter")).await;
+    browser.click("button[value=erase]").await;
+    soon("the review", async || browser.has("Review: erase 2 requests").await).await;
+    browser.fill("#because", "ticket 88").await;
+    browser.click("form.act button").await;
+    let said = "Started. The workers do it";
+    soon(said, async || browser.has(said).await).await;
+    until(async || {
+        BulkRunner::new(&engine, config()).run_once().await.unwrap();
+        state(&engine, "fourth").await == State::Erased
+    })
+    .await;
+    assert_eq!(state(&engine, "third").await, State::Erased);
+    browser.open(browser.url().await).await;
+    assert!(browser.has("2 of 2 requests").await && browser.has("ended").await);
     browser.open(desk.url("requests")).await;
     browser.click(".filters summary").await;
     browser.click("input[value=erased]").await;

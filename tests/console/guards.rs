@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
-use atomic_phases::ops::{BulkAct, OperatorStore, Selection};
+use atomic_phases::ops::{Actor, BulkAct, OperatorStore, Permissions, Scopes, Selection};
 use reqwest::{Method, RequestBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use uuid::Uuid;
@@ -32,11 +32,59 @@ struct Route {
     answer: u16,
 }
 
+/// Where the rows of the tests are, for an operator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rows {
+    OfAllScopes,
+    /// The operator may see their scope, and not all others.
+    Inside,
+    Outside,
+}
+
 impl Route {
     /// Whether the route acts or reveals. Then the audit has a row, also of a refusal.
     fn acts(&self) -> bool {
         let ends = ["/act", "/reveal", "/stop"];
         self.method == Method::POST && ends.iter().any(|end| self.path.ends_with(end))
+    }
+
+    /// Whether its answer is a list, which is empty for an operator who may see none of the rows.
+    fn is_list(&self) -> bool {
+        let is_page = self.method != Method::POST && !self.path.contains('/');
+        is_page || self.form.len() == 1 && self.path.ends_with("find")
+    }
+
+    /// Whether it is about a pause, which concerns every scope.
+    fn is_of_a_pause(&self) -> bool {
+        self.method == Method::POST && self.path.starts_with("pauses/")
+    }
+
+    /// The status for an admin who may see none of the rows.
+    fn outside(&self) -> u16 {
+        match self.path.as_str() {
+            _ if self.needs == "none" => self.answer,
+            _ if self.is_list() => 200,
+            _ if self.is_of_a_pause() => 403,
+            // A filter that finds nothing.
+            "bulk/plan" | "bulk/act" => 400,
+            _ => 404,
+        }
+    }
+
+    /// The status for an operator with these permissions.
+    fn expected(&self, held: Permissions, rows: Rows) -> u16 {
+        // It looks for the request before it looks at the permission for the act.
+        let is_review = self.method == Method::POST
+            && self.path.starts_with("requests/")
+            && self.path.ends_with("/plan");
+        let is_there = rows != Rows::Outside;
+        match held.contain(permissions(self.needs)) {
+            false if is_review && !is_there && held.contain(Permissions::READ) => 404,
+            false => 403,
+            true if !is_there => self.outside(),
+            true if rows == Rows::Inside && self.is_of_a_pause() => 403,
+            true => self.answer,
+        }
     }
 }
 
@@ -202,8 +250,12 @@ async fn prepared_routes<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> V
     let row = admin(engine).find(&scope(), &key("k")).await.unwrap();
     let job = admin(engine).dead_jobs(None, 1).await.unwrap().rows[0].id;
     let one = Selection::Requests(vec![row.request_id]);
-    let bulk = admin(engine).start_bulk(BulkAct::Erase, &one, 1, "a slip").await.unwrap();
-    let _ = admin(engine).stop_bulk(bulk, "a slip").await.unwrap();
+    // By an operator of the rows' scope, so that each operator who may see the rows may see the bulk act.
+    let of_the_scope = Scopes::Only(vec![scope()]);
+    let of_the_scope = Actor::new("ada", Permissions::admin(), of_the_scope).unwrap();
+    let of_the_scope = engine.ops(of_the_scope);
+    let bulk = of_the_scope.start_bulk(BulkAct::Erase, &one, 1, "a slip").await.unwrap();
+    let _ = of_the_scope.stop_bulk(bulk, "a slip").await.unwrap();
     let all = routes(row.request_id, job, bulk, row.version.as_str());
     assert_eq!(all.len(), ROUTES);
     all
@@ -214,72 +266,118 @@ fn one<'r>(routes: &'r [Route], path: &str, fields: usize) -> &'r Route {
     routes.iter().find(|route| route.path == path && route.form.len() == fields).unwrap()
 }
 
+/// Sets of permissions: each preset and each permission by itself, those that an act needs together, and all but one.
+const SETS: [&str; 18] = [
+    "stranger",
+    "none",
+    "viewer",
+    "responder",
+    "admin",
+    "read",
+    "reveal",
+    "act",
+    "erase",
+    "audit",
+    "pause",
+    "bulk",
+    "read,act,bulk",
+    "reveal,act,erase,audit",
+    "read,act,erase,audit",
+    "read,reveal,erase,audit",
+    "read,reveal,act,audit",
+    "read,reveal,act,erase",
+];
+
+/// The scopes of an operator, as the header of the desk has them.
+const SCOPES: [(&str, Rows); 3] =
+    [("all", Rows::OfAllScopes), ("only=tenant-1", Rows::Inside), ("only=tenant-2", Rows::Outside)];
+
+fn held(may: &str) -> Permissions {
+    match may {
+        "viewer" => permissions("read"),
+        "responder" => permissions("read,act,audit,pause,bulk"),
+        "admin" => permissions("read,reveal,act,erase,audit,pause,bulk"),
+        names => permissions(names),
+    }
+}
+
+/// Whether the page about operating tells this size.
+#[track_caller]
+fn is_told(size: &str) {
+    println!("{size}");
+    assert!(
+        include_str!("../../docs/operating.md").contains(size),
+        "the size that is told: {size}"
+    );
+}
+
 async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     let routes = prepared_routes(&engine).await;
     let desk = Desk::of(&engine).await;
     let before = dump(&db).await;
-    let sets = [
-        "stranger",
-        "none",
-        "viewer",
-        "responder",
-        "admin",
-        "read",
-        "reveal",
-        "act",
-        "erase",
-        "audit",
-        "pause",
-        "bulk",
-        "read,act,bulk",
-        "reveal,act,erase,audit",
-        "read,act,erase,audit",
-        "read,reveal,erase,audit",
-        "read,reveal,act,audit",
-        "read,reveal,act,erase",
-    ];
     let mut checked = 0;
     let rows = "SELECT count(*) FROM atomic_phases_audit";
     for route in &routes {
         let audited = db.number(rows).await;
-        for may in sets {
-            let request = asked(&desk, route).header("sec-fetch-site", "same-origin");
-            let page = desk.send(request.header("x-may", may)).await;
-            let held = match may {
-                "viewer" => permissions("read"),
-                "responder" => permissions("read,act,audit,pause,bulk"),
-                "admin" => permissions("read,reveal,act,erase,audit,pause,bulk"),
-                names => permissions(names),
-            };
-            let expected = match may {
-                "stranger" => 404,
-                _ if held.contain(permissions(route.needs)) => route.answer,
-                _ => 403,
-            };
-            // An act by an operator without `READ` ends where the console would show how it stands.
-            let is_unpause = route.method == Method::POST && route.path == "pauses/act";
-            let shows = expected == 412 || is_unpause && expected == 303;
-            let is_blind = shows && !held.contain(permissions("read"));
-            let what = format!("{} {} by {may}", route.method, route.path);
-            match is_blind {
-                true => assert_eq!(page.status, 403, "{what}"),
-                false => assert_eq!(page.status, expected, "{what}: {}", page.text),
+        for (scopes, place) in SCOPES {
+            for may in SETS {
+                let request = asked(&desk, route).header("sec-fetch-site", "same-origin");
+                let request = request.header("x-may", may).header("x-scopes", scopes);
+                let page = desk.send(request).await;
+                let held = held(may);
+                let expected = match may {
+                    "stranger" => 404,
+                    _ => route.expected(held, place),
+                };
+                // An act by an operator without `READ` ends where the console would show how it stands.
+                let is_unpause = route.method == Method::POST && route.path == "pauses/act";
+                let shows = expected == 412 || is_unpause && expected == 303;
+                let is_blind = shows && !held.contain(Permissions::READ);
+                let what = format!("{} {} by {may} of {scopes}", route.method, route.path);
+                match is_blind {
+                    true => assert_eq!(page.status, 403, "{what}"),
+                    false => assert_eq!(page.status, expected, "{what}: {}", page.text),
+                }
+                if may == "stranger" && route.method != Method::HEAD {
+                    assert_eq!(page.text, "not found\n");
+                }
+                checked += 1;
             }
-            if may == "stranger" && route.method != Method::HEAD {
-                assert_eq!(page.text, "not found\n");
-            }
-            checked += 1;
         }
         // Each act of an admitted operator, done or refused, has one.
-        let acts = if route.acts() { sets.len() as i64 - 1 } else { 0 };
+        let acts = if route.acts() { SCOPES.len() * (SETS.len() - 1) } else { 0 };
         let written = db.number(rows).await - audited;
-        assert_eq!(written, acts, "{} {} {:?}", route.method, route.path, route.form);
+        assert_eq!(written, acts as i64, "{} {} {:?}", route.method, route.path, route.form);
     }
-    assert_eq!(checked, ROUTES * 18);
-    let size = "75 routes x 18 sets of permissions = 1,350";
-    assert_eq!((ROUTES, checked), (75, 1350));
-    assert!(include_str!("../../docs/operating.md").contains(size), "the size that is told");
+    assert_eq!((ROUTES, checked), (75, 75 * 18 * 3));
+    is_told("75 routes x 18 sets of permissions x 3 kinds of scopes = 4,050");
+
+    // No route has another method, for any operator.
+    let paths: Vec<&str> = routes
+        .iter()
+        .filter(|route| route.method == Method::GET)
+        .map(|route| route.path.as_str())
+        .collect();
+    let (mut checked, audited) = (0, db.number(rows).await);
+    for path in &paths {
+        for method in [Method::PUT, Method::DELETE, Method::PATCH] {
+            for (scopes, _) in SCOPES {
+                for may in SETS {
+                    let request = desk.ask(method.clone(), desk.url(path));
+                    let request = request.header("sec-fetch-site", "same-origin");
+                    let request = request.header("x-may", may).header("x-scopes", scopes);
+                    let expected = if may == "stranger" { 404 } else { 405 };
+                    let status = desk.send(request).await.status;
+                    assert_eq!(status, expected, "{method} {path} by {may} of {scopes}");
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert_eq!((paths.len(), checked), (23, 23 * 3 * 18 * 3));
+    is_told("23 paths x 3 other methods x 18 sets of permissions x 3 kinds of scopes = 3,726");
+    assert_eq!(db.number(rows).await, audited);
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }
 
@@ -293,19 +391,9 @@ async fn g16_what_is_outside_of_the_scopes_is_on_no_page<S: TestDb + OperatorSto
         for route in &routes {
             let request = asked(&desk, route).header("sec-fetch-site", "same-origin");
             let page = desk.send(request.header("x-scopes", scopes)).await;
-            let is_list = route.method != Method::POST && !route.path.contains('/');
-            let is_list = is_list || route.form.len() == 1 && route.path.ends_with("find");
-            let expected = match route.path.as_str() {
-                _ if route.needs == "none" => route.answer,
-                _ if is_list => 200,
-                // A pause concerns every scope.
-                "pauses/plan" | "pauses/act" => 403,
-                // A filter that finds nothing.
-                "bulk/plan" | "bulk/act" => 400,
-                _ => 404,
-            };
+            let expected = route.outside();
             assert_eq!(page.status, expected, "{} {}: {}", route.method, route.path, page.text);
-            if is_list {
+            if route.is_list() {
                 page.has_not(&id[24..]).has_not("receipt");
             }
         }
@@ -337,20 +425,19 @@ async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorSt
         (&[("origin", &format!("{own}.evil.example"))], false),
         (&[], false),
     ];
-    let acts = routes.iter().filter(|route| route.method == Method::POST);
-    for route in acts {
-        for (headers, is_own) in cases {
-            if is_own {
-                continue;
-            }
-            let sent_by = |may: &str| {
-                let request = asked(&desk, route).header("x-may", may);
-                headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
-            };
-            let page = desk.send(sent_by("admin")).await;
+    let with = |request: RequestBuilder, headers: &[(&str, &str)]| {
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
+    };
+    let forms = || routes.iter().filter(|route| route.method == Method::POST);
+    let (mut refused, mut taken) = (0, 0);
+    for route in forms() {
+        for &(headers, _) in cases.iter().filter(|(_, is_own)| !*is_own) {
+            let page = desk.send(with(asked(&desk, route), headers)).await;
             assert_eq!(page.status, 403, "{} {headers:?}", route.path);
+            refused += 1;
             // To a stranger there is no console, whichever page sent the form.
-            let page = desk.send(sent_by("stranger")).await;
+            let stranger = asked(&desk, route).header("x-may", "stranger");
+            let page = desk.send(with(stranger, headers)).await;
             assert_eq!(
                 (page.status, &*page.text),
                 (404, "not found\n"),
@@ -359,21 +446,30 @@ async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorSt
             );
         }
     }
-    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, audited);
-    for (headers, _) in cases.iter().filter(|(_, is_own)| *is_own) {
-        let request = asked(&desk, one(&routes, "requests/find", 1));
-        let request =
-            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        desk.send(request).await.is(200);
+    // Of the console's own pages, each form that changes nothing.
+    let looks =
+        || forms().filter(|route| ["plan", "find"].iter().any(|end| route.path.ends_with(end)));
+    for route in looks() {
+        for &(headers, _) in cases.iter().filter(|(_, is_own)| *is_own) {
+            let page = desk.send(with(asked(&desk, route), headers)).await;
+            assert_eq!(page.status, route.answer, "{} {headers:?}: {}", route.path, page.text);
+            taken += 1;
+        }
     }
+    assert_eq!((forms().count(), refused), (29, 29 * 9));
+    assert_eq!((looks().count(), taken), (12, 12 * 3));
+    is_told(
+        "29 forms x 9 origins of other sites = 261; 12 forms that change nothing x 3 own origins = 36",
+    );
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, audited);
     // A read may come from any origin.
     let look = asked(&desk, one(&routes, "overview", 0)).header("sec-fetch-site", "cross-site");
     desk.send(look).await.is(200);
     for method in [Method::PUT, Method::DELETE, Method::PATCH] {
         for route in &routes {
             let request = desk.ask(method.clone(), desk.url(&route.path));
-            let status = desk.send(request.header("sec-fetch-site", "same-origin")).await.status;
-            assert_eq!(status, 405, "{method} {}", route.path);
+            let status = desk.send(request.header("sec-fetch-site", "cross-site")).await.status;
+            assert_eq!(status, 403, "{method} {}", route.path);
         }
     }
     assert_eq!(dump(&db).await, before);
@@ -382,6 +478,16 @@ async fn a_form_of_another_site_is_refused_on_every_route<S: TestDb + OperatorSt
 /// All of it: what is left out of it is allowed, and of `form-action`, `frame-ancestors` and `base-uri` there is no default.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// On every answer; `cache-control`, too, which is another one for files.
+const EVERYWHERE: [(&str, &str); 6] = [
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
 
 async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
@@ -404,18 +510,18 @@ async fn every_answer_forbids_what_is_not_of_the_console<S: TestDb + OperatorSto
     }
     assert_eq!(pages.len(), 5 + 2 * ROUTES);
     for page in &pages {
-        let header =
-            |name: &str| page.headers.get(name).map_or("", |value| value.to_str().unwrap());
-        assert_eq!(header("content-security-policy"), POLICY, "{}", page.url);
-        assert_eq!(header("x-content-type-options"), "nosniff");
-        assert_eq!(header("referrer-policy"), "same-origin");
-        assert_eq!(header("cross-origin-opener-policy"), "same-origin");
-        assert_eq!(header("x-frame-options"), "DENY");
-        assert_eq!(header("cross-origin-resource-policy"), "same-origin");
+        let header = |name: &str| -> Vec<&str> {
+            page.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+        };
+        for (name, value) in EVERYWHERE {
+            assert_eq!(header(name), [value], "{name} of {}", page.url);
+        }
         let is_file = page.url.path().contains("/assets/");
-        assert_eq!(header("cache-control") == "no-store", !is_file, "{}", page.url);
+        assert_eq!(header("cache-control") == ["no-store"], !is_file, "{}", page.url);
         super::hostile::has_nothing_inline(page);
     }
+    assert_eq!((pages.len(), EVERYWHERE.len() + 1), (155, 7));
+    is_told("155 answers x 7 headers = 1,085");
     // Files without data are cached under their address; under the address of another build they are served, too.
     let overview = desk.get("overview").await;
     let style = super::html::links(&overview.url, &overview.text);

@@ -21,6 +21,7 @@ mod mysql;
 mod nodes;
 mod pauses;
 mod permissions;
+mod postgres;
 mod redaction;
 mod why;
 mod without_code;

@@ -191,6 +191,41 @@ async fn a_fresh_request_writes_so_much_log_and_a_replay_none() {
 
 const MOST_LOG: i64 = 3_000;
 
+/// A page of the table keeps a fifth of its room for updates (`fillfactor`), which suffices for those of the newest row.
+/// And they change no column that an index names.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_update_of_a_fresh_request_is_hot() {
+    const REQUESTS: i64 = 200;
+    let _alone = alone().await;
+    // A `Tx` updates the row that it has reserved; a `Batch` creates it as its first phase leaves it.
+    for (path, updates) in [("tx", 2), ("batch", 1), ("new-key", 1)] {
+        let db = Postgres::fresh().await;
+        let store = db.another().await;
+        let engine = engine_with(&store, &App::default(), |builder| builder.register::<Hop>());
+        for number in 0..REQUESTS {
+            let key = key(&number.to_string());
+            finished(match path {
+                "tx" => engine.call(&scope(), &key, book(20)).await,
+                "batch" => engine.call(&scope(), &key, Hop(Form::InTurn)).await,
+                _ => engine.call(&scope(), &key, Hop(Form::AsOne)).expect_new().await,
+            });
+        }
+        drop((engine, store));
+        let counted = async |counter: &str| {
+            let of_keys = format!(
+                "SELECT {counter} FROM pg_stat_user_tables WHERE relname = 'atomic_phases_keys'"
+            );
+            db.number(&of_keys).await
+        };
+        // A session reports its counts within a second, or when it ends.
+        until(async || counted("n_tup_upd").await >= updates * REQUESTS).await;
+        assert_eq!(counted("n_tup_upd").await, updates * REQUESTS, "{path}");
+        // Both of one report.
+        let others = counted("n_tup_upd - n_tup_hot_upd").await;
+        assert_eq!(others, 0, "{path}: updates that are not HOT");
+    }
+}
+
 /// Seven local phases and five foreign ones: a commit for each local one, which is five statements, and none for a call.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_twelve_phases_costs_the_same() {

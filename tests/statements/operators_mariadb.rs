@@ -176,7 +176,7 @@ async fn each_question_walks_a_bounded_part_of_an_index_among_a_million_requests
     let ops = engine.ops(ada());
 
     // With cold caches of the connection.
-    let (id, walk) = walked(&pages).await;
+    let (id, walk) = walked(&pages, &ops).await;
     let counts = ops.counts().await.unwrap();
     assert_eq!(counts.unknown.number + counts.dead_letters.number, WAITING as u32);
     let found = ops.list(Filter::waiting().reason(NEEDLE)).await.unwrap().rows;

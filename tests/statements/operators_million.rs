@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::console::{Api, Console};
 use atomic_phases::ops::{
-    Actor, Filter, JobView, OperatorStore, Ops, Permissions, Scopes, Summary,
+    Actor, BulkAct, Filter, JobView, OperatorStore, Ops, Permissions, Scopes, Selection, Summary,
 };
 use atomic_phases::worker::{Announcer, WorkerConfig};
 use atomic_phases::{IdempotencyKey, Outcome, Postgres, Scope};
@@ -281,8 +281,8 @@ impl Known {
     }
 }
 
-/// Every route and page that reads. Only those of the pauses have the query of the pauses, a table of a few rows: a timer
-/// sends it, too.
+/// Every route and page that reads, those that reveal a value among them. Only those of the pauses have the query of the
+/// pauses, a table of a few rows: a timer sends it, too.
 pub fn asks(Known { id, version, bulk, job }: &Known) -> Vec<Ask> {
     let found = NEEDLE.replace(' ', "+");
     let get = |face, path: &str, note| Ask { face, note, path: path.to_owned(), body: None };
@@ -351,13 +351,23 @@ pub fn asks(Known { id, version, bulk, job }: &Known) -> Vec<Ask> {
         get(Face::Page, "/audit", ""),
         get(Face::Page, &format!("/audit?request={id}"), ""),
         get(Face::Page, "/audit?actor=bob&act=reveal", "none: ten thousand are looked at"),
+        // Last, because each of them writes a row of the audit, too.
+        post(&id_of("/values"), r#"{"what":"parameters","reason":"r"}"#.to_owned(), "a reveal"),
+        form(&id_of("/reveal"), "what=parameters&reason=r".to_owned(), "parameters"),
     ]);
     all
 }
 
-/// As a person does it, each page the first of its kind: what waits, which of it has the known reason, and why. Returns
-/// the id of the request, and how long the three pages took.
-pub async fn walked(pages: &Router) -> (String, Duration) {
+/// The same for an operator of some scopes, who may pause no phase.
+fn asks_of_some_scopes(known: &Known) -> Vec<Ask> {
+    let mut all = asks(known);
+    all.retain(|ask| ask.path != "/pauses/plan");
+    all
+}
+
+/// As a person does it, each page the first of its kind: what waits, which of it has the known reason, and why. The last one
+/// says what to do. Returns the id of the request, and how long the three pages took.
+pub async fn walked<S: OperatorStore>(pages: &Router, ops: &Ops<S>) -> (String, Duration) {
     let page = async |path: String| {
         answer(pages, &Ask { face: Face::Page, note: "", path, body: None }).await
     };
@@ -372,7 +382,18 @@ pub async fn walked(pages: &Router) -> (String, Duration) {
     let took = begun.elapsed();
     assert!(request.contains(NEEDLE), "{request}");
     assert!(took < Duration::from_secs(60), "{took:?}");
+    // What holds it and what ends that, and the form in which an operator ends it.
+    let sentence = ops.why(id.parse().unwrap()).await.unwrap().sentence;
+    assert!(texts(&request).contains(&sentence.replace('`', "")), "{sentence}: {request}");
+    for part in ["id=\"settle\"", "id=\"act-executed\"", "id=\"act-not_executed\""] {
+        assert!(request.contains(part), "no {part} in {request}");
+    }
     (id, took)
+}
+
+/// The texts of a page, without its tags.
+fn texts(page: &str) -> String {
+    page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
 }
 
 /// Its scope and its key.
@@ -386,12 +407,11 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
     let _alone = alone().await;
     let (db, engine) = filled().await;
     Announcer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
-    let ada = || Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
-    let api: Router = Api::new(engine.clone(), move |_| Some(ada())).router();
-    let pages: Router = Console::new(engine.clone(), move |_| Some(ada())).router();
-    let ops = engine.ops(ada());
+    let ada = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
+    let faces = faces_of(&engine, &ada);
+    let ops = engine.ops(ada);
 
-    let (id, walk) = walked(&pages).await;
+    let (id, walk) = walked(&faces.1, &ops).await;
     let counts = ops.counts().await.unwrap();
     assert_eq!(counts.unknown.number + counts.dead_letters.number, WAITING as u32);
     let found = ops.list(Filter::waiting().reason(NEEDLE)).await.unwrap().rows;
@@ -414,10 +434,52 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
     let key_read = explained(&db, &read().pop().unwrap()).await;
 
     let known = Known::of(&ops, &found[0]).await;
+    let costs = costs(&db, &faces, &known, asks(&known)).await;
+
+    // Two of the hundred scopes: that of the request, and that by which some of the questions ask.
+    let some = Scopes::Only(vec![scope, Scope::new("tenant-7").unwrap()]);
+    let eve = Actor::new("eve", Permissions::admin(), some).unwrap();
+    let faces = faces_of(&engine, &eve);
+    let ops = engine.ops(eve);
+    let one = Selection::Requests(vec![found[0].request_id]);
+    // The others were started by operators of all scopes.
+    ops.start_bulk(BulkAct::Retry, &one, 1, "reason").await.unwrap();
+    let known = Known::of(&ops, &found[0]).await;
+    let limited = self::costs(&db, &faces, &known, asks_of_some_scopes(&known)).await;
+    let statements = |costs: &[Cost]| {
+        let newest = costs.iter().find(|cost| cost.title == "`GET /requests` the newest");
+        newest.unwrap().statements.len()
+    };
+    let (of_all, of_some) = (statements(&costs), statements(&limited));
+    assert!(of_some > of_all, "where the list may end: {of_some} statements, and {of_all}");
+
+    let version = db.text("SELECT version()").await;
+    let page = page(&costs, &limited, (by_key, &key_read), walk, &version);
+    match std::env::var("OPERATORS_INTO") {
+        Ok(file) => std::fs::write(file, page).unwrap(),
+        Err(_) => println!("{page}"),
+    }
+}
+
+/// The API and the console, for this operator.
+fn faces_of(engine: &TestEngine<Postgres>, actor: &Actor) -> (Router, Router) {
+    let (one, other) = (actor.clone(), actor.clone());
+    let api = Api::new(engine.clone(), move |_| Some(one.clone()));
+    let pages = Console::new(engine.clone(), move |_| Some(other.clone()));
+    (api.router(), pages.router())
+}
+
+/// What each costs, which is bounded.
+async fn costs(
+    db: &Postgres,
+    (api, pages): &(Router, Router),
+    known: &Known,
+    asks: Vec<Ask>,
+) -> Vec<Cost> {
     let mut costs = Vec::new();
-    for ask in asks(&known) {
-        let router = if ask.face == Face::Api { &api } else { &pages };
-        let cost = cost(&db, router, &ask).await;
+    for ask in asks {
+        let router = if ask.face == Face::Api { api } else { pages };
+        let mut cost = cost(db, router, &ask).await;
         for one in &cost.statements {
             // At most ten thousand rows of each of two indexes; a table is scanned only if it has a few dozen rows.
             assert!(one.rows <= 20_100, "{}: {}", ask.path, one.plan);
@@ -426,22 +488,25 @@ async fn the_one_stuck_request_among_a_million_is_found_within_a_minute() {
                 |rest: &str| ["nodes", "pauses"].iter().any(|name| rest.starts_with(name));
             assert!(scans.all(is_small), "{}: {}", ask.path, one.plan);
         }
-        costs.push((ask, cost));
-    }
-    for (ask, cost) in &mut costs {
         cost.title = known.without_ids(&cost.title);
         assert!(cost.took < Duration::from_secs(5), "{}: {:?}", ask.path, cost.took);
+        costs.push(cost);
     }
-    let costs: Vec<Cost> = costs.into_iter().map(|(_, cost)| cost).collect();
-    let page = page(&costs, (by_key, &key_read), walk, &db.text("SELECT version()").await);
-    match std::env::var("OPERATORS_INTO") {
-        Ok(file) => std::fs::write(file, page).unwrap(),
-        Err(_) => println!("{page}"),
-    }
+    costs
 }
 
-fn page(costs: &[Cost], by_key: (Duration, &Statement), walk: Duration, version: &str) -> String {
-    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// `limited`: of an operator of some scopes.
+fn page(
+    costs: &[Cost],
+    limited: &[Cost],
+    by_key: (Duration, &Statement),
+    walk: Duration,
+    version: &str,
+) -> String {
     let (key_took, key_read) = by_key;
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let version = version.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -454,9 +519,8 @@ fn page(costs: &[Cost], by_key: (Duration, &Statement), walk: Duration, version:
          On the pages of the console, to see what waits, to find the one whose reason is known among the {WAITING} that \
          wait, and to read all about it took {walk:.0} ms together.\n\n\
          A read by the primary key, `Engine::status`, took {key:.2} ms, and the server {server:.3} ms of it, for {blocks} \
-         blocks: a ratio is to these two. *Rows* are the most that a node of a plan had; a search looks at ten thousand at most.\n\n\
-         | asked | statements | rows | blocks | the server's ms | x by key | answer ms | x by key | indexes |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
+         blocks: a ratio is to these two. *Rows* are the most that a node of a plan had; a search looks at ten thousand at most. \
+         A reveal also writes a row of the audit, which is in the time of the answer and in no other column.\n\n",
         rows = rows(),
         load = load.split(' ').next().unwrap_or_default(),
         jobs = rows() / 10,
@@ -464,6 +528,33 @@ fn page(costs: &[Cost], by_key: (Duration, &Statement), walk: Duration, version:
         key = ms(key_took),
         server = key_read.ms,
         blocks = key_read.blocks,
+    );
+    rows_of(&mut page, costs, by_key);
+    page.push_str(
+        "\n## For an operator of some scopes\n\nThe same for an operator who may see two of the hundred scopes. More searches \
+         find out where each list may end: they read rows of all scopes, and tell none of them. Only an operator of all \
+         scopes may pause a phase.\n\n",
+    );
+    rows_of(&mut page, limited, by_key);
+    page.push_str("\n## Plans\n\nOf each statement once, by the first that sends it.\n");
+    let mut seen: Vec<&str> = Vec::new();
+    for cost in costs.iter().chain(limited) {
+        for one in &cost.statements {
+            if !seen.contains(&&*one.form) {
+                let plan = one.plan.trim_end();
+                write!(page, "\n{}\n\n```\n{}\n\n{plan}\n```\n", cost.title, one.sql).unwrap();
+                seen.push(&one.form);
+            }
+        }
+    }
+    page
+}
+
+/// A table with a row for each.
+fn rows_of(page: &mut String, costs: &[Cost], (key_took, key_read): (Duration, &Statement)) {
+    page.push_str(
+        "| asked | statements | rows | blocks | the server's ms | x by key | answer ms | x by key | indexes |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     for cost in costs {
         let all = &cost.statements;
@@ -486,16 +577,4 @@ fn page(costs: &[Cost], by_key: (Duration, &Statement), walk: Duration, version:
         )
         .unwrap();
     }
-    page.push_str("\n## Plans\n\nOf each statement once, by the first that sends it.\n");
-    let mut seen: Vec<&str> = Vec::new();
-    for cost in costs {
-        for one in &cost.statements {
-            if !seen.contains(&&*one.form) {
-                let plan = one.plan.trim_end();
-                write!(page, "\n{}\n\n```\n{}\n\n{plan}\n```\n", cost.title, one.sql).unwrap();
-                seen.push(&one.form);
-            }
-        }
-    }
-    page
 }
