@@ -206,8 +206,8 @@ async fn each_update_of_a_fresh_request_is_hot() {
             let key = key(&number.to_string());
             finished(match path {
                 "tx" => engine.call(&scope(), &key, book(20)).await,
-                "batch" => engine.call(&scope(), &key, Hop(Form::InTurn)).await,
-                _ => engine.call(&scope(), &key, Hop(Form::AsOne)).expect_new().await,
+                "batch" => engine.call(&scope(), &key, Hop(Form::OneByOne)).await,
+                _ => engine.call(&scope(), &key, Hop(Form::SingleStatement)).expect_new().await,
             });
         }
         drop((engine, store));
