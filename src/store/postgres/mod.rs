@@ -49,6 +49,7 @@ use self::ask::{ask, ask_again, ask_for_many, ask_within};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
+use self::pipelined::{RowWrite, row_times};
 use self::pool::PoolOrigin;
 pub use self::pool::{DeadpoolPool, Pool};
 use self::statement::{Statement, StatementRegistry};
@@ -406,7 +407,8 @@ impl<P: Pool> Store for Postgres<P> {
                 Ok(place) => place,
                 Err(error) => return Commit::Failed(error),
             };
-            let creation = self.create_in_one_trip(row, created_at, change, &mut writes).await;
+            let create = RowWrite::Create { row, created_at, change };
+            let creation = self.in_one_trip(create, &mut writes, row_times).await;
             drop(place);
             return match creation.unwrap_or_else(Commit::Failed) {
                 Commit::Failed(error) if error.may_be_of_a_lock() => {
@@ -433,9 +435,9 @@ impl<P: Pool> Store for Postgres<P> {
             Ok(place) => place,
             Err(error) => return Commit::Failed(error),
         };
-        self.advance_in_one_trip(isolation, guard, change, &mut writes)
-            .await
-            .unwrap_or_else(Commit::Failed)
+        let advance = RowWrite::Advance { isolation, guard, change };
+        let advanced = self.in_one_trip(advance, &mut writes, |_| Some(())).await;
+        advanced.unwrap_or_else(Commit::Failed)
     }
 
     async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
