@@ -2,6 +2,27 @@
 
 use std::time::Duration;
 
+use super::Pool;
+use crate::store::StoreError;
+
+/// Asks what is safe to ask twice, once more where the connection was dead: after a restart of the server, each idle
+/// connection of the pool is, and the first to use one finds out.
+pub(super) async fn on_another<P: Pool, R, F>(
+    pool: &P,
+    ask: impl Fn() -> F,
+) -> Result<R, StoreError>
+where
+    F: Future<Output = Result<R, StoreError>>,
+{
+    match ask().await {
+        Err(error) if error.is_of_the_connection() => {
+            pool.forget_idle();
+            ask().await
+        }
+        answer => answer,
+    }
+}
+
 /// Sends one statement in a transaction of its own: `ask!(store, "do this", |conn| query)`.
 macro_rules! ask {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
@@ -15,17 +36,13 @@ macro_rules! ask {
 
 pub(super) use ask;
 
-/// As `ask!` for a statement that is safe to send twice: after a restart of the server, each idle
-/// connection of the pool is dead, and the first to use one finds out.
+/// As `ask!` for a statement that is safe to send twice.
 macro_rules! ask_again {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
-        match $crate::store::postgres::ask::ask!($store, $doing, |$conn| $query) {
-            Err(error) if error.is_of_the_connection() => {
-                $store.pool.forget_idle();
-                $crate::store::postgres::ask::ask!($store, $doing, |$conn| $query)
-            }
-            answer => answer,
-        }
+        $crate::store::postgres::ask::on_another(&$store.pool, || async {
+            $crate::store::postgres::ask::ask!($store, $doing, |$conn| $query)
+        })
+        .await
     };
 }
 

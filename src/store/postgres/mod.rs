@@ -45,7 +45,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use self::ask::{ask, ask_again, ask_for_many, ask_within};
+use self::ask::{ask, ask_again, ask_for_many, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
@@ -319,13 +319,7 @@ impl<P: Pool> Store for Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
-        let rows = match self.try_look(scope, key).await {
-            Err(error) if error.is_of_the_connection() => {
-                self.pool.forget_idle();
-                self.try_look(scope, key).await?
-            }
-            answer => answer?,
-        };
+        let rows = on_another(&self.pool, || self.try_look(scope, key)).await?;
         rows.into_iter().next().map(key_summary).transpose()
     }
 
@@ -344,14 +338,7 @@ impl<P: Pool> Store for Postgres<P> {
         };
         let mut tried_again = false;
         loop {
-            let reserved = match self.try_reserve(row).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.pool.forget_idle();
-                    self.try_reserve(row).await
-                }
-                reserved => reserved,
-            };
-            return match reserved {
+            return match on_another(&self.pool, || self.try_reserve(row)).await {
                 Ok(Reserved::Fresh { mut tx, created_at, expires_at }) => {
                     tx.turn = Some(turn);
                     Ok(Reserved::Fresh { tx, created_at, expires_at })
@@ -379,16 +366,7 @@ impl<P: Pool> Store for Postgres<P> {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<PgTransaction<P>>, StoreError> {
-        patiently(|| async move {
-            match self.try_begin(isolation, guard).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.pool.forget_idle();
-                    self.try_begin(isolation, guard).await
-                }
-                begun => begun,
-            }
-        })
-        .await
+        patiently(|| on_another(&self.pool, || self.try_begin(isolation, guard))).await
     }
 
     async fn create(
