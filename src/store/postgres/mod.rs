@@ -45,7 +45,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use self::ask::{ask, ask_again, ask_for_many, ask_within, on_another};
+use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;

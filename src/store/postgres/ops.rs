@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
-use futures_util::future::{join3, join4};
+use futures_util::future::join3;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
@@ -18,7 +18,10 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
 use super::session::Settings;
-use super::{LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_within, on_another, sql};
+use super::{
+    LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_in_transaction, ask_within,
+    on_another, sql,
+};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
@@ -129,22 +132,12 @@ macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         on_another($store.pool_of_operators(), || async {
             let turn = $store.turn().await?;
-            let conn = turn.connection.shared()?;
-            let answer = answered(async {
-                let mut $conn = &*conn;
-                let (begun, set, answer, committed) = join4(
-                    ops::BeginReadOnly {}.execute(&mut &*conn),
-                    ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
-                    $query,
-                    sql::CommitTx {}.execute(&mut &*conn),
-                )
-                .await;
-                begun.and(set)?;
-                let answer = answer?;
-                committed.map(|_| answer)
-            });
-            let answer = answer.await;
-            turn.connection.settle($doing, answer).await
+            ask_in_transaction!(
+                turn.connection,
+                $doing,
+                [ops::BeginReadOnly {}, ops::SearchLimit { bound: SEARCH_WITHIN }],
+                |$conn| $query
+            )
         })
         .await
     };
@@ -231,21 +224,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let CensusLease { holder, length } = lease;
         let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
         let turn = self.turn().await?;
-        let conn = turn.connection.shared()?;
-        let answer = answered(async {
-            let (begun, set, claimed, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                Settings::new(Some(LOCKED_WAIT)).execute(&mut &*conn),
-                claim.execute(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let claimed = claimed?;
-            committed.map(|_| claimed)
-        });
-        let answer = answer.await;
-        Ok(turn.connection.settle("claim the census", answer).await? == 1)
+        let claimed = ask_in_transaction!(
+            turn.connection,
+            "claim the census",
+            [sql::Begin(Isolation::ReadCommitted), Settings::new(Some(LOCKED_WAIT))],
+            |conn| claim.execute(&mut conn)
+        )?;
+        Ok(claimed == 1)
     }
 
     async fn unfinished(
