@@ -29,6 +29,13 @@ use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
 use crate::store::{Birth, Change, Guard, NewRow, Status, StoredResponse, Writes};
 
+/// An answer of one row, also where the part that is joined has none.
+const ONE_ROW_OF: &str = " FROM (SELECT 1) AS one LEFT JOIN ";
+
+/// Stages jobs, of the request whose row is in a part of the statement.
+const INSERT_JOBS: &str = "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, \
+    position, name, args, staged_at, run_after, trace) SELECT ";
+
 /// The row as its first phase leaves it, or finds it, from the time `t`. It names what there is, and nothing else:
 /// each bind and each column costs, here and on the server. So its text depends on what it holds.
 pub(in crate::store) struct BornRow<'a> {
@@ -222,8 +229,8 @@ statement! {
     "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
     " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
      SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' WHEN ", [OURS],
-    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
-     FROM (SELECT 1) AS one LEFT JOIN made ON true"
+    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
+    "made ON true"
 }
 
 statement! {
@@ -278,12 +285,11 @@ impl QueryFragment<Pg> for CreateAndWrite<'_> {
         out.push_sql(WAIT_AS_BEFORE);
         out.push_sql(" IS NOT NULL");
         push_committed(&mut out, self.pool_origin);
-        out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }
 
-/// What such a statement answers: 1; or, in a session that has lost what the engine said to it,
+/// What such a statement answers, in one row: 1; or, in a session that has lost what the engine said to it,
 /// [`COMMITTED_AND_LOST`].
 fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
     if origin == PoolOrigin::Engine {
@@ -292,6 +298,8 @@ fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
         out.push_sql(" IS TRUE");
     }
     out.push_sql(" THEN '1' ELSE '2' END::integer");
+    out.push_sql(ONE_ROW_OF);
+    out.push_sql("atomic_phases_key ON true");
 }
 
 /// See [`push_committed`].
@@ -431,10 +439,9 @@ statement! {
         write: Write<'a>, scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8],
         trace: Option<&'a [u8]>,
     },
-    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id, (SELECT clock_timestamp()) AS told_at) \
-     INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, args, \
-     staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name,
-    ", ", args, ", told_at, told_at, ", trace, " FROM written"
+    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id, (SELECT clock_timestamp()) AS told_at) ",
+    [INSERT_JOBS], scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name, ", ", args,
+    ", told_at, told_at, ", trace, " FROM written"
 }
 
 impl<'a> WriteWithNotice<'a> {
@@ -473,7 +480,7 @@ statement! {
     Advance<'a> for Pg as varying, rows Integer, { update: UpdateRow<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
     "WITH advanced AS (", {update}, {ours}, " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1'", {not_ours}, " ELSE ", (Mark::Fenced.sql()),
-    " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    " END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
 impl<'a> Advance<'a> {
@@ -494,14 +501,13 @@ statement! {
         update: UpdateRow<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
         args: Vec<&'a [u8]>, waits: Vec<bool>, traces: Vec<Option<&'a [u8]>>, not_ours: NotOurs<'a>, count: i32,
     },
-    "WITH advanced AS (", {update}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
-     staged AS (INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, \
-     args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, \
-     advanced_at, CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END, job.trace FROM advanced, unnest(", ids, "::uuid[], ",
+    "WITH advanced AS (", {update}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), staged AS (",
+    [INSERT_JOBS], scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, advanced_at, \
+     CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END, job.trace FROM advanced, unnest(", ids, "::uuid[], ",
     positions, "::bigint[], ", names, "::text[], ", args, "::bytea[], ", waits, "::boolean[], ", traces, "::bytea[]) \
      AS job (id, position, name, args, waits, trace) RETURNING job_id) SELECT CASE", {not_ours},
     " WHEN scope IS NULL THEN ", (Mark::Fenced.sql()), " WHEN (SELECT count(*) FROM staged) <> ", count, " THEN ",
-    (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    (Mark::Unstaged.sql()), " ELSE '1' END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
 impl<'a> AdvanceAndStage<'a> {
@@ -530,8 +536,8 @@ statement! {
     { update: UpdateRow<'a>, ours: Ours<'a>, job: JobPart<'a>, not_ours: NotOurs<'a> },
     "WITH atomic_phases_key AS (", {update}, {ours}, " RETURNING idempotency_key, request_id, advanced_at), staged AS (",
     {job}, " RETURNING job_id) SELECT CASE", {not_ours}, " WHEN request_id IS NULL THEN ", (Mark::Fenced.sql()),
-    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one \
-     LEFT JOIN atomic_phases_key ON true LEFT JOIN staged ON true"
+    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer", [ONE_ROW_OF],
+    "atomic_phases_key ON true LEFT JOIN staged ON true"
 }
 
 impl<'a> AdvanceAndStageOne<'a> {
@@ -567,8 +573,7 @@ statement! {
     AdvanceFirst<'a> for Pg as varying, rows Integer, { update: UpdateRow<'a> },
     "WITH advanced AS (", {update}, " AND ", [OURS], " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
-    " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
-     FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
 /// The same with the phase's writes in it, as one statement that is a transaction by itself.
@@ -595,7 +600,6 @@ impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
         out.push_sql(Mark::Fenced.sql());
         out.push_sql(" WHEN true");
         push_committed(&mut out, self.pool_origin);
-        out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }
@@ -614,8 +618,8 @@ statement! {
     " ELSE t END, ", trace, " FROM clock_timestamp() AS t \
      RETURNING job_id) SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
     " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()),
-    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer \
-     FROM (SELECT 1) AS one LEFT JOIN staged ON true"
+    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer", [ONE_ROW_OF],
+    "staged ON true"
 }
 
 impl<'a> InsertJob<'a> {
@@ -678,10 +682,8 @@ statement! {
         scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8], waits: bool,
         trace: Option<&'a [u8]>,
     },
-    "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, \
-     name, args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
-    ", ", position, ", ", name, ", ", args, ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS],
-    " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
+    [INSERT_JOBS], scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name, ", ", args,
+    ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS], " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
 }
 
 impl<'a> JobPart<'a> {
