@@ -179,6 +179,26 @@ impl Mysql {
         }
     }
 
+    /// Writes until no other transaction has the row locked any more, for [`LOCKED_WAIT`] at most. Idle connections are
+    /// closed behind a failure, where others may do better.
+    async fn until_written<F>(&self, write: impl Fn() -> F) -> Commit
+    where
+        F: Future<Output = Commit>,
+    {
+        let mut patience = Patience::new(LOCKED_WAIT);
+        loop {
+            match write().await {
+                Commit::Failed(StoreError::Locked) if patience.pause().await => {}
+                written => {
+                    if let Commit::Failed(error) | Commit::Unknown(error) = &written {
+                        self.leave_behind(error);
+                    }
+                    return written;
+                }
+            }
+        }
+    }
+
     async fn write_with_notice(
         &self,
         guard: &Guard<'_>,
@@ -444,22 +464,13 @@ impl Store for Mysql {
         change: &Change<'_>,
         notice: Option<&StagedJob>,
     ) -> Commit {
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            let written = match notice {
+        self.until_written(|| async {
+            match notice {
                 None => self.write_once(guard, change).await,
                 Some(notice) => self.write_with_notice(guard, change, notice).await,
-            };
-            match written {
-                Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
-                written => {
-                    if let Commit::Failed(error) | Commit::Unknown(error) = &written {
-                        self.leave_behind(error);
-                    }
-                    return written;
-                }
             }
-        }
+        })
+        .await
     }
 
     async fn settle(
@@ -470,33 +481,24 @@ impl Store for Mysql {
         audit: Option<&AuditEntry>,
     ) -> Commit {
         const DOING: &str = "settle the key";
-        let mut patience = Patience::new(LOCKED_WAIT);
-        loop {
-            let bounds = || {
-                let take_over = bound(DOING, &sql::TakeOver::new(claim, hold))?;
-                let mut then = vec![bound(DOING, &sql::Write::new(&claim.behind(), change))?];
-                if let Some(entry) = audit {
-                    then.push(bound(DOING, &InsertAudit::of(entry))?);
-                }
-                Ok::<_, StoreError>((take_over, then))
-            };
-            let settled = match bounds() {
+        let bounds = || {
+            let take_over = bound(DOING, &sql::TakeOver::new(claim, hold))?;
+            let mut then = vec![bound(DOING, &sql::Write::new(&claim.behind(), change))?];
+            if let Some(entry) = audit {
+                then.push(bound(DOING, &InsertAudit::of(entry))?);
+            }
+            Ok::<_, StoreError>((take_over, then))
+        };
+        self.until_written(|| async {
+            match bounds() {
                 // Mostly an operator's, who may be the first behind a quiet night.
                 Ok((take_over, then)) => {
                     in_one_go(&self.pool, Taken::Asked, vec![take_over], then).await
                 }
                 Err(error) => Commit::Failed(error),
-            };
-            match settled {
-                Commit::Failed(StoreError::Locked) if patience.pause().await => continue,
-                settled => {
-                    if let Commit::Failed(error) | Commit::Unknown(error) = &settled {
-                        self.leave_behind(error);
-                    }
-                    return settled;
-                }
             }
-        }
+        })
+        .await
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {

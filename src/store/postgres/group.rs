@@ -2,14 +2,12 @@
 //! them, each guarded as it is alone (G10).
 
 use diesel_async::RunQueryDsl;
-use futures_util::future::join4;
 
 use super::connection::ConnectionGuard;
 use super::group_statements::{FreeClaim, ReadMany, TakeOverMany};
 use super::statements as sql;
-use super::time_limit::answered;
 use super::together::Together;
-use super::{Pool, Postgres, ask_again, ask_for_many};
+use super::{Pool, Postgres, ask_again, ask_for_many, ask_in_transaction};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::Row;
@@ -81,22 +79,12 @@ impl<P: Pool> Postgres<P> {
         &self,
         of: &[(Scope, IdempotencyKey)],
     ) -> Result<Vec<(i64, Row)>, StoreError> {
-        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
-        let conn = connection.shared()?;
-        let answer = answered(async {
-            let (begun, set, rows, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                sql::ByKey {}.execute(&mut &*conn),
-                ReadMany::new(of).load::<(i64, Row)>(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let rows = rows?;
-            committed.map(|_| rows)
-        });
-        let answer = answer.await;
-        connection.settle("read the keys", answer).await
+        ask_in_transaction!(
+            ConnectionGuard::of(&self.pool).await?.in_transaction()?,
+            "read the keys",
+            [sql::Begin(Isolation::ReadCommitted), sql::ByKey {}],
+            |conn| ReadMany::new(of).load::<(i64, Row)>(&mut conn)
+        )
     }
 
     async fn take_over_all(&self, claims: Vec<FreeClaim>) -> Vec<Option<Told>> {

@@ -9,7 +9,7 @@ use diesel_async::RunQueryDsl;
 use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join_all, join3, join4};
 
-use super::ask::{ask, ask_again, ask_for_many, ask_within};
+use super::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within};
 use super::commit_statements::{self, WriteWithNotice};
 use super::connection::ConnectionGuard;
 use super::ops_statements::EraseSeen;
@@ -133,22 +133,12 @@ impl<P: Pool> Postgres<P> {
         claim: &Claim<'_>,
         hold: Hold,
     ) -> Result<Vec<Row>, StoreError> {
-        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
-        let conn = connection.shared()?;
-        let answer = answered(async {
-            let (begun, set, rows, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                session::Settings::new(None).execute(&mut &*conn),
-                sql::TakeOver::new(claim, hold).load::<Row>(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let rows = rows?;
-            committed.map(|_| rows)
-        });
-        let answer = answer.await;
-        connection.settle("take over the key", answer).await
+        ask_in_transaction!(
+            ConnectionGuard::of(&self.pool).await?.in_transaction()?,
+            "take over the key",
+            [sql::Begin(Isolation::ReadCommitted), session::Settings::new(None)],
+            |conn| sql::TakeOver::new(claim, hold).load::<Row>(&mut conn)
+        )
     }
 
     /// One guarded update.
@@ -274,21 +264,12 @@ impl<P: Pool> Postgres<P> {
         if self.pool_origin == PoolOrigin::Engine {
             return ask!(self, "write the key", |conn| write.execute(&mut conn));
         }
-        let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
-        let conn = connection.shared()?;
-        let answer = answered(async {
-            let (begun, written, committed) = join3(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                write.execute(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun?;
-            let written = written?;
-            committed.map(|_| written)
-        });
-        let answer = answer.await;
-        connection.settle("write the key", answer).await
+        ask_in_transaction!(
+            ConnectionGuard::of(&self.pool).await?.in_transaction()?,
+            "write the key",
+            [sql::Begin(Isolation::ReadCommitted)],
+            |conn| write.execute(&mut conn)
+        )
     }
 
     pub(super) async fn try_renew(

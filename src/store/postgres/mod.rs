@@ -45,10 +45,11 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use self::ask::{ask, ask_again, ask_for_many, ask_within};
+use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
+use self::pipelined::{RowWrite, row_times};
 use self::pool::PoolOrigin;
 pub use self::pool::{DeadpoolPool, Pool};
 use self::statement::{Statement, StatementRegistry};
@@ -319,13 +320,7 @@ impl<P: Pool> Store for Postgres<P> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
-        let rows = match self.try_look(scope, key).await {
-            Err(error) if error.is_of_the_connection() => {
-                self.pool.forget_idle();
-                self.try_look(scope, key).await?
-            }
-            answer => answer?,
-        };
+        let rows = on_another(&self.pool, || self.try_look(scope, key)).await?;
         rows.into_iter().next().map(key_summary).transpose()
     }
 
@@ -344,14 +339,7 @@ impl<P: Pool> Store for Postgres<P> {
         };
         let mut tried_again = false;
         loop {
-            let reserved = match self.try_reserve(row).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.pool.forget_idle();
-                    self.try_reserve(row).await
-                }
-                reserved => reserved,
-            };
-            return match reserved {
+            return match on_another(&self.pool, || self.try_reserve(row)).await {
                 Ok(Reserved::Fresh { mut tx, created_at, expires_at }) => {
                     tx.turn = Some(turn);
                     Ok(Reserved::Fresh { tx, created_at, expires_at })
@@ -379,16 +367,7 @@ impl<P: Pool> Store for Postgres<P> {
         isolation: Isolation,
         guard: &Guard<'_>,
     ) -> Result<Option<PgTransaction<P>>, StoreError> {
-        patiently(|| async move {
-            match self.try_begin(isolation, guard).await {
-                Err(error) if error.is_of_the_connection() => {
-                    self.pool.forget_idle();
-                    self.try_begin(isolation, guard).await
-                }
-                begun => begun,
-            }
-        })
-        .await
+        patiently(|| on_another(&self.pool, || self.try_begin(isolation, guard))).await
     }
 
     async fn create(
@@ -407,7 +386,8 @@ impl<P: Pool> Store for Postgres<P> {
                 Ok(place) => place,
                 Err(error) => return Commit::Failed(error),
             };
-            let creation = self.create_in_one_trip(row, created_at, change, &mut writes).await;
+            let create = RowWrite::Create { row, created_at, change };
+            let creation = self.in_one_trip(create, &mut writes, row_times).await;
             drop(place);
             return match creation.unwrap_or_else(Commit::Failed) {
                 Commit::Failed(error) if error.may_be_of_a_lock() => {
@@ -434,9 +414,9 @@ impl<P: Pool> Store for Postgres<P> {
             Ok(place) => place,
             Err(error) => return Commit::Failed(error),
         };
-        self.advance_in_one_trip(isolation, guard, change, &mut writes)
-            .await
-            .unwrap_or_else(Commit::Failed)
+        let advance = RowWrite::Advance { isolation, guard, change };
+        let advanced = self.in_one_trip(advance, &mut writes, |_| Some(())).await;
+        advanced.unwrap_or_else(Commit::Failed)
     }
 
     async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {

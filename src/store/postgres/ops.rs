@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
-use futures_util::future::{join3, join4};
+use futures_util::future::join3;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
@@ -19,7 +19,10 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::Pool;
 use super::session::Settings;
-use super::{LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_within, sql};
+use super::{
+    LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_in_transaction, ask_within,
+    on_another, sql,
+};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::StoreError;
@@ -118,88 +121,65 @@ impl<P: Pool> Postgres<P> {
         let Ok(Ok(permit)) = permit else {
             return Err(StoreError::NoConnection((*none_is_free).to_owned()));
         };
-        let pool = self.operators.pool.as_ref().unwrap_or(&self.pool);
-        Ok(Turn { connection: ConnectionGuard::of(pool).await?.in_transaction()?, _permit: permit })
+        let connection = ConnectionGuard::of(self.pool_of_operators()).await?.in_transaction()?;
+        Ok(Turn { connection, _permit: permit })
     }
 
-    fn forget_idle_of_operators(&self) {
-        self.operators.pool.as_ref().unwrap_or(&self.pool).forget_idle();
+    fn pool_of_operators(&self) -> &P {
+        self.operators.pool.as_ref().unwrap_or(&self.pool)
     }
 }
 
 /// A page, and, where it is not full, how far was looked: both of one snapshot.
 macro_rules! look {
     ($store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr => $place:ty) => {
-        match look!(once $store, $doing, $limit, $rows => $row, $end => $place) {
-            Err(error) if error.is_of_the_connection() => {
-                $store.forget_idle_of_operators();
-                look!(once $store, $doing, $limit, $rows => $row, $end => $place)
-            }
-            looked => looked,
-        }
-    };
-    (once $store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr => $place:ty) => {{
-        let turn = $store.turn().await?;
-        let conn = turn.connection.shared()?;
-        let looking = async {
-            let (begun, set, rows) = join3(
-                ops::BeginReadOnly {}.execute(&mut &*conn),
-                ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
-                $rows.load::<$row>(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let rows = rows?;
-            let is_full = rows.len() >= $limit as usize;
-            let end = match is_full {
-                true => Vec::new(),
-                false => $end.load::<$place>(&mut &*conn).await?,
+        on_another($store.pool_of_operators(), || async {
+            let turn = $store.turn().await?;
+            let conn = turn.connection.shared()?;
+            let looking = async {
+                let (begun, set, rows) = join3(
+                    ops::BeginReadOnly {}.execute(&mut &*conn),
+                    ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
+                    $rows.load::<$row>(&mut &*conn),
+                )
+                .await;
+                begun.and(set)?;
+                let rows = rows?;
+                let is_full = rows.len() >= $limit as usize;
+                let end = match is_full {
+                    true => Vec::new(),
+                    false => $end.load::<$place>(&mut &*conn).await?,
+                };
+                Ok::<_, Error>((rows, end.into_iter().next()))
             };
-            Ok::<_, Error>((rows, end.into_iter().next()))
-        };
-        let answer = answered(async {
-            let looked = looking.await;
-            // Of a failed transaction it is a rollback.
-            let committed = sql::CommitTx {}.execute(&mut &*conn).await;
-            let looked = looked?;
-            committed.map(|_| looked)
-        });
-        let answer = answer.await;
-        turn.connection.settle($doing, answer).await
-    }};
+            let answer = answered(async {
+                let looked = looking.await;
+                // Of a failed transaction it is a rollback.
+                let committed = sql::CommitTx {}.execute(&mut &*conn).await;
+                let looked = looked?;
+                committed.map(|_| looked)
+            });
+            let answer = answer.await;
+            turn.connection.settle($doing, answer).await
+        })
+        .await
+    };
 }
 
-/// Sends one statement that reads, in a transaction with a time limit. Safe to send twice: after a restart
-/// of the server, each idle connection of the pool is dead.
+/// Sends one statement that reads, in a transaction with a time limit.
 macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
-        match search!(once $store, $doing, |$conn| $query) {
-            Err(error) if error.is_of_the_connection() => {
-                $store.forget_idle_of_operators();
-                search!(once $store, $doing, |$conn| $query)
-            }
-            answer => answer,
-        }
-    };
-    (once $store:expr, $doing:literal, |$conn:ident| $query:expr) => {{
-        let turn = $store.turn().await?;
-        let conn = turn.connection.shared()?;
-        let answer = answered(async {
-            let mut $conn = &*conn;
-            let (begun, set, answer, committed) = join4(
-                ops::BeginReadOnly {}.execute(&mut &*conn),
-                ops::SearchLimit { bound: SEARCH_WITHIN }.execute(&mut &*conn),
-                $query,
-                sql::CommitTx {}.execute(&mut &*conn),
+        on_another($store.pool_of_operators(), || async {
+            let turn = $store.turn().await?;
+            ask_in_transaction!(
+                turn.connection,
+                $doing,
+                [ops::BeginReadOnly {}, ops::SearchLimit { bound: SEARCH_WITHIN }],
+                |$conn| $query
             )
-            .await;
-            begun.and(set)?;
-            let answer = answer?;
-            committed.map(|_| answer)
-        });
-        let answer = answer.await;
-        turn.connection.settle($doing, answer).await
-    }};
+        })
+        .await
+    };
 }
 
 impl<P: Pool> OperatorStore for Postgres<P> {
@@ -227,7 +207,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let is_read_only = is.contains(&true);
         if is_read_only {
             // It may be the default of a session alone, which a new one does not have any more.
-            self.forget_idle_of_operators();
+            self.pool_of_operators().forget_idle();
         }
         Ok(is_read_only)
     }
@@ -293,21 +273,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         let CensusLease { holder, length } = lease;
         let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
         let turn = self.turn().await?;
-        let conn = turn.connection.shared()?;
-        let answer = answered(async {
-            let (begun, set, claimed, committed) = join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                Settings::new(Some(LOCKED_WAIT)).execute(&mut &*conn),
-                claim.execute(&mut &*conn),
-                sql::CommitTx {}.execute(&mut &*conn),
-            )
-            .await;
-            begun.and(set)?;
-            let claimed = claimed?;
-            committed.map(|_| claimed)
-        });
-        let answer = answer.await;
-        Ok(turn.connection.settle("claim the census", answer).await? == 1)
+        let claimed = ask_in_transaction!(
+            turn.connection,
+            "claim the census",
+            [sql::Begin(Isolation::ReadCommitted), Settings::new(Some(LOCKED_WAIT))],
+            |conn| claim.execute(&mut conn)
+        )?;
+        Ok(claimed == 1)
     }
 
     async fn unfinished(

@@ -21,175 +21,102 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
-use super::commit_statements::PhaseWrites;
-use super::error::{Mark, cannot_stage, is_of_the_client, is_of_the_server};
+use super::commit_statements::{
+    AdvanceAndWrite, AdvanceFirst, BornRow, COMMITTED_AND_LOST, Create, CreateAndWrite, InsertJob,
+    Made, PhaseWrites, UpdateRow,
+};
+use super::error::{is_of_the_client, is_of_the_server};
 use super::single_statement::{self, Answer};
 use super::transaction::{PgTransaction, refused};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, Postgres, answered, answered_within, commit_statements, session, sql};
+use super::{Pool, Postgres, answered, answered_within, session, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
 type Executed<'c> = BoxFuture<'c, QueryResult<usize>>;
 
+/// What a phase's commit does to its key's row.
+#[derive(Clone, Copy)]
+pub(super) enum RowWrite<'a> {
+    /// Creates it as its first phase leaves it.
+    Create { row: &'a NewRow<'a>, created_at: DateTime<Utc>, change: &'a Change<'a> },
+    /// Writes its next state, guarded.
+    Advance { isolation: Isolation, guard: &'a Guard<'a>, change: &'a Change<'a> },
+}
+
 impl<P: Pool> Postgres<P> {
-    pub(super) async fn create_in_one_trip(
+    /// Writes the row, what the phase hands over and its jobs, and commits: as a single statement where they can be one
+    /// and the server takes it, else pipelined. `known` is of a row that was written; without one it was fenced.
+    pub(super) async fn in_one_trip<T>(
         &self,
-        row: &NewRow<'_>,
-        created_at: DateTime<Utc>,
-        change: &Change<'_>,
+        write: RowWrite<'_>,
         writes: &mut Writes<'_, Self>,
-    ) -> Result<Commit<RowTimes>, StoreError> {
+        known: impl FnOnce(Made) -> Option<T>,
+    ) -> Result<Commit<T>, StoreError> {
         if writes.statements.all.iter().any(|statement| statement.about().ends) {
             return Ok(Commit::Refused(Refusal::LeftTransaction));
         }
-        // To delete a row and to insert its successor takes two statements.
-        let attempt = match row.replaces {
-            None => self.merge_attempt(Isolation::ReadCommitted, writes),
-            Some(_) => None,
-        };
+        let attempt = if write.is_single() { self.merge_attempt(writes) } else { None };
         if let Some(attempt) = attempt {
             let tx = PgTransaction::single(&self.pool).await?;
-            let conn = tx.connection.shared()?;
-            let create = commit_statements::CreateAndWrite {
-                pool_origin: self.pool_origin,
-                row: commit_statements::BornRow::new(row, created_at, change),
-                writes: PhaseWrites::new(&row.guard(), writes),
+            let (conn, pool_origin, within) =
+                (tx.connection.shared()?, self.pool_origin, writes.within);
+            let answer = match write {
+                RowWrite::Create { row, created_at, change } => {
+                    let writes = PhaseWrites::new(&row.guard(), writes);
+                    let row = BornRow::new(row, created_at, change);
+                    let create = CreateAndWrite { pool_origin, row, writes };
+                    single_statement::send(conn, pool_origin, create, within, |made| made).await
+                }
+                RowWrite::Advance { guard, change, .. } => {
+                    let writes = PhaseWrites::new(guard, writes);
+                    let update = UpdateRow::new(guard, change);
+                    let advance = AdvanceAndWrite { pool_origin, update, writes };
+                    single_statement::send(conn, pool_origin, advance, within, advanced).await
+                }
             };
-            if let Some(answer) = single_statement::send::<_, commit_statements::Made>(
-                conn,
-                self.pool_origin,
-                create,
-                writes.within,
-            )
-            .await
-            {
+            if let Some(answer) = answer {
                 self.registry.ended(attempt, true);
-                let has_lost = matches!(
-                    &answer,
-                    Answer::Commit((.., commit_statements::COMMITTED_AND_LOST), Ok(_))
-                );
-                return Ok(tx.set_up_if(has_lost).await.created(answer));
+                let has_lost = matches!(&answer, Answer::Commit((.., COMMITTED_AND_LOST), Ok(_)));
+                return Ok(tx.set_up_if(has_lost).await.ended_by(answer, write, known));
             }
             tx.connection.give_back();
         }
-        let creation = self.create_pipelined(row, created_at, change, writes).await;
-        if let (Some(attempt), Ok(Commit::Done(_))) = (attempt, &creation) {
-            self.registry.ended(attempt, false);
-        }
-        creation
-    }
-
-    async fn create_pipelined(
-        &self,
-        row: &NewRow<'_>,
-        created_at: DateTime<Utc>,
-        change: &Change<'_>,
-        writes: &mut Writes<'_, Self>,
-    ) -> Result<Commit<RowTimes>, StoreError> {
         let tx = PgTransaction::begin(&self.pool).await?;
         let conn = tx.connection.shared()?;
-        let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
-        let set = session::Settings::new(Some(ROW_LOCK_WAIT));
-        let set = set.execute(&mut &*conn);
-        let make_room = row.replaces.map(|request_id| {
-            sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
-                .execute(&mut &*conn)
-        });
-        let create = commit_statements::Create {
-            row: commit_statements::BornRow::new(row, created_at, change),
-        };
-        let create = create.load::<commit_statements::Made>(&mut &*conn);
-        // The bound is for the row only: the phase's statements keep the session's own.
-        let reset = session::RestoreLockTimeout {}.execute(&mut &*conn);
-        let head = async {
-            let room = OptionFuture::from(make_room);
-            let (begun, set, room, created, reset) = join5(begin, set, room, create, reset).await;
-            begun.and(set).and(room.unwrap_or(Ok(0)))?;
-            let made = created?.into_iter().next().ok_or(Error::NotFound)?;
-            reset.map(|_| made)
-        };
-        let answer = self.send(conn, head, &row.guard(), writes).await;
-        Ok(tx.created(answer))
-    }
-
-    pub(super) async fn advance_in_one_trip(
-        &self,
-        isolation: Isolation,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        writes: &mut Writes<'_, Self>,
-    ) -> Result<Commit, StoreError> {
-        if writes.statements.all.iter().any(|statement| statement.about().ends) {
-            return Ok(Commit::Refused(Refusal::LeftTransaction));
-        }
-        let attempt = self.merge_attempt(isolation, writes);
-        if let Some(attempt) = attempt {
-            let tx = PgTransaction::single(&self.pool).await?;
-            let conn = tx.connection.shared()?;
-            let advance = commit_statements::AdvanceAndWrite {
-                pool_origin: self.pool_origin,
-                update: commit_statements::UpdateRow::new(guard, change),
-                writes: PhaseWrites::new(guard, writes),
-            };
-            let sent =
-                single_statement::send::<_, i32>(conn, self.pool_origin, advance, writes.within);
-            if let Some(answer) = sent.await {
-                self.registry.ended(attempt, true);
-                let has_lost =
-                    matches!(&answer, Answer::Commit(commit_statements::COMMITTED_AND_LOST, Ok(_)));
-                return Ok(tx.set_up_if(has_lost).await.advanced(answer));
+        let answer = match write {
+            RowWrite::Create { row, created_at, change } => {
+                let head = create_row(conn, row, created_at, change);
+                self.send(conn, head, &row.guard(), writes).await
             }
-            tx.connection.give_back();
-        }
-        let commit = self.advance_pipelined(isolation, guard, change, writes).await;
-        if let (Some(attempt), Ok(Commit::Done(()))) = (attempt, &commit) {
+            RowWrite::Advance { isolation, guard, change } => {
+                let head = advance_row(conn, isolation, guard, change);
+                self.send(conn, head, guard, writes).await
+            }
+        };
+        let commit = tx.ended_by(answer, write, known);
+        if let (Some(attempt), Commit::Done(_)) = (attempt, &commit) {
             self.registry.ended(attempt, false);
         }
-        commit
-    }
-
-    async fn advance_pipelined(
-        &self,
-        isolation: Isolation,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        writes: &mut Writes<'_, Self>,
-    ) -> Result<Commit, StoreError> {
-        let tx = PgTransaction::begin(&self.pool).await?;
-        let conn = tx.connection.shared()?;
-        let begin = sql::Begin(isolation).execute(&mut &*conn);
-        let set = session::Settings::new(None).execute(&mut &*conn);
-        let advance = commit_statements::AdvanceFirst {
-            update: commit_statements::UpdateRow::new(guard, change),
-        };
-        let advance = advance.load::<i32>(&mut &*conn);
-        let head = async {
-            let (begun, set, advanced) = join3(begin, set, advance).await;
-            begun.and(set)?;
-            advanced?.into_iter().next().ok_or(Error::NotFound)
-        };
-        let answer = self.send(conn, head, guard, writes).await;
-        Ok(tx.advanced(answer))
+        Ok(commit)
     }
 
     /// `head`, which begins the transaction; the phase's statements; its jobs or the question whether
     /// the transaction is still ours; `COMMIT`.
-    async fn send<H>(
+    async fn send(
         &self,
         conn: &AsyncPgConnection,
-        head: impl Future<Output = QueryResult<H>>,
+        head: impl Future<Output = QueryResult<Made>>,
         guard: &Guard<'_>,
         writes: &mut Writes<'_, Self>,
-    ) -> Answer<H> {
+    ) -> Answer {
         let all = &writes.statements.all;
         let alone = all.iter().any(|statement| statement.about().alone);
         let statements = all.iter().map(|statement| {
             let mut conn = conn;
             conn.execute_returning_count(statement.to_send(&self.registry))
         });
-        let jobs =
-            writes.jobs.iter().map(|job| told(commit_statements::InsertJob::new(guard, job), conn));
+        let jobs = writes.jobs.iter().map(|job| told(InsertJob::new(guard, job), conn));
         // Made in this order, too: that is the one in which diesel's instrumentation sees them.
         let proof = writes.jobs.is_empty().then_some(session::StillOurs {});
         let proof = proof.into_iter().map(|proof| told(proof, conn));
@@ -258,6 +185,80 @@ where
     async move { Ok(sent.await?.try_collect::<Vec<_>>().await?.len()) }.boxed()
 }
 
+/// `BEGIN`, and the row as its first phase leaves it. Made in the order in which they are to be sent.
+fn create_row(
+    conn: &AsyncPgConnection,
+    row: &NewRow<'_>,
+    created_at: DateTime<Utc>,
+    change: &Change<'_>,
+) -> impl Future<Output = QueryResult<Made>> + Send {
+    let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
+    let set = session::Settings::new(Some(ROW_LOCK_WAIT));
+    let set = set.execute(&mut &*conn);
+    let make_room = row.replaces.map(|request_id| {
+        sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
+            .execute(&mut &*conn)
+    });
+    let create = Create { row: BornRow::new(row, created_at, change) };
+    let create = create.load::<Made>(&mut &*conn);
+    // The bound is for the row only: the phase's statements keep the session's own.
+    let reset = session::RestoreLockTimeout {}.execute(&mut &*conn);
+    async move {
+        let room = OptionFuture::from(make_room);
+        let (begun, set, room, created, reset) = join5(begin, set, room, create, reset).await;
+        begun.and(set).and(room.unwrap_or(Ok(0)))?;
+        let made = created?.into_iter().next().ok_or(Error::NotFound)?;
+        reset.map(|_| made)
+    }
+}
+
+/// `BEGIN`, and the row's next state.
+fn advance_row(
+    conn: &AsyncPgConnection,
+    isolation: Isolation,
+    guard: &Guard<'_>,
+    change: &Change<'_>,
+) -> impl Future<Output = QueryResult<Made>> + Send {
+    let begin = sql::Begin(isolation).execute(&mut &*conn);
+    let set = session::Settings::new(None).execute(&mut &*conn);
+    let advance = AdvanceFirst { update: UpdateRow::new(guard, change) };
+    let advance = advance.load::<i32>(&mut &*conn);
+    async move {
+        let (begun, set, told) = join3(begin, set, advance).await;
+        begun.and(set)?;
+        told?.into_iter().next().map(advanced).ok_or(Error::NotFound)
+    }
+}
+
+/// What a row that was there before tells is a number, and no times.
+fn advanced(number: i32) -> Made {
+    (None, None, number)
+}
+
+/// Of a row that was created.
+pub(super) fn row_times((written_at, expires_at, _): Made) -> Option<RowTimes> {
+    Some(RowTimes { written_at: written_at?, expires_at: expires_at? })
+}
+
+impl RowWrite<'_> {
+    /// Whether one statement can do it, and be the whole transaction.
+    fn is_single(self) -> bool {
+        match self {
+            // To delete a row and to insert its successor takes two.
+            Self::Create { row, .. } => row.replaces.is_none(),
+            Self::Advance { isolation, .. } => isolation == Isolation::ReadCommitted,
+        }
+    }
+
+    /// In words: all of it, and what the server refuses of it.
+    fn doing(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Create { .. } => ("create the key", "create the key"),
+            Self::Advance { .. } => ("write the phase", "write the recovery point"),
+        }
+    }
+}
+
 impl<P: Pool> PgTransaction<P> {
     /// Says again to a session what it has lost, for the statements that it is used for next. Where that fails,
     /// the next transaction finds it out.
@@ -268,13 +269,18 @@ impl<P: Pool> PgTransaction<P> {
         self
     }
 
-    fn created(self, answer: Answer<commit_statements::Made>) -> Commit<RowTimes> {
-        let failed = |error| StoreError::database("create the key", error);
+    /// What became of it, by the answer to all that was sent.
+    fn ended_by<T>(
+        self,
+        answer: Answer,
+        write: RowWrite<'_>,
+        known: impl FnOnce(Made) -> Option<T>,
+    ) -> Commit<T> {
+        let (doing, doing_refused) = write.doing();
+        let failed = |error| StoreError::database(doing, error);
         match answer {
-            Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), made) {
-                (Commit::Done(()), (Some(written_at), Some(expires_at), _)) => {
-                    Commit::Done(RowTimes { written_at, expires_at })
-                }
+            Answer::Commit(made, commit) => match (self.committed(commit.map(drop)), known(made)) {
+                (Commit::Done(()), Some(known)) => Commit::Done(known),
                 (Commit::Failed(error), _) => Commit::Failed(error),
                 (Commit::Unknown(error), _) => Commit::Unknown(error),
                 _ => Commit::Fenced,
@@ -283,27 +289,7 @@ impl<P: Pool> PgTransaction<P> {
                 if reusable {
                     self.connection.give_back_after(&error);
                 }
-                match Mark::of(&error) {
-                    Some(Mark::Exists) => Commit::Fenced,
-                    Some(Mark::Left) => Commit::Refused(Refusal::LeftTransaction),
-                    _ if cannot_stage(&error) => Commit::Refused(Refusal::OutOfReach),
-                    _ => Commit::Failed(failed(error)),
-                }
-            }
-            Answer::NotSent(error) => Commit::Failed(failed(error)),
-            Answer::Lost(error) => Commit::Unknown(failed(error)),
-        }
-    }
-
-    fn advanced(self, answer: Answer<i32>) -> Commit {
-        let failed = |error| StoreError::database("write the phase", error);
-        match answer {
-            Answer::Commit(_, commit) => self.committed(commit.map(drop)),
-            Answer::Refused { error, reusable } => {
-                if reusable {
-                    self.connection.give_back_after(&error);
-                }
-                refused(error)
+                refused(doing_refused, error)
             }
             Answer::NotSent(error) => Commit::Failed(failed(error)),
             Answer::Lost(error) => Commit::Unknown(failed(error)),

@@ -17,12 +17,12 @@ use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
 use futures_util::future::{OptionFuture, join3};
 
+use super::commit_statements::{Made, Ready, Restore};
 use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_single_statement,
 };
 use super::statement::MergeAttempt;
-use super::{Pool, PoolOrigin, Postgres, answered, answered_within, commit_statements, sql};
-use crate::definition::Isolation;
+use super::{Pool, PoolOrigin, Postgres, answered, answered_within, sql};
 use crate::store::{ByText, Writes};
 
 /// Most parts of a single statement, and most binds in it: a statement that long has no round trip to
@@ -35,9 +35,9 @@ const MOST_BINDS: usize = 10_000;
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 
 /// The result of a transaction that was sent in one message.
-pub(super) enum Answer<H> {
+pub(super) enum Answer {
     /// Everything succeeded but `COMMIT`, which answered this.
-    Commit(H, QueryResult<usize>),
+    Commit(Made, QueryResult<usize>),
     /// The server refused a statement, so its `COMMIT` is a rollback.
     Refused { error: Error, reusable: bool },
     /// `COMMIT` was not sent.
@@ -48,14 +48,9 @@ pub(super) enum Answer<H> {
 
 impl<P: Pool> Postgres<P> {
     /// To send these writes as a single statement, if they can go so, as far as can be told without the server.
-    pub(super) fn merge_attempt(
-        &self,
-        isolation: Isolation,
-        writes: &Writes<'_, Self>,
-    ) -> Option<MergeAttempt> {
+    pub(super) fn merge_attempt(&self, writes: &Writes<'_, Self>) -> Option<MergeAttempt> {
         let all = &writes.statements.all;
-        let can = isolation == Isolation::ReadCommitted
-            && (all.len() < 2 || !writes.statements.in_order)
+        let can = (all.len() < 2 || !writes.statements.in_order)
             && all.len() + writes.jobs.len() <= MOST_PARTS
             && all.iter().map(|statement| statement.about().binds).sum::<usize>() <= MOST_BINDS
             && all.iter().all(|statement| statement.about().merges);
@@ -72,15 +67,16 @@ pub(super) fn send<S, T>(
     origin: PoolOrigin,
     statement: S,
     within: Duration,
-) -> impl Future<Output = Option<Answer<T>>> + Send
+    made: impl FnOnce(T) -> Made + Send,
+) -> impl Future<Output = Option<Answer>> + Send
 where
     S: Query + QueryFragment<Pg>,
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
     let began = Instant::now();
-    let ready = origin.is_application().then(|| commit_statements::Ready {}.execute(&mut conn));
+    let ready = origin.is_application().then(|| Ready {}.execute(&mut conn));
     let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
-    let restore = origin.is_application().then(|| commit_statements::Restore {}.execute(&mut conn));
+    let restore = origin.is_application().then(|| Restore {}.execute(&mut conn));
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };
         // Polled, and so sent, in this order. What becomes of the writes, the second tells.
@@ -91,7 +87,7 @@ where
                 return Some(match rows.as_slice() {
                     [told] => T::build_from_row(told).map_or_else(
                         |error| Answer::Lost(Error::DeserializationError(error)),
-                        |told| Answer::Commit(told, Ok(0)),
+                        |told| Answer::Commit(made(told), Ok(0)),
                     ),
                     _ => Answer::Lost(Error::NotFound),
                 });

@@ -227,7 +227,7 @@ impl<P: Pool> PgTransaction<P> {
         } else if is_out_of_reach(&error) {
             Commit::Refused(Refusal::OutOfReach)
         } else {
-            refused(error)
+            refused("write the recovery point", error)
         }
     }
 
@@ -248,12 +248,12 @@ impl<P: Pool> PgTransaction<P> {
 }
 
 /// What a statement of the engine's, or another statement of its transaction, was refused for.
-pub(super) fn refused(error: Error) -> Commit {
+pub(super) fn refused<T>(doing: &'static str, error: Error) -> Commit<T> {
     match Mark::of(&error) {
-        Some(Mark::Fenced) => Commit::Fenced,
+        Some(Mark::Exists | Mark::Fenced) => Commit::Fenced,
         Some(Mark::Left) => Commit::Refused(Refusal::LeftTransaction),
         _ if cannot_stage(&error) => Commit::Refused(Refusal::OutOfReach),
-        _ => Commit::Failed(StoreError::database("write the recovery point", error)),
+        _ => Commit::Failed(StoreError::database(doing, error)),
     }
 }
 

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::{Pool, Postgres, ask, ask_again, ask_for_many, statements as sql};
+use super::{Pool, Postgres, ask, ask_again, ask_for_many, on_another, statements as sql};
 use crate::store::due::{
     DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, NthJobRow, are_among, claimed_jobs,
     due_jobs, due_keys, held_keys, job,
@@ -66,13 +66,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         if let [one] = held {
             return Ok(vec![self.enrol_one(one).await?]);
         }
-        match self.enrol_many(held).await {
-            Err(error) if error.is_of_the_connection() => {
-                self.pool.forget_idle();
-                self.enrol_many(held).await
-            }
-            enrolled => enrolled,
-        }
+        on_another(&self.pool, || self.enrol_many(held)).await
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {

@@ -236,6 +236,19 @@ impl Sqlite {
         }
     }
 
+    /// [`guarded_then`], in one transaction.
+    async fn together(
+        &self,
+        doing: &'static str,
+        guarded: impl QueryFragment<diesel::sqlite::Sqlite> + QueryId + Send + 'static,
+        then: Option<impl QueryFragment<diesel::sqlite::Sqlite> + QueryId + Send + 'static>,
+    ) -> Result<bool, StoreError> {
+        self.run(doing, move |conn| {
+            conn.immediate_transaction(|conn| guarded_then(conn, &guarded, then.as_ref()))
+        })
+        .await
+    }
+
     async fn begin_with<R: Send + 'static>(
         &self,
         doing: &'static str,
@@ -634,17 +647,17 @@ fn writing(
     }
 }
 
-/// Deletes a job, and makes the next of its request due. Whether it was ours.
-fn delivered(
+/// Executes a guarded statement, and what follows from it. `false` where the row is not as it says.
+fn guarded_then(
     conn: &mut SqliteConnection,
-    delete: sql::JobDelivered,
-    next: sql::MakeNextDue,
+    guarded: &(impl QueryFragment<diesel::sqlite::Sqlite> + QueryId),
+    then: Option<&(impl QueryFragment<diesel::sqlite::Sqlite> + QueryId)>,
 ) -> QueryResult<bool> {
-    let is_ours = delete.execute(conn)? == 1;
-    if is_ours {
-        next.execute(conn)?;
+    let is_as_it_says = conn.execute_returning_count(guarded)? == 1;
+    if let Some(then) = then.filter(|_| is_as_it_says) {
+        conn.execute_returning_count(then)?;
     }
-    Ok(is_ours)
+    Ok(is_as_it_says)
 }
 
 impl std::fmt::Debug for Sqlite {

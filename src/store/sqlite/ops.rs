@@ -294,23 +294,18 @@ impl OperatorStore for Sqlite {
 
     async fn settle_job(&self, act: &JobAct<'_>) -> Result<bool, StoreError> {
         let (scope, job_id) = (act.scope.to_owned(), act.id.as_bytes().to_vec());
-        let (attempts, audit) = (act.attempts.cast_signed(), ops::InsertAudit::of(act.audit));
-        let fate = act.fate;
-        let settled = self.run("settle a dead job", move |conn| {
-            conn.immediate_transaction(|conn| {
-                let settled = match fate {
-                    JobFate::Retry => ops::RetryJob { scope, job_id, attempts }.execute(conn)?,
-                    JobFate::Discard => {
-                        ops::DiscardDeadJob { scope, job_id, attempts }.execute(conn)?
-                    }
-                };
-                if settled == 1 {
-                    audit.execute(conn)?;
-                }
-                Ok(settled == 1)
-            })
-        });
-        settled.await
+        let attempts = act.attempts.cast_signed();
+        let audit = Some(ops::InsertAudit::of(act.audit));
+        match act.fate {
+            JobFate::Retry => {
+                let retry = ops::RetryJob { scope, job_id, attempts };
+                self.together("settle a dead job", retry, audit).await
+            }
+            JobFate::Discard => {
+                let discard = ops::DiscardDeadJob { scope, job_id, attempts };
+                self.together("settle a dead job", discard, audit).await
+            }
+        }
     }
 
     async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
@@ -470,16 +465,7 @@ impl OperatorStore for Sqlite {
             token: item.token,
         };
         let audit = item.audit.map(ops::InsertAudit::of);
-        let settled = self.run("settle a part of a bulk act", move |conn| {
-            conn.immediate_transaction(|conn| {
-                let is_settled = settle.execute(conn)? == 1;
-                if let Some(audit) = audit.filter(|_| is_settled) {
-                    audit.execute(conn)?;
-                }
-                Ok(is_settled)
-            })
-        });
-        settled.await
+        self.together("settle a part of a bulk act", settle, audit).await
     }
 
     async fn leave_bulk(&self, id: Uuid, token: i64) -> Result<(), StoreError> {
@@ -490,17 +476,7 @@ impl OperatorStore for Sqlite {
     async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
         let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
         let stop = bulk_sql::StopBulk { by, id };
-        let audit = ops::InsertAudit::of(audit);
-        let stopped = self.run("stop a bulk act", move |conn| {
-            conn.immediate_transaction(|conn| {
-                let is_stopped = stop.execute(conn)? == 1;
-                if is_stopped {
-                    audit.execute(conn)?;
-                }
-                Ok(is_stopped)
-            })
-        });
-        stopped.await
+        self.together("stop a bulk act", stop, Some(ops::InsertAudit::of(audit))).await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::{QueryResult, RunQueryDsl};
 
-use super::{Sqlite, delivered, statements as sql};
+use super::{Sqlite, guarded_then, statements as sql};
 use crate::store::due::{due_job, due_key, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::operators::OperatorStore;
@@ -131,7 +131,7 @@ impl WorkerStore for Sqlite {
         self.run("delete delivered jobs", |conn| {
             conn.immediate_transaction(|conn| {
                 let words = words.into_iter();
-                words.map(|(delete, next)| delivered(conn, delete, next)).collect()
+                words.map(|(delete, next)| guarded_then(conn, &delete, Some(&next))).collect()
             })
         })
         .await
@@ -139,10 +139,7 @@ impl WorkerStore for Sqlite {
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
         let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDue::new(at));
-        self.run("delete a delivered job", |conn| {
-            conn.immediate_transaction(|conn| delivered(conn, delete, next))
-        })
-        .await
+        self.together("delete a delivered job", delete, Some(next)).await
     }
 
     async fn job_failed(

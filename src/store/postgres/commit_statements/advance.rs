@@ -13,7 +13,7 @@ use super::super::session::{JOBS, Known, NUMBER, OURS};
 use super::super::statements::{Guarded, WAITS};
 use super::phase_writes::{JobPart, PhaseWrites};
 use super::row::NextState;
-use super::{push_committed, push_left_open};
+use super::{INSERT_JOBS, ONE_ROW_OF, push_committed, push_left_open};
 use crate::job::StagedJob;
 use crate::store::statement::statement;
 use crate::store::{Change, Guard};
@@ -40,7 +40,7 @@ statement! {
     Advance<'a> for Pg as varying, rows Integer, { update: UpdateRow<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
     "WITH advanced AS (", {update}, {ours}, " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1'", {not_ours}, " ELSE ", (Mark::Fenced.sql()),
-    " END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    " END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
 impl<'a> Advance<'a> {
@@ -65,14 +65,13 @@ statement! {
         update: UpdateRow<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
         args: Vec<&'a [u8]>, waits: Vec<bool>, traces: Vec<Option<&'a [u8]>>, not_ours: NotOurs<'a>, count: i32,
     },
-    "WITH advanced AS (", {update}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), \
-     staged AS (INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, \
-     args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, \
-     advanced_at, CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END, job.trace FROM advanced, unnest(", ids, "::uuid[], ",
+    "WITH advanced AS (", {update}, {ours}, " RETURNING scope, idempotency_key, request_id, advanced_at), staged AS (",
+    [INSERT_JOBS], scope, ", idempotency_key, request_id, job.id, job.position, job.name, job.args, advanced_at, \
+     CASE WHEN job.waits THEN ", [WAITS], " ELSE advanced_at END, job.trace FROM advanced, unnest(", ids, "::uuid[], ",
     positions, "::bigint[], ", names, "::text[], ", args, "::bytea[], ", waits, "::boolean[], ", traces, "::bytea[]) \
      AS job (id, position, name, args, waits, trace) RETURNING job_id) SELECT CASE", {not_ours},
     " WHEN scope IS NULL THEN ", (Mark::Fenced.sql()), " WHEN (SELECT count(*) FROM staged) <> ", count, " THEN ",
-    (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    (Mark::Unstaged.sql()), " ELSE '1' END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
 impl<'a> AdvanceAndStage<'a> {
@@ -105,8 +104,8 @@ statement! {
     { update: UpdateRow<'a>, ours: Ours<'a>, job: JobPart<'a>, not_ours: NotOurs<'a> },
     "WITH atomic_phases_key AS (", {update}, {ours}, " RETURNING idempotency_key, request_id, advanced_at), staged AS (",
     {job}, " RETURNING job_id) SELECT CASE", {not_ours}, " WHEN request_id IS NULL THEN ", (Mark::Fenced.sql()),
-    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer FROM (SELECT 1) AS one \
-     LEFT JOIN atomic_phases_key ON true LEFT JOIN staged ON true"
+    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer", [ONE_ROW_OF],
+    "atomic_phases_key ON true LEFT JOIN staged ON true"
 }
 
 impl<'a> AdvanceAndStageOne<'a> {
@@ -146,8 +145,7 @@ statement! {
     AdvanceFirst<'a> for Pg as varying, rows Integer, { update: UpdateRow<'a> },
     "WITH advanced AS (", {update}, " AND ", [OURS], " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
-    " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
-     FROM (SELECT 1) AS one LEFT JOIN advanced ON true"
+    " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
 /// The same with the phase's writes in it, as one statement that is a transaction by itself.
@@ -174,7 +172,6 @@ impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
         out.push_sql(Mark::Fenced.sql());
         out.push_sql(" WHEN true");
         push_committed(&mut out, self.pool_origin);
-        out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use super::super::error::Mark;
 use super::super::session::{JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use super::phase_writes::PhaseWrites;
 use super::row::BornRow;
-use super::{push_committed, push_left_open};
+use super::{ONE_ROW_OF, push_committed, push_left_open};
 use crate::store::statement::statement;
 
 statement! {
@@ -40,8 +40,8 @@ statement! {
     "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
     " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
      SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' WHEN ", [OURS],
-    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer \
-     FROM (SELECT 1) AS one LEFT JOIN made ON true"
+    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
+    "made ON true"
 }
 
 /// The same with the phase's writes in it, as one statement that is a transaction by itself. The lock
@@ -77,7 +77,6 @@ impl QueryFragment<Pg> for CreateAndWrite<'_> {
         out.push_sql(WAIT_AS_BEFORE);
         out.push_sql(" IS NOT NULL");
         push_committed(&mut out, self.pool_origin);
-        out.push_sql(" FROM (SELECT 1) AS one LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }

@@ -36,6 +36,13 @@ pub(super) use self::phase_writes::{InsertJob, PhaseWrites};
 pub(super) use self::row::BornRow;
 pub(super) use self::write::{Write, WriteWithNotice};
 
+/// An answer of one row, also where the part that is joined has none.
+const ONE_ROW_OF: &str = " FROM (SELECT 1) AS one LEFT JOIN ";
+
+/// Stages jobs, of the request whose row is in a part of the statement.
+const INSERT_JOBS: &str = "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, \
+    position, name, args, staged_at, run_after, trace) SELECT ";
+
 statement! {
     /// In front of a single statement that commits, on a connection of an application's pool: from the next statement
     /// on the server looks after its client. And a mark that ends with this statement's transaction, so
@@ -55,7 +62,7 @@ statement! {
      current_setting('client_connection_check_interval')), false)"
 }
 
-/// What such a statement answers: 1; or, in a session that has lost what the engine said to it,
+/// What such a statement answers, in one row: 1; or, in a session that has lost what the engine said to it,
 /// [`COMMITTED_AND_LOST`].
 fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
     if origin == PoolOrigin::Engine {
@@ -64,6 +71,8 @@ fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
         out.push_sql(" IS TRUE");
     }
     out.push_sql(" THEN '1' ELSE '2' END::integer");
+    out.push_sql(ONE_ROW_OF);
+    out.push_sql("atomic_phases_key ON true");
 }
 
 /// See [`push_committed`].

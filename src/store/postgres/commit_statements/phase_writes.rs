@@ -11,6 +11,7 @@ use super::super::session::{OURS, SAME_JOBS};
 use super::super::statement::Statement;
 use super::super::statements::WAITS;
 use super::super::{Pool, Postgres};
+use super::{INSERT_JOBS, ONE_ROW_OF};
 use crate::job::StagedJob;
 use crate::store::statement::statement;
 use crate::store::{Guard, Writes};
@@ -29,8 +30,8 @@ statement! {
     " ELSE t END, ", trace, " FROM clock_timestamp() AS t \
      RETURNING job_id) SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()),
     " WHEN (", [SAME_JOBS], ") IS NOT TRUE THEN ", (Mark::Strayed.sql()),
-    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer \
-     FROM (SELECT 1) AS one LEFT JOIN staged ON true"
+    " WHEN job_id IS NULL THEN ", (Mark::Unstaged.sql()), " ELSE '1' END::integer", [ONE_ROW_OF],
+    "staged ON true"
 }
 
 impl<'a> InsertJob<'a> {
@@ -96,10 +97,8 @@ statement! {
         scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8], waits: bool,
         trace: Option<&'a [u8]>,
     },
-    "INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, \
-     name, args, staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id,
-    ", ", position, ", ", name, ", ", args, ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS],
-    " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
+    [INSERT_JOBS], scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name, ", ", args,
+    ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS], " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
 }
 
 impl<'a> JobPart<'a> {

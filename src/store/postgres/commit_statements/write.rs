@@ -5,6 +5,7 @@ use diesel::sql_types;
 use uuid::Uuid;
 
 use super::super::statements::{Guarded, NewEvent, NotLocked};
+use super::INSERT_JOBS;
 use super::row::NextState;
 use crate::job::StagedJob;
 use crate::store::statement::statement;
@@ -56,10 +57,9 @@ statement! {
         write: Write<'a>, scope: &'a str, job_id: Uuid, position: i64, name: &'a str, args: &'a [u8],
         trace: Option<&'a [u8]>,
     },
-    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id, (SELECT clock_timestamp()) AS told_at) \
-     INSERT INTO atomic_phases_staged_jobs (scope, idempotency_key, request_id, job_id, position, name, args, \
-     staged_at, run_after, trace) SELECT ", scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name,
-    ", ", args, ", told_at, told_at, ", trace, " FROM written"
+    "WITH written AS (", {write}, " RETURNING idempotency_key, request_id, (SELECT clock_timestamp()) AS told_at) ",
+    [INSERT_JOBS], scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name, ", ", args,
+    ", told_at, told_at, ", trace, " FROM written"
 }
 
 impl<'a> WriteWithNotice<'a> {
