@@ -22,4 +22,9 @@ pub const PLANS: &[(&str, &str)] = &[
      its end and its erasure",
         r#"{"aimed":{"take over the key":{"0":{"back":6000000},"1":{"back":3948026}}},"calls":[{"at":7000,"key":1,"kind":"Stray","manner":"Accept","pause":100,"scope":1,"tries":6},{"at":13117,"key":3,"kind":"Note","manner":"Accept","pause":0,"scope":1,"tries":5},{"at":9639,"key":2,"kind":"Fare","manner":"Decide","scope":0},{"at":13067,"key":2,"kind":"Fare","scope":0}],"events":[{"at":3000,"what":"DatabaseAway"},{"at":19291,"what":{"Erase":{"key":2,"node":0,"scope":0}}}],"lease":3000,"poll":5000,"provider":{"0":{"end":"Reset"},"1":{"end":"Reset"},"2":{"stop":{"kill":true,"lasts":3000}}},"searchable":false,"seed":2292,"statements":{"114":{"back":4000000},"18":{"there":5000000},"19":{"there":6000000},"24":{"back":1000000},"3":{},"30":{"back":10000000},"32":{"there":3865000},"33":{"there":5000000},"50":{"there":1911000},"69":{"back":3000000}},"webhooks":{"0":3594,"2":77}}"#,
     ),
+    (
+        "G2, G6: a completer gave back as never run what another node had begun and lost while it was in the completer's \
+     backlog",
+        r#"{"aimed":{"take over the key":{"8":{"back":8193396}},"write the key":{"1":{"back":700000}}},"calls":[{"key":0,"kind":"Ride","scope":0,"tries":3},{"at":9000,"key":51,"kind":"Note","manner":"Accept","scope":5},{"at":9237,"key":54,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9286,"key":58,"kind":"Note","manner":"Accept","scope":5},{"at":9343,"key":60,"kind":"Note","manner":"Accept","scope":5},{"at":9281,"key":61,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9386,"key":64,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9167,"key":65,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9231,"key":66,"kind":"Note","manner":"Accept","scope":5}],"lease":3000,"nodes":2,"provider":{"0":{"end":"Hangs"},"2":{"before":1656},"3":{"end":"Lost"},"6":{"stop":{"lasts":10000}},"7":{"end":"Lost"}},"seed":38}"#,
+    ),
 ];

@@ -18,6 +18,9 @@ pub const DAY: u64 = 24 * 3600 * 1000;
 /// The scope that floods the workers.
 pub const HOSTILE: u8 = 9;
 
+/// The scope that has a crowd of accepted requests.
+pub const CROWDED: u8 = 5;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Plan {
