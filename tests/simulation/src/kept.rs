@@ -27,4 +27,9 @@ pub const PLANS: &[(&str, &str)] = &[
      backlog",
         r#"{"aimed":{"take over the key":{"8":{"back":8193396}},"write the key":{"1":{"back":700000}}},"calls":[{"key":0,"kind":"Ride","scope":0,"tries":3},{"at":9000,"key":51,"kind":"Note","manner":"Accept","scope":5},{"at":9237,"key":54,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9286,"key":58,"kind":"Note","manner":"Accept","scope":5},{"at":9343,"key":60,"kind":"Note","manner":"Accept","scope":5},{"at":9281,"key":61,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9386,"key":64,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9167,"key":65,"kind":"Note","manner":"Accept","node":1,"scope":5},{"at":9231,"key":66,"kind":"Note","manner":"Accept","scope":5}],"lease":3000,"nodes":2,"provider":{"0":{"end":"Hangs"},"2":{"before":1656},"3":{"end":"Lost"},"6":{"stop":{"lasts":10000}},"7":{"end":"Lost"}},"seed":38}"#,
     ),
+    (
+        "the judge of G10 took a lease for alive that had ended when it was taken over, because the clock was set back \
+     during the takeover's commit",
+        r#"{"aimed":{"take over the key":{"1":{"commit":5000000}}},"calls":[{"key":1,"kind":"Ride","scope":1},{"at":4000,"key":0,"kind":"Ride","manner":"Accept","scope":0}],"events":[{"at":18887,"what":{"ClockBack":40000}}],"provider":{"1":{"stop":{"kill":true}}},"seed":200000}"#,
+    ),
 ];
