@@ -321,9 +321,9 @@ impl<S: Store> Attempt<S> {
             let end = match end {
                 RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
                 // What the row of a key says that was wrongly expected to be new comes before why nothing
-                // was begun (G8, G9).
+                // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
                 RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
-                    match self.look().await? {
+                    match self.look().await?.filter(|row| row.request_id != self.request_id) {
                         Some(row) => RoundEnd::Found(row),
                         None => RoundEnd::Outcome(failed),
                     }
@@ -396,7 +396,9 @@ impl<S: Store> Attempt<S> {
             return Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after }));
         }
         match (decision, row) {
-            (Decision::Create { .. }, _) if rounds.ran => Err(CallError::RowDeleted),
+            (Decision::Create { .. }, _) if rounds.ran || self.creation.is_committed() => {
+                Err(CallError::RowDeleted)
+            }
             // The row of a commit that got no answer may be finished, expired and deleted by now. Created
             // again, the request would run twice for one call.
             (Decision::Create { .. }, _)
