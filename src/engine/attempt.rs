@@ -317,9 +317,9 @@ impl<S: Store> Attempt<S> {
             let end = match end {
                 RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
                 // What the row of a key says that was wrongly expected to be new comes before why nothing
-                // was begun (G8, G9).
+                // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
                 RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
-                    match self.look().await? {
+                    match self.look().await?.filter(|row| row.request_id != self.request_id) {
                         Some(row) => RoundEnd::Found(row),
                         None => RoundEnd::Outcome(failed),
                     }
@@ -444,7 +444,8 @@ impl<S: Store> Attempt<S> {
         // The row of a commit that got no answer may be finished, expired and deleted by now. Created
         // again, the request would run twice for one call.
         let sent_before = rounds.first_sent.filter(|_| rounds.restarts > 0);
-        if rounds.ran || sent_before.is_some_and(|sent| self.may_have_ended(sent)) {
+        let may_have_ended = sent_before.is_some_and(|sent| self.may_have_ended(sent));
+        if rounds.ran || self.creation.is_committed() || may_have_ended {
             return Err(CallError::RowDeleted);
         }
         let admitted = match rounds.admitted.take() {

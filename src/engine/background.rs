@@ -79,7 +79,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 
     /// The same of a request that has never run, and can be [given back](Claimed::give_back).
     pub(crate) async fn claim_pending(&self, found: Subject<'_>) -> Result<Claimed<S>, Driven> {
-        self.claim_if(found, Right::Free, |row| row.status == Status::Pending).await
+        self.claim_if(found, Right::Free, |row| match mutated!(GiveBackAsFound) {
+            true => is_due(row, Right::Free),
+            false => row.status == Status::Pending,
+        })
+        .await
     }
 
     async fn claim_if(

@@ -33,6 +33,11 @@ impl Creation {
         }
     }
 
+    /// Whether the row is known to have been there: it is never created again.
+    pub(super) fn is_committed(&self) -> bool {
+        self.is_counted.load(Ordering::Relaxed)
+    }
+
     /// Whether the row may be there without having been counted.
     pub(super) fn is_unknown(&self) -> bool {
         self.is_unanswered.load(Ordering::Relaxed) && !self.is_counted.load(Ordering::Relaxed)

@@ -87,6 +87,9 @@ pub enum Mutant {
     AnyLife,
     /// An outcome that a build without a reconcile function left is asked about by none that has it (G17).
     NeverAskedLater,
+    /// A worker gives back what it has claimed ahead of its turn as it was found, although another process has
+    /// begun it since (G2, G6).
+    GiveBackAsFound,
 }
 
 impl Mutant {
@@ -133,6 +136,7 @@ impl Mutant {
             Self::RefuseBehindErasure,
             Self::AnyLife,
             Self::NeverAskedLater,
+            Self::GiveBackAsFound,
         ]
     }
 
@@ -167,6 +171,7 @@ impl Mutant {
                 | Self::RefuseBehindErasure
                 | Self::AnyLife
                 | Self::NeverAskedLater
+                | Self::GiveBackAsFound
         )
     }
 

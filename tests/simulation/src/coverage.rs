@@ -37,6 +37,7 @@ const MET: &[(&str, &[&str])] = &[
             "none -> completed",
             "pending -> in_progress",
             "in_progress -> in_progress",
+            "in_progress -> pending",
             "in_progress -> completed",
             "in_progress -> failed_retryable",
             "in_progress -> unknown",

@@ -1,6 +1,8 @@
 //! From a seed to a plan. A seed has some kinds of fault and not others, because each would hide in the noise of
 //! all; and many faults are aimed at moments at which a request is in the middle of something.
 
+mod crowd;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -94,6 +96,7 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     plan.codec = codec(chance);
     fares(chance, &mut plan);
     stalled_claims(chance, &mut plan);
+    crowd::crowded(chance, &mut plan);
     plan.aimed.retain(|_, faults| !faults.is_empty());
     plan
 }

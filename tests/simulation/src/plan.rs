@@ -2,6 +2,7 @@
 //! keeps the plan and not the seed, so that it stays valid when the drawing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use atomic_phases::simulation::{Cut, Passage};
@@ -12,11 +13,17 @@ use super::judge::{key_name, scope_name};
 /// No fault begins after this time.
 pub const HEALED: Duration = Duration::from_secs(90);
 
+/// How long a commit takes at most.
+const LONGEST_COMMIT: Duration = Duration::from_secs(60);
+
 /// A retention that is longer than any run, in milliseconds.
 pub const DAY: u64 = 24 * 3600 * 1000;
 
 /// The scope that floods the workers.
 pub const HOSTILE: u8 = 9;
+
+/// The scope that has a crowd of accepted requests.
+pub const CROWDED: u8 = 5;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -353,8 +360,19 @@ impl Plan {
 
     /// By how much the database's clock is set back, by all events.
     pub fn set_back(&self) -> Duration {
+        self.set_back_within(Duration::ZERO..=Duration::MAX)
+    }
+
+    /// The same, by events during which a statement may have been under way that commits at `now`.
+    pub fn set_back_lately(&self, now: Duration) -> Duration {
+        self.set_back_within(now.saturating_sub(LONGEST_COMMIT)..=now)
+    }
+
+    fn set_back_within(&self, times: RangeInclusive<Duration>) -> Duration {
         let by = |event: &Event| match event.what {
-            What::ClockBack(by) => Duration::from_millis(by),
+            What::ClockBack(by) if times.contains(&Duration::from_millis(event.at)) => {
+                Duration::from_millis(by)
+            }
             _ => Duration::ZERO,
         };
         self.events.iter().map(by).sum()

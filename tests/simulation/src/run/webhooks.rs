@@ -108,7 +108,7 @@ impl RunState {
         node: usize,
         is_first: bool,
     ) -> Option<Result<Resolved, ResolveError>> {
-        let (what, word) = self.word_of(hook);
+        let (what, word) = self.word_of(hook)?;
         self.covers(format!("word: {what}"));
         let scope = Scope::new(hook.scope.clone()).unwrap();
         let key = IdempotencyKey::new(hook.key.clone()).unwrap();
@@ -133,23 +133,24 @@ impl RunState {
         }
     }
 
-    /// The resolution that a webhook's handler derives from it.
-    pub(super) fn word_of(&self, hook: &Hook) -> (&'static str, Resolution) {
-        match &hook.word {
+    /// The resolution that a webhook's handler derives from it. `None`: it is about a request whose first write was lost
+    /// in a failover, and the handler has nothing from which it could make the reply.
+    pub(super) fn word_of(&self, hook: &Hook) -> Option<(&'static str, Resolution)> {
+        Some(match &hook.word {
             Word::NotExecuted(attempt) => {
                 ("not executed", Resolution::not_executed(hook.phase, *attempt))
             }
             // It ends with its call.
             Word::Executed(effect) if hook.phase == "alerted" => {
                 let rides = self.database.rows("rides");
-                let ride = rides.iter().find(|(life, _)| *life == hook.life);
-                let amount = ride.and_then(|(_, amount)| amount.as_i64()).unwrap_or(0);
+                let (_, amount) = rides.iter().find(|(life, _)| *life == hook.life)?;
+                let amount = amount.as_i64()?;
                 ("finish", Resolution::finish(reply(&hook.life, amount, effect).unwrap()))
             }
             Word::Executed(effect) => {
                 let output = Charged { id: effect.clone() };
                 ("executed", Resolution::executed(hook.phase, &output).unwrap())
             }
-        }
+        })
     }
 }
