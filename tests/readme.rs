@@ -253,6 +253,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         (simulation, "Tests of these claims", 25),
         (simulation, AGES, 9),
         (simulation, "What it finds", 30),
+        (simulation, "What the explorer finds", 15),
         (checklists, "Threats", 18),
         (checklists, "Verification", 21),
         (checklists, "Real processes, real faults", 6),
