@@ -26,6 +26,9 @@ mod debug;
 #[path = "readme/english.rs"]
 mod english;
 
+#[path = "readme/error_predicates.rs"]
+mod error_predicates;
+
 #[path = "readme/growth.rs"]
 mod growth;
 
