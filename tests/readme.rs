@@ -50,6 +50,9 @@ mod root;
 #[path = "readme/rows.rs"]
 mod rows;
 
+#[path = "readme/sleeps.rs"]
+mod sleeps;
+
 #[path = "readme/stores_tested.rs"]
 mod stores_tested;
 
