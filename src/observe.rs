@@ -22,13 +22,13 @@ use crate::repeats::Repeats;
 
 /// Events as `tracing` has them, said by way of [`unharmed`].
 macro_rules! debug {
-    ($($event:tt)*) => { unharmed::guarded(|| tracing::debug!($($event)*)) };
+    ($($event:tt)*) => { unharmed::caught(|| tracing::debug!($($event)*)) };
 }
 macro_rules! info {
-    ($($event:tt)*) => { unharmed::guarded(|| tracing::info!($($event)*)) };
+    ($($event:tt)*) => { unharmed::caught(|| tracing::info!($($event)*)) };
 }
 macro_rules! warn {
-    ($($event:tt)*) => { unharmed::guarded(|| tracing::warn!($($event)*)) };
+    ($($event:tt)*) => { unharmed::caught(|| tracing::warn!($($event)*)) };
 }
 
 /// That of this module's own events, too.
@@ -473,7 +473,7 @@ fn recorded(record: impl FnOnce()) {
 faults! {
     /// The engine is at a crash point. Its target tells it from what a request says.
     pub(crate) fn crash_point(phase: &str, place: &str) {
-        unharmed::guarded(|| tracing::trace!(target: "atomic_phases::fault", phase, place, "crash point"));
+        unharmed::caught(|| tracing::trace!(target: "atomic_phases::fault", phase, place, "crash point"));
     }
 }
 

@@ -1,6 +1,10 @@
 //! [`SettingError`]: a number or a text of the configuration that cannot work, with the bound that it breaks.
 //!
-//! Nothing is clamped: who sets a number has a reason, and finds out at the start that it does not hold.
+//! No setting that is checked here is clamped: an application that sets a number has a reason, and finds out at the start
+//! that it does not hold. An argument of a call is clamped instead, such as the number of rows of a page, or the back-off that
+//! a phase asks for: it has no start at which to fail. Two settings have a bound that is known only later: the connections of
+//! a scope, of which the pool has a share for all scopes, and a sink's concurrency, which is asked for each name. The
+//! documentation of each of these says the bounds.
 
 use std::time::Duration;
 

@@ -165,24 +165,17 @@ impl Watch {
     /// Waits until the alert of this service fires, or no longer fires.
     async fn until(&self, service: &str, name: &str, fires: bool) {
         let alert = (service.to_owned(), name.to_owned());
-        let began = Instant::now();
-        loop {
-            {
-                let mut said = self.0.lock().unwrap();
-                if said.answers > 0 && said.fires.contains(&alert) == fires {
-                    if !fires && said.has_fired.contains(&alert) {
-                        said.seen.insert(alert);
-                    }
-                    return;
-                }
-                assert!(
-                    began.elapsed() < Duration::from_secs(60),
-                    "{alert:?} is to fire: {fires}; what fires: {:?}",
-                    said.fires
-                );
+        answer_within(Duration::from_secs(60), async || {
+            let mut said = self.0.lock().unwrap();
+            if said.answers == 0 || said.fires.contains(&alert) != fires {
+                return Err(format!("{alert:?} is to fire: {fires}; what fires: {:?}", said.fires));
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            if !fires && said.has_fired.contains(&alert) {
+                said.seen.insert(alert.clone());
+            }
+            Ok(())
+        })
+        .await;
     }
 
     async fn silent(&self, alerts: &[&str]) {

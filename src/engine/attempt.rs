@@ -92,13 +92,13 @@ struct Rounds {
 }
 
 /// What a round knows of the key's row when it begins.
-enum KnownRow {
-    /// Nothing: it reads the row.
-    NotYet,
+enum RowAtStart {
+    /// Nothing: the round reads the row.
+    NotRead,
     /// The caller expects a new key, so there should be no row.
     ExpectedNew,
     /// What has just been read.
-    Row(Option<KeySummary>),
+    Read(Option<KeySummary>),
 }
 
 /// How often the row is looked at anew because it changed between two statements (H20).
@@ -130,8 +130,9 @@ impl<S: Store> Attempt<S> {
         // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
         let settling = span.around(boxed!(async move {
             let mut task = Task { attempt: &self, has_ended: false };
-            let known = if self.reads_first { KnownRow::Row(row) } else { KnownRow::ExpectedNew };
-            let settled = boxed!(self.settle(known)).await;
+            let row_at_start =
+                if self.reads_first { RowAtStart::Read(row) } else { RowAtStart::ExpectedNew };
+            let settled = boxed!(self.settle(row_at_start)).await;
             task.has_ended = true;
             settled
         }));
@@ -156,9 +157,10 @@ impl<S: Store> Attempt<S> {
         if let Some(outcome) = self.cached().await {
             return self.answered(Ok(outcome));
         }
-        let known = if self.reads_first { KnownRow::NotYet } else { KnownRow::ExpectedNew };
+        let row_at_start =
+            if self.reads_first { RowAtStart::NotRead } else { RowAtStart::ExpectedNew };
         // Boxed, because the future of a whole request is deep, and its caller's is deeper.
-        boxed!(self.settle(known)).await
+        boxed!(self.settle(row_at_start)).await
     }
 
     /// The answer to this very request, where the replay cache has it: it is finished, so there is nothing else that
@@ -245,8 +247,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    async fn settle(&self, known: KnownRow) -> Result<Outcome, CallError> {
-        let settled = self.settled(known).await;
+    async fn settle(&self, row_at_start: RowAtStart) -> Result<Outcome, CallError> {
+        let settled = self.settled(row_at_start).await;
         if self.creation.is_unknown() {
             self.verify_creation();
         }
@@ -303,14 +305,14 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Round after round, until there is an answer.
-    async fn settled(&self, mut known: KnownRow) -> Result<Outcome, CallError> {
+    async fn settled(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let is_expected_new = matches!(known, KnownRow::ExpectedNew);
-            let row = match std::mem::replace(&mut known, KnownRow::NotYet) {
-                KnownRow::ExpectedNew => None,
-                KnownRow::Row(row) => row,
-                KnownRow::NotYet => self.look().await?,
+            let is_expected_new = matches!(row_at_start, RowAtStart::ExpectedNew);
+            let row = match std::mem::replace(&mut row_at_start, RowAtStart::NotRead) {
+                RowAtStart::ExpectedNew => None,
+                RowAtStart::Read(row) => row,
+                RowAtStart::NotRead => self.look().await?,
             };
             self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
             let end = self.act(row, &mut rounds).await?;
@@ -371,7 +373,7 @@ impl<S: Store> Attempt<S> {
                     rounds.races += 1;
                     rounds.ran |= matches!(raced, RoundEnd::Lost);
                     if let RoundEnd::Found(row) = raced {
-                        known = KnownRow::Row(Some(row));
+                        row_at_start = RowAtStart::Read(Some(row));
                     }
                 }
             }
@@ -589,11 +591,15 @@ mod tests {
     fn a_request_in_flight_takes_little_memory() {
         let sizes = [
             #[cfg(feature = "postgres")]
-            size(|attempt: &'static mut Attempt<crate::Postgres>| attempt.settle(KnownRow::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Postgres>| {
+                attempt.settle(RowAtStart::NotRead)
+            }),
             #[cfg(feature = "sqlite")]
-            size(|attempt: &'static mut Attempt<crate::Sqlite>| attempt.settle(KnownRow::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Sqlite>| {
+                attempt.settle(RowAtStart::NotRead)
+            }),
             #[cfg(feature = "mysql")]
-            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(KnownRow::NotYet)),
+            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(RowAtStart::NotRead)),
         ];
         assert!(sizes.iter().all(|size| *size < 16_000), "{sizes:?} bytes");
     }

@@ -42,8 +42,8 @@ impl From<StagedJobRow> for ListedJob {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Staged jobs that are dead letters, ordered by scope and id: up to `limit` of them (a thousand at most),
-    /// after `after`, the last of the previous page.
+    /// Staged jobs that are dead letters, ordered by scope and id: up to `limit` of them, after `after`, the last of the
+    /// previous page. A `limit` above 1000 is clamped to 1000.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be read.
@@ -58,9 +58,9 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 
     /// Staged jobs that have been due for longer than `overdue` and are not delivered, the longest
-    /// waiting first: up to `limit` of them, a thousand at most. Either no enqueuer runs, all enqueuers are
-    /// busy, no node's sink [handles](crate::worker::JobSink::handles) their name, or no node's codec can decode their
-    /// arguments. A job that waits for another job of its request is not included.
+    /// waiting first: up to `limit` of them. A `limit` above 1000 is clamped to 1000. Either no enqueuer
+    /// runs, all enqueuers are busy, no node's sink [handles](crate::worker::JobSink::handles) their name, or no node's
+    /// codec can decode their arguments. A job that waits for another job of its request is not included.
     ///
     /// # Errors
     /// [`StoreError`] where the store cannot be read.

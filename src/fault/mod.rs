@@ -172,34 +172,11 @@
 //!
 //! # Bugs that the explorer finds
 //!
-//! A `Mutant` is the engine with one guarantee broken. The explorer finds each of these, on all four stores
-//! (`tests/explorer/bookings.rs`):
-//!
-//! | mutant | the typical bug |
-//! |---|---|
-//! | `NoFence` | a holder that was frozen for longer than its lease still commits |
-//! | `SecondCommit` | step and marker in two transactions |
-//! | `LockBeforeFingerprint` | another request under a key is answered *in progress* |
-//! | `SkipFingerprint` | another request under a key gets the first one's reply |
-//! | `ApplicationClock` | a node whose clock is ahead takes over a live lease |
-//! | `FreshDerivedKey` | a random key for the provider in each attempt |
-//! | `ReplyBuiltTwice` | the first client gets another answer than a replay |
-//! | `AssumeCommitted` | a `COMMIT` without an answer is assumed to have succeeded |
-//! | `RepeatOpenIntent` | a call that may have been made is made again |
-//! | `TakeOverWithoutToken` | a holder that resolves its lost commit takes the key from the next holder |
-//! | `AssumeIntent` | a lost intent is assumed written, because the recovery point is the same |
-//! | `ConfirmWhenRead` | a lease is measured from an answer that was read late |
-//! | `RecoverAccepted` | a call that accepts takes its row from the worker that runs it |
-//! | `AskWithoutToken` | a holder whose commit was lost mistakes the next holder's commit for its own |
-//! | `CallWithoutLease` | a call under way continues after its lease has expired |
-//!
-//! The simulation finds bugs that show only over time, or among several requests
-//! (`Mutant::needs_simulation`, `docs/simulation.md`).
-//!
 //! In your phases, the explorer finds effects outside of the transaction that are not keyed (a file, an email),
 //! ids and times that differ between attempts and reach the provider or the reply,
 //! a provider that does not honor its keys as declared, an `at_most_once` call whose reconcile
-//! function is wrong.
+//! function is wrong. What it finds if the engine itself breaks a guarantee is in the chapter
+//! [Simulation](https://github.com/atomic-phases/atomic-phases/blob/main/docs/simulation.md#what-the-explorer-finds).
 //!
 //! # Limits
 //!

@@ -19,7 +19,7 @@ pub(crate) fn asked<T>(ask: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Tells the application's code something. If that code panics, it has not heard it, and nothing else happens.
-pub(super) fn guarded(tell: impl FnOnce()) {
+pub(super) fn caught(tell: impl FnOnce()) {
     let _ = asked(tell);
 }
 
@@ -42,7 +42,7 @@ impl Span {
 
     pub(crate) fn record(&self, field: &'static str, value: impl Value) {
         if let Some(span) = &self.0 {
-            guarded(|| {
+            caught(|| {
                 span.record(field, value);
             });
         }
@@ -72,7 +72,7 @@ impl Span {
             let entered = asked(|| span.enter());
             if entered.is_none() {
                 // It may be what this thread is in, as far as a part of the subscriber knows.
-                guarded(|| {
+                caught(|| {
                     span.with_subscriber(|(id, subscriber)| subscriber.exit(id));
                 });
             }
@@ -91,7 +91,7 @@ impl Clone for Span {
 impl Drop for Span {
     fn drop(&mut self) {
         if let Some(span) = self.0.take() {
-            guarded(|| drop(span));
+            caught(|| drop(span));
         }
     }
 }
@@ -101,7 +101,7 @@ struct Inside<'a>(Option<Entered<'a>>);
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         if let Some(entered) = self.0.take() {
-            guarded(|| drop(entered));
+            caught(|| drop(entered));
         }
     }
 }

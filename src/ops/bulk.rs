@@ -403,9 +403,9 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Bulk acts, the newest first: at most `rows`, and a hundred; zero counts as one. An actor gets those that
-    /// were started under limits within their own, of any operator: of an act that may be about requests of other scopes
-    /// they learn nothing. Reads a thousand at most. Needs [`Permissions::READ`].
+    /// Bulk acts, the newest first, at most `rows` of them. `rows` is clamped to 1 to 100. An actor gets those that
+    /// were started under limits within their own, of any operator: of an act that may be about requests of other
+    /// scopes they learn nothing. Reads a thousand at most. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].

@@ -320,8 +320,8 @@ impl<S: OperatorStore> Ops<S> {
         self.reason_of(&self.found(request_id).await?).await
     }
 
-    /// Staged jobs that are dead letters, the oldest first, `rows` of them, a thousand at most; zero counts as one.
-    /// Needs [`Permissions::READ`].
+    /// Staged jobs that are dead letters, the oldest first, at most `rows` of them. `rows` is clamped to 1 to 1000. Needs
+    /// [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -349,10 +349,10 @@ impl<S: OperatorStore> Ops<S> {
         job.map(JobView::from).ok_or(OpsError::NoSuchJob)
     }
 
-    /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, a
-    /// thousand at most (zero counts as one), of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id
-    /// its records. A page reads ten thousand rows of the request, or of the audit, at most, and says
-    /// [how far](Page::searched_to) it came. Needs [`Permissions::AUDIT`].
+    /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, clamped to 1 to
+    /// 1000, of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id its records. A page reads ten
+    /// thousand rows of the request, or of the audit, at most, and says [how far](Page::searched_to) it came. Needs
+    /// [`Permissions::AUDIT`].
     ///
     /// # Errors
     /// [`OpsError::BadFilter`] if there is no act of the filter's name.

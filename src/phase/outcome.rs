@@ -201,7 +201,8 @@ impl PhaseError {
         Self(PhaseFailure::Retryable { reason, after: None })
     }
 
-    /// As [`retryable`](Self::retryable), with the back-off that the provider asked for.
+    /// As [`retryable`](Self::retryable), with the back-off that the provider asked for. It is clamped to an hour, or to the
+    /// [longest back-off](crate::engine::EngineBuilder::back_off) of the engine if that is longer.
     #[must_use]
     pub fn retryable_after(reason: &'static str, after: Duration) -> Self {
         Self(PhaseFailure::Retryable { reason, after: Some(after) })
@@ -281,7 +282,8 @@ impl ForeignError {
         PhaseError::retryable(reason).into()
     }
 
-    /// As [`retryable`](Self::retryable), with the back-off that the provider asked for.
+    /// As [`retryable`](Self::retryable), with the back-off that the provider asked for. It is clamped to an hour, or to the
+    /// [longest back-off](crate::engine::EngineBuilder::back_off) of the engine if that is longer.
     #[must_use]
     pub fn retryable_after(reason: &'static str, after: Duration) -> Self {
         PhaseError::retryable_after(reason, after).into()
@@ -294,7 +296,8 @@ impl ForeignError {
         Self(ForeignFailure::NotExecuted { reason, after: None })
     }
 
-    /// As [`not_executed`](Self::not_executed), with the back-off that the provider asked for.
+    /// As [`not_executed`](Self::not_executed), with the back-off that the provider asked for. It is clamped to an hour, or to
+    /// the [longest back-off](crate::engine::EngineBuilder::back_off) of the engine if that is longer.
     #[must_use]
     pub fn not_executed_after(reason: &'static str, after: Duration) -> Self {
         Self(ForeignFailure::NotExecuted { reason, after: Some(after) })

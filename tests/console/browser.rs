@@ -1,7 +1,7 @@
 //! The pages in a real Chromium: by keyboard alone, without JavaScript, at 320 pixels, light and dark, with enough
 //! contrast.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
@@ -358,11 +358,8 @@ async fn reached(browser: &Browser, end: &str) {
 
 /// Waits for a fact in the browser, for a minute at most: each check takes as long as a page.
 pub async fn soon(what: &str, fact: impl AsyncFn() -> bool) {
-    let began = Instant::now();
-    while !fact().await {
-        assert!(began.elapsed() < Duration::from_secs(60), "it did not come true: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_so = async || if fact().await { Ok(()) } else { Err(what) };
+    answer_within(Duration::from_secs(60), is_so).await;
 }
 
 /// Each act of the console, with scripts switched off.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::ops::{
@@ -212,8 +212,8 @@ impl<Db: TestDb> Frozen {
     }
 }
 
-/// Nothing of a runtime of one thread goes on while a phase blocks it. Whether its next look or its next phase comes
-/// first then is chance, and so it is tried several times.
+/// Nothing of a runtime of one thread goes on while a phase blocks it. Whether its next read of the pauses or its next
+/// phase comes first then is chance, and so it is tried several times.
 async fn a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanwhile<
     S: TestDb + OperatorStore,
 >(
@@ -222,8 +222,8 @@ async fn a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanw
     let (begun, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let (thaw, thaws) = std::sync::mpsc::channel();
     let standing = Arc::new(Standing { begun, thaws: Mutex::new(thaws) });
-    let build = |db: S, app: &Arc<Standing>| {
-        let every = Duration::from_millis(20);
+    let every = Duration::from_millis(20);
+    let build = move |db: S, app: &Arc<Standing>| {
         let builder = Engine::builder(db).app(app.clone()).pauses_every(every);
         builder.register::<Frozen>().build().unwrap()
     };
@@ -239,8 +239,10 @@ async fn a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanw
             })
         });
         assert_eq!(seen.recv().await, Some("called"));
+        let stands = Instant::now();
         ops.pause("frozen", "charged", None, "the bank is closed").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // What it has read of the pauses is no longer trusted by then.
+        until(async || stands.elapsed() > every * 3).await;
         thaw.send(()).unwrap();
         let call = tokio::task::spawn_blocking(|| process.join()).await.unwrap().unwrap();
         assert!(is_held(call));

@@ -6,8 +6,9 @@
 
 use std::fs::File;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::support::answer_within;
 use crate::support::process::Process;
 #[cfg(feature = "mysql")]
 use crate::support::rides::mariadb;
@@ -54,16 +55,11 @@ async fn post(server: &Process, key: &str) -> Result<(u16, Vec<u8>), reqwest::Er
 
 /// Retries until the ride is booked.
 async fn book(server: &Process, key: &str) -> Vec<u8> {
-    let began = Instant::now();
-    loop {
-        match post(server, key).await {
-            Ok((201, body)) => return body,
-            other => {
-                assert!(began.elapsed() < Duration::from_secs(120), "{key} is stuck: {other:?}")
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(30)).await;
-    }
+    let book = async || match post(server, key).await {
+        Ok((201, body)) => Ok(body),
+        other => Err(format!("{key} is stuck: {other:?}")),
+    };
+    answer_within(Duration::from_secs(120), book).await
 }
 
 fn set_lease(rides: &mut Rides, seconds: &str) {

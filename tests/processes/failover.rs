@@ -16,7 +16,7 @@ use crate::support::load::{Answer, Booked, Client, Ledger, Load};
 use crate::support::look::Look;
 use crate::support::network::Line;
 use crate::support::rides::{Node, Random, Rides, number};
-use crate::support::until;
+use crate::support::{answer_within, until};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -209,13 +209,9 @@ async fn g1_failover_that_loses_acknowledged_commits_charges_no_rider_twice() {
 
 /// Retries until there is a final answer.
 async fn settled(client: &Client, user: &str, key: &str) -> Answer {
-    let began = Instant::now();
-    loop {
-        let last = client.send(0, user, key).await;
-        match &last {
-            Ok(answer @ (201 | 402, _)) => return answer.clone(),
-            _ => assert!(began.elapsed() < PATIENCE, "{key} is stuck: {last:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let send = async || match client.send(0, user, key).await {
+        Ok(answer @ (201 | 402, _)) => Ok(answer),
+        last => Err(format!("{key} is stuck: {last:?}")),
+    };
+    answer_within(PATIENCE, send).await
 }

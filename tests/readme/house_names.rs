@@ -4,15 +4,17 @@
 use super::{files, words};
 
 /// Refused as an identifier, each with the name to use.
-const IDENTIFIERS: [(&str, &str); 9] = [
+const IDENTIFIERS: [(&str, &str); 11] = [
     ("Buckets", "RateLimits"),
     ("Fate", "CommitFate"),
     ("Glance", "KeySummary"),
+    ("LOOKS", "MAX_ROUNDS"),
     ("Looked", "RoundEnd"),
     ("Scene", "PhaseInputs, or what it runs"),
     ("Texts", "StatementRegistry"),
     ("bells", "wakeups"),
     ("looked_to", "searched_to"),
+    ("take_word", "apply_resolution"),
     ("told_at_once", "outcome_of_row"),
 ];
 
@@ -24,8 +26,11 @@ const WORDS: [(&str, &str); 3] = [
 ];
 
 /// Refused as the name of a type. A variant may have such a name: a whole number, a word of a language.
-const TYPES: [(&str, &str); 2] =
-    [("Whole", "what is whole: a transaction, a row"), ("Word", "ResolutionKind")];
+const TYPES: [(&str, &str); 3] = [
+    ("Handed", "what was handed over: a statement, a batch"),
+    ("Whole", "what is whole: a transaction, a row"),
+    ("Word", "ResolutionKind"),
+];
 
 /// Refused as the name of a type of the stores. Where a type is probed, a value is tried.
 const TYPES_OF_STORES: [(&str, &str); 1] = [("Trial", "MergeAttempt")];
@@ -33,6 +38,22 @@ const TYPES_OF_STORES: [(&str, &str); 1] = [("Trial", "MergeAttempt")];
 /// Refused in the stores wherever the code names it, because a macro declares such types.
 const IDENTIFIERS_OF_STORES: [(&str, &str); 1] =
     [("Moved", "UpdateRow, or Transition in the engine")];
+
+/// Refused in the engine: the stores have a `KnownRow`, and a future that moves between threads is `Moved`.
+const IDENTIFIERS_OF_THE_ENGINE: [(&str, &str); 2] =
+    [("KnownRow", "RowAtStart"), ("Moved", "Transition")];
+
+/// Refused as the names of files: of the library, and of tests.
+const FILES: [(&str, &[&str]); 2] = [
+    (
+        "src/",
+        &[
+            "drive", "handed", "joined", "lent", "moved", "moves", "stored", "trial", "utils",
+            "whole",
+        ],
+    ),
+    ("tests/", &["at_rest", "bad_world", "silence", "utils", "words"]),
+];
 
 /// The same as a part of a type's name.
 const JOINED: (&str, &str) = ("Joined", "what is in it: AdvanceAndWrite, PhaseWrites, JobPart");
@@ -53,11 +74,14 @@ fn declares(code: &str, name: &str) -> bool {
 fn refused(path: &str, line: &str) -> Option<(&'static str, &'static str)> {
     let code = line.split("//").next().unwrap_or_default();
     let is_of_a_store = path.starts_with("src/store/");
+    let is_of_the_engine = path.starts_with("src/engine/");
     let types = TYPES.iter().chain(TYPES_OF_STORES.iter().filter(|_| is_of_a_store));
     let mut found = WORDS.iter().filter(|(name, _)| words(line).any(|word| word == *name));
     let identifiers =
         IDENTIFIERS.iter().chain(IDENTIFIERS_OF_STORES.iter().filter(|_| is_of_a_store));
-    let identifier = identifiers.copied().find(|(name, _)| words(code).any(|word| word == *name));
+    let of_the_engine = IDENTIFIERS_OF_THE_ENGINE.iter().filter(|_| is_of_the_engine);
+    let mut identifiers = identifiers.chain(of_the_engine).copied();
+    let identifier = identifiers.find(|(name, _)| words(code).any(|word| word == *name));
     let joined = Some(JOINED).filter(|(name, _)| is_of_a_store && code.contains(*name));
     let declared = types.copied().find(|(name, _)| declares(code, name));
     let boolean = Some(BOOLEAN).filter(|(name, _)| code.contains(*name));
@@ -81,6 +105,29 @@ fn no_source_has_a_name_that_was_given_up() {
     assert!(found.is_empty(), "use the other name:\n{}", found.join("\n"));
 }
 
+/// Whether a file or a folder on this path has such a name.
+fn has_a_refused_name(path: &str) -> bool {
+    let refused = FILES.iter().filter(|(below, _)| path.starts_with(*below));
+    let mut refused = refused.flat_map(|(_, names)| names.iter());
+    refused.any(|name| path.split('/').any(|part| part.trim_end_matches(".rs") == *name))
+}
+
+#[test]
+fn no_file_has_a_name_that_was_given_up() {
+    let mut sources = Vec::new();
+    files("src", &[".rs"], &mut sources);
+    files("tests", &[".rs"], &mut sources);
+    let paths = sources.iter().map(|(path, _)| path.display().to_string());
+    let found: Vec<String> = paths.filter(|path| has_a_refused_name(path)).collect();
+    assert!(found.is_empty(), "name the file for the job that it does: {found:?}");
+    for path in ["src/engine/stored.rs", "src/store/postgres/moves/mod.rs", "tests/http/words.rs"] {
+        assert!(has_a_refused_name(path), "{path}");
+    }
+    for path in ["src/store/mysql/words.rs", "tests/traces/stored.rs", "src/engine/restored.rs"] {
+        assert!(!has_a_refused_name(path), "{path}");
+    }
+}
+
 #[test]
 fn each_name_that_was_given_up_is_seen() {
     for (line, name) in [
@@ -98,6 +145,14 @@ fn each_name_that_was_given_up_is_seen() {
         ("    pub(super) is_ours: bool,", "is_ours: bool"),
     ] {
         let seen = refused("src/store/postgres/mod.rs", line);
+        assert_eq!(seen.map(|(name, _)| name), Some(name), "{line}");
+    }
+    for (line, name) in [
+        ("enum KnownRow {", "KnownRow"),
+        ("Moved(Transition<'_>),", "Moved"),
+        ("struct Handed;", "Handed"),
+    ] {
+        let seen = refused("src/engine/attempt.rs", line);
         assert_eq!(seen.map(|(name, _)| name), Some(name), "{line}");
     }
     for line in [

@@ -76,14 +76,12 @@ impl Look {
     /// long it took.
     pub async fn settles_within(&self, bound: Duration) -> Duration {
         let began = Instant::now();
-        loop {
+        super::answer_within(bound, async || {
             let open = self.lines(OPEN).await;
-            if open.is_empty() {
-                return began.elapsed();
-            }
-            assert!(began.elapsed() < bound, "not settled within {bound:?}: {open:#?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            if open.is_empty() { Ok(()) } else { Err(open) }
+        })
+        .await;
+        began.elapsed()
     }
 
     /// What the requests have written so far, with the tokens of their leases: two of these are equal if no process

@@ -69,6 +69,27 @@ pub fn until_within(
     }
 }
 
+/// Waits for an answer, for as long as this at most. Says what there is instead if it does not come.
+#[track_caller]
+pub fn answer_within<T, W: std::fmt::Debug>(
+    bound: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T, W>,
+) -> impl Future<Output = T> {
+    let place = std::panic::Location::caller();
+    async move {
+        let began = tokio::time::Instant::now();
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(instead) => {
+                    assert!(began.elapsed() < bound, "within {bound:?} only {instead:?}: {place}");
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
 /// Runs each named test, a generic `async fn(S: TestDb)`, on SQLite and PostgreSQL; with the feature
 /// `simulation`, on the in-memory store too.
 macro_rules! on_both_stores {

@@ -111,15 +111,11 @@ async fn g18_of_many_jobs_each_is_delivered_once_and_those_of_a_request_in_their
 
 /// Waits until all jobs are delivered, for as long as this at most.
 async fn until_none_is_left<S: TestDb>(db: &S, within: Duration) {
-    let began = tokio::time::Instant::now();
-    loop {
-        let left = db.number(LEFT).await;
-        if left == 0 {
-            return;
-        }
-        assert!(began.elapsed() < within, "{left} jobs are left after {within:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let none_is_left = async || match db.number(LEFT).await {
+        0 => Ok(()),
+        left => Err(format!("{left} jobs are left")),
+    };
+    answer_within(within, none_is_left).await;
 }
 
 /// The number of jobs named `slow` that run concurrently, in all and of one scope. They wait until the gate is

@@ -170,7 +170,7 @@ impl Mysql {
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters
-    /// of the pool's.
+    /// of the pool's. The share of all scopes together is the upper limit: larger numbers, up to 100,000, mean the same.
     ///
     /// # Errors
     /// [`StoreError::Configuration`] for zero, or more than 100,000.
