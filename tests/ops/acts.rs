@@ -122,7 +122,7 @@ async fn g3_an_act_about_a_row_that_moved_on_is_refused<S: TestDb + OperatorStor
     let acts = audit(&ops).await;
     let told: Vec<_> = acts.iter().map(|act| (act.act.as_str(), act.outcome.as_str())).collect();
     assert_eq!(told, [("erase", "refused"), ("resolve.finish", "refused"), ("retry", "refused")]);
-    assert!(acts[0].refused_because.as_ref().unwrap().contains("moved on"), "{acts:?}");
+    assert!(acts[0].refused_because.as_ref().unwrap().contains("has changed"), "{acts:?}");
     assert_eq!(acts[0].before, acts[0].after);
 
     // Also with a version that is not one of this library.

@@ -83,7 +83,7 @@ async fn searches_leave_connections_of_an_applications_pool_to_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_on_a_pool_for_operators_take_no_connection_of_requests() {
     let db = Postgres::fresh().await;
-    let store = Postgres::with_pool(pool(&db, 4)).operators_pool(pool(&db, 2));
+    let store = Postgres::with_pool(pool(&db, 4)).operators_pool(pool(&db, 4));
     requests_go_on_beside_searches(&db, &store, 4).await;
     let engine = engine(&store, &App::default());
     let taken = try_join_all((0..4).map(|_| store.connection())).await.unwrap();
