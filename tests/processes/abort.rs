@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::answer_within;
 use crate::support::process::Process;
