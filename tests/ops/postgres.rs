@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use atomic_phases::Postgres;
-use atomic_phases::ops::{Filter, OpsError};
+use atomic_phases::ops::{Filter, OperatorStore, OpsError};
 use atomic_phases::store::DeadpoolPool;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
@@ -14,8 +14,9 @@ use super::cast::*;
 use crate::support::db::{pg, url_of};
 use crate::support::*;
 
-/// No request needs this table.
-const LOCKED: &str = "BEGIN; LOCK TABLE atomic_phases_audit IN ACCESS EXCLUSIVE MODE";
+/// No request needs these tables.
+const LOCKED: &str = "BEGIN; LOCK TABLE atomic_phases_audit, atomic_phases_nodes, __diesel_schema_migrations \
+                      IN ACCESS EXCLUSIVE MODE";
 
 /// The number of sessions that wait for a lock.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
@@ -46,8 +47,17 @@ fn pool(db: &Postgres, size: usize) -> DeadpoolPool {
     pool.runtime(deadpool::Runtime::Tokio1).build().unwrap()
 }
 
-/// Twenty searches of a table that is locked: two of them have a connection and wait for the lock, and so many connections
-/// of the requests' pool stay free. A request that waited for one longer than `POOL_WAIT` would fail.
+/// What a health check and a worker read, again as soon as it is answered.
+async fn look_as_probes_and_workers(store: &Postgres) {
+    let (probes, workers) = (store.for_probes(), store.for_workers());
+    loop {
+        let _ = tokio::join!(probes.unapplied_migrations(), workers.nodes());
+    }
+}
+
+/// Twenty searches of operators, and those of a health check and a worker, all of tables that are locked: two of them have
+/// a connection and wait for the lock, and so many connections of the requests' pool stay free. A request that waited for
+/// one longer than `POOL_WAIT` would fail.
 async fn requests_go_on_beside_searches(db: &Postgres, store: &Postgres, free: usize) {
     let engine = engine(store, &App::default());
     finish(&engine, "before").await;
@@ -63,7 +73,10 @@ async fn requests_go_on_beside_searches(db: &Postgres, store: &Postgres, free: u
             assert!(waiting <= 2, "{waiting} searches have a connection");
         }
     };
-    let (told, ()) = tokio::join!(join_all(searches), requests);
+    let (told, ()) = tokio::select! {
+        both = async { tokio::join!(join_all(searches), requests) } => both,
+        () = look_as_probes_and_workers(store) => panic!("the looks ended"),
+    };
     for told in told {
         assert!(matches!(told, Err(OpsError::Unavailable(_))), "{told:?}");
     }
@@ -71,7 +84,7 @@ async fn requests_go_on_beside_searches(db: &Postgres, store: &Postgres, free: u
     assert!(admin(&engine).audit(None, None, 10).await.unwrap().rows.is_empty());
 }
 
-/// Of a pool of four, operators take two.
+/// Of a pool of four, operators take one, and health checks and workers share another.
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_leave_connections_of_an_applications_pool_to_requests() {
     let db = Postgres::fresh().await;
