@@ -36,9 +36,10 @@ const FRESH: Duration = Duration::from_secs(1);
 ///
 /// The checks query the database at most once a second, whatever the number of probes. `/ready` has a connection of its
 /// own: a service whose requests use all connections is busy, not unready, and a service whose operators look at something
-/// slow is not unready either. `/waiting` shares a connection with the workers' [`Census`](crate::worker::Census), which
-/// counts the same. On a PostgreSQL pool that the application has made, both take connections of the requests, and wait for
-/// them, unless there is a [pool for operators](crate::Postgres::operators_pool).
+/// slow is not unready either. `/waiting` shares a connection with the workers: with the
+/// [`Census`](crate::worker::Census), which counts the same, and the [`BulkRunner`](crate::worker::BulkRunner). On a
+/// PostgreSQL pool that the application has made, both take connections of the requests, and wait for them, unless there is
+/// a [pool for operators](crate::Postgres::operators_pool).
 ///
 /// No answer contains a key or a name; `/waiting` returns numbers.
 ///
@@ -138,7 +139,8 @@ async fn waiting<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Respon
 impl<S: OperatorStore> Asked<S> {
     fn ops(&self) -> Result<Ops<S>, String> {
         let prober = Actor::new("health", Permissions::READ, Scopes::All);
-        prober.map(|prober| self.engine.ops(prober)).map_err(|error| error.to_string())
+        let ops = |prober| self.engine.ops(prober).searching_by(self.counts.clone());
+        prober.map(ops).map_err(|error| error.to_string())
     }
 
     async fn judge(&self) -> Result<String, String> {
@@ -177,7 +179,7 @@ impl<S: OperatorStore> Asked<S> {
     }
 
     async fn count(&self) -> Result<String, String> {
-        let counts = self.ops()?.counts_by(&self.counts).await.map_err(|_| AWAY.to_owned())?;
+        let counts = self.ops()?.counts().await.map_err(|_| AWAY.to_owned())?;
         let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
         let all = [unknown, dead_letters, stranded, dead_jobs];
         let text = format!(
