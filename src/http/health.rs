@@ -32,7 +32,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// |---|---|---|
 /// | `/live` | the process answers | never: restarting the process repairs no database |
 /// | `/ready` | the database answers within two seconds and can be written to, no migration is missing, and the engine accepts requests | otherwise |
-/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or the database does not say |
+/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or it was not counted within two seconds |
 ///
 /// The checks query the database at most once a second, whatever the number of probes. `/ready` has a connection of its
 /// own: a service whose requests use all connections is busy, not unready, and a service whose operators look at something
@@ -68,8 +68,13 @@ struct Asked<S: OperatorStore> {
 struct Told(Mutex<Option<(Instant, StatusCode, String)>>);
 
 impl Told {
-    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that.
-    async fn or(&self, anew: impl Future<Output = Result<String, String>>) -> Response {
+    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that. `late` is the answer where it
+    /// takes too long.
+    async fn or(
+        &self,
+        anew: impl Future<Output = Result<String, String>>,
+        late: &'static str,
+    ) -> Response {
         let mut told = self.0.lock().await;
         let (status, text) = match &*told {
             Some((at, status, text)) if at.elapsed() < FRESH => (*status, text.clone()),
@@ -77,7 +82,7 @@ impl Told {
                 let (status, text) = match timeout(WITHIN, anew).await {
                     Ok(Ok(text)) => (StatusCode::OK, text),
                     Ok(Err(text)) => (StatusCode::SERVICE_UNAVAILABLE, text),
-                    Err(_) => (StatusCode::SERVICE_UNAVAILABLE, AWAY.to_owned()),
+                    Err(_) => (StatusCode::SERVICE_UNAVAILABLE, late.to_owned()),
                 };
                 *told = Some((Instant::now(), status, text.clone()));
                 (status, text)
@@ -95,6 +100,10 @@ fn none_missing(missing: &[String]) -> Result<(), String> {
 }
 
 const AWAY: &str = "the database does not answer";
+
+/// The workers may have their connection in use for longer than a prober waits.
+const UNCOUNTED: &str =
+    "not counted in time: the database does not answer, or workers use the connection";
 
 fn answer(status: StatusCode, text: String) -> Response {
     let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (CACHE_CONTROL, "no-store")];
@@ -129,11 +138,11 @@ async fn ready<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response
     if !asked.engine.takes_requests() {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "shutting down".to_owned());
     }
-    asked.ready.or(asked.judge()).await
+    asked.ready.or(asked.judge(), AWAY).await
 }
 
 async fn waiting<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response {
-    asked.waiting.or(asked.count()).await
+    asked.waiting.or(asked.count(), UNCOUNTED).await
 }
 
 impl<S: OperatorStore> Asked<S> {
@@ -179,7 +188,7 @@ impl<S: OperatorStore> Asked<S> {
     }
 
     async fn count(&self) -> Result<String, String> {
-        let counts = self.ops()?.counts().await.map_err(|_| AWAY.to_owned())?;
+        let counts = self.ops()?.counts().await.map_err(|_| UNCOUNTED.to_owned())?;
         let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
         let all = [unknown, dead_letters, stranded, dead_jobs];
         let text = format!(
