@@ -32,13 +32,14 @@ const FRESH: Duration = Duration::from_secs(1);
 /// |---|---|---|
 /// | `/live` | the process answers | never: restarting the process repairs no database |
 /// | `/ready` | the database answers within two seconds and can be written to, no migration is missing, and the engine accepts requests | otherwise |
-/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or the database does not say |
+/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or it was not counted within two seconds |
 ///
 /// The checks query the database at most once a second, whatever the number of probes. `/ready` has a connection of its
 /// own: a service whose requests use all connections is busy, not unready, and a service whose operators look at something
-/// slow is not unready either. `/waiting` shares a connection with the workers' [`Census`](crate::worker::Census), which
-/// counts the same. On a PostgreSQL pool that the application has made, both take connections of the requests, and wait for
-/// them, unless there is a [pool for operators](crate::Postgres::operators_pool).
+/// slow is not unready either. `/waiting` shares a connection with the workers: with the
+/// [`Census`](crate::worker::Census), which counts the same, and the [`BulkRunner`](crate::worker::BulkRunner). On a
+/// PostgreSQL pool that the application has made, both take connections of the requests, and wait for them, unless there is
+/// a [pool for operators](crate::Postgres::operators_pool).
 ///
 /// No answer contains a key or a name; `/waiting` returns numbers.
 ///
@@ -67,8 +68,13 @@ struct Asked<S: OperatorStore> {
 struct Told(Mutex<Option<(Instant, StatusCode, String)>>);
 
 impl Told {
-    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that.
-    async fn or(&self, anew: impl Future<Output = Result<String, String>>) -> Response {
+    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that. `late` is the answer where it
+    /// takes too long.
+    async fn or(
+        &self,
+        anew: impl Future<Output = Result<String, String>>,
+        late: &'static str,
+    ) -> Response {
         let mut told = self.0.lock().await;
         let (status, text) = match &*told {
             Some((at, status, text)) if at.elapsed() < FRESH => (*status, text.clone()),
@@ -76,7 +82,7 @@ impl Told {
                 let (status, text) = match timeout(WITHIN, anew).await {
                     Ok(Ok(text)) => (StatusCode::OK, text),
                     Ok(Err(text)) => (StatusCode::SERVICE_UNAVAILABLE, text),
-                    Err(_) => (StatusCode::SERVICE_UNAVAILABLE, AWAY.to_owned()),
+                    Err(_) => (StatusCode::SERVICE_UNAVAILABLE, late.to_owned()),
                 };
                 *told = Some((Instant::now(), status, text.clone()));
                 (status, text)
@@ -94,6 +100,10 @@ fn none_missing(missing: &[String]) -> Result<(), String> {
 }
 
 const AWAY: &str = "the database does not answer";
+
+/// The workers may have their connection in use for longer than a prober waits.
+const UNCOUNTED: &str =
+    "not counted in time: the database does not answer, or workers use the connection";
 
 fn answer(status: StatusCode, text: String) -> Response {
     let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (CACHE_CONTROL, "no-store")];
@@ -128,17 +138,18 @@ async fn ready<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response
     if !asked.engine.takes_requests() {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "shutting down".to_owned());
     }
-    asked.ready.or(asked.judge()).await
+    asked.ready.or(asked.judge(), AWAY).await
 }
 
 async fn waiting<S: OperatorStore>(State(asked): State<Arc<Asked<S>>>) -> Response {
-    asked.waiting.or(asked.count()).await
+    asked.waiting.or(asked.count(), UNCOUNTED).await
 }
 
 impl<S: OperatorStore> Asked<S> {
     fn ops(&self) -> Result<Ops<S>, String> {
         let prober = Actor::new("health", Permissions::READ, Scopes::All);
-        prober.map(|prober| self.engine.ops(prober)).map_err(|error| error.to_string())
+        let ops = |prober| self.engine.ops(prober).searching_by(self.counts.clone());
+        prober.map(ops).map_err(|error| error.to_string())
     }
 
     async fn judge(&self) -> Result<String, String> {
@@ -177,7 +188,7 @@ impl<S: OperatorStore> Asked<S> {
     }
 
     async fn count(&self) -> Result<String, String> {
-        let counts = self.ops()?.counts_by(&self.counts).await.map_err(|_| AWAY.to_owned())?;
+        let counts = self.ops()?.counts().await.map_err(|_| UNCOUNTED.to_owned())?;
         let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
         let all = [unknown, dead_letters, stranded, dead_jobs];
         let text = format!(

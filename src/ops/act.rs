@@ -157,7 +157,7 @@ impl<S: OperatorStore> Ops<S> {
         let search = AuditSearch::of_request(request_id);
         let mut before = (Walk::Newest.start().time, Uuid::max());
         loop {
-            let page = self.core.store.audit_before(&all, &search, before, AUDIT_PAGE).await?;
+            let page = self.store.audit_before(&all, &search, before, AUDIT_PAGE).await?;
             if page.rows.iter().any(&is_so) {
                 return Ok(true);
             }
@@ -209,12 +209,12 @@ impl<S: OperatorStore> Ops<S> {
         attempts: u32,
         entry: &mut AuditEntry,
     ) -> Result<(), OpsError> {
-        let job = self.core.store.dead_job(self.actor.limits(), id).await?;
+        let job = self.store.dead_job(self.actor.limits(), id).await?;
         let job = job.ok_or(OpsError::NoSuchJob)?;
         entry.scope = Some(job.scope.clone());
         entry.request_id = Some(job.request_id);
         let act = JobAct { scope: &job.scope, id, attempts, fate, audit: entry };
-        match self.core.store.settle_job(&act).await? {
+        match self.store.settle_job(&act).await? {
             true => Ok(()),
             false => Err(OpsError::MovedOn),
         }
@@ -295,7 +295,7 @@ impl<S: OperatorStore> Ops<S> {
                 if done.is_already() {
                     entry.outcome = "already";
                     entry.after.clone_from(&entry.before);
-                    self.core.store.record(&entry).await?;
+                    self.store.record(&entry).await?;
                 }
                 observe::operated(entry.act, entry.outcome);
                 Ok(done)
@@ -317,7 +317,7 @@ impl<S: OperatorStore> Ops<S> {
             ..entry
         };
         observe::operated(entry.act, entry.outcome);
-        match self.core.store.record(&entry).await {
+        match self.store.record(&entry).await {
             Ok(()) => refused,
             Err(error) => OpsError::Unavailable(error),
         }

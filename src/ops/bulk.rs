@@ -381,7 +381,7 @@ impl<S: OperatorStore> Ops<S> {
         let items: Vec<_> = selected.into_iter().map(|(id, row)| (id, version(row))).collect();
         let limits = self.actor.limits();
         let bulk = NewBulk { id, act: act.as_str(), limits, items: &items, audit: entry };
-        let Err(error) = self.core.store.start_bulk(&bulk).await else { return Ok(Started::Now) };
+        let Err(error) = self.store.start_bulk(&bulk).await else { return Ok(Started::Now) };
         let Some(bulk) = self.started(id, act).await? else { return Err(error.into()) };
         // The same was sent twice at a time, or the answer to this one was lost: then its audit row is there.
         match self.is_audited(entry, bulk.started_at).await? {
@@ -395,7 +395,7 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError::MovedOn`]: as another bulk act than this one.
     async fn started(&self, id: Uuid, act: BulkAct) -> Result<Option<BulkRow>, OpsError> {
-        match self.core.store.bulk(id).await? {
+        match self.store.bulk(id).await? {
             Some(bulk) if bulk.act != act.as_str() || !self.may_see(&bulk) => {
                 Err(OpsError::MovedOn)
             }
@@ -424,11 +424,11 @@ impl<S: OperatorStore> Ops<S> {
             page(&until, Goes::Down, before, limit, found, place).map(BulkView::from)
         };
         if self.actor.sees_every_scope() {
-            return Ok(of(Until::AsSearched, self.core.store.bulks(before, limit + 1).await?));
+            return Ok(of(Until::AsSearched, self.store.bulks(before, limit + 1).await?));
         }
         let mut bound = Bound::new(Goes::Down, before);
         loop {
-            let mut rows = self.core.store.uncounted_bulks(bound.start(), MOST_BULKS).await?;
+            let mut rows = self.store.uncounted_bulks(bound.start(), MOST_BULKS).await?;
             let is_all = (rows.len() as u32) < MOST_BULKS;
             let searched_to = rows.last().map(place).filter(|_| !is_all);
             let Break(end) = bound.told(searched_to) else { continue };
@@ -449,7 +449,7 @@ impl<S: OperatorStore> Ops<S> {
         if bulks.is_empty() {
             return Ok(());
         }
-        let counted = self.core.store.counted_bulks(bulks).await?;
+        let counted = self.store.counted_bulks(bulks).await?;
         for counted in counted {
             if let Some(bulk) = bulks.iter_mut().find(|bulk| bulk.id == counted.id) {
                 *bulk = counted;
@@ -464,9 +464,9 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchBulk`].
     pub async fn bulk(&self, id: Uuid) -> Result<BulkDetails, OpsError> {
         self.needs(Permissions::READ)?;
-        let bulk = self.core.store.bulk(id).await?.filter(|bulk| self.may_see(bulk));
+        let bulk = self.store.bulk(id).await?.filter(|bulk| self.may_see(bulk));
         let bulk = bulk.ok_or(OpsError::NoSuchBulk)?;
-        let items = self.core.store.bulk_items(id, true, MOST as u32).await?;
+        let items = self.store.bulk_items(id, true, MOST as u32).await?;
         let refusal = |item: BulkItem| {
             let outcome = item.outcome.filter(|outcome| outcome != "applied")?;
             Some(BulkRefusal { request_id: item.request_id, outcome, because: item.because })
@@ -487,9 +487,9 @@ impl<S: OperatorStore> Ops<S> {
     pub async fn stop_bulk(&self, id: Uuid, reason: &str) -> Result<Resolved, OpsError> {
         let mut entry = self.begin(Permissions::BULK, "bulk.stop", None, reason).await?;
         entry.bulk_id = Some(id);
-        let stopped = match self.core.store.bulk(id).await {
+        let stopped = match self.store.bulk(id).await {
             // Whose it is does not change.
-            Ok(Some(bulk)) if self.may_see(&bulk) => self.core.store.stop_bulk(id, &entry).await,
+            Ok(Some(bulk)) if self.may_see(&bulk) => self.store.stop_bulk(id, &entry).await,
             Ok(_) => return Err(self.refused(entry, OpsError::NoSuchBulk).await),
             Err(error) => Err(error),
         };

@@ -89,10 +89,11 @@ impl End {
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// The operator who started a bulk act, and the act; `None` where this build does not know it: it is left
-    /// to one that does.
+    /// to one that does. Operators may have their connections in use for long, so a worker searches by its own.
     pub(crate) fn starter_of(&self, bulk: &BulkRow) -> Option<(Ops<S>, BulkAct)> {
         let actor = Actor::of_bulk(bulk.actor.clone(), bulk.limits.clone()?);
-        Some((self.ops(actor), BulkAct::named(&bulk.act)?))
+        let ops = self.ops(actor).searching_by(self.store().for_workers());
+        Some((ops, BulkAct::named(&bulk.act)?))
     }
 }
 
@@ -167,7 +168,7 @@ impl<S: OperatorStore> Ops<S> {
             because: end.because.as_deref(),
             audit,
         };
-        Ok(match self.core.store.settle_bulk_item(&settled).await? {
+        Ok(match self.store.settle_bulk_item(&settled).await? {
             true => {
                 observe::operated(slice.act.as_str(), end.outcome);
                 Turn::Settled

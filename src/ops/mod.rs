@@ -73,6 +73,8 @@ const LATER_WALK_MIN_ROWS: u32 = 100;
 /// What an operator may see and do: see the [module](self).
 pub struct Ops<S: OperatorStore> {
     core: Arc<Core<S>>,
+    /// Where it searches: by the connections of operators, or of workers in their place.
+    store: S,
     actor: Actor,
 }
 
@@ -132,7 +134,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// What `actor` may see and do. Consoles, APIs and command lines are built on it. See
     /// [`ops`](crate::ops).
     pub fn ops(&self, actor: Actor) -> Ops<S> {
-        Ops { core: self.core.clone(), actor }
+        Ops { core: self.core.clone(), store: self.core.store.clone(), actor }
     }
 }
 
@@ -141,6 +143,11 @@ impl<S: OperatorStore> Ops<S> {
     #[must_use]
     pub fn actor(&self) -> &Actor {
         &self.actor
+    }
+
+    /// The same, by the connections of this store: a worker's, or a health check's.
+    pub(crate) fn searching_by(self, store: S) -> Self {
+        Self { store, ..self }
     }
 
     /// A page of requests. Needs [`Permissions::READ`].
@@ -189,7 +196,7 @@ impl<S: OperatorStore> Ops<S> {
                     self.until(List::Requests(search.walk), at_of(place.place)).await?
                 }
             };
-            let Found { mut rows, searched_to } = self.core.store.list_requests(&search).await?;
+            let Found { mut rows, searched_to } = self.store.list_requests(&search).await?;
             rows_read += rows.len() as u32;
             let is_all_asked = rows.len() as u32 == asked;
             let row_at = |row: &ListedRequest| at_of(row.place(search.walk));
@@ -237,14 +244,9 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError`].
     pub async fn counts(&self) -> Result<Counts, OpsError> {
-        self.counts_by(&self.core.store).await
-    }
-
-    /// The same, by the connections of this store: an operator's, or a health check's.
-    pub(crate) async fn counts_by(&self, store: &S) -> Result<Counts, OpsError> {
         self.needs(Permissions::READ)?;
-        let counted = store.count_waiting(self.actor.limits()).await?;
-        let groups = store.unfinished(self.actor.limits(), PAUSED).await?;
+        let counted = self.store.count_waiting(self.actor.limits()).await?;
+        let groups = self.store.unfinished(self.actor.limits(), PAUSED).await?;
         let stranded = groups.iter().filter(|group| self.core.strands(group).is_some());
         let count = |number, or_more| Count { number, or_more };
         let (waiting, due) = (counted.waiting_is_more, counted.due_is_more);
@@ -269,7 +271,7 @@ impl<S: OperatorStore> Ops<S> {
     pub async fn find(&self, scope: &Scope, key: &IdempotencyKey) -> Result<Summary, OpsError> {
         self.needs(Permissions::READ)?;
         let at = RequestAt::Key(scope, key);
-        let found = self.core.store.find_request(at, self.actor.limits()).await?;
+        let found = self.store.find_request(at, self.actor.limits()).await?;
         let found = found.ok_or(OpsError::NoSuchRequest)?;
         Ok(self.summary(&found))
     }
@@ -281,9 +283,9 @@ impl<S: OperatorStore> Ops<S> {
     pub async fn show(&self, request_id: Uuid) -> Result<Details, OpsError> {
         self.needs(Permissions::READ)?;
         let found = self.found(request_id).await?;
-        let jobs = self.core.store.jobs_of(&found.scope, request_id).await?;
+        let jobs = self.store.jobs_of(&found.scope, request_id).await?;
         let jobs: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
-        let events = self.core.store.events(&found).await?;
+        let events = self.store.events(&found).await?;
         let mut timeline = happened(&found, &jobs, &events);
         let mut earlier_acts = None;
         if self.actor.permissions().contain(Permissions::AUDIT) {
@@ -334,7 +336,7 @@ impl<S: OperatorStore> Ops<S> {
         let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
         let limit = rows.clamp(1, 1000);
         let until = self.until(List::DeadJobs, place).await?;
-        let found = self.core.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
+        let found = self.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
         let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
         Ok(page.map(JobView::from))
     }
@@ -345,7 +347,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchJob`].
     pub async fn dead_job(&self, id: Uuid) -> Result<JobView, OpsError> {
         self.needs(Permissions::READ)?;
-        let job = self.core.store.dead_job(self.actor.limits(), id).await?;
+        let job = self.store.dead_job(self.actor.limits(), id).await?;
         job.map(JobView::from).ok_or(OpsError::NoSuchJob)
     }
 
@@ -377,7 +379,7 @@ impl<S: OperatorStore> Ops<S> {
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limits = self.actor.limits();
         let until = self.until(List::Audit(search.request_id), before).await?;
-        let found = self.core.store.audit_before(limits, search, before, limit + 1).await?;
+        let found = self.store.audit_before(limits, search, before, limit + 1).await?;
         let page = page(&until, Goes::Down, before, limit, found, |row| (row.at, row.id));
         Ok(page.map(AuditRecord::from))
     }
@@ -389,7 +391,7 @@ impl<S: OperatorStore> Ops<S> {
         if let Some(now) = self.core.clock.reads() {
             return Ok(now);
         }
-        let now = self.core.store.operators_time().await?;
+        let now = self.store.operators_time().await?;
         self.core.clock.heard(now);
         Ok(now)
     }
@@ -403,7 +405,7 @@ impl<S: OperatorStore> Ops<S> {
 
     async fn found(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
         let at = RequestAt::Id(request_id);
-        let found = self.core.store.find_request(at, self.actor.limits()).await?;
+        let found = self.store.find_request(at, self.actor.limits()).await?;
         found.ok_or(OpsError::NoSuchRequest)
     }
 
@@ -463,7 +465,7 @@ impl<S: OperatorStore> Ops<S> {
                 || known.is_some_and(|phase| phase.is_called(name))
                 || of_row.is_some_and(|phase| phase.key_name == name)
         };
-        let pauses = self.core.store.list_pauses().await?;
+        let pauses = self.store.list_pauses().await?;
         let mut ours = pauses.into_iter().filter(|pause| pause.definition == row.definition);
         Ok(ours.find(|pause| is_next(&pause.phase)))
     }
@@ -480,7 +482,7 @@ enum Told {
 
 impl<S: OperatorStore> Clone for Ops<S> {
     fn clone(&self) -> Self {
-        Self { core: self.core.clone(), actor: self.actor.clone() }
+        Self { core: self.core.clone(), store: self.store.clone(), actor: self.actor.clone() }
     }
 }
 

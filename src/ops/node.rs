@@ -114,7 +114,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn nodes(&self) -> Result<Vec<NodeView>, OpsError> {
         self.needs(Permissions::READ)?;
-        let rows = self.core.store.nodes().await?;
+        let rows = self.store.nodes().await?;
         Ok(rows.into_iter().map(NodeView::from).collect())
     }
 
@@ -130,7 +130,7 @@ impl<S: OperatorStore> Ops<S> {
     pub async fn definitions(&self) -> Result<Vec<DefinitionView>, OpsError> {
         self.needs(Permissions::READ)?;
         let limits = self.actor.limits();
-        let counted = self.core.store.count_waiting(limits).await?;
+        let counted = self.store.count_waiting(limits).await?;
         let or_more = counted.waiting_is_more || counted.due_is_more;
         let mut all: BTreeMap<Listed, DefinitionView> = BTreeMap::new();
         let mut add =
@@ -148,12 +148,12 @@ impl<S: OperatorStore> Ops<S> {
                 });
                 count(view);
             };
-        for node in self.core.store.nodes().await?.iter().filter(|node| !is_gone(node)) {
+        for node in self.store.nodes().await?.iter().filter(|node| !is_gone(node)) {
             for one in of_node(node) {
                 add(&one.name, one.version, &one.phases, &|view| view.nodes += 1);
             }
         }
-        for group in self.core.store.unfinished(limits, PAUSED).await? {
+        for group in self.store.unfinished(limits, PAUSED).await? {
             let stranded = if self.core.strands(&group).is_some() { group.rows } else { 0 };
             add(&group.definition, group.version, &group.phases, &|view| {
                 view.requests += group.rows;

@@ -173,7 +173,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn pauses(&self) -> Result<Vec<PauseView>, OpsError> {
         self.needs(Permissions::READ)?;
-        let pauses = self.core.store.list_pauses().await?;
+        let pauses = self.store.list_pauses().await?;
         Ok(pauses.into_iter().map(PauseView::from).collect())
     }
 
@@ -279,7 +279,7 @@ impl<S: OperatorStore> Ops<S> {
                 names.push(phase.to_owned());
             }
         }
-        let mut paused = self.core.store.list_pauses().await?;
+        let mut paused = self.store.list_pauses().await?;
         paused.retain(|pause| pause.definition == definition);
         let is_any_paused = !paused.is_empty();
         paused.retain(|pause| names.contains(&pause.phase));
@@ -299,7 +299,7 @@ impl<S: OperatorStore> Ops<S> {
         definition: &str,
         names: &[String],
     ) -> Result<Vec<PausedPhase>, OpsError> {
-        let mut paused = self.core.store.list_pauses().await?;
+        let mut paused = self.store.list_pauses().await?;
         paused.retain(|pause| pause.definition == definition && names.contains(&pause.phase));
         Ok(paused)
     }
@@ -313,7 +313,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<(), OpsError> {
         let audit = AuditEntry { phase: Some(name.to_owned()), ..entry.clone() };
         let act = PauseAct { definition, phase: name, what, audit: &audit };
-        match self.core.store.set_pause(&act).await? {
+        match self.store.set_pause(&act).await? {
             true => Ok(()),
             false => Err(OpsError::MovedOn),
         }
@@ -356,7 +356,7 @@ impl<S: OperatorStore> Ops<S> {
         definition: &str,
         phase: &str,
     ) -> Result<Vec<String>, OpsError> {
-        let nodes = self.core.store.nodes().await?;
+        let nodes = self.store.nodes().await?;
         let known = nodes.iter().flat_map(of_node).filter(|known| known.name == definition);
         let lists = known.filter_map(|known| PhaseList::parse(&known.phases));
         let mut names: Vec<String> =

@@ -109,7 +109,7 @@ impl<S: OperatorStore> Ops<S> {
         entry.scope = Some(found.scope.as_str().to_owned());
         entry.definition = Some(found.row.definition.clone());
         entry.version = Some(found.row.version);
-        self.core.store.record(&entry).await?;
+        self.store.record(&entry).await?;
         observe::operated(entry.act, entry.outcome);
         self.shown(found, what).await
     }
@@ -121,7 +121,7 @@ impl<S: OperatorStore> Ops<S> {
         match what {
             What::Key => {}
             What::Parameters => {
-                let given = core.store.given(&scope, &key, row.request_id).await?;
+                let given = self.store.given(&scope, &key, row.request_id).await?;
                 // Of an erased row there are none.
                 bytes = given
                     .map(|(params, _)| params)
@@ -130,14 +130,14 @@ impl<S: OperatorStore> Ops<S> {
                     .transpose()?;
             }
             What::Context => {
-                let given = core.store.given(&scope, &key, row.request_id).await?;
+                let given = self.store.given(&scope, &key, row.request_id).await?;
                 bytes = given
                     .and_then(|(_, context)| context)
                     .map(|stored| core.decode(&scope, &key, "context", stored))
                     .transpose()?;
             }
             What::Outputs => {
-                let stored = core.store.outputs(&scope, &key).await?;
+                let stored = self.store.outputs(&scope, &key).await?;
                 // The key may be another request's by now, and what was read with it.
                 self.found(row.request_id).await?;
                 bytes = stored

@@ -133,7 +133,7 @@ impl<S: OperatorStore> Ops<S> {
 
     /// The last row that a search reads behind a place, if there are more.
     async fn searched_to(&self, list: List, from: At) -> Result<Option<At>, OpsError> {
-        let (store, limits) = (&self.core.store, limits_of_no_scope());
+        let (store, limits) = (&self.store, limits_of_no_scope());
         Ok(match list {
             List::Requests(walk) => {
                 let search = ListRequests::of(walk, place_of(from), limits);

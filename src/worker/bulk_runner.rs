@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::ops::{BulkAct, Ops, Panicked, Slice, Turn};
 use crate::store::StoreError;
-use crate::store::bulk::{BulkClaim, BulkRow};
+use crate::store::bulk::{BulkClaim, BulkItem, BulkRow};
 use crate::store::operators::OperatorStore;
 
 /// How many requests a worker takes at a time: within so many a bulk act is stopped.
@@ -27,6 +29,7 @@ const MOST_OPEN: u32 = 1000;
 /// Runs [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
 pub struct BulkRunner<S: OperatorStore> {
     engine: Engine<S>,
+    store: S,
     config: WorkerConfig,
     panicked: Panicked,
 }
@@ -34,14 +37,16 @@ pub struct BulkRunner<S: OperatorStore> {
 impl<S: OperatorStore> BulkRunner<S> {
     /// A runner for the engine's store.
     pub fn new<A: Send + Sync + 'static>(engine: &Engine<S, A>, config: WorkerConfig) -> Self {
-        Self { engine: engine.without_app(), config, panicked: Panicked::default() }
+        let (engine, store) = (engine.without_app(), engine.store().for_workers());
+        Self { engine, store, config, panicked: Panicked::default() }
     }
 
     /// Processes one slice of each bulk act that has not ended and that no other worker is processing.
     /// Returns how many requests it processed.
     ///
     /// # Errors
-    /// [`StoreError`]; a later call continues the slice, after a minute at the earliest.
+    /// [`StoreError`]; a later call continues the slice. Where an act was begun, or the store does not answer, it does so
+    /// after a minute at the earliest.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
         self.config.check()?;
         self.slices(&Stop::default()).await
@@ -54,7 +59,7 @@ impl<S: OperatorStore> BulkRunner<S> {
     }
 
     async fn slices(&mut self, stop: &Stop) -> Result<u32, StoreError> {
-        let open = self.engine.store().open_bulks(MOST_OPEN).await?;
+        let open = self.store.open_bulks(MOST_OPEN).await?;
         let known = open.iter().filter_map(|bulk| Some((bulk, self.engine.starter_of(bulk)?)));
         let known: Vec<_> = known.take(MAX_ACTS_PER_PASS).collect();
         let (mut settled, mut failed) = (0, None);
@@ -74,18 +79,21 @@ impl<S: OperatorStore> BulkRunner<S> {
         (ops, act): (Ops<S>, BulkAct),
         stop: &Stop,
     ) -> Result<u32, StoreError> {
-        let store = self.engine.store();
         let claim = BulkClaim { id: bulk.id, token: bulk.lease_token, lease: LEASE };
         let until = Moment::now().after(LEASE);
-        if !store.claim_bulk(&claim).await? {
+        if !self.store.claim_bulk(&claim).await? {
             return Ok(0);
         }
         let slice = Slice { bulk, act, token: bulk.lease_token + 1 };
-        // Read after the claim: an operator may have stopped it since this worker found it.
-        let claimed = store.bulk(bulk.id).await?;
-        let is_stopped = claimed.is_none_or(|bulk| bulk.stopped_by.is_some());
+        let (is_stopped, items) = match self.next_of(bulk.id).await {
+            Ok(next) => next,
+            Err(error) => {
+                self.give_back(&slice).await;
+                return Err(error);
+            }
+        };
         let (mut settled, mut is_kept) = (0, false);
-        for item in store.bulk_items(bulk.id, false, SLICE).await? {
+        for item in items {
             if stop.is_set() && !is_stopped {
                 break;
             }
@@ -93,6 +101,7 @@ impl<S: OperatorStore> BulkRunner<S> {
             if Moment::now() >= until {
                 return Ok(settled);
             }
+            // Behind an error here the lease goes on: a commit of the act may be under way.
             let turn = match is_stopped {
                 // The worker that was stopped died: count what it did.
                 true => ops.count_if_done(&slice, &item).await?,
@@ -107,9 +116,26 @@ impl<S: OperatorStore> BulkRunner<S> {
             }
         }
         if !is_kept {
-            store.leave_bulk(bulk.id, slice.token).await?;
+            self.store.leave_bulk(bulk.id, slice.token).await?;
         }
         Ok(settled)
+    }
+
+    /// Whether a bulk act was stopped, and its next requests. Read after the claim: an operator may have stopped it since
+    /// this worker found it.
+    async fn next_of(&self, id: Uuid) -> Result<(bool, Vec<BulkItem>), StoreError> {
+        let claimed = self.store.bulk(id).await?;
+        let is_stopped = claimed.is_none_or(|bulk| bulk.stopped_by.is_some());
+        Ok((is_stopped, self.store.bulk_items(id, false, SLICE).await?))
+    }
+
+    /// Ends the lease of a slice in which no act was begun, so that a worker can continue it immediately. The slice is not
+    /// left: then a stop would end the bulk act, and what a worker that died before has done would not be counted.
+    async fn give_back(&self, slice: &Slice<'_>) {
+        let (id, token) = (slice.bulk.id, slice.token);
+        let claim = BulkClaim { id, token, lease: Duration::ZERO };
+        // Else its lease ends by itself.
+        let _ = self.store.claim_bulk(&claim).await;
     }
 }
 

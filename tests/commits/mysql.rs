@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
-use atomic_phases::ops::OperatorStore;
+use atomic_phases::ops::{Actor, Filter, OperatorStore, Permissions, Scopes};
 use atomic_phases::store::{MysqlConn, PoolSettings};
 use atomic_phases::{Mysql, Outcome, PhaseResult, Reply, Scope, Store, Tx, atomic_phases};
 use diesel::result::Error;
@@ -404,6 +404,35 @@ async fn g12_a_primary_that_is_demoted_and_keeps_its_sessions_is_left() {
     until(async || !store.is_read_only().await.unwrap()).await;
     finished(engine.call(&scope(), &key("back"), book(20)).await);
     assert_eq!(other.number("SELECT count(*) FROM rides").await, 1);
+}
+
+/// A health check may find that out before any request does: the connections by which operators search are left, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_demoted_primary_that_a_probe_finds_first_is_left_by_operators() {
+    let ([first, second], url) = tokio::task::spawn_blocking(start_two).await.unwrap();
+    prepare_my(&url).await;
+    prepare_my(&Line::url_at(&url, second.port())).await;
+    let line = Line::to(first.port(), 0).await;
+    let store = open_my(&line.url(&url).replace("root@", "app@"), 4).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("before"), book(20)).await);
+    // Each of these pools has a connection to the first server.
+    let ops = engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap());
+    assert_eq!(ops.list(Filter::new()).await.unwrap().rows.len(), 1);
+    assert!(!store.for_probes().is_read_only().await.unwrap());
+    store.for_workers().nodes().await.unwrap();
+
+    line.lead_to(second.port());
+    first.ask("SET GLOBAL read_only = 1");
+    assert!(store.for_probes().is_read_only().await.unwrap());
+    finished(engine.call(&scope(), &key("behind"), book(20)).await);
+    let behind = ops.find(&scope(), &key("behind")).await.unwrap().request_id;
+    let listed = ops.list(Filter::new()).await.unwrap().rows;
+    assert_eq!(listed.iter().map(|row| row.request_id).collect::<Vec<_>>(), [behind]);
+    // Nor does the connection stay there that is kept for ending sessions.
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let there = format!("SELECT count(*) FROM {} WHERE db = '{name}'", sessions());
+    until(async || first.ask(&there) == "0").await;
 }
 
 /// A read-only replica replays what has reached it, and runs nothing. Behind the loss of its primary it is promoted, and

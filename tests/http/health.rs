@@ -234,6 +234,34 @@ async fn g16_a_service_whose_operators_look_at_a_locked_table_is_ready_on_postgr
     }
 }
 
+/// What workers read is locked, and takes as long as a search may: no count is made meanwhile. But the database answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prober_is_told_that_workers_search_for_too_long() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let routes = routes(&engine(&db, &App::default()));
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_nodes IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                   AND datname = current_database()";
+    let workers = db.for_workers();
+    let asks = async {
+        until(async || db.number(waiting).await == 1).await;
+        let told =
+            "not counted in time: the database does not answer, or workers use the connection\n";
+        assert_eq!(asked(&routes, "waiting").await, (503, told.to_owned()));
+        assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
+    };
+    tokio::select! {
+        biased;
+        told = workers.nodes() => panic!("the search ended: {told:?}"),
+        () = asks => {}
+    }
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    becomes(&routes, "waiting", 200).await;
+}
+
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_whose_operators_look_at_a_locked_table_is_ready_on_mariadb() {

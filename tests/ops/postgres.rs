@@ -4,18 +4,22 @@
 use std::time::{Duration, Instant};
 
 use atomic_phases::Postgres;
-use atomic_phases::ops::{Filter, OpsError};
+use atomic_phases::ops::{BulkAct, Filter, OperatorStore, Ops, OpsError, Selection};
 use atomic_phases::store::DeadpoolPool;
+use atomic_phases::worker::BulkRunner;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::future::{join_all, try_join_all};
+use uuid::Uuid;
 
 use super::cast::*;
 use crate::support::db::{pg, url_of};
+use crate::support::work::config;
 use crate::support::*;
 
-/// No request needs this table.
-const LOCKED: &str = "BEGIN; LOCK TABLE atomic_phases_audit IN ACCESS EXCLUSIVE MODE";
+/// No request needs these tables.
+const LOCKED: &str = "BEGIN; LOCK TABLE atomic_phases_audit, atomic_phases_nodes, __diesel_schema_migrations \
+                      IN ACCESS EXCLUSIVE MODE";
 
 /// The number of sessions that wait for a lock.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
@@ -46,8 +50,17 @@ fn pool(db: &Postgres, size: usize) -> DeadpoolPool {
     pool.runtime(deadpool::Runtime::Tokio1).build().unwrap()
 }
 
-/// Twenty searches of a table that is locked: two of them have a connection and wait for the lock, and so many connections
-/// of the requests' pool stay free. A request that waited for one longer than `POOL_WAIT` would fail.
+/// What a health check and a worker read, again as soon as it is answered.
+async fn look_as_probes_and_workers(store: &Postgres) {
+    let (probes, workers) = (store.for_probes(), store.for_workers());
+    loop {
+        let _ = tokio::join!(probes.unapplied_migrations(), workers.nodes());
+    }
+}
+
+/// Twenty searches of operators, and those of a health check and a worker, all of tables that are locked: two of them have
+/// a connection and wait for the lock, and so many connections of the requests' pool stay free. A request that waited for
+/// one longer than `POOL_WAIT` would fail.
 async fn requests_go_on_beside_searches(db: &Postgres, store: &Postgres, free: usize) {
     let engine = engine(store, &App::default());
     finish(&engine, "before").await;
@@ -63,7 +76,10 @@ async fn requests_go_on_beside_searches(db: &Postgres, store: &Postgres, free: u
             assert!(waiting <= 2, "{waiting} searches have a connection");
         }
     };
-    let (told, ()) = tokio::join!(join_all(searches), requests);
+    let (told, ()) = tokio::select! {
+        both = async { tokio::join!(join_all(searches), requests) } => both,
+        () = look_as_probes_and_workers(store) => panic!("the looks ended"),
+    };
     for told in told {
         assert!(matches!(told, Err(OpsError::Unavailable(_))), "{told:?}");
     }
@@ -71,7 +87,7 @@ async fn requests_go_on_beside_searches(db: &Postgres, store: &Postgres, free: u
     assert!(admin(&engine).audit(None, None, 10).await.unwrap().rows.is_empty());
 }
 
-/// Of a pool of four, operators take two.
+/// Of a pool of four, operators take one, and health checks and workers share another.
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_leave_connections_of_an_applications_pool_to_requests() {
     let db = Postgres::fresh().await;
@@ -89,4 +105,68 @@ async fn searches_on_a_pool_for_operators_take_no_connection_of_requests() {
     let taken = try_join_all((0..4).map(|_| store.connection())).await.unwrap();
     assert_eq!(admin(&engine).list(Filter::new()).await.unwrap().rows.len(), 11);
     drop(taken);
+}
+
+/// A bulk act on this dead letter.
+async fn retry_of(engine: &TestEngine<Postgres>, name: &str) -> Uuid {
+    dead_letter(engine, name).await;
+    let one = Selection::Requests(vec![id_of(engine, name).await]);
+    admin(engine).start_bulk(BulkAct::Retry, &one, 1, "reason").await.unwrap()
+}
+
+/// A page of the processes, again as soon as it is answered.
+async fn look_at_the_nodes(ops: &Ops<Postgres>) {
+    loop {
+        let _ = ops.nodes().await;
+    }
+}
+
+/// Operators look at a table that is locked, and that no act needs. A worker does not wait for their turns.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_bulk_act_does_not_wait_for_searches_of_operators() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let id = retry_of(&engine, "k").await;
+    let mut lock = pg(&url_of(&db)).await;
+    let locked = "BEGIN; LOCK TABLE atomic_phases_nodes IN ACCESS EXCLUSIVE MODE";
+    lock.batch_execute(locked).await.unwrap();
+    let works = async {
+        until(async || db.number(WAITING).await == 2).await;
+        let began = Instant::now();
+        assert_eq!(BulkRunner::new(&engine, config()).run_once().await.unwrap(), 1);
+        // Less than a search takes that waits.
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    };
+    tokio::select! {
+        biased;
+        _ = join_all((0..60).map(|_| look_at_the_nodes(&ops))) => panic!("the looks ended"),
+        () = works => {}
+    }
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(ops.bulk(id).await.unwrap().bulk.applied, 1);
+}
+
+/// It has claimed them, and cannot read their requests: their leases end immediately. But a stop does not end one of them: a
+/// worker that died before may have done an act, and the next worker counts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_bulk_acts_that_a_worker_could_not_read_are_continued_immediately() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let (goes_on, is_stopped) = (retry_of(&engine, "one").await, retry_of(&engine, "two").await);
+    let mut lock = pg(&url_of(&db)).await;
+    let locked = "BEGIN; LOCK TABLE atomic_phases_bulk_items IN ACCESS EXCLUSIVE MODE";
+    lock.batch_execute(locked).await.unwrap();
+    let told = BulkRunner::new(&engine, config()).run_once().await;
+    assert!(told.is_err(), "{told:?}");
+    lock.batch_execute("ROLLBACK").await.unwrap();
+
+    ops.stop_bulk(is_stopped, "a mistake").await.unwrap();
+    assert_eq!(ops.bulk(is_stopped).await.unwrap().bulk.ended_at, None);
+    assert_eq!(BulkRunner::new(&engine, config()).run_once().await.unwrap(), 1);
+    for (id, applied) in [(goes_on, 1), (is_stopped, 0)] {
+        let bulk = ops.bulk(id).await.unwrap().bulk;
+        assert!(bulk.ended_at.is_some() && bulk.applied == applied, "{bulk:?}");
+    }
 }

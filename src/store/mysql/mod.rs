@@ -102,7 +102,9 @@ type KeyTurn = Turn<(Scope, IdempotencyKey)>;
 #[derive(Clone)]
 pub struct Mysql {
     pool: MysqlPool,
-    /// Of operators, or of those who ask in their place: searches take no connection from requests.
+    /// Where this one searches: the pool of operators, or of those who ask in their place.
+    searches: MysqlPool,
+    /// Of operators: searches take no connection from requests.
     operators: MysqlPool,
     /// Of health checks: they do not wait for a search of an operator.
     probes: MysqlPool,
@@ -153,7 +155,7 @@ impl Mysql {
         // Each connection is opened when it is needed for the first time.
         let beside = |connections| pool::open(killers.clone(), settings.max_size(connections));
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
-        let pool = pool::open(killers, settings)?;
+        let (pool, searches) = (pool::open(killers, settings)?, operators.clone());
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
         let (session, killer) = {
@@ -166,7 +168,7 @@ impl Mysql {
         }
         let left = Arc::default();
         let url = url.into();
-        Ok(Self { pool, operators, probes, workers, keys, shares, session, left, url })
+        Ok(Self { pool, searches, operators, probes, workers, keys, shares, session, left, url })
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters

@@ -57,7 +57,7 @@ macro_rules! search {
         $store
             .searched(|| async {
                 let mut connection = $crate::store::mysql::pool::ConnectionGuard::that_answers(
-                    &$store.operators,
+                    &$store.searches,
                     SEARCH_WITHIN,
                 )
                 .await?;
@@ -123,11 +123,11 @@ impl Mysql {
 
 impl OperatorStore for Mysql {
     fn for_probes(&self) -> Self {
-        Self { operators: self.probes.clone(), ..self.clone() }
+        Self { searches: self.probes.clone(), ..self.clone() }
     }
 
     fn for_workers(&self) -> Self {
-        Self { operators: self.workers.clone(), ..self.clone() }
+        Self { searches: self.workers.clone(), ..self.clone() }
     }
 
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
@@ -211,7 +211,7 @@ impl OperatorStore for Mysql {
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let holder = lease.holder.as_bytes().to_vec();
         let lease_ms = millis(lease.length);
-        let claimed = ask!(self.operators, "claim the census", |conn| {
+        let claimed = ask!(self.searches, "claim the census", |conn| {
             census_sql::ClaimCensus { holder: holder.clone(), lease_ms, again: holder }
                 .execute(conn)
         })?;

@@ -438,7 +438,7 @@ impl Store for Mysql {
     }
 
     /// After a restart of the server, each of them is dead; and those that are not keep statements prepared, of which the
-    /// server has no more than a number.
+    /// server has no more than a number. A clone that searches for health checks or workers closes those of all pools, too.
     fn forget_idle(&self) {
         for pool in [&self.pool, &self.operators, &self.probes, &self.workers] {
             pool.retain(|_, _| false);

@@ -164,7 +164,7 @@ impl Postgres {
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         // Each is opened when it is needed for the first time.
         let of_operators = settings.max_size(ops::CONNECTIONS);
-        let operators = Operators::on(Some(pool::open(url, of_operators)?));
+        let operators = Operators::on(pool::open(url, of_operators)?);
         let pool = pool::open(url, settings)?;
         let store = Self { pool_origin: PoolOrigin::Engine, operators, ..Self::with_pool(pool) };
         match Pool::get(&store.pool).await {
@@ -187,7 +187,8 @@ impl<P: Pool> Postgres<P> {
     /// Uses an existing pool of the application: deadpool's, or with the feature `bb8`
     /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
     /// bb8's pool does not report its size: set it with [`pool_size`](Self::pool_size). Operators, health checks and
-    /// the counts of workers take four of its connections at most, unless they have [a pool](Self::operators_pool) of their own.
+    /// the searches of workers take half of its connections at most, and four at most, unless they have
+    /// [a pool](Self::operators_pool) of their own.
     ///
     /// The engine trusts such a connection less than one that it opened: it may have an open transaction,
     /// and lack the limits for a disconnected client. So the engine sets these limits in each
@@ -199,7 +200,8 @@ impl<P: Pool> Postgres<P> {
         let size = pool.max_size();
         let waits = Arc::new(Waits::new(size));
         let shares = Arc::new(Shares::new(size, pool.wait(), None));
-        let (registry, operators) = (Arc::new(StatementRegistry::new()), Operators::on(None));
+        let registry = Arc::new(StatementRegistry::new());
+        let operators = Operators::beside_requests(size);
         Self {
             pool,
             registry,
@@ -212,7 +214,7 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// Sets the maximum number of connections of the pool, 1 to 100,000, if the pool does not report it:
-    /// for bb8's, the default is 10. The shares of scopes are shares of this number.
+    /// for bb8's, the default is 10. The shares of scopes are shares of this number, and so is what searches take.
     ///
     /// # Errors
     /// [`StoreError::Configuration`] for a number out of these bounds.
@@ -220,7 +222,8 @@ impl<P: Pool> Postgres<P> {
         number("Postgres::pool_size", connections, 1, MOST_CONNECTIONS)?;
         let shares = Shares::new(connections, self.pool.wait(), self.shares.chosen());
         let waits = Arc::new(Waits::new(connections));
-        Ok(Self { waits, shares: Arc::new(shares), ..self })
+        let operators = self.operators.clone().resized(connections);
+        Ok(Self { waits, shares: Arc::new(shares), operators, ..self })
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters

@@ -55,7 +55,7 @@ pub(super) const CONNECTIONS: usize = SEARCHES + OTHERS;
 /// Where searches run, and whose turns they take.
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
-    /// `None`: the requests' own, of which they take as many at most.
+    /// `None`: the requests' own, of which they take half at most.
     pool: Option<P>,
     /// Of operators, or of those who ask in their place.
     turns: Turns,
@@ -70,12 +70,6 @@ struct Turns {
     none_is_free: &'static str,
 }
 
-impl Turns {
-    fn new(number: usize, none_is_free: &'static str) -> Self {
-        Self { free: Arc::new(Semaphore::new(number)), none_is_free }
-    }
-}
-
 /// A connection for a search, and the right to have one.
 struct Turn<P: Pool> {
     connection: ConnectionGuard<P>,
@@ -83,15 +77,35 @@ struct Turn<P: Pool> {
 }
 
 impl<P: Pool> Operators<P> {
-    pub(super) fn on(pool: Option<P>) -> Self {
-        // In a pool of the application's that is smaller, operators leave a connection to each of the others.
-        let size = pool.as_ref().map_or(CONNECTIONS, |pool| pool.max_size());
-        let searches = size.saturating_sub(OTHERS).clamp(1, SEARCHES);
+    /// In a pool of their own.
+    pub(super) fn on(pool: P) -> Self {
+        let connections = pool.max_size();
+        Self::with(Some(pool), connections)
+    }
+
+    /// In the pool of the requests, which has this size: half of it is left to them, whatever is slow to be found.
+    pub(super) fn beside_requests(size: usize) -> Self {
+        Self::with(None, size / 2)
+    }
+
+    /// The same where the size of the requests' pool is another.
+    pub(super) fn resized(self, size: usize) -> Self {
+        if self.pool.is_none() { Self::beside_requests(size) } else { self }
+    }
+
+    /// With so many connections at a time. Of fewer than they could use, operators leave one to each of the others; then
+    /// those share one; and then all do.
+    fn with(pool: Option<P>, connections: usize) -> Self {
+        let turns = |number| Arc::new(Semaphore::new(number));
+        let operators = turns(connections.saturating_sub(OTHERS).clamp(1, SEARCHES));
+        let probes = if connections < OTHERS { operators.clone() } else { turns(1) };
+        let workers = if connections <= OTHERS { probes.clone() } else { turns(1) };
+        let of = |free, none_is_free| Turns { free, none_is_free };
         Self {
             pool,
-            turns: Turns::new(searches, "each connection for operators' searches is in use"),
-            probes: Turns::new(1, "the connection for health checks is in use"),
-            workers: Turns::new(1, "the connection for workers' searches is in use"),
+            turns: of(operators, "each connection for operators' searches is in use"),
+            probes: of(probes, "the connection for health checks is in use"),
+            workers: of(workers, "the connection for workers' searches is in use"),
         }
     }
 
@@ -107,11 +121,13 @@ impl<P: Pool> Postgres<P> {
     /// not report its size: it needs four.)
     ///
     /// A pool that [`connect`](Postgres::connect) opens has another of this size beside it. Without one, on a pool that the
-    /// application has made, all this takes four of the requests' connections at most, and waits for them as requests
-    /// do: while requests use all, `http::Health` cannot tell that from a database that does not answer.
+    /// application has made, all this takes half of the requests' connections at most, and four at most: by the same rule,
+    /// so in a pool of fewer than four, health checks wait for operators' searches. (A pool of one is not divided.) It waits
+    /// for them as requests do: while requests use all, `http::Health` cannot tell that from a database that does not
+    /// answer.
     #[must_use]
     pub fn operators_pool(self, pool: P) -> Self {
-        Self { operators: Operators::on(Some(pool)), ..self }
+        Self { operators: Operators::on(pool), ..self }
     }
 
     /// A connection in a transaction that is about to be begun.
@@ -568,5 +584,30 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             ),
         }?;
         Ok(Found { rows: rows.into_iter().map(audited).collect(), searched_to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::DeadpoolPool;
+
+    /// How many searches run at a time in the requests' pool of this size.
+    fn taken_of(size: usize) -> usize {
+        let Operators { turns, probes, workers, .. } =
+            Operators::<DeadpoolPool>::beside_requests(size);
+        let mut all = vec![turns.free];
+        for free in [probes.free, workers.free] {
+            if !all.iter().any(|known| Arc::ptr_eq(known, &free)) {
+                all.push(free);
+            }
+        }
+        all.iter().map(|free| free.available_permits()).sum()
+    }
+
+    #[test]
+    fn g16_searches_leave_half_of_the_requests_connections() {
+        let taken = [1, 2, 3, 4, 5, 6, 7, 8, 9, 100].map(taken_of);
+        assert_eq!(taken, [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]);
     }
 }
