@@ -162,7 +162,7 @@ async fn g3_bulk_acts_that_a_worker_could_not_read_are_continued_immediately() {
     assert!(told.is_err(), "{told:?}");
     lock.batch_execute("ROLLBACK").await.unwrap();
 
-    ops.stop_bulk(is_stopped, "a mistake").await.unwrap();
+    let _ = ops.stop_bulk(is_stopped, "a mistake").await.unwrap();
     assert_eq!(ops.bulk(is_stopped).await.unwrap().bulk.ended_at, None);
     assert_eq!(BulkRunner::new(&engine, config()).run_once().await.unwrap(), 1);
     for (id, applied) in [(goes_on, 1), (is_stopped, 0)] {
