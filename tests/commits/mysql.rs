@@ -422,10 +422,16 @@ async fn g12_a_demoted_primary_that_a_probe_finds_first_is_left_by_operators() {
     assert!(!store.for_probes().is_read_only().await.unwrap());
     store.for_workers().nodes().await.unwrap();
 
+    let in_use = store.connection().await.unwrap();
+
     line.lead_to(second.port());
     first.ask("SET GLOBAL read_only = 1");
     assert!(store.for_probes().is_read_only().await.unwrap());
     finished(engine.call(&scope(), &key("behind"), book(20)).await);
+    // One that was in use when the server was left goes back to its pool, and is not taken out again.
+    drop(in_use);
+    let all = (0..4).map(|_| store.connection());
+    drop(futures_util::future::try_join_all(all).await.unwrap());
     let behind = ops.find(&scope(), &key("behind")).await.unwrap().request_id;
     let listed = ops.list(Filter::new()).await.unwrap().rows;
     assert_eq!(listed.iter().map(|row| row.request_id).collect::<Vec<_>>(), [behind]);

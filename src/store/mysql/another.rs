@@ -4,13 +4,12 @@
 //! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
 //! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Mysql;
 use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
 use crate::caller::Caller;
-use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -76,17 +75,26 @@ const LEAVES_EVERY: Duration = Duration::from_secs(1);
 
 /// When a server that is read only was left last.
 #[derive(Debug, Default)]
-pub(super) struct Left(Mutex<Option<Moment>>);
+pub(super) struct Left(Mutex<Option<Instant>>);
 
 impl Left {
     /// Whether it is to be left now: then this is the last time.
-    fn is_due(&self, now: Moment) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|last| now.since(last) >= LEAVES_EVERY);
+    fn is_due(&self, now: Instant) -> bool {
+        let mut last = self.last();
+        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= LEAVES_EVERY);
         if is_due {
             *last = Some(now);
         }
         is_due
+    }
+
+    /// Whether that was later.
+    pub(super) fn is_since(&self, opened: Instant) -> bool {
+        self.last().is_some_and(|last| last >= opened)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,10 +108,10 @@ impl Mysql {
         }
     }
 
-    /// Closes the idle connections of a server that is read only. It may be a primary of before, which keeps its sessions,
-    /// while new ones reach the server that has its place (G12).
+    /// Closes the connections to a server that is read only: the idle ones now, and those in use when they come back. It
+    /// may be a primary of before, which keeps its sessions, while new ones reach the server that has its place (G12).
     pub(super) fn leave_read_only(&self) {
-        if self.left.is_due(Moment::now()) {
+        if self.left.is_due(Instant::now()) {
             self.forget_idle();
         }
     }
@@ -182,11 +190,15 @@ mod tests {
 
     #[test]
     fn g16_a_server_that_is_read_only_is_left_once_a_second_at_most() {
-        let (left, now) = (Left::default(), Moment::now());
+        let (left, now) = (Left::default(), Instant::now());
         let due = [0, 0, 999, 1000, 1001, 1999, 2000]
-            .map(|millis| left.is_due(now.after(Duration::from_millis(millis))));
+            .map(|millis| left.is_due(now + Duration::from_millis(millis)));
         assert_eq!(due, [true, false, false, true, false, false, true]);
         assert!(!left.is_due(now), "an earlier reading, of another task");
+        let last = now + Duration::from_secs(2);
+        let opened =
+            [0, 2000, 2001].map(|millis| left.is_since(now + Duration::from_millis(millis)));
+        assert_eq!((opened, left.is_since(last)), ([true, true, false], true));
     }
 
     #[tokio::test(start_paused = true)]

@@ -152,10 +152,12 @@ impl Mysql {
     }
 
     async fn by(killers: Killers, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
+        let left = Arc::<Left>::default();
+        let opened = |settings| pool::open(killers.clone(), left.clone(), settings);
         // Each connection is opened when it is needed for the first time.
-        let beside = |connections| pool::open(killers.clone(), settings.max_size(connections));
+        let beside = |connections| opened(settings.max_size(connections));
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
-        let (pool, searches) = (pool::open(killers, settings)?, operators.clone());
+        let (pool, searches) = (opened(settings)?, operators.clone());
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(Turns::new(1));
         let (session, killer) = {
@@ -166,7 +168,6 @@ impl Mysql {
         if let Some(killer) = killer {
             killer.prepare().await.map_err(refused)?;
         }
-        let left = Arc::default();
         let url = url.into();
         Ok(Self { pool, searches, operators, probes, workers, keys, shares, session, left, url })
     }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
+use super::another::Left;
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::killer::Killers;
@@ -18,6 +20,7 @@ pub(super) type MysqlPool = managed::Pool<Manager>;
 #[derive(Debug)]
 pub(super) struct Manager {
     killers: Killers,
+    left: Arc<Left>,
 }
 
 impl managed::Manager for Manager {
@@ -33,16 +36,24 @@ impl managed::Manager for Manager {
     }
 
     // Without a question to the server: a dead connection is found out by its first use.
-    async fn recycle(&self, conn: &mut MysqlConn, _: &Metrics) -> RecycleResult<String> {
-        match conn.is_at_rest() {
-            true => Ok(()),
-            false => Err(RecycleError::message("a connection in use")),
+    async fn recycle(&self, conn: &mut MysqlConn, metrics: &Metrics) -> RecycleResult<String> {
+        if !conn.is_at_rest() {
+            return Err(RecycleError::message("a connection in use"));
+        }
+        // It was in use when the idle ones were closed.
+        match self.left.is_since(metrics.created) {
+            true => Err(RecycleError::message("a connection to a server that was left")),
+            false => Ok(()),
         }
     }
 }
 
-pub(super) fn open(killers: Killers, settings: PoolSettings) -> Result<MysqlPool, StoreError> {
-    settings.pool_of(Manager { killers })
+pub(super) fn open(
+    killers: Killers,
+    left: Arc<Left>,
+    settings: PoolSettings,
+) -> Result<MysqlPool, StoreError> {
+    settings.pool_of(Manager { killers, left })
 }
 
 /// How long a connection may take to say that its server is still there.
