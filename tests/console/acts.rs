@@ -189,7 +189,7 @@ async fn g3_what_moved_in_between_is_told_and_not_done<S: TestDb + OperatorStore
     let before = dump(&db).await;
     for form in [stale_choice, stale_act] {
         let told = desk.submit(&form).await.is(412);
-        told.has("It has moved on")
+        told.has("It has changed since it was read")
             .has("Nothing was done")
             .has("It is a dead letter")
             .has("When you read it")

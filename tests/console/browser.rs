@@ -572,7 +572,7 @@ async fn the_form_of_a_live_page_is_of_the_request_as_it_is_and_what_is_typed_st
     let typed = "return document.getElementById('body').value";
     assert_eq!(browser.eval(typed).await, "<b>by hand</b>");
     browser.click("#settle button").await;
-    soon("told", async || browser.has("It has moved on").await).await;
+    soon("told", async || browser.has("It has changed since it was read").await).await;
     assert!(browser.has("In between").await && browser.has("<b>by hand</b>").await);
     is_read_here(&browser).await;
     browser.fill("#reason", "ticket 88").await;

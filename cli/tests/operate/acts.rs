@@ -191,7 +191,7 @@ async fn each_act_is_done_on_the_version_that_was_seen() {
             run.told(&words.concat())
         };
         let (code, told) = by("0a1b");
-        assert!(code == 5 && told.contains("moved on"), "{act} {more:?}: {code} {told}");
+        assert!(code == 5 && told.contains("has changed"), "{act} {more:?}: {code} {told}");
         assert_eq!(by(&seen), (0, format!("{id} applied\n")), "{act} {more:?}");
         // The row has changed by now, but the resolution is already true. A second erasure finds what did not exist
         // the first time, and its version is the one from before.
@@ -222,7 +222,7 @@ async fn a_pause_is_replaced_and_ended_on_the_version_that_was_seen() {
     for stale in [&*first, "0a1b", "no/version", ""] {
         for of in ["pause", "unpause"] {
             let (code, told) = act(of, "stale", &["--version", stale]);
-            assert!(code == 5 && told.contains("moved on"), "{of} {stale}: {code} {told}");
+            assert!(code == 5 && told.contains("has changed"), "{of} {stale}: {code} {told}");
         }
     }
     let (_, told) = run.told(&["pauses"]);
@@ -331,7 +331,7 @@ async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
         };
         for other in ["99", "none"] {
             let (code, told) = by(other);
-            assert!(code == 5 && told.contains("moved on"), "{act} {other}: {code} {told}");
+            assert!(code == 5 && told.contains("has changed"), "{act} {other}: {code} {told}");
         }
         assert_eq!(by(&tries), (0, format!("{id} applied\n")), "{act}");
         assert_eq!(by(&tries).0, 4, "{act}: it is not a dead job any more");

@@ -71,7 +71,7 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     for other in [&seen, "", "no/version", "0\r\nx: y"] {
         let (code, told) =
             run.told(&["retry", &dead, "--version", other, "--reason", "by version"]);
-        assert!(code == 5 && told.contains("moved on"), "{code} {told}");
+        assert!(code == 5 && told.contains("has changed"), "{code} {told}");
     }
 
     // Some of several are refused, each with the reason.
@@ -148,7 +148,7 @@ fn finishes_and_erases(run: &Run, unknown: &str, seen: &str) {
     // Another operator has read it, too, before it was finished.
     let erase = ["erase", unknown, "--yes", "--reason", "asked by its owner", "--version", seen];
     let (code, told) = run.told(&erase);
-    assert!(code == 5 && told.contains("moved on"), "{code} {told}");
+    assert!(code == 5 && told.contains("has changed"), "{code} {told}");
     let (code, told) = run.told(&["erase", unknown, "--yes", "--reason", "asked by its owner"]);
     assert_eq!((code, told), (0, format!("{unknown} applied\n")));
 }
