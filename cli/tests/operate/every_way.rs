@@ -83,7 +83,10 @@ pub(super) fn does_what_needs_code(run: &Run) {
     assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));
     let (code, told, said) = run.with("", &pause);
     assert_eq!((code, &*told), (5, ""), "{said}");
-    assert!(said.contains("has changed") && said.contains("note: it is paused; `pauses` "), "{said}");
+    assert!(
+        said.contains("has changed") && said.contains("note: it is paused; `pauses` "),
+        "{said}"
+    );
     let seen = pause_version(run);
     let (code, told, said) = run.with("", &[&pause[..], &["--version", &seen]].concat());
     assert_eq!((code, &*told), (0, "applied\n"), "{said}");

@@ -78,7 +78,9 @@ async fn sheet<S: OperatorStore>(
     let misfit = misfit.map(|error| format!("Not done: {error}."));
     let wrong = misfit.as_deref().or(wrong);
     let (status, title) = match (has_moved, &act) {
-        (true, _) => (StatusCode::PRECONDITION_FAILED, "It has changed since it was read".to_owned()),
+        (true, _) => {
+            (StatusCode::PRECONDITION_FAILED, "It has changed since it was read".to_owned())
+        }
         (false, Some(act)) => (status, format!("Review: {}", act.name())),
         (false, None) => (status, "Review: not understood".to_owned()),
     };
