@@ -93,10 +93,10 @@ impl StrandedBecause {
                 Some("register it beside the others until its rows have ended")
             }
             Self::PhasesReordered => Some(
-                "run the build before until these rows have moved on; put the phase directly before the last, or \
+                "run the build before until these rows have ended; put the phase directly before the last, or \
                  make the change in a new version",
             ),
-            Self::KindChanged => Some("run the build before until these rows have moved on"),
+            Self::KindChanged => Some("run the build before until these rows have ended"),
             Self::CallMayHaveBeenMade => {
                 Some("declare the new class in a new version, and let the old one drain")
             }

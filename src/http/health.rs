@@ -35,11 +35,12 @@ const FRESH: Duration = Duration::from_secs(1);
 /// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or it was not counted within two seconds |
 ///
 /// The checks query the database at most once a second, whatever the number of probes. `/ready` has a connection of its
-/// own: a service whose requests use all connections is busy, not unready, and a service whose operators look at something
-/// slow is not unready either. `/waiting` shares a connection with the workers: with the
-/// [`Census`](crate::worker::Census), which counts the same, and the [`BulkRunner`](crate::worker::BulkRunner). On a
-/// PostgreSQL pool that the application has made, both take connections of the requests, and wait for them, unless there is
-/// a [pool for operators](crate::Postgres::operators_pool).
+/// own: a service whose requests use all connections is busy, not unready, and neither is one whose operators read
+/// something slow. `/waiting` shares a connection with the workers' searches: with the
+/// [`Census`](crate::worker::Census), which counts the same, the [`BulkRunner`](crate::worker::BulkRunner) and the
+/// [`Reconciler`](crate::worker::Reconciler). A PostgreSQL pool that the application has made is an exception: without a
+/// [pool for operators](crate::Postgres::operators_pool), both take connections of the requests and wait for them, and of
+/// a pool of fewer than four also for operators.
 ///
 /// No answer contains a key or a name; `/waiting` returns numbers.
 ///

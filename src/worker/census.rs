@@ -19,8 +19,9 @@ use crate::store::operators::{Limits, OperatorStore};
 ///
 /// One process counts at a time, under a lease in the database; the others try to acquire that lease at the
 /// same interval. Each search reads at most ten thousand rows of one index that contains no successful
-/// requests. It has a connection of its own, so requests lose none, and it does not wait for operators' searches (see
-/// [`Postgres::operators_pool`](crate::Postgres::operators_pool) for a pool that the application has made). If this process
+/// requests. It shares a connection with the other workers and `/health/waiting`, so requests lose none, and it does
+/// not wait for operators' searches. A pool that the application has made is different: see
+/// [`Postgres::operators_pool`](crate::Postgres::operators_pool). If this process
 /// can no longer know the numbers, because another has the lease or the store does not answer, its gauges become `NaN`.
 pub struct Census<S: OperatorStore> {
     core: std::sync::Arc<Core<S>>,

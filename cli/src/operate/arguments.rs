@@ -397,7 +397,7 @@ pub(crate) struct BulkOf {
     /// Start what was planned: the version that the same command has told without this. Said twice, it is started once
     #[arg(long, value_name = "VERSION", conflicts_with = "yes")]
     pub(crate) plan: Option<String>,
-    /// Start the plan that this command makes, whatever was looked at before: for scripts, where no operator reviews a
+    /// Start the plan that this command makes, without a review: for scripts, where no operator reviews a
     /// plan. An operator who has reviewed one passes --plan
     #[arg(long)]
     pub(crate) yes: bool,

@@ -35,7 +35,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     let body = html! {
         h1 { "Audit" }
         p.lead {
-            "What operators did, were refused, and looked at. An act's row is written in the transaction of the \
+            "What operators did, were refused, and revealed. An act's row is written in the transaction of the \
              act. Rows are never changed."
         }
         (finder(frame, query))

@@ -29,7 +29,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
                     @if ops.actor().sees_every_scope() {
                         "No process runs workers, and no request is unfinished."
                     } @else {
-                        "No process runs workers, and of the requests that were looked at none that you may see is \
+                        "No process runs workers, and among the requests that were read, you may see none that is \
                          unfinished."
                     }
                 }

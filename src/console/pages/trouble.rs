@@ -140,8 +140,8 @@ pub(super) fn unanswered_to(frame: &Frame, was_a_read: bool, sent: Option<&Sent<
             p { strong { "Whether it was done is not known." } " Read the request and its audit before \
                  you do it again: an act that was done has its row there, and the same act twice is one act." }
         }
-        p { "The console reads on connections of its own. That it is not answered says nothing about whether \
-             requests are served." }
+        p { "The console reads on few connections. That it is not answered does not tell whether requests are \
+             served." }
     };
     let page = html! {
         (titled(title, &text))

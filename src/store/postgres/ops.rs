@@ -115,16 +115,16 @@ impl<P: Pool> Operators<P> {
 }
 
 impl<P: Pool> Postgres<P> {
-    /// A pool of its own for what operators look for, for health checks, and for what workers count. Give it four
+    /// A pool of its own for operators' searches, for health checks, and for the searches of workers. Give it four
     /// connections: two for the searches of operators, one for health checks, one for workers. Of fewer, operators take one:
     /// of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's pool does
     /// not report its size: it needs four.)
     ///
-    /// A pool that [`connect`](Postgres::connect) opens has another of this size beside it. Without one, on a pool that the
-    /// application has made, all this takes half of the requests' connections at most, and four at most: by the same rule,
-    /// so in a pool of fewer than four, health checks wait for operators' searches. (A pool of one is not divided.) It waits
-    /// for them as requests do: while requests use all, `http::Health` cannot tell that from a database that does not
-    /// answer.
+    /// A pool that [`connect`](Postgres::connect) opens has another of this size beside it. A pool that the
+    /// application has made has none, unless it sets one here. Without it, searches take half of the requests' connections at
+    /// most, and four at most, and that half is divided by the rule above. So in a pool of fewer than four, health checks
+    /// wait for operators' searches. (A pool of one is not divided.) They also wait for requests: while requests use all
+    /// connections, `http::Health` cannot tell that from a database that does not answer.
     #[must_use]
     pub fn operators_pool(self, pool: P) -> Self {
         Self { operators: Operators::on(pool), ..self }
