@@ -499,5 +499,5 @@ async fn an_operator_behind_ten_thousand_rows_of_others_is_told_how_far_the_sear
             }
         );
     }
-    get(desk.url("definitions")).await.has("none that you may see is unfinished");
+    get(desk.url("definitions")).await.has("you may see none that is unfinished");
 }
