@@ -1,11 +1,11 @@
-//! How far a bounded search came, as an actor of some scopes is told: where a search ends is a row of another scope
-//! as often as not, and its moment and its id are nothing for that actor to know. Nor may they be found out by asking from
-//! many places: a cursor is not signed, because the nodes share no secret.
+//! How far a bounded search came, as `Page` shows it to an operator of some scopes. The row at which a search ends is
+//! often one of another scope, and that operator must not learn its time or its id, also not by asking from many places: a
+//! cursor is not signed, because the nodes share no secret.
 //!
-//! So a list is told in cells: the rows of a minute. A search begins where the cell of its place begins, and ends between
-//! two cells, so that its answer depends on how many rows are in a cell, and not on where in it they are. Only a cell that
-//! has more rows than one search reads is told in smaller ones: of a second, a millisecond, a microsecond, and, of rows
-//! of one moment, by the beginnings of their ids. Of a row whose cell has fewer, the cell is all that can be learned.
+//! So a list is divided into cells: the rows of a minute. A search begins where the cell of its place begins, and ends
+//! between two cells, so that its answer depends on how many rows are in a cell, and not on where in it they are. Only a cell
+//! that has more rows than one search reads is divided further: into seconds, milliseconds, microseconds, and, for rows of
+//! one moment, by the beginnings of their ids. Of a row whose cell has fewer, an operator can learn no more than the cell.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The smallest cell that is told of a row: the first that has fewer rows than a search reads.
+    /// The smallest cell that a page shows of a row: the first that has fewer rows than a search reads.
     fn finest(goes: Goes, rows: &[At], row: At) -> Cell {
         let count = |cell: &Cell| {
             let is_in =

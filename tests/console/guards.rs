@@ -307,7 +307,7 @@ fn is_told(size: &str) {
     println!("{size}");
     assert!(
         include_str!("../../docs/operating.md").contains(size),
-        "the size that is told: {size}"
+        "docs/operating.md has another size than {size}"
     );
 }
 

@@ -146,7 +146,10 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
     }
     assert_eq!(checked, 27 * 12);
     let size = "27 operations x 12 sets of permissions = 324";
-    assert!(include_str!("../../docs/operating.md").contains(size), "the size that is told");
+    assert!(
+        include_str!("../../docs/operating.md").contains(size),
+        "docs/operating.md has another size"
+    );
     let refused = db
         .number(
             "SELECT count(*) FROM atomic_phases_audit WHERE refused_because LIKE '%permission%'",

@@ -92,9 +92,10 @@ macro_rules! ask_in_transaction {
 
 pub(super) use ask_in_transaction;
 
-/// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`.
+/// Sends one statement in a transaction that waits so long for each lock: `ask_within!(BOUND, store, ..)`. Other
+/// settings of the transaction stand in brackets.
 macro_rules! ask_within {
-    ($bound:expr, $store:expr, $doing:literal, |$conn:ident| $query:expr) => {
+    ($bound:expr, $store:expr, $doing:literal, $([$first:expr],)? |$conn:ident| $query:expr) => {
         $crate::store::postgres::ask::ask_in_transaction!(
             $crate::store::postgres::connection::ConnectionGuard::of(&$store.pool)
                 .await?
@@ -105,6 +106,7 @@ macro_rules! ask_within {
                     $crate::definition::Isolation::ReadCommitted
                 ),
                 $crate::store::postgres::session::Settings::new(Some($bound))
+                $(, $first)?
             ],
             |$conn| $query
         )
@@ -120,20 +122,11 @@ pub(super) const MANY_WAIT: Duration = Duration::from_millis(100);
 /// finds each by the primary key: a plan that was made while the table was empty is used when it is not.
 macro_rules! ask_for_many {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
-        $crate::store::postgres::ask::ask_in_transaction!(
-            $crate::store::postgres::connection::ConnectionGuard::of(&$store.pool)
-                .await?
-                .in_transaction()?,
+        $crate::store::postgres::ask::ask_within!(
+            $crate::store::postgres::ask::MANY_WAIT,
+            $store,
             $doing,
-            [
-                $crate::store::postgres::statements::Begin(
-                    $crate::definition::Isolation::ReadCommitted
-                ),
-                $crate::store::postgres::session::Settings::new(Some(
-                    $crate::store::postgres::ask::MANY_WAIT
-                )),
-                $crate::store::postgres::statements::ByKey {}
-            ],
+            [$crate::store::postgres::statements::ByKey {}],
             |$conn| $query
         )
     };

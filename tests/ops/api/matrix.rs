@@ -151,10 +151,13 @@ async fn g16_each_route_needs_its_permission_and_shows_its_scopes_only<
     assert_eq!(checked, 26 * 6 * 18 * 6);
     let size = "26 paths x 6 methods x 18 sets of permissions x 6 kinds of scopes = 16,848";
     let page = include_str!("../../../docs/operating.md");
-    assert!(page.contains(size), "the size that is told");
+    assert!(page.contains(size), "docs/operating.md has another size");
     // Each answer above has them: `send`.
     assert_eq!(checked * EVERYWHERE.len(), 67_392);
-    assert!(page.contains("16,848 answers x 4 headers = 67,392"), "the size that is told");
+    assert!(
+        page.contains("16,848 answers x 4 headers = 67,392"),
+        "docs/operating.md has another size"
+    );
     println!("{size}; {} headers on each answer", EVERYWHERE.len());
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_audit").await, acts);
     assert_eq!(dump(&db).await, before, "nothing was written to a row");

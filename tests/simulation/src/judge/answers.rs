@@ -76,7 +76,7 @@ pub(super) fn answers(watched: &Watched, history: &History) -> Vec<String> {
             if let (Some(since), Told::Finished { .. }) = (gone, &op.told)
                 && !watched.begins_between(key, *since, returned)
             {
-                found.push(format!("an answer that was erased is told: {at}"));
+                found.push(format!("a call received an answer that was erased: {at}"));
             }
             if op.told == Told::Erased && !plan.erases(key.0, key.1) {
                 found.push(format!("told erased, and it was not erased: {at}"));
