@@ -216,7 +216,7 @@ async fn delivered(engine: &PgEngine, jobs: u64) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    enqueuer.run(done).await;
+    tokio::spawn(enqueuer.run(done)).await.unwrap();
 }
 
 /// What the engine's statements have to do, in the fewest and simplest.
@@ -299,10 +299,13 @@ pub async fn completed(
     let config = WorkerConfig::default().grace(Duration::ZERO).concurrency(concurrent);
     let left = "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_keys WHERE run_after IS NOT NULL LIMIT 1) AS due";
     let all = app.calls.load(Ordering::Relaxed) + requests;
-    let done = async {
-        while app.calls.load(Ordering::Relaxed) < all || server.number(left).await > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    Completer::new(engine, config).run(done).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    // On a task, as `spawn_workers` does.
+    let completer = Completer::new(engine, config).run(async { drop(stopped.await) });
+    let completer = tokio::spawn(completer);
+    while app.calls.load(Ordering::Relaxed) < all || server.number(left).await > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(stop);
+    completer.await.unwrap();
 }

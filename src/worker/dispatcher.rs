@@ -193,13 +193,13 @@ impl<T: Source> Dispatcher<T> {
     fn fill(&mut self) -> u32 {
         let mut begun = 0;
         while self.backlog.len() > 0 && self.slots.is_free() {
-            let slots = &self.slots;
-            let held = |scope: &_| slots.may_begin(scope).then(|| slots.held_by(scope));
+            let room = self.slots.room();
             let may_begin = |found: &T::Found| {
-                let is_its_turn = found.may_go_ahead() || slots.has_slot_for(found.scope());
+                let is_its_turn = found.may_go_ahead() || room.has_slot_for(found.scope());
                 is_its_turn && self.source.may_begin(found)
             };
-            let Some(found) = self.backlog.take(held, may_begin) else { break };
+            let next = self.backlog.take(|scope| room.held_by(scope), may_begin);
+            let Some(found) = next else { break };
             let (id, scope, state) = (found.id(), found.scope().clone(), found.state());
             let may_go_ahead = found.may_go_ahead();
             let row = (id.clone(), state);
@@ -230,7 +230,7 @@ impl<T: Source> Dispatcher<T> {
                 pace.passed_over = true;
                 continue;
             }
-            let is_startable = self.slots.has_share_left(row.scope());
+            let is_startable = self.slots.room().has_share_left(row.scope());
             match self.backlog.push(row, most) {
                 Pushed::Alone => queued |= is_startable,
                 Pushed::InPlaceOfAnother => {

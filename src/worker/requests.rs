@@ -117,32 +117,29 @@ impl<S: Store> Source for DueRequests<S> {
     fn begin(&mut self, found: DueKey) -> impl Future<Output = Self::Ended> + Send + 'static {
         let (engine, turns, right) = (self.engine.clone(), self.turns.clone(), self.right);
         let (scope, gate) = (found.scope.clone(), self.gates.enter_scope(&found.scope));
-        let driver = self.engine.clone();
-        async move {
-            let of = found.clone();
-            let driving = async move {
-                let found = subject(&of);
-                if !of.may_go_ahead() {
-                    let Some(turn) = turns.next(&gate).await else { return Driven::Lost };
-                    return turn.for_work(engine.drive_in_place(found, right)).await;
-                }
-                let claimed = match engine.claim_pending(found).await {
-                    Ok(claimed) => claimed,
-                    Err(driven) => return driven,
-                };
-                let until = Moment::now().after(engine.settings().lease / 6);
-                let turn = tokio::select! {
-                    biased;
-                    turn = turns.by(&gate, until) => turn,
-                    () = engine.closing() => None,
-                };
-                match turn {
-                    Some(turn) => turn.for_work(claimed.go_on(found)).await,
-                    None => claimed.give_back(found).await,
-                }
+        let (driver, of) = (self.engine.clone(), found.clone());
+        let driving = boxed!(async move {
+            let found = subject(&of);
+            if !of.may_go_ahead() {
+                let Some(turn) = turns.next(&gate).await else { return Driven::Lost };
+                return turn.for_work(engine.drive_in_place(found, right)).await;
+            }
+            let claimed = match engine.claim_pending(found).await {
+                Ok(claimed) => claimed,
+                Err(driven) => return driven,
             };
-            (scope, driver.drive(found, driving).await)
-        }
+            let until = Moment::now().after(engine.settings().lease / 6);
+            let turn = tokio::select! {
+                biased;
+                turn = turns.by(&gate, until) => turn,
+                () = engine.closing() => None,
+            };
+            match turn {
+                Some(turn) => turn.for_work(claimed.go_on(found)).await,
+                None => claimed.give_back(found).await,
+            }
+        });
+        async move { (scope, driver.drive(found, driving).await) }
     }
 
     fn stop(&mut self) {

@@ -54,6 +54,12 @@ struct OfScope {
     ahead: usize,
 }
 
+impl OfScope {
+    fn all(self) -> usize {
+        self.occupied + self.ahead
+    }
+}
+
 struct Held {
     scope: Scope,
     since: Instant,
@@ -88,11 +94,6 @@ where
         self.held.contains_key(id)
     }
 
-    pub(super) fn held_by(&self, scope: &Scope) -> usize {
-        let OfScope { occupied, ahead } = self.under_way_of(scope);
-        occupied + ahead
-    }
-
     fn under_way_of(&self, scope: &Scope) -> OfScope {
         self.of_scope.get(scope).copied().unwrap_or_default()
     }
@@ -105,19 +106,9 @@ where
         share(self.concurrency)
     }
 
-    /// Whether the scope may begin another, as far as what it has under way goes.
-    pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
-        self.under_way_of(scope).occupied < self.share() || self.may_go_ahead(scope)
-    }
-
-    /// Whether the scope may begin another.
-    pub(super) fn may_begin(&self, scope: &Scope) -> bool {
-        self.has_slot_for(scope) || self.may_go_ahead(scope)
-    }
-
-    /// Whether that would be in a slot, and not ahead of its turn.
-    pub(super) fn has_slot_for(&self, scope: &Scope) -> bool {
-        self.under_way_of(scope).occupied < self.share() && self.has_slot()
+    /// What may begin at this moment.
+    pub(super) fn room(&self) -> Room<'_, Id, T> {
+        Room { slots: self, has_slot: self.has_slot(), is_ahead: self.has_room_ahead() }
     }
 
     /// Whether another piece of work of any scope may begin.
@@ -132,11 +123,6 @@ where
             return false;
         }
         self.occupied < self.most() && self.recent().count() < self.concurrency
-    }
-
-    fn may_go_ahead(&self, scope: &Scope) -> bool {
-        let is_of_its_own = self.under_way_of(scope).ahead < self.ahead.of(scope);
-        self.has_room_ahead() && (is_of_its_own || self.held_by(scope) < self.share())
     }
 
     /// Whether some of what is under way waits for its turn.
@@ -181,7 +167,7 @@ where
         may_go_ahead: bool,
         work: impl Future<Output = T> + Send + 'static,
     ) {
-        let is_ahead = !self.has_slot_for(&scope);
+        let is_ahead = !self.room().has_slot_for(&scope);
         self.occupied += usize::from(!is_ahead);
         let of_scope = self.of_scope.entry(scope.clone()).or_default();
         *(if is_ahead { &mut of_scope.ahead } else { &mut of_scope.occupied }) += 1;
@@ -202,11 +188,53 @@ where
             self.occupied -= usize::from(!is_ahead);
             let of_scope = self.of_scope.entry(scope.clone()).or_default();
             *(if is_ahead { &mut of_scope.ahead } else { &mut of_scope.occupied }) -= 1;
-            if self.held_by(&scope) == 0 {
+            if of_scope.all() == 0 {
                 self.of_scope.remove(&scope);
             }
         }
         ended
+    }
+}
+
+/// What may begin at one moment: worked out once, for however many scopes it is asked.
+pub(super) struct Room<'s, Id, T> {
+    slots: &'s Slots<Id, T>,
+    has_slot: bool,
+    /// Whether anything may begin ahead of its turn.
+    is_ahead: bool,
+}
+
+impl<Id, T> Room<'_, Id, T>
+where
+    Id: Clone + Eq + Hash + Send + 'static,
+    T: 'static,
+{
+    /// How much the scope has under way, if it may begin another.
+    pub(super) fn held_by(&self, scope: &Scope) -> Option<usize> {
+        let under_way = self.slots.under_way_of(scope);
+        let may_begin = self.is_slot_for(under_way) || self.may_go_ahead(scope, under_way);
+        may_begin.then(|| under_way.all())
+    }
+
+    /// Whether another of the scope would be in a slot, and not ahead of its turn.
+    pub(super) fn has_slot_for(&self, scope: &Scope) -> bool {
+        self.is_slot_for(self.slots.under_way_of(scope))
+    }
+
+    /// Whether the scope may begin another, as far as what it has under way goes.
+    pub(super) fn has_share_left(&self, scope: &Scope) -> bool {
+        let under_way = self.slots.under_way_of(scope);
+        under_way.occupied < self.slots.share() || self.may_go_ahead(scope, under_way)
+    }
+
+    fn is_slot_for(&self, under_way: OfScope) -> bool {
+        self.has_slot && under_way.occupied < self.slots.share()
+    }
+
+    fn may_go_ahead(&self, scope: &Scope, under_way: OfScope) -> bool {
+        self.is_ahead
+            && (under_way.all() < self.slots.share()
+                || under_way.ahead < self.slots.ahead.of(scope))
     }
 }
 
@@ -245,24 +273,18 @@ impl Ahead {
         self.in_all[0] += 1;
     }
 
-    fn is_over(&self) -> bool {
-        self.since.elapsed() >= LONG * 2
-    }
-
     fn of_all(&self) -> usize {
         let [now, before] = self.in_all;
-        match self.is_over() {
+        match self.since.elapsed() >= LONG * 2 {
             true => 0,
             false => now.max(before).min(self.most.saturating_mul(2)),
         }
     }
 
+    /// As far as it is not over, which [`of_all`](Self::of_all) says.
     fn of(&self, scope: &Scope) -> usize {
         let count = |ended: &HashMap<Scope, usize>| ended.get(scope).copied().unwrap_or(0);
-        match self.is_over() {
-            true => 0,
-            false => count(&self.now).max(count(&self.before)).min(self.most),
-        }
+        count(&self.now).max(count(&self.before)).min(self.most)
     }
 }
 
@@ -277,7 +299,7 @@ mod tests {
     }
 
     fn hang(slots: &mut Slots<u32, ()>, id: u32, of: &str) -> bool {
-        let may = slots.may_begin(&scope(of));
+        let may = slots.room().held_by(&scope(of)).is_some();
         if may {
             slots.begin(id, scope(of), true, pending());
         }
@@ -316,9 +338,11 @@ mod tests {
     async fn what_ends_gives_its_slot_and_its_share_back() {
         let mut slots = Slots::new(1, 0);
         slots.begin(1, scope("one"), true, std::future::ready("done"));
-        assert!(slots.holds(&1) && !slots.is_free() && !slots.may_begin(&scope("one")));
+        assert!(
+            slots.holds(&1) && !slots.is_free() && slots.room().held_by(&scope("one")).is_none()
+        );
         assert_eq!(slots.ended().await, "done");
-        assert!(slots.is_empty() && slots.is_free() && slots.has_share_left(&scope("one")));
+        assert!(slots.is_empty() && slots.is_free() && slots.room().has_share_left(&scope("one")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -327,7 +351,7 @@ mod tests {
         let mut ids = 0..;
         for most in [4, 8, 16, 24, 24] {
             let mut begun = 0;
-            while slots.may_begin(&scope("quick")) {
+            while slots.room().held_by(&scope("quick")).is_some() {
                 slots.begin(ids.next().unwrap(), scope("quick"), true, std::future::ready(()));
                 begun += 1;
             }
@@ -362,7 +386,7 @@ mod tests {
         let mut slots = Slots::new(8, 100);
         let mut ids = 0..;
         for _ in 0..10 {
-            while slots.may_begin(&scope("quick")) {
+            while slots.room().held_by(&scope("quick")).is_some() {
                 slots.begin(ids.next().unwrap(), scope("quick"), true, std::future::ready(()));
             }
             while !slots.is_empty() {
