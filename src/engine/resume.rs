@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decide::{Plan, WINDOW_PASSED, plan};
-use super::lease::{Holder, Lease};
+use super::lease::Lease;
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::Progress;
 use super::resolution::knows_no_call;
@@ -160,7 +160,6 @@ impl<S: Store> Core<S> {
             core: self.clone(),
             definition,
             request: revived.request,
-            holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
             fingerprint: of_derived_keys(&row.fingerprint),
             derivation: match revived.call {
                 Some(call) => call.derivation,
