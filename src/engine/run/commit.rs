@@ -284,6 +284,14 @@ impl<S: Store> Run<S> {
         }
     }
 
+    /// Writes a transition that leads on, and goes on from there.
+    pub(super) async fn write_and_arrive(&mut self, transition: Transition) -> PhaseEnd {
+        Ok(match self.write(&transition).await? {
+            Continue(sent) => self.arrive(transition, sent),
+            Break(end) => Break(end),
+        })
+    }
+
     /// Creates the row as the transition leaves it, with nothing else in its commit.
     pub(super) async fn create(&mut self, row: &NewRow<'_>, transition: Transition) -> PhaseEnd {
         let writing = Some(Writing::Create(row, Statements::default()));

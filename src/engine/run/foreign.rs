@@ -148,10 +148,7 @@ impl<S: Store> Run<S> {
                 if rides {
                     return Ok(Continue(()));
                 }
-                match self.write(&transition).await? {
-                    Continue(sent) => Ok(self.arrive(transition, sent)),
-                    Break(end) => Ok(Break(end)),
-                }
+                self.write_and_arrive(transition).await
             }
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
             // It was dropped because of that: a call that it had begun may have arrived, and the provider

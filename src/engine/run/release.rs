@@ -51,10 +51,7 @@ impl<S: Store> Run<S> {
         };
         match new {
             Some(row) => self.create(row, finished).await,
-            None => match self.write(&finished).await? {
-                Continue(sent) => Ok(self.arrive(finished, sent)),
-                Break(end) => Ok(Break(end)),
-            },
+            None => self.write_and_arrive(finished).await,
         }
     }
 
