@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::{Definition, EffectClass, PhaseKind};
-use crate::store::{ERASED, KeyRow, KeySummary, Status};
+use crate::store::{KeyRow, KeySummary, Status};
 
 /// Whether a row is of the request that is asked for (G9).
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ fn decided(row: &KeySummary, facts: &CallFacts) -> Decision {
         return Decision::Create;
     }
     let answer = match (row.status, facts.comparison) {
-        (Status::Completed, _) if row.fingerprint == ERASED => Answer::Erased,
+        (Status::Completed, _) if row.is_erased() => Answer::Erased,
         _ if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() => {
             Answer::InProgress { retry_after: row.lease_left }
         }
@@ -175,6 +175,7 @@ pub(crate) fn left_of_window(
 pub(super) mod tests {
     use super::*;
     use crate::definition::{Isolation, Phase};
+    use crate::store::ERASED;
     use chrono::DateTime;
     use uuid::Uuid;
 

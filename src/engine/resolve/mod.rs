@@ -168,10 +168,9 @@ impl<S: Store> Core<S> {
         if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
-        let said = Some(kind.phase()).filter(|phase| !phase.is_empty());
         let settled = run.transition_by(row, kind, prepared)?;
-        let (attempt, trace) = (row.attempts, self.trace());
-        let settled = settled.noted(EventKind::Resolved, attempt, said, Some(kind.name()), trace);
+        let (attempt, trace, phase) = (row.attempts, self.trace(), kind.phase());
+        let settled = settled.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);
@@ -184,7 +183,8 @@ impl<S: Store> Core<S> {
             reach!(&row.recovery_point, BeforeTakeOver);
             let error = match run.settle(&claim, &settled, audit).await {
                 Commit::Done(()) => {
-                    observe::resolved(definition, subject, kind.name(), kind.phase());
+                    let phase = phase.unwrap_or_default();
+                    observe::resolved(definition, subject, kind.name(), phase);
                     return Ok(Written::Applied);
                 }
                 Commit::Fenced | Commit::Refused(_) if is_unanswered => {
