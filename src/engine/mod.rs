@@ -39,7 +39,6 @@ mod status;
 mod stranded;
 mod traced;
 mod unasked;
-mod undecodable;
 mod waiting;
 
 use std::sync::Arc;
