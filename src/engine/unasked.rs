@@ -23,18 +23,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
         }
         let walk = Walk::Waiting;
         let mut list = ListRequests {
-            walk,
-            after: walk.start(),
             limit: PAGE,
-            limits: Limits::default(),
             states: Some(vec![Status::Unknown.as_str().to_owned()]),
-            scope: None,
-            definition: None,
-            version: None,
-            phase: None,
-            reason: None,
-            older_ms: None,
-            waiting_ms: None,
+            ..ListRequests::of(walk, walk.start(), Limits::default())
         };
         // Operators may have their connections in use for long.
         let store = self.store().for_workers();
