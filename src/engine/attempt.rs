@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::creation::Creation;
-use super::decide::{Answer, Decision, decide, is_held_by_its_creator};
-use super::given::{Asking, Comparison};
+use super::decide::{Answer, Comparison, Decision, decide, is_held_by_its_creator};
+use super::given::Asking;
 use super::jitter::jitter;
 use super::lease::Entered;
 use super::outcome::{CallError, FailureCause, Finished, Outcome};

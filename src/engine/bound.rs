@@ -11,37 +11,55 @@ use crate::phase::{Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Re
 use crate::request::{PhaseFuture, Phases, Step};
 use crate::store::Store;
 
-/// As [`Phases`], with the application's state.
+/// As [`Phases`], with the application's state. A method that is not overridden fails: see [`Undecodable`].
 pub(super) trait Bound<S: Store>: Send + Sync {
     fn run_local<'a>(
         &'a self,
-        index: usize,
-        tx: &'a mut Tx<'_, S>,
-        inputs: &'a PhaseInputs<'a>,
-    ) -> PhaseFuture<'a, Step, PhaseError>;
+        _: usize,
+        _: &'a mut Tx<'_, S>,
+        _: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, PhaseError> {
+        Box::pin(async { Err(PhaseError::retryable(WHY)) })
+    }
 
     fn run_batch<'a>(
         &'a self,
-        index: usize,
-        batch: &'a mut Batch<'_, S>,
-        inputs: &'a PhaseInputs<'a>,
-    ) -> PhaseFuture<'a, Step, PhaseError>;
+        _: usize,
+        _: &'a mut Batch<'_, S>,
+        _: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, PhaseError> {
+        Box::pin(async { Err(PhaseError::retryable(WHY)) })
+    }
 
     fn run_foreign<'a>(
         &'a self,
-        index: usize,
-        call: ForeignCall,
-        inputs: &'a PhaseInputs<'a>,
-    ) -> PhaseFuture<'a, Step, ForeignError>;
+        _: usize,
+        _: ForeignCall,
+        _: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Step, ForeignError> {
+        Box::pin(async { Err(ForeignError::retryable(WHY)) })
+    }
 
     fn reconcile<'a>(
         &'a self,
-        index: usize,
-        inputs: &'a PhaseInputs<'a>,
-    ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
+        _: usize,
+        _: &'a PhaseInputs<'a>,
+    ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError> {
+        Box::pin(async { Ok(Reconciled::StillUnknown) })
+    }
 
-    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool;
+    fn reads(&self, _: usize, _: &RawValue, _: usize) -> bool {
+        false
+    }
 }
+
+const WHY: &str = "the stored values of the request do not decode";
+
+/// Stands in the place of a request whose parameters do not decode, so that its row can be released, finished or left.
+/// Its phases only fail.
+pub(super) struct Undecodable;
+
+impl<S: Store> Bound<S> for Undecodable {}
 
 pub(super) struct WithApp<R, A> {
     pub(super) request: R,

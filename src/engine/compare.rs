@@ -3,8 +3,7 @@
 use uuid::Uuid;
 
 use super::attempt::Attempt;
-use super::decide::CallFacts;
-use super::given::Comparison;
+use super::decide::{CallFacts, Comparison};
 use super::outcome::CallError;
 use super::stranded::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
@@ -12,16 +11,11 @@ use crate::store::{KeySummary, Store};
 
 impl<S: Store> Attempt<S> {
     /// `None`: the row changed meanwhile.
-    pub(super) async fn facts(&self, row: &KeySummary) -> Result<Option<CallFacts<'_>>, CallError> {
-        let same_request = match self.compare(row).await? {
-            Comparison::Same => Some(true),
-            Comparison::Another => Some(false),
-            Comparison::NotKnownHere => None,
-            Comparison::Changed => return Ok(None),
-        };
+    pub(super) async fn facts(&self, row: &KeySummary) -> Result<Option<CallFacts>, CallError> {
+        let Some(comparison) = self.compare(row).await? else { return Ok(None) };
+        let (definition, runs_as) = (self.definition.name, self.runs_as());
         let knows_version = self.knows(row);
-        let (definition, runs_as) = (&self.definition, self.runs_as());
-        Ok(Some(CallFacts { definition, knows_version, runs_as, same_request }))
+        Ok(Some(CallFacts { definition, knows_version, runs_as, comparison }))
     }
 
     fn knows(&self, row: &KeySummary) -> bool {
@@ -49,13 +43,14 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
-    /// origins do not: then either this is another request, or the type has changed since.
-    async fn compare(&self, row: &KeySummary) -> Result<Comparison, CallError> {
+    /// origins do not: then either this is another request, or the type has changed since. `None`: the row is not
+    /// the one any more that was seen.
+    async fn compare(&self, row: &KeySummary) -> Result<Option<Comparison>, CallError> {
         if mutated!(SkipFingerprint) {
-            return Ok(Comparison::Same);
+            return Ok(Some(Comparison::Same));
         }
         let Some(stored) = StoredFingerprint::parse(&row.fingerprint) else {
-            return Ok(Comparison::NotKnownHere);
+            return Ok(Some(Comparison::NotKnownHere));
         };
         let is_same = match stored.version == FingerprintVersion::CURRENT {
             true => self.fingerprint.matches(stored.fingerprint),
@@ -66,23 +61,23 @@ impl<S: Store> Attempt<S> {
                 .is_some_and(|own| own.matches(stored.fingerprint)),
         };
         if is_same {
-            return Ok(Comparison::Same);
+            return Ok(Some(Comparison::Same));
         }
         if row.definition != self.definition.name || !stored.came_by(self.given.origin()) {
-            return Ok(Comparison::Another);
+            return Ok(Some(Comparison::Another));
         }
         // Of a key that is about to be used anew nothing is compared.
         if row.is_over() {
-            return Ok(Comparison::Another);
+            return Ok(Some(Comparison::Another));
         }
         let known = *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((request_id, comparison)) = known
             && request_id == row.request_id
         {
-            return Ok(comparison);
+            return Ok(Some(comparison));
         }
         let given = self.core.store.given(&self.scope, &self.key, row.request_id).await?;
-        let Some((params, _)) = given else { return Ok(Comparison::Changed) };
+        let Some((params, _)) = given else { return Ok(None) };
         let params = self.core.decode(&self.scope, &self.key, "params", params)?;
         let comparison = match self.given.fingerprint_of(&params) {
             Some(stored) if stored == self.fingerprint => Comparison::Same,
@@ -91,6 +86,6 @@ impl<S: Store> Attempt<S> {
         };
         *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
             Some((row.request_id, comparison));
-        Ok(comparison)
+        Ok(Some(comparison))
     }
 }

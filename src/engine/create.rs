@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::attempt::Attempt;
 use super::bound::Bound;
 use super::call::within;
-use super::lease::{Holder, Lease};
+use super::lease::Lease;
 use super::outcome::CallError;
 use super::quota::Admission;
 use super::registry::Entry;
@@ -115,11 +115,6 @@ impl<S: Store> Attempt<S> {
                 },
                 attempt: 1,
                 context: self.context.clone(),
-            },
-            holder: Holder {
-                scope: self.scope.clone(),
-                key: self.key.clone(),
-                request_id: self.request_id,
             },
             fingerprint: self.fingerprint.as_str().to_owned(),
             derivation: self.core.derived_keys.current().clone(),

@@ -3,18 +3,28 @@
 use std::time::Duration;
 
 use crate::definition::{Definition, EffectClass, PhaseKind};
-use crate::store::{ERASED, KeyRow, KeySummary, Status};
+use crate::store::{KeyRow, KeySummary, Status};
+
+/// Whether a row is of the request that is asked for (G9).
+#[derive(Clone, Copy)]
+pub(crate) enum Comparison {
+    Same,
+    Another,
+    /// This process cannot tell: it does not know the version of the row's fingerprint, or the row's
+    /// parameters are of a type that the caller's cannot read.
+    NotKnownHere,
+}
 
 /// What is known about a call before its row is looked at.
-pub(crate) struct CallFacts<'a> {
-    pub(crate) definition: &'a Definition,
+pub(crate) struct CallFacts {
+    /// The name of its definition.
+    pub(crate) definition: &'static str,
     /// Whether this process can run the version of the definition that the row is of.
     pub(crate) knows_version: bool,
     /// The id under which this call creates the row to run it itself. `None` where it leaves the row to the
     /// workers: then a row in progress under its id is held by one of them.
     pub(crate) runs_as: Option<uuid::Uuid>,
-    /// Whether the row is of this request; `None` where this process cannot tell.
-    pub(crate) same_request: Option<bool>,
+    pub(crate) comparison: Comparison,
 }
 
 /// Whether the call that creates rows as `runs_as` has created this one and holds it, or has finished it, and
@@ -60,39 +70,39 @@ pub(crate) enum Answer {
 }
 
 /// What to do with `row`. The fingerprint comes before everything else about the row (G9).
-pub(crate) fn decide(row: &KeySummary, facts: &CallFacts<'_>) -> Decision {
+pub(crate) fn decide(row: &KeySummary, facts: &CallFacts) -> Decision {
     passed!("decision", decided(row, facts))
 }
 
-fn decided(row: &KeySummary, facts: &CallFacts<'_>) -> Decision {
+fn decided(row: &KeySummary, facts: &CallFacts) -> Decision {
     if row.is_over() {
         return Decision::Create;
     }
-    let answer = match (row.status, facts.same_request) {
-        (Status::Completed, _) if row.fingerprint == ERASED => Answer::Erased,
+    let answer = match (row.status, facts.comparison) {
+        (Status::Completed, _) if row.is_erased() => Answer::Erased,
         _ if mutated!(LockBeforeFingerprint) && !row.lease_left.is_zero() => {
             Answer::InProgress { retry_after: row.lease_left }
         }
-        (_, None) => Answer::NotKnownHere,
-        (_, Some(false)) => Answer::Mismatch,
-        (_, Some(true)) if row.definition != facts.definition.name => Answer::Mismatch,
-        (Status::Completed, Some(true)) => Answer::Replay,
-        (Status::Unknown, Some(true)) => {
+        (_, Comparison::NotKnownHere) => Answer::NotKnownHere,
+        (_, Comparison::Another) => Answer::Mismatch,
+        (_, Comparison::Same) if row.definition != facts.definition => Answer::Mismatch,
+        (Status::Completed, Comparison::Same) => Answer::Replay,
+        (Status::Unknown, Comparison::Same) => {
             Answer::Unknown { looked_into: row.for_workers.then_some(row.back_off_left) }
         }
-        (Status::DeadLetter, Some(true)) => Answer::DeadLetter,
-        (Status::InProgress, Some(true)) if is_held_by_its_creator(row, facts.runs_as) => {
+        (Status::DeadLetter, Comparison::Same) => Answer::DeadLetter,
+        (Status::InProgress, Comparison::Same) if is_held_by_its_creator(row, facts.runs_as) => {
             return Decision::Recover;
         }
-        (Status::InProgress, Some(true)) if !row.lease_left.is_zero() => {
+        (Status::InProgress, Comparison::Same) if !row.lease_left.is_zero() => {
             Answer::InProgress { retry_after: row.lease_left }
         }
-        (Status::Pending | Status::InProgress | Status::FailedRetryable, Some(true))
+        (Status::Pending | Status::InProgress | Status::FailedRetryable, Comparison::Same)
             if !facts.knows_version =>
         {
             Answer::NotKnownHere
         }
-        (Status::Pending | Status::InProgress | Status::FailedRetryable, Some(true)) => {
+        (Status::Pending | Status::InProgress | Status::FailedRetryable, Comparison::Same) => {
             return Decision::TakeOver;
         }
     };
@@ -165,6 +175,7 @@ pub(crate) fn left_of_window(
 pub(super) mod tests {
     use super::*;
     use crate::definition::{Isolation, Phase};
+    use crate::store::ERASED;
     use chrono::DateTime;
     use uuid::Uuid;
 
@@ -241,12 +252,12 @@ pub(super) mod tests {
         }
     }
 
-    fn facts(same_request: Option<bool>) -> CallFacts<'static> {
+    fn facts(comparison: Comparison) -> CallFacts {
         CallFacts {
-            definition: &DEFINITION,
+            definition: DEFINITION.name,
             knows_version: true,
             runs_as: Some(Uuid::from_u128(2)),
-            same_request,
+            comparison,
         }
     }
 
@@ -276,7 +287,7 @@ pub(super) mod tests {
                     }
                     Status::DeadLetter => Decision::Answer(Answer::DeadLetter),
                 };
-                assert_eq!(decide(&row, &facts(Some(true))), expected, "{status:?}");
+                assert_eq!(decide(&row, &facts(Comparison::Same)), expected, "{status:?}");
             }
         }
     }
@@ -284,7 +295,7 @@ pub(super) mod tests {
     #[test]
     fn an_unknown_outcome_that_only_an_operator_looks_into_is_told_as_that() {
         let row = KeySummary { for_workers: false, ..key_summary(Status::Unknown) };
-        let decision = decide(&row, &facts(Some(true)));
+        let decision = decide(&row, &facts(Comparison::Same));
         assert_eq!(decision, Decision::Answer(Answer::Unknown { looked_into: None }));
     }
 
@@ -294,9 +305,9 @@ pub(super) mod tests {
             for (lease_left, version) in [(Duration::ZERO, 3), (HOUR, 3), (HOUR, 4)] {
                 let row = KeySummary { lease_left, version, ..key_summary(status) };
                 let mismatch = Decision::Answer(Answer::Mismatch);
-                assert_eq!(decide(&row, &facts(Some(false))), mismatch, "{status:?}");
+                assert_eq!(decide(&row, &facts(Comparison::Another)), mismatch, "{status:?}");
                 let row = KeySummary { definition: "rides.cancel".into(), ..row };
-                assert_eq!(decide(&row, &facts(Some(true))), mismatch, "{status:?}");
+                assert_eq!(decide(&row, &facts(Comparison::Same)), mismatch, "{status:?}");
             }
         }
     }
@@ -305,29 +316,29 @@ pub(super) mod tests {
     fn g14_what_this_process_does_not_know_is_left_alone() {
         let left_alone = Decision::Answer(Answer::NotKnownHere);
         for status in EVERY_STATUS {
-            assert_eq!(decide(&key_summary(status), &facts(None)), left_alone);
+            assert_eq!(decide(&key_summary(status), &facts(Comparison::NotKnownHere)), left_alone);
         }
         for status in [Status::Pending, Status::InProgress, Status::FailedRetryable] {
             let row = KeySummary { version: 4, ..key_summary(status) };
-            let elsewhere = CallFacts { knows_version: false, ..facts(Some(true)) };
+            let elsewhere = CallFacts { knows_version: false, ..facts(Comparison::Same) };
             assert_eq!(decide(&row, &elsewhere), left_alone);
             // Another version that this process can run is taken over as what it is.
-            assert_eq!(decide(&row, &facts(Some(true))), Decision::TakeOver);
+            assert_eq!(decide(&row, &facts(Comparison::Same)), Decision::TakeOver);
         }
         let finished = KeySummary { version: 4, ..key_summary(Status::Completed) };
-        let elsewhere = CallFacts { knows_version: false, ..facts(Some(true)) };
+        let elsewhere = CallFacts { knows_version: false, ..facts(Comparison::Same) };
         assert_eq!(decide(&finished, &elsewhere), Decision::Answer(Answer::Replay));
     }
 
     #[test]
     fn g15_an_erased_row_is_a_tombstone_until_it_expires() {
-        for same_request in [Some(true), Some(false), None] {
+        for comparison in [Comparison::Same, Comparison::Another, Comparison::NotKnownHere] {
             let erased =
                 KeySummary { fingerprint: ERASED.into(), ..key_summary(Status::Completed) };
-            let answer = decide(&erased, &facts(same_request));
+            let answer = decide(&erased, &facts(comparison));
             assert_eq!(answer, Decision::Answer(Answer::Erased));
             let expired = KeySummary { expired: true, ..erased };
-            assert_eq!(decide(&expired, &facts(same_request)), Decision::Create);
+            assert_eq!(decide(&expired, &facts(comparison)), Decision::Create);
         }
     }
 
@@ -335,7 +346,7 @@ pub(super) mod tests {
     fn g15_only_a_finished_row_expires() {
         for status in EVERY_STATUS {
             let row = KeySummary { expired: true, ..key_summary(status) };
-            let replaced = decide(&row, &facts(Some(true))) == Decision::Create;
+            let replaced = decide(&row, &facts(Comparison::Same)) == Decision::Create;
             assert_eq!(replaced, status == Status::Completed, "{status:?}");
         }
     }
@@ -348,13 +359,13 @@ pub(super) mod tests {
             lease_token: 1,
             ..key_summary(Status::InProgress)
         };
-        assert_eq!(decide(&created, &facts(Some(true))), Decision::Recover);
+        assert_eq!(decide(&created, &facts(Comparison::Same)), Decision::Recover);
         let held = Decision::Answer(Answer::InProgress { retry_after: HOUR });
         // A row that was accepted is born with token 0: token 1 is the completer's.
-        let accepting = CallFacts { runs_as: None, ..facts(Some(true)) };
+        let accepting = CallFacts { runs_as: None, ..facts(Comparison::Same) };
         assert_eq!(decide(&created, &accepting), held);
         let taken_over = KeySummary { lease_token: 2, ..created };
-        assert_eq!(decide(&taken_over, &facts(Some(true))), held);
+        assert_eq!(decide(&taken_over, &facts(Comparison::Same)), held);
     }
 
     #[test]

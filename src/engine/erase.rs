@@ -6,7 +6,7 @@ use super::resolve::Resolved;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe;
-use crate::store::{ERASED, Erase, EraseAct, Status, Store, StoreError};
+use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
@@ -169,7 +169,7 @@ impl<S: Store> Core<S> {
         }
         let Some(row) = self.store.read(scope, key).await? else { return Ok(None) };
         match row.status {
-            Status::Completed if row.fingerprint == ERASED => Ok(Some(Resolved::Already)),
+            Status::Completed if row.is_erased() => Ok(Some(Resolved::Already)),
             _ if act.is_some_and(|act| !act.seen.is(&row)) => Err(EraseError::MovedOn),
             Status::Completed | Status::DeadLetter => Err(EraseError::JobsWaiting),
             status => Err(EraseError::NotSettled { status }),

@@ -13,18 +13,6 @@ use crate::store::Store;
 
 use super::outcome::CallError;
 
-/// Whether a row is of the request that is asked for (G9).
-#[derive(Clone, Copy)]
-pub(super) enum Comparison {
-    Same,
-    Another,
-    /// This process cannot tell: it does not know the version of the row's fingerprint, or the row's
-    /// parameters are of a type that the caller's cannot read.
-    NotKnownHere,
-    /// The row is not the one any more that was seen.
-    Changed,
-}
-
 /// What the caller gave, of whichever type it is.
 pub(super) struct Given<R, A> {
     pub(super) origin: RequestOrigin,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decide::{Plan, WINDOW_PASSED, plan};
-use super::lease::{Holder, Lease};
+use super::lease::Lease;
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::Progress;
 use super::resolution::knows_no_call;
@@ -22,23 +22,6 @@ use crate::phase::RequestContext;
 use crate::store::events::{EventKind, line};
 use crate::store::{Claim, KeyRow, Right, Status, Store, StoreError};
 use crate::traces::StoredTrace;
-
-/// A row whose lease is ours, brought back to life.
-pub(super) struct Taken<S: Store> {
-    pub(super) run: Run<S>,
-    pub(super) row: KeyRow,
-    pub(super) found: Found,
-}
-
-/// Why a lease was not acquired.
-pub(super) enum Refused {
-    /// Another process was faster.
-    Changed,
-    /// Its holder outlives its lease in a transaction that keeps the row locked.
-    Locked,
-    /// The row is left to a node that knows it (G14).
-    Stranded(StrandedBecause),
-}
 
 const CALL_UNDER_WAY: &str = "its call was under way when the lease ended";
 const LEASE_ENDED: &str = "the lease of the last attempt ended before the request did";
@@ -63,7 +46,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Acquires the lease of an existing row, or says why it is not this process that goes on with it.
+    /// Acquires the lease of an existing row, if this process can continue it and no other was faster.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         scope: &Scope,
@@ -71,49 +54,26 @@ impl<S: Store> Core<S> {
         row: KeyRow,
         right: Right,
     ) -> Result<Result<Acquired<S>, RoundEnd>, CallError> {
+        // A row that this process cannot continue is not touched (G14).
+        let mut judged = match self.judge(scope, key, &row)? {
+            Ok(judged) => judged,
+            Err(because) => return Ok(Err(self.leaves(scope, key, &row, because))),
+        };
+        // Left to a build that has the function, and not asked in vain until the cap.
+        if right == Right::Reconcile && judged.is_unasked() {
+            return Ok(Err(self.leaves(scope, key, &row, StrandedBecause::NotAskedHere)));
+        }
         let crashed = row.status == Status::InProgress;
         // Its holder looked into what had become of a call, and ended.
         let has_waited = crashed && row.waiting_since.is_some();
         let before = row.trace.map(|trace| (trace, row.attempts));
-        let (definition, request_id) = (row.definition.clone(), row.request_id);
-        Ok(match self.take_over(scope, key, row, right).await? {
-            Ok(taken) => Ok(Acquired { taken, right, crashed, has_waited, before }),
-            Err(Refused::Changed) => Err(RoundEnd::Changed),
-            Err(Refused::Locked) => {
-                let retry_after = self.settings.creation_wait;
-                Err(RoundEnd::Outcome(Outcome::InProgress { retry_after }))
-            }
-            Err(Refused::Stranded(because)) => {
-                let subject = Subject { definition: &definition, request_id, scope, key };
-                Err(RoundEnd::Outcome(self.left_alone(subject, because)))
-            }
-        })
-    }
-
-    /// Acquires the lease, if this process can continue the row and no other was faster.
-    pub(super) async fn take_over(
-        self: &Arc<Self>,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        row: KeyRow,
-        right: Right,
-    ) -> Result<Result<Taken<S>, Refused>, CallError> {
-        // A row that this process cannot continue is not touched (G14).
-        let mut judged = match self.judge(scope, key, &row)? {
-            Ok(judged) => judged,
-            Err(because) => return Ok(Err(Refused::Stranded(because))),
-        };
-        // Left to a build that has the function, and not asked in vain until the cap.
-        if right == Right::Reconcile && judged.is_unasked() {
-            return Ok(Err(Refused::Stranded(StrandedBecause::NotAskedHere)));
-        }
         let own = right == Right::Own;
         // From here on calls are made under this build's classes and provider keys. A row whose call may
         // have been made under others keeps those until the intent that says so is written; and one that
         // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
         // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
         let is_run_here = judged.is_run_here();
-        let is_behind_another = row.status == Status::InProgress && right == Right::Free;
+        let is_behind_another = crashed && right == Right::Free;
         let event = is_behind_another.then(|| {
             let kind = EventKind::TakenOver;
             let trace = row.trace.and_then(|trace| trace.last).filter(|_| self.is_traced());
@@ -139,8 +99,13 @@ impl<S: Store> Core<S> {
         let sent = Moment::now();
         let mut row = match self.store.take_over(&claim, self.settings.hold()).await {
             Ok(Some(row)) => row,
-            Ok(None) => return Ok(Err(Refused::Changed)),
-            Err(StoreError::Locked) => return Ok(Err(Refused::Locked)),
+            // Another process was faster.
+            Ok(None) => return Ok(Err(RoundEnd::Changed)),
+            // Its holder outlives its lease in a transaction that keeps the row locked.
+            Err(StoreError::Locked) => {
+                let retry_after = self.settings.creation_wait;
+                return Ok(Err(RoundEnd::Outcome(Outcome::InProgress { retry_after })));
+            }
             Err(error) => return Err(error.into()),
         };
         reach!(&row.recovery_point, AfterTakeOver);
@@ -148,22 +113,36 @@ impl<S: Store> Core<S> {
             // A commit of our own may have moved it since it was read.
             judged = match self.judge(scope, key, &row)? {
                 Ok(judged) => judged,
-                Err(because) => return Ok(Err(Refused::Stranded(because))),
+                Err(because) => return Ok(Err(self.leaves(scope, key, &row, because))),
             };
         }
         let Judged { definition, revived, .. } = judged;
         let found = revived.found;
         // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
         let next = definition.phases.get(revived.outputs.len());
-        let (said, before) = (row.resolution.as_deref(), row.attempts.saturating_sub(1));
-        if right == Right::Free && next.is_some_and(|next| knows_no_call(said, before, next)) {
+        let (said, last) = (row.resolution.as_deref(), row.attempts.saturating_sub(1));
+        if right == Right::Free && next.is_some_and(|next| knows_no_call(said, last, next)) {
             row.since_advance = Duration::ZERO;
         }
         let run = self.held(scope, key, &row, sent, definition, revived);
         if is_behind_another {
             observe::taken_over(run.subject(), &row.recovery_point, row.attempts);
         }
-        Ok(Ok(Taken { run: Run { back_off_ends, ..run }, row, found }))
+        let run = Run { back_off_ends, ..run };
+        Ok(Ok(Acquired { run, row, found, right, crashed, has_waited, before }))
+    }
+
+    /// The row is left to a node that knows it (G14).
+    fn leaves(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        because: StrandedBecause,
+    ) -> RoundEnd {
+        let (definition, request_id) = (&row.definition, row.request_id);
+        let subject = Subject { definition, request_id, scope, key };
+        RoundEnd::Outcome(self.left_alone(subject, because))
     }
 
     /// A run of a row that was just taken over, by a statement that was sent after `sent`.
@@ -181,7 +160,6 @@ impl<S: Store> Core<S> {
             core: self.clone(),
             definition,
             request: revived.request,
-            holder: Holder { scope: scope.clone(), key: key.clone(), request_id: row.request_id },
             fingerprint: of_derived_keys(&row.fingerprint),
             derivation: match revived.call {
                 Some(call) => call.derivation,
@@ -225,9 +203,11 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// A row whose lease is ours, and what it was before.
+/// A row whose lease is ours, brought back to life, and what it was before.
 pub(super) struct Acquired<S: Store> {
-    taken: Taken<S>,
+    pub(super) run: Run<S>,
+    row: KeyRow,
+    found: Found,
     right: Right,
     /// Its last holder's lease ended before the request did.
     crashed: bool,
@@ -238,8 +218,7 @@ pub(super) struct Acquired<S: Store> {
 impl<S: Store> Acquired<S> {
     /// Resumes after its recovery point.
     pub(super) async fn go_on(self) -> Result<RoundEnd, CallError> {
-        let Self { taken: Taken { mut run, row, found }, right, crashed, has_waited, before } =
-            self;
+        let Self { mut run, row, found, right, crashed, has_waited, before } = self;
         let attempt = row.attempts;
         observe::resumed(run.definition.name, &row.recovery_point, attempt);
         run.core.attempt_begins(row.request_id, attempt, &row.recovery_point, before);
@@ -278,6 +257,6 @@ impl<S: Store> Acquired<S> {
 
     /// Gives a row back that was pending, and of which nothing has run. Whether it was still ours.
     pub(super) async fn give_back(mut self) -> Result<bool, CallError> {
-        self.taken.run.give_back().await
+        self.run.give_back().await
     }
 }

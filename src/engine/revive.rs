@@ -6,12 +6,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::bound::Bound;
+use super::bound::{Bound, Undecodable};
 use super::outcome::{CallError, unreadable};
 use super::progress::{OpenCall, Progress, Stands, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::stranded::StrandedBecause;
-use super::undecodable::Undecodable;
 use crate::definition::{Definition, Phase, PhaseList};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};

@@ -9,7 +9,7 @@ use super::outcome::CallError;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
-use crate::store::{ERASED, Status, Store};
+use crate::store::{Status, Store};
 
 /// The state of a request, judged by the database's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl<S: Store> Core<S> {
         let waits = matches!(row.status, Status::Unknown | Status::DeadLetter);
         Ok(Some(RequestStatus {
             request_id: row.request_id,
-            erased: row.status == Status::Completed && row.fingerprint == ERASED,
+            erased: row.status == Status::Completed && row.is_erased(),
             status: row.status,
             recovery_point: row.recovery_point,
             definition: (row.definition, row.version),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::outcome::CallError;
-use super::resume::Taken;
+use super::resume::Acquired;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::operators::{Limits, ListRequests, ListedRequest, OperatorStore, Walk};
@@ -23,18 +23,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
         }
         let walk = Walk::Waiting;
         let mut list = ListRequests {
-            walk,
-            after: walk.start(),
             limit: PAGE,
-            limits: Limits::default(),
             states: Some(vec![Status::Unknown.as_str().to_owned()]),
-            scope: None,
-            definition: None,
-            version: None,
-            phase: None,
-            reason: None,
-            older_ms: None,
-            waiting_ms: None,
+            ..ListRequests::of(walk, walk.start(), Limits::default())
         };
         // Operators may have their connections in use for long.
         let store = self.store().for_workers();
@@ -85,8 +76,8 @@ impl<S: Store> Core<S> {
             Err(error) => return Err(error),
         };
         let Some(intent) = row.open_intent.clone() else { return Ok(()) };
-        let asked = match self.take_over(&scope, &key, row, Right::Resolve).await {
-            Ok(Ok(Taken { mut run, .. })) => run.ask_about(&intent).await.map(drop),
+        let asked = match self.acquire(&scope, &key, row, Right::Resolve).await {
+            Ok(Ok(Acquired { mut run, .. })) => run.ask_about(&intent).await.map(drop),
             Ok(Err(_)) => Ok(()),
             Err(error) => Err(error),
         };

@@ -11,7 +11,7 @@ use super::audit::ACTS;
 use super::request::RowVersion;
 use super::{Ops, OpsError, Permissions};
 use crate::chance;
-use crate::engine::{EraseError, Resolution, ResolveError, Resolved, Terms};
+use crate::engine::{EraseError, OperatorAct, Resolution, ResolveError, Resolved};
 use crate::observe;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
@@ -125,8 +125,8 @@ impl<S: OperatorStore> Ops<S> {
         let found = self.about(entry, after).await?;
         let FoundRequest { scope, key, .. } = &found;
         let is_as_seen = |row: &KeyRow| version.is_of(row);
-        let terms = Terms { is_as_seen: Some(&is_as_seen), audit: Some(entry) };
-        match self.core.apply_resolution(scope, key, resolution, terms).await {
+        let act = OperatorAct { is_as_seen: &is_as_seen, audit: entry };
+        match self.core.apply_resolution(scope, key, resolution, Some(act)).await {
             Ok(Resolved::Applied) => Ok(Resolved::Applied),
             Err(ResolveError::Unavailable(error)) => Err(error.into()),
             // The answer to its commit may have been lost, and the row be further by now: the audit tells.

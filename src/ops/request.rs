@@ -14,7 +14,7 @@ use crate::engine::{StrandedBecause, place_of_finish};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
-use crate::store::{ERASED, KeyRow, Seen, Status};
+use crate::store::{KeyRow, Seen, Status};
 use crate::traces::Traceparent;
 
 /// Identifies how far a request had come when it was read, for example as an `ETag`. Pass it to an act: if the request
@@ -173,7 +173,7 @@ pub(super) fn listed(found: &FoundRequest) -> ListedRequest {
         definition: row.definition.clone(),
         version: row.version,
         phases: row.phases.clone(),
-        state: state_name(status, waits, row.fingerprint == ERASED, leased, backs_off).to_owned(),
+        state: state_name(status, waits, row.is_erased(), leased, backs_off).to_owned(),
         status: status.to_owned(),
         recovery_point: row.recovery_point.clone(),
         open_intent: row.open_intent.clone(),

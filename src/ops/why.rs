@@ -8,7 +8,7 @@ use crate::config::Settings;
 use crate::definition::{Definition, Phase, PhaseKind, STARTED};
 use crate::engine::{StrandedBecause, knows_no_call, left_of_window};
 use crate::store::pauses::PausedPhase;
-use crate::store::{ERASED, KeyRow, Status};
+use crate::store::{KeyRow, Status};
 
 /// Why a request waits, in one sentence, and what ends the wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -307,7 +307,7 @@ fn over(facts: &Facts<'_>) -> Held {
              deletes the row."
         );
         (HeldBy::Expired, text)
-    } else if row.fingerprint == ERASED {
+    } else if row.is_erased() {
         let text = format!(
             "Its data was erased; the row keeps the key from running again until {expiry}."
         );

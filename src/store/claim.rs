@@ -98,10 +98,6 @@ impl Seen {
     }
 }
 
-/// Stands in the place of an erased row's fingerprint. No version of a fingerprint looks like it, so
-/// that a process that is too old to know it leaves the row alone (G14).
-pub(crate) const ERASED: &str = "erased";
-
 /// By what right a lease is acquired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {

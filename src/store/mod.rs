@@ -76,7 +76,7 @@ use crate::key::{IdempotencyKey, Scope};
 pub(crate) use self::admin::AdminStore;
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::change::{Change, Guard, Settles, Statements, Undelivered, Writes};
-pub(crate) use self::claim::{Claim, ERASED, Erase, EraseAct, Hold, Right, Seen};
+pub(crate) use self::claim::{Claim, Erase, EraseAct, Hold, Right, Seen};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 use self::commit::is_nested;
 pub(crate) use self::commit::{Commit, Refusal};
@@ -97,6 +97,8 @@ pub(crate) use self::row::{millis, whole_millis};
 pub use self::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
 pub(crate) use self::survey::{FoundBy, SurveyedJob, SurveyedRow};
 pub use self::survey::{Standing, UnknownStatus};
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use self::types::ERASED;
 pub use self::types::Status;
 pub(crate) use self::types::{
     KeyRow, KeySummary, ParamsAndContext, StoredResponse, TransactionId, Work,

@@ -85,7 +85,15 @@ pub struct KeySummary {
     pub(crate) response: Option<StoredResponse>,
 }
 
+/// Stands in the place of an erased row's fingerprint. No version of a fingerprint looks like it, so
+/// that a process that is too old to know it leaves the row alone (G14).
+pub(crate) const ERASED: &str = "erased";
+
 impl KeySummary {
+    pub(crate) fn is_erased(&self) -> bool {
+        self.fingerprint == ERASED
+    }
+
     /// Whether the request is finished and the key free for another one.
     pub(crate) fn is_over(&self) -> bool {
         self.status == Status::Completed && self.expired
@@ -131,6 +139,12 @@ pub struct KeyRow {
     /// Absent in a completed row, which does not need them.
     pub(crate) work: Option<Work>,
     pub(crate) response: Option<StoredResponse>,
+}
+
+impl KeyRow {
+    pub(crate) fn is_erased(&self) -> bool {
+        self.fingerprint == ERASED
+    }
 }
 
 /// What a run needs to continue.

@@ -28,13 +28,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A row as a run, and the phases that it is run under from now on.
 type Standing<S> = (Run<S>, Option<Arc<str>>);
 
-/// The conditions of a resolution, besides that the row waits for it.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Terms<'a> {
-    /// Whether the row still is as an operator saw it.
-    pub(crate) is_as_seen: Option<&'a (dyn Fn(&KeyRow) -> bool + Sync)>,
+/// What a resolution is bound to that an operator gives, besides that the row waits for it.
+#[derive(Clone, Copy)]
+pub(crate) struct OperatorAct<'a> {
+    /// Whether the row still is as the operator saw it.
+    pub(crate) is_as_seen: &'a (dyn Fn(&KeyRow) -> bool + Sync),
     /// Written with the resolution.
-    pub(crate) audit: Option<&'a AuditEntry>,
+    pub(crate) audit: &'a AuditEntry,
 }
 
 /// The result of writing a resolution.
@@ -59,18 +59,18 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         key: &IdempotencyKey,
         resolution: Resolution,
     ) -> Result<Resolved, ResolveError> {
-        self.core.apply_resolution(scope, key, &resolution, Terms::default()).await
+        self.core.apply_resolution(scope, key, &resolution, None).await
     }
 }
 
 impl<S: Store> Core<S> {
-    /// Applies a resolution under these conditions.
+    /// Applies a resolution, of an operator or of a webhook.
     pub(crate) async fn apply_resolution(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         Resolution { kind, request }: &Resolution,
-        terms: Terms<'_>,
+        act: Option<OperatorAct<'_>>,
     ) -> Result<Resolved, ResolveError> {
         let (mut perhaps_before, mut refused) = (false, None);
         for _ in 0..MAX_ROUNDS {
@@ -82,18 +82,16 @@ impl<S: Store> Core<S> {
             }
             // What is written below is written to this request, or to none.
             // An operator's word is about the request that its audit row names.
-            let request = request.or(terms.audit.and_then(|audit| audit.request_id));
+            let request = request.or(act.and_then(|act| act.audit.request_id));
             let is_another = request.is_some_and(|request| request != row.request_id);
             if is_another && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);
             }
             let weighed = self.weigh(scope, key, &row, kind).await;
-            let has_moved = terms.is_as_seen.is_some_and(|is_as_seen| !is_as_seen(&row));
+            let has_moved = act.is_some_and(|act| !(act.is_as_seen)(&row));
             let prepared = match weighed {
                 // For an operator, the audit says who resolved it.
-                Ok(Weighed::Known(Resolved::Already))
-                    if perhaps_before && terms.audit.is_none() =>
-                {
+                Ok(Weighed::Known(Resolved::Already)) if perhaps_before && act.is_none() => {
                     return Ok(Resolved::Applied);
                 }
                 Ok(Weighed::Known(known)) => return Ok(known),
@@ -111,7 +109,8 @@ impl<S: Store> Core<S> {
                 }
                 Ok(Weighed::News(prepared)) => prepared,
             };
-            match self.settle(scope, key, row, kind, prepared, terms.audit).await? {
+            let audit = act.map(|act| act.audit);
+            match self.settle(scope, key, row, kind, prepared, audit).await? {
                 Written::Applied => return Ok(Resolved::Applied),
                 Written::Overtaken => {}
                 Written::PerhapsBefore => perhaps_before = true,
@@ -169,10 +168,9 @@ impl<S: Store> Core<S> {
         if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
             let _ = self.store.take_over(&claim, self.settings.hold()).await;
         }
-        let said = Some(kind.phase()).filter(|phase| !phase.is_empty());
         let settled = run.transition_by(row, kind, prepared)?;
-        let (attempt, trace) = (row.attempts, self.trace());
-        let settled = settled.noted(EventKind::Resolved, attempt, said, Some(kind.name()), trace);
+        let (attempt, trace, phase) = (row.attempts, self.trace(), kind.phase());
+        let settled = settled.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut is_unanswered) = (0, false);
@@ -185,7 +183,8 @@ impl<S: Store> Core<S> {
             reach!(&row.recovery_point, BeforeTakeOver);
             let error = match run.settle(&claim, &settled, audit).await {
                 Commit::Done(()) => {
-                    observe::resolved(definition, subject, kind.name(), kind.phase());
+                    let phase = phase.unwrap_or_default();
+                    observe::resolved(definition, subject, kind.name(), phase);
                     return Ok(Written::Applied);
                 }
                 Commit::Fenced | Commit::Refused(_) if is_unanswered => {

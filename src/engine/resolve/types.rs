@@ -83,7 +83,7 @@ impl Resolution {
 
     /// The phase whose call it is about; `None` where it is about the whole request.
     pub(crate) fn phase(&self) -> Option<&str> {
-        Some(self.kind.phase()).filter(|phase| !phase.is_empty())
+        self.kind.phase()
     }
 
     /// What an audit row says of it, and in which status it leaves the request.
@@ -127,10 +127,10 @@ impl ResolutionKind {
         }
     }
 
-    pub(super) fn phase(&self) -> &str {
+    pub(super) fn phase(&self) -> Option<&str> {
         match self {
-            Self::Executed { phase, .. } | Self::NotExecuted { phase, .. } => phase,
-            Self::Finish(_) | Self::Retry => "",
+            Self::Executed { phase, .. } | Self::NotExecuted { phase, .. } => Some(phase),
+            Self::Finish(_) | Self::Retry => None,
         }
     }
 }

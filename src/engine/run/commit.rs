@@ -225,9 +225,9 @@ impl<S: Store> Run<S> {
     async fn ask(&mut self, transition: &Transition) -> Result<Arrival, StoreError> {
         let token = self.lease.token();
         let claim = Claim {
-            scope: &self.holder.scope,
-            key: &self.holder.key,
-            request_id: self.holder.request_id,
+            scope: &self.context.scope,
+            key: &self.context.key,
+            request_id: self.context.request_id,
             lease_token: token,
             status: Status::InProgress,
             recovery_point: None,
@@ -252,9 +252,9 @@ impl<S: Store> Run<S> {
         }
         // Not in progress under our token: our own commit ended it, or another process took it over. The
         // update above has waited for the row's lock, so this read is not early.
-        let row = self.core.store.read(&self.holder.scope, &self.holder.key).await?;
+        let row = self.core.store.read(&self.context.scope, &self.context.key).await?;
         let ours = row.is_some_and(|row| {
-            row.request_id == self.holder.request_id
+            row.request_id == self.context.request_id
                 && (row.lease_token == token || mutated!(AskWithoutToken))
                 && row.status == transition.status
         });
@@ -282,6 +282,14 @@ impl<S: Store> Run<S> {
             self.reruns += 1;
             self.pause().await;
         }
+    }
+
+    /// Writes a transition that leads on, and goes on from there.
+    pub(super) async fn write_and_arrive(&mut self, transition: Transition) -> PhaseEnd {
+        Ok(match self.write(&transition).await? {
+            Continue(sent) => self.arrive(transition, sent),
+            Break(end) => Break(end),
+        })
     }
 
     /// Creates the row as the transition leaves it, with nothing else in its commit.

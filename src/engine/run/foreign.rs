@@ -134,6 +134,17 @@ impl<S: Store> Run<S> {
             let cause = FailureCause::Phase { phase: name, reason: "asked for" };
             return self.halt(cause, Some(Duration::ZERO)).await;
         }
+        self.after_call(phase, effect, body).await
+    }
+
+    /// Goes on from how the body of the phase ended.
+    async fn after_call(
+        &mut self,
+        phase: &'static Phase,
+        effect: EffectClass,
+        body: Body<ForeignFailure>,
+    ) -> PhaseEnd {
+        let name = phase.name;
         match body {
             Body::Reply(reply) => self.finish(phase, reply, None).await,
             Body::Output(output) => {
@@ -143,15 +154,13 @@ impl<S: Store> Run<S> {
                         return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
                     }
                 };
-                let next = self.definition.phases.get(index + 1).map(|next| next.kind);
+                let next = self.definition.phases.get(self.outputs.len()).map(|next| next.kind);
+                let at_most_once = effect == EffectClass::AtMostOnce;
                 let rides = !at_most_once && !phase.commit && next.is_some_and(PhaseKind::is_local);
                 if rides {
                     return Ok(Continue(()));
                 }
-                match self.write(&transition).await? {
-                    Continue(sent) => Ok(self.arrive(transition, sent)),
-                    Break(end) => Ok(Break(end)),
-                }
+                self.write_and_arrive(transition).await
             }
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
             // It was dropped because of that: a call that it had begun may have arrived, and the provider

@@ -244,7 +244,7 @@ impl<S: Store> Run<S> {
         let trace = trace.map(|trace| trace.stored());
         for job in &mut jobs {
             job.trace = trace;
-            match self.core.encode_args(&self.holder.scope, &self.holder.key, job) {
+            match self.core.encode_args(&self.context.scope, &self.context.key, job) {
                 Ok(args) => job.args = args.into_owned(),
                 Err(error) => {
                     let failure = PhaseFailure::Retryable { reason: error.0, after: None };

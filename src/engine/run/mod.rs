@@ -43,7 +43,6 @@ pub(super) struct Run<S: Store> {
     pub(super) core: Arc<Core<S>>,
     pub(super) definition: Definition,
     pub(super) request: Box<dyn Bound<S>>,
-    pub(super) holder: Holder,
     pub(super) fingerprint: String,
     /// How the keys for its calls are made.
     pub(super) derivation: Arc<Derivation>,
@@ -118,7 +117,7 @@ pub(super) type PhaseEnd = Result<ControlFlow<RoundEnd>, CallError>;
 
 impl<S: Store> Run<S> {
     fn span_of(&self, phase: &Phase) -> Span {
-        let of = (self.holder.request_id, self.context.attempt);
+        let of = (self.context.request_id, self.context.attempt);
         observe::spans::phase(phase, self.core.is_traced().then_some(of))
     }
 
@@ -159,9 +158,11 @@ impl<S: Store> Run<S> {
         if let Some(admission) = self.admission.take() {
             admission.end();
         }
+        let RequestContext { scope, key, request_id, .. } = &self.context;
+        let holder = Holder { scope: scope.clone(), key: key.clone(), request_id: *request_id };
         self.heartbeat = Some(self.core.heartbeats.start(
             &self.core.store,
-            self.holder.clone(),
+            holder,
             self.lease.clone(),
             self.core.settings.hold(),
         ));
@@ -202,8 +203,8 @@ impl<S: Store> Run<S> {
     /// By what the replay cache knows this request.
     fn whose(&self) -> Whose<'_> {
         Whose {
-            scope: &self.holder.scope,
-            key: &self.holder.key,
+            scope: &self.context.scope,
+            key: &self.context.key,
             definition: self.definition.name,
             fingerprint: &self.fingerprint,
         }
@@ -211,20 +212,26 @@ impl<S: Store> Run<S> {
 
     /// What a log may know of the request.
     pub(super) fn subject(&self) -> Subject<'_> {
-        let Holder { scope, key, request_id } = &self.holder;
+        let RequestContext { scope, key, request_id, .. } = &self.context;
         Subject { definition: self.definition.name, request_id: *request_id, scope, key }
     }
 
     /// By what each write of this run is guarded (G3).
     fn guard(&self) -> Guard<'_> {
-        self.holder.guard(self.lease.token(), &self.point)
+        Guard {
+            scope: &self.context.scope,
+            key: &self.context.key,
+            request_id: self.context.request_id,
+            lease_token: self.lease.token(),
+            recovery_point: &self.point,
+        }
     }
 
     /// The key for the provider: equal in each attempt (G1).
     fn derived_key(&self, phase: &Phase) -> DerivedKey {
         self.derivation.derive(
-            &self.holder.scope,
-            &self.holder.key,
+            &self.context.scope,
+            &self.context.key,
             self.definition.name,
             phase.key_name(),
             &self.fingerprint,

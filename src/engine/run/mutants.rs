@@ -67,7 +67,7 @@ impl<S: Store> Run<S> {
     async fn is_overtaken(&self) -> bool {
         simulated! {
             if crate::simulation::is_simulated() {
-                let row = self.core.store.read(&self.holder.scope, &self.holder.key).await;
+                let row = self.core.store.read(&self.context.scope, &self.context.key).await;
                 let token = self.lease.token();
                 // No other process has a row that is not committed yet.
                 return row.is_ok_and(|row| row.is_some_and(|row| row.lease_token != token));

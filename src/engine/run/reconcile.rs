@@ -47,28 +47,14 @@ impl<S: Store> Run<S> {
             Err(why) => return self.not_found_out(row, Some(phase.name), Some(&why)).await,
         };
         match found {
-            Reconciled::Executed(Step::Output(output)) => {
+            Reconciled::Executed(step) => {
                 observe::reconciled(self.definition.name, phase.name, "executed");
-                let behind = match self.resumed_behind(phase, output, executed(phase)) {
-                    Ok(behind) => behind,
-                    Err(rule) => {
-                        return self.still_unknown(row, Some(phase.name), Some(rule)).await;
-                    }
+                let behind = match step {
+                    Step::Output(output) => self.resumed_behind(phase, output, executed(phase)),
+                    Step::Reply(reply) => self.finished_with(reply),
                 };
-                let behind = self.reconciled(behind, phase, EXECUTED);
-                let sent = match self.write(&behind).await? {
-                    Continue(sent) => sent,
-                    Break(end) => return Ok(end),
-                };
-                match self.arrive(behind, sent) {
-                    Continue(()) => self.resume().await,
-                    Break(ended) => Ok(ended),
-                }
-            }
-            Reconciled::Executed(Step::Reply(reply)) => {
-                observe::reconciled(self.definition.name, phase.name, "executed");
-                let finished = match self.finished_with(reply) {
-                    Ok(finished) => finished,
+                let behind = match behind {
+                    Ok(behind) => self.reconciled(behind, phase, EXECUTED),
                     Err(rule) if mutated!(ReleaseReconciled) => {
                         let cause = FailureCause::Misuse { phase: phase.name, rule };
                         return self.release(cause, None).await;
@@ -78,14 +64,9 @@ impl<S: Store> Run<S> {
                         return self.still_unknown(row, Some(phase.name), Some(rule)).await;
                     }
                 };
-                let finished = self.reconciled(finished, phase, EXECUTED);
-                let sent = match self.write(&finished).await? {
-                    Continue(sent) => sent,
-                    Break(end) => return Ok(end),
-                };
-                match self.arrive(finished, sent) {
-                    Break(ended) => Ok(ended),
-                    Continue(()) => Ok(RoundEnd::Lost),
+                match self.write_and_arrive(behind).await? {
+                    Continue(()) => self.resume().await,
+                    Break(end) => Ok(end),
                 }
             }
             Reconciled::NotExecuted => {

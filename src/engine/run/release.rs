@@ -9,14 +9,13 @@ use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{Phase, PhaseList, STARTED};
 use crate::engine::decide::WINDOW_PASSED;
-use crate::engine::lease::Holder;
 use crate::engine::observed;
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::waiting::{WAITING_JOB, Waiting};
 use crate::job::StagedJob;
 use crate::moment::{Moment, wall_clock};
 use crate::observe;
-use crate::phase::Reply;
+use crate::phase::{Reply, RequestContext};
 use crate::store::events::EventKind;
 use crate::store::{NewRow, Settles, Status, Store, StoreError};
 
@@ -52,10 +51,7 @@ impl<S: Store> Run<S> {
         };
         match new {
             Some(row) => self.create(row, finished).await,
-            None => match self.write(&finished).await? {
-                Continue(sent) => Ok(self.arrive(finished, sent)),
-                Break(end) => Ok(Break(end)),
-            },
+            None => self.write_and_arrive(finished).await,
         }
     }
 
@@ -267,7 +263,7 @@ impl<S: Store> Run<S> {
         attempt: u32,
         phase: Option<&str>,
     ) -> Option<StagedJob> {
-        let Holder { scope, key, request_id } = &self.holder;
+        let RequestContext { scope, key, request_id, .. } = &self.context;
         // Of another time nothing depends.
         let since = self.core.now().await.unwrap_or_else(|_| wall_clock());
         let waiting = Waiting {

@@ -148,7 +148,7 @@ impl<S: Store> Run<S> {
             return Err("the last phase returned an output and no reply");
         }
         self.outputs.push(phase.name, output);
-        match self.core.encode_outputs(&self.holder.scope, &self.holder.key, &self.outputs) {
+        match self.core.encode_outputs(&self.context.scope, &self.context.key, &self.outputs) {
             Ok(outputs) => Ok(Transition {
                 outputs: Some(outputs),
                 ..Transition::to(Status::InProgress, phase.name, Some(self.core.settings.lease))
@@ -162,7 +162,7 @@ impl<S: Store> Run<S> {
 
     /// Finished with `reply`.
     pub(super) fn finished_with(&self, reply: Reply) -> Result<Transition, Rule> {
-        let stored = self.core.encode_reply(&self.holder.scope, &self.holder.key, &reply)?;
+        let stored = self.core.encode_reply(&self.context.scope, &self.context.key, &reply)?;
         Ok(self.finished(reply, stored))
     }
 
@@ -189,9 +189,9 @@ impl<S: Store> Run<S> {
     pub(super) fn standing(&self, status: Status, hold: Option<Duration>) -> Transition {
         let last = self.outputs.phases().last();
         let riding = last.filter(|last| *last != self.point);
-        let (holder, core) = (&self.holder, &self.core);
+        let (context, core) = (&self.context, &self.core);
         let outputs = riding
-            .and_then(|_| core.encode_outputs(&holder.scope, &holder.key, &self.outputs).ok());
+            .and_then(|_| core.encode_outputs(&context.scope, &context.key, &self.outputs).ok());
         match (riding, outputs) {
             (Some(point), Some(outputs)) => {
                 Transition { outputs: Some(outputs), ..Transition::to(status, point, hold) }
