@@ -121,20 +121,18 @@ statement! {
 
 statement! {
     /// The right to do a slice.
-    ClaimBulk in D: InMillis, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
+    ClaimBulk in D: InMillis, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8> },
     "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = ", (D::NOW), " + ", lease_ms,
-    " WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
+    " WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
     /// The outcome of a request, if the token is still the holder's.
     SettleItem in D: InMillis, rows sql_types::Untyped,
-    {
-        outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,
-    },
+    { outcome: String, because: Option<String>, id: Vec<u8>, position: i64, token: i64 },
     "UPDATE atomic_phases_bulk_items SET outcome = ", outcome, ", because = ", because, " WHERE bulk_id = ", id,
     " AND position = ", position, " AND outcome IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_bulk WHERE id = ",
-    of, " AND lease_token = ", token, ")"
+    id, " AND lease_token = ", token, ")"
 }
 
 statement! {

@@ -212,8 +212,7 @@ impl OperatorStore for Mysql {
         let holder = lease.holder.as_bytes().to_vec();
         let lease_ms = millis(lease.length);
         let claimed = ask!(self.searches, "claim the census", |conn| {
-            census_sql::ClaimCensus { holder: holder.clone(), lease_ms, again: holder }
-                .execute(conn)
+            census_sql::ClaimCensus { holder, lease_ms }.execute(conn)
         })?;
         Ok(claimed == 1)
     }
@@ -441,20 +440,18 @@ impl OperatorStore for Mysql {
         let BulkClaim { id, token, lease } = *claim;
         let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
         let claimed = ask!(self.pool, "claim a bulk act", |conn| {
-            bulk_sql::ClaimBulk { token, lease_ms, id, again: token }.execute(conn)
+            bulk_sql::ClaimBulk { token, lease_ms, id }.execute(conn)
         })?;
         Ok(claimed == 1)
     }
 
     async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
         const DOING: &str = "settle a part of a bulk act";
-        let id = item.bulk_id.as_bytes().to_vec();
         let settle = bulk_sql::SettleItem {
             outcome: item.outcome.to_owned(),
             because: item.because.map(str::to_owned),
-            id: id.clone(),
+            id: item.bulk_id.as_bytes().to_vec(),
             position: item.position.into(),
-            of: id,
             token: item.token,
         };
         match item.audit {

@@ -287,7 +287,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let CensusLease { holder, length } = lease;
-        let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
+        let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length) };
         let turn = self.turn().await?;
         let claimed = ask_in_transaction!(
             turn.connection,
@@ -510,7 +510,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
         let BulkClaim { id, token, lease } = *claim;
-        let claim = bulk_sql::ClaimBulk { token, lease_ms: millis(lease), id, again: token };
+        let claim = bulk_sql::ClaimBulk { token, lease_ms: millis(lease), id };
         let claimed =
             ask_within!(LOCKED_WAIT, self, "claim a bulk act", |conn| claim.execute(&mut conn))?;
         Ok(claimed == 1)
@@ -522,7 +522,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             because: item.because,
             id: item.bulk_id,
             position: item.position.cast_signed(),
-            of: item.bulk_id,
             token: item.token,
         };
         let settled = match item.audit {

@@ -103,18 +103,18 @@ statement! {
 
 statement! {
     /// The right to do a slice.
-    ClaimBulk for Pg, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Uuid, again: i64 },
+    ClaimBulk for Pg, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Uuid },
     "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = clock_timestamp() + ", lease_ms,
-    " * interval '1 millisecond' WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
+    " * interval '1 millisecond' WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
     /// What became of a request, if the token is still the holder's.
     SettleItem<'a> for Pg, rows sql_types::Untyped,
-    { outcome: &'static str, because: Option<&'a str>, id: Uuid, position: i32, of: Uuid, token: i64 },
+    { outcome: &'static str, because: Option<&'a str>, id: Uuid, position: i32, token: i64 },
     "UPDATE atomic_phases_bulk_items SET outcome = ", outcome, ", because = ", because, " WHERE bulk_id = ", id,
     " AND position = ", position, " AND outcome IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_bulk WHERE id = ",
-    of, " AND lease_token = ", token, ")"
+    id, " AND lease_token = ", token, ")"
 }
 
 statement! {

@@ -222,7 +222,7 @@ impl OperatorStore for Sqlite {
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let holder = lease.holder.as_bytes().to_vec();
         let lease_ms = millis(lease.length);
-        let claim = census_sql::ClaimCensus { holder: holder.clone(), lease_ms, again: holder };
+        let claim = census_sql::ClaimCensus { holder, lease_ms };
         Ok(self.run("claim the census", move |conn| claim.execute(conn)).await? == 1)
     }
 
@@ -449,19 +449,17 @@ impl OperatorStore for Sqlite {
     async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
         let BulkClaim { id, token, lease } = *claim;
         let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
-        let claim = bulk_sql::ClaimBulk { token, lease_ms, id, again: token };
+        let claim = bulk_sql::ClaimBulk { token, lease_ms, id };
         let claimed = self.run("claim a bulk act", move |conn| claim.execute(conn)).await?;
         Ok(claimed == 1)
     }
 
     async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
-        let id = item.bulk_id.as_bytes().to_vec();
         let settle = bulk_sql::SettleItem {
             outcome: item.outcome.to_owned(),
             because: item.because.map(str::to_owned),
-            id: id.clone(),
+            id: item.bulk_id.as_bytes().to_vec(),
             position: item.position.into(),
-            of: id,
             token: item.token,
         };
         let audit = item.audit.map(ops::InsertAudit::of);
