@@ -15,6 +15,7 @@ use super::events::StoredEvents;
 pub(crate) use super::limits::Limits;
 use super::nodes::{NodeEntry, NodeRow};
 use super::pauses::{PauseAct, PausedPhase};
+use super::row::{Row, key_row};
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 
@@ -247,6 +248,17 @@ pub struct FoundRequest {
     pub(crate) key: IdempotencyKey,
     pub(crate) now: DateTime<Utc>,
     pub(crate) row: KeyRow,
+}
+
+/// Its scope, its key, and the columns of its row.
+pub(super) type FoundRow = (String, String, Row);
+
+pub(super) fn found_request((scope, key, row): FoundRow) -> Result<FoundRequest, StoreError> {
+    let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
+    let key = IdempotencyKey::new(key)
+        .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
+    let now = row.3.0;
+    Ok(FoundRequest { scope, key, now, row: key_row(row)? })
 }
 
 /// How much waits, each counted among the first [`MAX_ROWS_PER_SEARCH`] of its index.

@@ -24,7 +24,7 @@ use super::{
     on_another, sql,
 };
 use crate::definition::Isolation;
-use crate::key::{IdempotencyKey, Scope};
+use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditRow, AuditSearch, Audited, audited};
 use crate::store::bulk::{
@@ -36,12 +36,12 @@ use crate::store::events::StoredEvents;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
-    listed_request, operated_job,
+    Counted, Found, FoundRequest, FoundRow, JobAct, JobFate, Limits, ListPlace, ListRequests,
+    ListedRequest, ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN,
+    WaitingCounts, found_request, listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_phase};
-use crate::store::row::{Row, key_row, millis};
+use crate::store::row::millis;
 
 /// How many searches of operators run at a time, each on a connection.
 const SEARCHES: usize = 2;
@@ -248,7 +248,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         at: RequestAt<'_>,
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
-        type FoundRow = (String, String, Row);
         let rows = match at {
             RequestAt::Id(request_id) => search!(self, "find a request", |conn| {
                 let allowed = ops::Allowed::by(limits);
@@ -260,12 +259,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
                     .load::<FoundRow>(&mut conn)
             }),
         };
-        let Some((scope, key, row)) = rows?.into_iter().next() else { return Ok(None) };
-        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
-        let key = IdempotencyKey::new(key)
-            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
-        let now = row.3.0;
-        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+        rows?.into_iter().next().map(found_request).transpose()
     }
 
     async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
