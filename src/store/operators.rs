@@ -511,17 +511,10 @@ pub trait OperatorStore: Store {
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Bulk acts, the newest first, from one place on. Whose limits allow which is the caller's to judge: it goes by what
-    /// is stored as one text.
+    /// is stored as one text. How far each came is not counted, and is told as zero: the caller has those
+    /// [counted](Self::counted_bulks) that it lists.
     #[doc(hidden)]
     fn bulks(
-        &self,
-        before: (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
-
-    /// The same, but how far each came is not counted, and told as zero: for a search among many.
-    #[doc(hidden)]
-    fn uncounted_bulks(
         &self,
         before: (DateTime<Utc>, Uuid),
         limit: u32,

@@ -473,21 +473,10 @@ impl OperatorStore for Memory {
         limit: u32,
     ) -> Result<Vec<BulkRow>, StoreError> {
         let bulks = self.read_bulks().await?;
-        let is_asked_for = |bulk: &&BulkRow| (bulk.started_at, bulk.id) < before;
-        let rows: Vec<BulkRow> = bulks.iter().rev().map(row).collect();
-        Ok(rows.iter().filter(is_asked_for).take(limit as usize).cloned().collect())
-    }
-
-    async fn uncounted_bulks(
-        &self,
-        before: (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let mut rows = self.bulks(before, limit).await?;
-        for row in &mut rows {
-            (row.settled, row.applied) = (0, 0);
-        }
-        Ok(rows)
+        let is_asked_for = |bulk: &BulkRow| (bulk.started_at, bulk.id) < before;
+        let uncounted = |bulk: BulkRow| BulkRow { settled: 0, applied: 0, ..bulk };
+        let rows = bulks.iter().rev().map(row).filter(is_asked_for).map(uncounted);
+        Ok(rows.take(limit as usize).collect())
     }
 
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {

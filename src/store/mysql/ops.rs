@@ -384,19 +384,6 @@ impl OperatorStore for Mysql {
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
-    async fn uncounted_bulks(
-        &self,
-        (started_at, id): (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::UncountedBulks { started_at, id: id.clone(), limit: limit.into() }
-                .rows::<bulk_sql::StoredBulk>(conn)
-        })?;
-        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
-    }
-
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
         let rows = search!(self, "count what bulk acts did", |conn| {
             bulk_sql::CountedBulks::of::<Db>(bulks).rows::<bulk_sql::StoredBulk>(conn)

@@ -454,18 +454,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(rows.into_iter().map(bulk_row).collect())
     }
 
-    async fn uncounted_bulks(
-        &self,
-        (started_at, id): (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let limit = limit.into();
-        let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::UncountedBulks { started_at, id, limit }.load::<BulkColumns>(&mut conn)
-        })?;
-        Ok(rows.into_iter().map(bulk_row).collect())
-    }
-
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
         let ids = || bulks.iter().map(|bulk| bulk.id.to_string()).collect::<Vec<_>>();
         let rows = search!(self, "count what bulk acts did", |conn| {

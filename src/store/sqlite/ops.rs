@@ -397,18 +397,6 @@ impl OperatorStore for Sqlite {
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
-    async fn uncounted_bulks(
-        &self,
-        (started_at, id): (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
-        let bulks = bulk_sql::UncountedBulks { started_at, id, limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| bulks.rows::<bulk_sql::StoredBulk>(conn);
-        let rows = self.search("list bulk acts", load).await?;
-        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
-    }
-
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
         let counted = bulk_sql::CountedBulks::of::<Db>(bulks);
         let load = move |conn: &mut SqliteConnection| counted.rows::<bulk_sql::StoredBulk>(conn);
