@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::act::Done;
-use super::bound::{Bound, Goes};
+use super::bound::{At, Bound, Goes};
 use super::until::{Until, page};
 use super::{Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary, Told};
 use crate::chance;
@@ -296,6 +296,10 @@ impl Done for Started {
     }
 }
 
+fn place(bulk: &BulkRow) -> At {
+    (bulk.started_at, bulk.id)
+}
+
 impl<S: OperatorStore> Ops<S> {
     /// Plans a bulk act: returns what it would do, and changes nothing. Needs [`Permissions::READ`].
     ///
@@ -418,17 +422,22 @@ impl<S: OperatorStore> Ops<S> {
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
         let limit = rows.clamp(1, 100);
-        let place = |bulk: &BulkRow| (bulk.started_at, bulk.id);
-        let of = |until, rows| {
-            let found = Found { rows, searched_to: None };
-            page(&until, Goes::Down, before, limit, found, place).map(BulkView::from)
+        let (until, mut rows) = match self.actor.sees_every_scope() {
+            true => (Until::AsSearched, self.store.bulks(before, limit + 1).await?),
+            false => self.bulks_within_limits(before).await?,
         };
-        if self.actor.sees_every_scope() {
-            return Ok(of(Until::AsSearched, self.store.bulks(before, limit + 1).await?));
-        }
+        rows.truncate(limit as usize + 1);
+        let told = rows.len().min(limit as usize);
+        self.count_settled(&mut rows[..told]).await?;
+        let found = Found { rows, searched_to: None };
+        Ok(page(&until, Goes::Down, before, limit, found, place).map(BulkView::from))
+    }
+
+    /// Those that the actor may see of the newest, and up to which place they are told.
+    async fn bulks_within_limits(&self, before: At) -> Result<(Until, Vec<BulkRow>), OpsError> {
         let mut bound = Bound::new(Goes::Down, before);
         loop {
-            let mut rows = self.store.uncounted_bulks(bound.start(), MOST_BULKS).await?;
+            let mut rows = self.store.bulks(bound.start(), MOST_BULKS).await?;
             let is_all = (rows.len() as u32) < MOST_BULKS;
             let searched_to = rows.last().map(place).filter(|_| !is_all);
             let Break(end) = bound.told(searched_to) else { continue };
@@ -437,10 +446,7 @@ impl<S: OperatorStore> Ops<S> {
                 let is_told = end.is_none_or(|end| !is_behind(end, place(bulk)));
                 is_told && is_behind(before, place(bulk)) && self.may_see(bulk)
             });
-            rows.truncate(limit as usize + 1);
-            let told = rows.len().min(limit as usize);
-            self.count_settled(&mut rows[..told]).await?;
-            return Ok(of(Until::End(end), rows));
+            return Ok((Until::End(end), rows));
         }
     }
 

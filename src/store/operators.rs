@@ -15,6 +15,7 @@ use super::events::StoredEvents;
 pub(crate) use super::limits::Limits;
 use super::nodes::{NodeEntry, NodeRow};
 use super::pauses::{PauseAct, PausedPhase};
+use super::row::{Row, key_row};
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 
@@ -247,6 +248,17 @@ pub struct FoundRequest {
     pub(crate) key: IdempotencyKey,
     pub(crate) now: DateTime<Utc>,
     pub(crate) row: KeyRow,
+}
+
+/// Its scope, its key, and the columns of its row.
+pub(super) type FoundRow = (String, String, Row);
+
+pub(super) fn found_request((scope, key, row): FoundRow) -> Result<FoundRequest, StoreError> {
+    let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
+    let key = IdempotencyKey::new(key)
+        .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
+    let now = row.3.0;
+    Ok(FoundRequest { scope, key, now, row: key_row(row)? })
 }
 
 /// How much waits, each counted among the first [`MAX_ROWS_PER_SEARCH`] of its index.
@@ -499,17 +511,10 @@ pub trait OperatorStore: Store {
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Bulk acts, the newest first, from one place on. Whose limits allow which is the caller's to judge: it goes by what
-    /// is stored as one text.
+    /// is stored as one text. How far each came is not counted, and is told as zero: the caller has those
+    /// [counted](Self::counted_bulks) that it lists.
     #[doc(hidden)]
     fn bulks(
-        &self,
-        before: (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<BulkRow>, StoreError>> + Send;
-
-    /// The same, but how far each came is not counted, and told as zero: for a search among many.
-    #[doc(hidden)]
-    fn uncounted_bulks(
         &self,
         before: (DateTime<Utc>, Uuid),
         limit: u32,

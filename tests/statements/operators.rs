@@ -252,8 +252,10 @@ async fn bulk_acts_are_found_by_their_indexes_at_20_000_of_them() {
     sent("");
     let bulks = ops.bulks(None, 100).await.unwrap().rows;
     assert_eq!((bulks.len(), bulks[0].applied), (100, 5));
-    let list = sent("FROM (SELECT * FROM atomic_phases_bulk WHERE");
+    let list = sent("FROM atomic_phases_bulk AS b WHERE");
+    assert_eq!(list.len(), 2, "the page, and how far those on it came: {list:?}");
     is_bounded(&plan_of(&db, &list[0]).await, "atomic_phases_bulk_started");
+    is_bounded(&plan_of(&db, &list[1]).await, "atomic_phases_bulk_pkey");
     sent("");
     ops.bulk(bulks[7].id).await.unwrap();
     let one = sent("FROM atomic_phases_bulk_items WHERE");
@@ -278,7 +280,7 @@ async fn the_requests_of_a_bulk_act_are_counted_only_where_it_is_listed() {
     .await;
     let engine = engine(&db, &App::default());
     let one = Scopes::Only(vec![Scope::new("tenant-1").unwrap()]);
-    for (scopes, listed) in [(one, 5), (Scopes::All, 6)] {
+    for scopes in [one, Scopes::All] {
         let ops = engine.ops(Actor::new("bob", Permissions::admin(), scopes).unwrap());
         sent("");
         let bulks = ops.bulks(None, 5).await.unwrap().rows;
@@ -286,7 +288,7 @@ async fn the_requests_of_a_bulk_act_are_counted_only_where_it_is_listed() {
         assert!(bulks.iter().all(|bulk| (bulk.settled, bulk.applied) == (100, 100)), "{bulks:?}");
         let statements = sent("FROM atomic_phases_bulk");
         // Once those that had their turn, and once those to which the act was applied.
-        assert_eq!(items_read(&db, &statements).await, 2 * 100 * listed, "{statements:#?}");
+        assert_eq!(items_read(&db, &statements).await, 2 * 100 * 5, "{statements:#?}");
     }
     sent("");
     // A worker looks at a hundred that are open.

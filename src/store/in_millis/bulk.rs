@@ -43,11 +43,11 @@ pub(in crate::store) fn item(
     Some((position, Uuid::from_slice(&id).ok()?, seen, outcome, because))
 }
 
-/// A bulk act, with how far it came. Of a list, the rows are chosen first: the requests of no other act are counted.
+/// A bulk act, with how far it came.
 const BULK: &str = "SELECT id, act, actor, reason, limits, items, \
     (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NOT NULL), \
     (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome = 'applied'), \
-    started_at, ended_at, stopped_by, lease_token FROM ";
+    started_at, ended_at, stopped_by, lease_token FROM atomic_phases_bulk AS b WHERE ";
 
 /// A bulk act, without that: its requests are not read.
 const UNCOUNTED: &str = "SELECT id, act, actor, reason, limits, items, 0, 0, \
@@ -65,14 +65,6 @@ statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`. On MySQL a comparison of rows bounds no index, so the time is
     /// compared, too; behind it, for SQLite bounds the index by the first condition that can.
     Bulks in D: InMillis, rows BulkSql, { started_at: i64, id: Vec<u8>, limit: i64 },
-    [BULK], "(SELECT * FROM atomic_phases_bulk WHERE (started_at, id) < (", started_at, ", ", id,
-    ") AND started_at <= ", started_at, " ORDER BY started_at DESC, id DESC LIMIT ", limit,
-    ") AS b ORDER BY started_at DESC, id DESC"
-}
-
-statement! {
-    /// The same, and no request of them is read.
-    UncountedBulks in D: InMillis, rows BulkSql, { started_at: i64, id: Vec<u8>, limit: i64 },
     [UNCOUNTED], "(started_at, id) < (", started_at, ", ", id, ") AND started_at <= ",
     started_at, " ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
@@ -80,7 +72,7 @@ statement! {
 statement! {
     /// Those of these ids, a list of texts in hex, that were started from `oldest` to `newest`.
     CountedBulks in D: InMillis, rows BulkSql, { oldest: i64, newest: i64, ids: String },
-    [BULK], "atomic_phases_bulk AS b WHERE started_at >= ", oldest, " AND started_at <= ", newest, " AND ",
+    [BULK], "started_at >= ", oldest, " AND started_at <= ", newest, " AND ",
     (D::AMONG[0]), "hex(id)", (D::AMONG[1]), ids, (D::AMONG[2])
 }
 
@@ -102,7 +94,7 @@ impl CountedBulks {
 statement! {
     /// One of them.
     Bulk in D: InMillis, rows BulkSql, { id: Vec<u8> },
-    [BULK], "atomic_phases_bulk AS b WHERE id = ", id
+    [BULK], "id = ", id
 }
 
 statement! {
@@ -121,20 +113,18 @@ statement! {
 
 statement! {
     /// The right to do a slice.
-    ClaimBulk in D: InMillis, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8>, again: i64 },
+    ClaimBulk in D: InMillis, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Vec<u8> },
     "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = ", (D::NOW), " + ", lease_ms,
-    " WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
+    " WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
     /// The outcome of a request, if the token is still the holder's.
     SettleItem in D: InMillis, rows sql_types::Untyped,
-    {
-        outcome: String, because: Option<String>, id: Vec<u8>, position: i64, of: Vec<u8>, token: i64,
-    },
+    { outcome: String, because: Option<String>, id: Vec<u8>, position: i64, token: i64 },
     "UPDATE atomic_phases_bulk_items SET outcome = ", outcome, ", because = ", because, " WHERE bulk_id = ", id,
     " AND position = ", position, " AND outcome IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_bulk WHERE id = ",
-    of, " AND lease_token = ", token, ")"
+    id, " AND lease_token = ", token, ")"
 }
 
 statement! {

@@ -46,15 +46,14 @@ const PAUSED: &str = ", 0) AS is_paused, ";
 
 statement! {
     /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
-    Groups in D: InMillis, rows GroupSql, { paused: String, waiting: Allowed, again: String, due: Allowed },
-    [GROUPED], [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], paused, [PAUSED], waiting, [WAITING],
-    [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], again, [PAUSED], due, [DUE]
+    Groups in D: InMillis, rows GroupSql, { paused: String, allowed: Allowed },
+    [GROUPED], [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], paused, [PAUSED], allowed, [WAITING],
+    [ROW], (D::CLOCK), [HELD], (D::CLOCK), [DUE_NOW], paused, [PAUSED], allowed, [DUE]
 }
 
 impl Groups {
     pub(in crate::store) fn of<D: InMillis>(limits: &Limits, paused: &str) -> Self {
-        let (paused, again) = (paused.to_owned(), paused.to_owned());
-        Self { paused, waiting: Allowed::by::<D>(limits), again, due: Allowed::by::<D>(limits) }
+        Self { paused: paused.to_owned(), allowed: Allowed::by::<D>(limits) }
     }
 }
 
@@ -68,7 +67,7 @@ pub(in crate::store) type JobsRow = (i64, Option<i64>, i64);
 
 statement! {
     /// The right to take it, if no other process has it.
-    ClaimCensus in D: InMillis, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64, again: Vec<u8> },
+    ClaimCensus in D: InMillis, rows sql_types::Untyped, { holder: Vec<u8>, lease_ms: i64 },
     "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = ", (D::NOW), " + ", lease_ms,
-    " WHERE name = 'census' AND (holder = ", again, " OR held_until <= ", (D::NOW), ")"
+    " WHERE name = 'census' AND (holder = ", holder, " OR held_until <= ", (D::NOW), ")"
 }

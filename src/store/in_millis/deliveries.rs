@@ -119,18 +119,18 @@ type DeadLetterSql = (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt
 statement! {
     /// Staged jobs, bounded, by the indexes of due ones and of dead letters.
     SurveyJobs in D: InMillis, rows (Integer, Text, Nullable<Binary>),
-    { most: i64, limit: i64, most_again: i64, again: i64 },
+    { most: i64, limit: i64 },
     "SELECT * FROM (SELECT 0 AS dead, name, CASE WHEN length(args) <= ", most, " THEN args END AS args \
      FROM atomic_phases_staged_jobs WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit,
-    ") AS due UNION ALL SELECT * FROM (SELECT 1 AS dead, name, CASE WHEN length(args) <= ", most_again,
+    ") AS due UNION ALL SELECT * FROM (SELECT 1 AS dead, name, CASE WHEN length(args) <= ", most,
     " THEN args END AS args FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
-     ORDER BY staged_at LIMIT ", again, ") AS dead_letters"
+     ORDER BY staged_at LIMIT ", limit, ") AS dead_letters"
 }
 
 impl SurveyJobs {
     pub(in crate::store) fn of(limit: u32, most_bytes: u32) -> Self {
         let (limit, most) = (i64::from(limit), i64::from(most_bytes));
-        Self { most, limit, most_again: most, again: limit }
+        Self { most, limit }
     }
 }
 

@@ -5,7 +5,6 @@ use chrono::{DateTime, Utc};
 use diesel::sql_types::{BigInt, Binary, Nullable, Text};
 use uuid::Uuid;
 
-use crate::store::nodes::NodeColumns;
 use crate::store::row::{self, Row};
 use crate::store::{JobPlace, KeyPlace, KeySummary, StoreError, due};
 
@@ -171,17 +170,4 @@ pub(crate) fn listed(row: ListedRow) -> Option<due::JobListRow> {
 
 pub(crate) fn uuid(bytes: &[u8], column: &'static str) -> Result<Uuid, StoreError> {
     Uuid::from_slice(bytes).map_err(|_| StoreError::Unreadable { column })
-}
-
-pub(crate) type NodeSql = ((Binary, Text, Text, Text), (BigInt, BigInt, BigInt));
-
-pub(crate) type StoredNode = ((Vec<u8>, String, String, String), (i64, i64, i64));
-
-/// A row with a value that no row of ours has was written by hand, and is passed over.
-pub(crate) fn stored_node(
-    ((id, name, build, definitions), times): StoredNode,
-) -> Option<NodeColumns> {
-    let time = DateTime::from_timestamp_millis;
-    let entry = (Uuid::from_slice(&id).ok()?, name, build, definitions);
-    Some((entry, (time(times.0)?, time(times.1)?, time(times.2)?)))
 }

@@ -14,7 +14,7 @@ use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, 
 use super::session::Session;
 use super::{Memory, audited as write_audit, read_jobs, read_keys};
 use crate::definition::Isolation;
-use crate::key::{IdempotencyKey, Scope};
+use crate::key::Scope;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
@@ -23,10 +23,10 @@ use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
     Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
     MAX_ROWS_PER_SEARCH, MOST_JOBS, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
-    listed_request, operated_job, state_name,
+    found_request, listed_request, operated_job, state_name,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
-use crate::store::row::{key_row, whole_millis};
+use crate::store::row::whole_millis;
 use crate::store::{ERASED, Store, StoreError};
 use diesel::QueryResult;
 
@@ -291,12 +291,11 @@ impl OperatorStore for Memory {
             }
         };
         let found = keys.iter().find(|row| is_meant(row) && limits.allow(&row.scope));
-        let Some(row) = found else { return Ok(None) };
-        let scope =
-            Scope::new(&row.scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
-        let key = IdempotencyKey::new(&row.idempotency_key)
-            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
-        Ok(Some(FoundRequest { scope, key, now, row: key_row(row.clone().row(now))? }))
+        let found = found.map(|row| {
+            let (scope, key) = (row.scope.clone(), row.idempotency_key.clone());
+            found_request((scope, key, row.clone().row(now)))
+        });
+        found.transpose()
     }
 
     async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
@@ -474,21 +473,10 @@ impl OperatorStore for Memory {
         limit: u32,
     ) -> Result<Vec<BulkRow>, StoreError> {
         let bulks = self.read_bulks().await?;
-        let is_asked_for = |bulk: &&BulkRow| (bulk.started_at, bulk.id) < before;
-        let rows: Vec<BulkRow> = bulks.iter().rev().map(row).collect();
-        Ok(rows.iter().filter(is_asked_for).take(limit as usize).cloned().collect())
-    }
-
-    async fn uncounted_bulks(
-        &self,
-        before: (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let mut rows = self.bulks(before, limit).await?;
-        for row in &mut rows {
-            (row.settled, row.applied) = (0, 0);
-        }
-        Ok(rows)
+        let is_asked_for = |bulk: &BulkRow| (bulk.started_at, bulk.id) < before;
+        let uncounted = |bulk: BulkRow| BulkRow { settled: 0, applied: 0, ..bulk };
+        let rows = bulks.iter().rev().map(row).filter(is_asked_for).map(uncounted);
+        Ok(rows.take(limit as usize).collect())
     }
 
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {

@@ -16,15 +16,12 @@ statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token. MySQL lets no UPDATE ask its own
     /// table, so what [`IS_NEXT`] says is asked of a table that is computed first.
     ClaimJob for Db, rows sql_types::Untyped,
-    {
-        lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32, again: String,
-        once_more: Vec<u8>, behind: i64,
-    },
+    { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs AS j JOIN (SELECT \
      MIN(CASE WHEN run_after IS NOT NULL THEN position END) AS first, \
-     COUNT(CASE WHEN position > ", behind, " AND position < 4611686018427387904 AND attempts > 0 AND reason IS NULL \
+     COUNT(CASE WHEN position > ", position, " AND position < 4611686018427387904 AND attempts > 0 AND reason IS NULL \
      AND run_after > CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED) THEN 1 END) AS under_way \
-     FROM atomic_phases_staged_jobs WHERE scope = ", again, " AND request_id = ", once_more,
+     FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ", request_id,
     ") AS others ON (others.first = j.position OR j.position >= 4611686018427387904) AND (j.forgiven_attempts = 0 OR others.under_way = 0) \
      SET j.attempts = j.attempts + 1, j.reason = NULL, j.run_after = ", [NOW], " + ", lease_ms,
     " WHERE j.scope = ", scope, " AND j.request_id = ", request_id, " AND j.position = ", position,
@@ -33,16 +30,12 @@ statement! {
 
 impl ClaimJob {
     pub(super) fn new(at: &JobAt, lease: Duration) -> Self {
-        let (scope, request_id) = (at.scope.as_str().to_owned(), at.request_id.as_bytes().to_vec());
         Self {
             lease_ms: millis(lease),
-            scope: scope.clone(),
-            request_id: request_id.clone(),
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
             position: at.position,
             attempts: at.attempts.cast_signed(),
-            again: scope,
-            once_more: request_id,
-            behind: at.position,
         }
     }
 }
@@ -77,9 +70,9 @@ impl JobIfClaimed {
 statement! {
     /// Behind a job that has ended, the next that waits is due.
     MakeNextDue for Db, rows sql_types::Untyped,
-    { scope: String, request_id: Vec<u8>, again: String, once_more: Vec<u8>, position: i64 },
+    { scope: String, request_id: Vec<u8>, position: i64 },
     "UPDATE atomic_phases_staged_jobs AS j JOIN (SELECT MIN(position) AS next \
-     FROM atomic_phases_staged_jobs WHERE scope = ", again, " AND request_id = ", once_more,
+     FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ", request_id,
     " AND position > ", position, " AND run_after IS NOT NULL) AS others ON others.next = j.position \
      SET j.run_after = ", [NOW], " WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
     " AND j.run_after = ", [WAITS]
@@ -87,10 +80,11 @@ statement! {
 
 impl MakeNextDue {
     pub(super) fn new(at: &JobAt) -> Self {
-        let scope = at.scope.as_str().to_owned();
-        let request_id = at.request_id.as_bytes().to_vec();
-        let (again, once_more) = (scope.clone(), request_id.clone());
-        Self { scope, request_id, again, once_more, position: at.position }
+        Self {
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+        }
     }
 }
 

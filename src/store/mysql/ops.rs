@@ -19,7 +19,7 @@ use super::pool::{ConnectionGuard, Taken};
 use super::statements as sql;
 use super::store::{answered, answered_within, ask};
 use super::{MIGRATIONS, Mysql, MysqlConn};
-use crate::key::{IdempotencyKey, Scope};
+use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
@@ -31,15 +31,15 @@ use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request, operated_job,
+    OperatedJob, OperatorStore, RequestAt, WaitingCounts, found_request, listed_request,
+    operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
-use crate::store::row::{key_row, millis};
+use crate::store::row::millis;
 
 /// How long one search may take.
 const SEARCH_WITHIN: Duration = Duration::from_secs(5);
@@ -178,13 +178,8 @@ impl OperatorStore for Mysql {
         let rows = search!(self, "find a request", |conn| {
             ops::Find::new::<Db>(at, limits).rows::<(String, String, sql::StoredRow)>(conn)
         })?;
-        let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
-        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
-        let key = IdempotencyKey::new(key)
-            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
-        let row = sql::row(row)?;
-        let now = row.3.0;
-        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+        let found = rows.into_iter().next();
+        found.map(|(scope, key, row)| found_request((scope, key, sql::row(row)?))).transpose()
     }
 
     async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
@@ -212,8 +207,7 @@ impl OperatorStore for Mysql {
         let holder = lease.holder.as_bytes().to_vec();
         let lease_ms = millis(lease.length);
         let claimed = ask!(self.searches, "claim the census", |conn| {
-            census_sql::ClaimCensus { holder: holder.clone(), lease_ms, again: holder }
-                .execute(conn)
+            census_sql::ClaimCensus { holder, lease_ms }.execute(conn)
         })?;
         Ok(claimed == 1)
     }
@@ -316,9 +310,9 @@ impl OperatorStore for Mysql {
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
         let rows = search!(self, "read the processes", |conn| {
-            node_sql::Nodes {}.rows::<StoredNode>(conn)
+            node_sql::Nodes {}.rows::<node_sql::StoredNode>(conn)
         })?;
-        Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
+        Ok(rows.into_iter().filter_map(node_sql::stored_node).map(node).collect())
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
@@ -390,19 +384,6 @@ impl OperatorStore for Mysql {
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
-    async fn uncounted_bulks(
-        &self,
-        (started_at, id): (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
-        let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::UncountedBulks { started_at, id: id.clone(), limit: limit.into() }
-                .rows::<bulk_sql::StoredBulk>(conn)
-        })?;
-        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
-    }
-
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
         let rows = search!(self, "count what bulk acts did", |conn| {
             bulk_sql::CountedBulks::of::<Db>(bulks).rows::<bulk_sql::StoredBulk>(conn)
@@ -441,20 +422,18 @@ impl OperatorStore for Mysql {
         let BulkClaim { id, token, lease } = *claim;
         let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
         let claimed = ask!(self.pool, "claim a bulk act", |conn| {
-            bulk_sql::ClaimBulk { token, lease_ms, id, again: token }.execute(conn)
+            bulk_sql::ClaimBulk { token, lease_ms, id }.execute(conn)
         })?;
         Ok(claimed == 1)
     }
 
     async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
         const DOING: &str = "settle a part of a bulk act";
-        let id = item.bulk_id.as_bytes().to_vec();
         let settle = bulk_sql::SettleItem {
             outcome: item.outcome.to_owned(),
             because: item.because.map(str::to_owned),
-            id: id.clone(),
+            id: item.bulk_id.as_bytes().to_vec(),
             position: item.position.into(),
-            of: id,
             token: item.token,
         };
         match item.audit {

@@ -1,25 +1,15 @@
 //! The statements of `ops`: those of `store::postgres::ops_statements`, with owned values.
 
 use diesel::mysql::Mysql as Db;
-use diesel::sql_types::{self, Binary, Integer, Nullable, Text};
+use diesel::sql_types::{self, Binary, Integer, Nullable};
 
 use super::statements::CLOCK;
 pub(super) use crate::store::in_millis::audit::*;
+pub(super) use crate::store::in_millis::health::*;
 pub(super) use crate::store::in_millis::jobs::*;
 pub(super) use crate::store::in_millis::pauses::*;
 pub(super) use crate::store::in_millis::requests::*;
 use crate::store::statement::statement;
-
-statement! {
-    /// The versions of the migrations that have run, the application's own among them.
-    Applied for Db, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
-}
-
-statement! {
-    /// Writes nothing, and is refused where nothing can be written by this user: a server that is read only is not
-    /// so for each.
-    WriteNothing for Db, rows sql_types::Untyped, {}, "DELETE FROM atomic_phases_leases WHERE FALSE"
-}
 
 statement! {
     /// The events of a request, by the primary key. Bytes: the first line may be cut within a character.

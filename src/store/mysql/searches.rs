@@ -15,9 +15,7 @@ statement! {
     /// progress that the index of due rows does not have; and, of a full page, where it ends. On its own, the server
     /// would read and sort a table of a few pages.
     HeldKeys for Db, rows (BigInt, Text, Text, Binary, BigInt, BigInt, Bool),
-    {
-        from: i64, to: i64, expires_at: i64, scope: String, key: String, limit: i64, again: i64,
-    },
+    { from: i64, to: i64, expires_at: i64, scope: String, key: String, limit: i64 },
     "WITH looked AS (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
      FORCE INDEX (atomic_phases_keys_expiry) WHERE expires_at >= ", from, " AND expires_at <= ", to, " AND expires_at >= ", expires_at,
@@ -26,7 +24,7 @@ statement! {
     ") SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      GREATEST(0, coalesce(locked_until, 0) - ", [CLOCK], "), 0 FROM looked WHERE is_held \
      UNION ALL SELECT * FROM (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0 AS lease, \
-     1 AS is_the_last FROM looked WHERE (SELECT count(*) FROM looked) = ", again,
+     1 AS is_the_last FROM looked WHERE (SELECT count(*) FROM looked) = ", limit,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1) AS ends"
 }
 

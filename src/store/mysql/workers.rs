@@ -55,7 +55,6 @@ impl WorkerStore for Mysql {
                 scope: after.scope.clone(),
                 key: after.key.clone(),
                 limit: limit.into(),
-                again: limit.into(),
             }
             .rows::<sql::HeldKeyRow>(conn)
         })?;

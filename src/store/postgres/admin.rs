@@ -16,8 +16,7 @@ impl<P: Pool> AdminStore for Postgres<P> {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         let (scope, retention_ms) = (erase.scope.as_str(), millis(erase.retention));
         let Some(key) = erase.key else {
-            let (again, limit) = (scope, erase.limit.into());
-            let erase = sql::EraseScope { retention_ms, scope, again, limit };
+            let erase = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
             let rows = ask_within!(LOCKED_WAIT, self, "erase a scope", |conn| {
                 erase.load::<i64>(&mut conn)
             });
@@ -42,7 +41,7 @@ impl<P: Pool> AdminStore for Postgres<P> {
         let (scope, limit) = (scope.as_str(), limit.into());
         let (is_any, key) = (key.is_none(), key.map_or("", IdempotencyKey::as_str));
         let erased = ask_within!(LOCKED_WAIT, self, "erase the jobs of reaped keys", |conn| {
-            sql::EraseOrphanedJobs { scope, again: scope, is_any, key, limit }.execute(&mut conn)
+            sql::EraseOrphanedJobs { scope, is_any, key, limit }.execute(&mut conn)
         })?;
         Ok(u32::try_from(erased).unwrap_or(u32::MAX))
     }

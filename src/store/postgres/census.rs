@@ -29,13 +29,13 @@ const PAUSED: &str = ", false)::int::bigint AS is_paused, ";
 
 statement! {
     /// What is unfinished and does not run, by `atomic_phases_keys_waiting` and `atomic_phases_keys_due`.
-    Groups<'a> for Pg, rows GroupSql, { paused: &'a str, waiting: Allowed<'a>, again: &'a str, due: Allowed<'a> },
-    [GROUPED], [ROW], paused, [PAUSED], {waiting}, [WAITING], [ROW], again, [PAUSED], {due}, [DUE]
+    Groups<'a> for Pg, rows GroupSql, { paused: &'a str, allowed: Allowed<'a> },
+    [GROUPED], [ROW], paused, [PAUSED], {allowed}, [WAITING], [ROW], paused, [PAUSED], {allowed}, [DUE]
 }
 
 impl<'a> Groups<'a> {
     pub(super) fn of(limits: &'a Limits, paused: &'a str) -> Self {
-        Self { paused, waiting: Allowed::by(limits), again: paused, due: Allowed::by(limits) }
+        Self { paused, allowed: Allowed::by(limits) }
     }
 }
 
@@ -49,8 +49,8 @@ pub(super) type JobsRow = (i64, Option<DateTime<Utc>>, i64);
 
 statement! {
     /// The right to take it, where no other process has it.
-    ClaimCensus for Pg, rows sql_types::Untyped, { holder: Uuid, lease_ms: i64, again: Uuid },
+    ClaimCensus for Pg, rows sql_types::Untyped, { holder: Uuid, lease_ms: i64 },
     "UPDATE atomic_phases_leases SET holder = ", holder, ", held_until = clock_timestamp() + ", lease_ms,
-    " * interval '1 millisecond' WHERE name = 'census' AND (holder = ", again,
+    " * interval '1 millisecond' WHERE name = 'census' AND (holder = ", holder,
     " OR held_until <= clock_timestamp())"
 }

@@ -235,8 +235,7 @@ impl<P: Pool> Postgres<P> {
         let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
         let conn = connection.shared()?;
         let deleting = rows.iter().map(|(_, scope, key, request_id)| {
-            let reap =
-                sql::Reap { scope, key, request_id: *request_id, again: scope, key_again: key };
+            let reap = sql::Reap { scope, key, request_id: *request_id };
             async move { reap.execute(&mut &*conn).await }
         });
         let answer = answered(async {

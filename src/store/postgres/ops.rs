@@ -24,7 +24,7 @@ use super::{
     on_another, sql,
 };
 use crate::definition::Isolation;
-use crate::key::{IdempotencyKey, Scope};
+use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditRow, AuditSearch, Audited, audited};
 use crate::store::bulk::{
@@ -36,12 +36,12 @@ use crate::store::events::StoredEvents;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, WaitingCounts,
-    listed_request, operated_job,
+    Counted, Found, FoundRequest, FoundRow, JobAct, JobFate, Limits, ListPlace, ListRequests,
+    ListedRequest, ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN,
+    WaitingCounts, found_request, listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_phase};
-use crate::store::row::{Row, key_row, millis};
+use crate::store::row::millis;
 
 /// How many searches of operators run at a time, each on a connection.
 const SEARCHES: usize = 2;
@@ -248,7 +248,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         at: RequestAt<'_>,
         limits: &Limits,
     ) -> Result<Option<FoundRequest>, StoreError> {
-        type FoundRow = (String, String, Row);
         let rows = match at {
             RequestAt::Id(request_id) => search!(self, "find a request", |conn| {
                 let allowed = ops::Allowed::by(limits);
@@ -260,12 +259,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
                     .load::<FoundRow>(&mut conn)
             }),
         };
-        let Some((scope, key, row)) = rows?.into_iter().next() else { return Ok(None) };
-        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
-        let key = IdempotencyKey::new(key)
-            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
-        let now = row.3.0;
-        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+        rows?.into_iter().next().map(found_request).transpose()
     }
 
     async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
@@ -287,7 +281,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let CensusLease { holder, length } = lease;
-        let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length), again: holder };
+        let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length) };
         let turn = self.turn().await?;
         let claimed = ask_in_transaction!(
             turn.connection,
@@ -460,18 +454,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(rows.into_iter().map(bulk_row).collect())
     }
 
-    async fn uncounted_bulks(
-        &self,
-        (started_at, id): (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let limit = limit.into();
-        let rows = search!(self, "list bulk acts", |conn| {
-            bulk_sql::UncountedBulks { started_at, id, limit }.load::<BulkColumns>(&mut conn)
-        })?;
-        Ok(rows.into_iter().map(bulk_row).collect())
-    }
-
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
         let ids = || bulks.iter().map(|bulk| bulk.id.to_string()).collect::<Vec<_>>();
         let rows = search!(self, "count what bulk acts did", |conn| {
@@ -510,7 +492,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
         let BulkClaim { id, token, lease } = *claim;
-        let claim = bulk_sql::ClaimBulk { token, lease_ms: millis(lease), id, again: token };
+        let claim = bulk_sql::ClaimBulk { token, lease_ms: millis(lease), id };
         let claimed =
             ask_within!(LOCKED_WAIT, self, "claim a bulk act", |conn| claim.execute(&mut conn))?;
         Ok(claimed == 1)
@@ -522,7 +504,6 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             because: item.because,
             id: item.bulk_id,
             position: item.position.cast_signed(),
-            of: item.bulk_id,
             token: item.token,
         };
         let settled = match item.audit {

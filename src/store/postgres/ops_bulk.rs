@@ -15,11 +15,11 @@ type BulkSql = (
     (Timestamptz, Nullable<Timestamptz>, Nullable<Text>, BigInt),
 );
 
-/// A bulk act, with how far it came. Of a list, the rows are chosen first: the requests of no other act are counted.
+/// A bulk act, with how far it came.
 const BULK: &str = "SELECT id, act, actor, reason, limits, items, \
     (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome IS NOT NULL), \
     (SELECT count(*) FROM atomic_phases_bulk_items AS i WHERE i.bulk_id = b.id AND i.outcome = 'applied'), \
-    started_at, ended_at, stopped_by, lease_token FROM ";
+    started_at, ended_at, stopped_by, lease_token FROM atomic_phases_bulk AS b WHERE ";
 
 /// A bulk act, without that: its requests are not read.
 const UNCOUNTED: &str = "SELECT id, act, actor, reason, limits, items, CAST(0 AS bigint), CAST(0 AS bigint), \
@@ -62,14 +62,6 @@ statement! {
     /// The newest bulk acts, by `atomic_phases_bulk_started`.
     Bulks for Pg, rows BulkSql,
     { started_at: DateTime<Utc>, id: Uuid, limit: i64 },
-    [BULK], "(SELECT * FROM atomic_phases_bulk WHERE (started_at, id) < (", started_at, ", ", id,
-    ") ORDER BY started_at DESC, id DESC LIMIT ", limit, ") AS b ORDER BY started_at DESC, id DESC"
-}
-
-statement! {
-    /// The same, and no request of them is read.
-    UncountedBulks for Pg, rows BulkSql,
-    { started_at: DateTime<Utc>, id: Uuid, limit: i64 },
     [UNCOUNTED], "(started_at, id) < (", started_at, ", ", id,
     ") ORDER BY started_at DESC, id DESC LIMIT ", limit
 }
@@ -77,13 +69,13 @@ statement! {
 statement! {
     /// Those of these ids.
     CountedBulks for Pg, rows BulkSql, { ids: Vec<String> },
-    [BULK], "atomic_phases_bulk AS b WHERE id = ANY(CAST(", ids, " AS uuid[]))"
+    [BULK], "id = ANY(CAST(", ids, " AS uuid[]))"
 }
 
 statement! {
     /// One of them.
     Bulk for Pg, rows BulkSql, { id: Uuid },
-    [BULK], "atomic_phases_bulk AS b WHERE id = ", id
+    [BULK], "id = ", id
 }
 
 statement! {
@@ -103,18 +95,18 @@ statement! {
 
 statement! {
     /// The right to do a slice.
-    ClaimBulk for Pg, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Uuid, again: i64 },
+    ClaimBulk for Pg, rows sql_types::Untyped, { token: i64, lease_ms: i64, id: Uuid },
     "UPDATE atomic_phases_bulk SET lease_token = ", token, " + 1, locked_until = clock_timestamp() + ", lease_ms,
-    " * interval '1 millisecond' WHERE id = ", id, " AND lease_token = ", again, " AND ended_at IS NULL"
+    " * interval '1 millisecond' WHERE id = ", id, " AND lease_token = ", token, " AND ended_at IS NULL"
 }
 
 statement! {
     /// What became of a request, if the token is still the holder's.
     SettleItem<'a> for Pg, rows sql_types::Untyped,
-    { outcome: &'static str, because: Option<&'a str>, id: Uuid, position: i32, of: Uuid, token: i64 },
+    { outcome: &'static str, because: Option<&'a str>, id: Uuid, position: i32, token: i64 },
     "UPDATE atomic_phases_bulk_items SET outcome = ", outcome, ", because = ", because, " WHERE bulk_id = ", id,
     " AND position = ", position, " AND outcome IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_bulk WHERE id = ",
-    of, " AND lease_token = ", token, ")"
+    id, " AND lease_token = ", token, ")"
 }
 
 statement! {

@@ -213,23 +213,22 @@ statement! {
     Count<'a> for Pg, rows (
         (BigInt, BigInt, BigInt, Nullable<Timestamptz>), (BigInt, BigInt), (BigInt, BigInt)
     ),
-    { waiting: Allowed<'a>, due: Allowed<'a>, jobs: Allowed<'a> },
+    { allowed: Allowed<'a> },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status IN ('unknown', 'in_progress')), ",
     [OF_THOSE], "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed \
      AND status IN ('unknown', 'in_progress', 'dead_letter')) \
-     FROM (SELECT status, waiting_since, ", {waiting},
+     FROM (SELECT status, waiting_since, ", {allowed},
     " AS allowed FROM atomic_phases_keys WHERE waiting_since IS NOT NULL ORDER BY waiting_since", [BOUNDED],
     ") AS waiting, (SELECT count(*), ", [OF_THOSE], "waiting_since IS NULL \
-     AND run_after <= clock_timestamp()) FROM (SELECT run_after, waiting_since, ", {due},
+     AND run_after <= clock_timestamp()) FROM (SELECT run_after, waiting_since, ", {allowed},
     " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
-    ") AS due, (SELECT count(*), count(*) FILTER (WHERE allowed) FROM (SELECT ", {jobs},
+    ") AS due, (SELECT count(*), count(*) FILTER (WHERE allowed) FROM (SELECT ", {allowed},
     " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
 }
 
 impl<'a> Count<'a> {
     pub(super) fn new(limits: &'a Limits) -> Self {
-        let allowed = || Allowed::by(limits);
-        Self { waiting: allowed(), due: allowed(), jobs: allowed() }
+        Self { allowed: Allowed::by(limits) }
     }
 }
 

@@ -194,7 +194,7 @@ async fn g15_a_row_is_reaped_only_as_it_was_found() {
     let id = bench.created(&mut conn).await;
     let (scope, key) = (bench.scope.as_str(), bench.key.as_str());
     let reaped = async |conn: &mut AsyncPgConnection, request_id| {
-        let reap = sql::Reap { scope, key, request_id, again: scope, key_again: key };
+        let reap = sql::Reap { scope, key, request_id };
         reap.execute(conn).await.unwrap()
     };
     let set = async |conn: &mut AsyncPgConnection, columns: &str| {

@@ -54,7 +54,6 @@ impl<P: Pool> WorkerStore for Postgres<P> {
                 scope: &after.scope,
                 key: &after.key,
                 limit: limit.into(),
-                again: limit.into(),
             }
             .load::<HeldKeyRow>(&mut conn)
         })?;

@@ -15,7 +15,7 @@ use super::error::{is_of_another_writer, is_of_reading_only};
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, sql, thread_gone};
-use crate::key::{IdempotencyKey, Scope};
+use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
@@ -27,15 +27,15 @@ use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::tuple_rows::BlockingRows;
-use crate::store::in_millis::{StoredNode, stored_node};
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    OperatedJob, OperatorStore, RequestAt, WaitingCounts, listed_request, operated_job,
+    OperatedJob, OperatorStore, RequestAt, WaitingCounts, found_request, listed_request,
+    operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
-use crate::store::row::{key_row, millis};
+use crate::store::row::millis;
 
 /// How long to wait for the writer to be told whether there can be one. A caller that has it writes.
 const ASKS_FOR: Duration = Duration::from_millis(200);
@@ -190,13 +190,8 @@ impl OperatorStore for Sqlite {
                 find.rows::<(String, String, sql::StoredRow)>(conn)
             })
             .await?;
-        let Some((scope, key, row)) = rows.into_iter().next() else { return Ok(None) };
-        let scope = Scope::new(scope).map_err(|_| StoreError::Unreadable { column: "scope" })?;
-        let key = IdempotencyKey::new(key)
-            .map_err(|_| StoreError::Unreadable { column: "idempotency_key" })?;
-        let row = sql::row(row)?;
-        let now = row.3.0;
-        Ok(Some(FoundRequest { scope, key, now, row: key_row(row)? }))
+        let found = rows.into_iter().next();
+        found.map(|(scope, key, row)| found_request((scope, key, sql::row(row)?))).transpose()
     }
 
     async fn events(&self, found: &FoundRequest) -> Result<StoredEvents, StoreError> {
@@ -222,7 +217,7 @@ impl OperatorStore for Sqlite {
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let holder = lease.holder.as_bytes().to_vec();
         let lease_ms = millis(lease.length);
-        let claim = census_sql::ClaimCensus { holder: holder.clone(), lease_ms, again: holder };
+        let claim = census_sql::ClaimCensus { holder, lease_ms };
         Ok(self.run("claim the census", move |conn| claim.execute(conn)).await? == 1)
     }
 
@@ -323,9 +318,10 @@ impl OperatorStore for Sqlite {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
-        let read = |conn: &mut SqliteConnection| node_sql::Nodes {}.rows::<StoredNode>(conn);
+        let read =
+            |conn: &mut SqliteConnection| node_sql::Nodes {}.rows::<node_sql::StoredNode>(conn);
         let rows = self.search("read the processes", read).await?;
-        Ok(rows.into_iter().filter_map(stored_node).map(node).collect())
+        Ok(rows.into_iter().filter_map(node_sql::stored_node).map(node).collect())
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
@@ -401,18 +397,6 @@ impl OperatorStore for Sqlite {
         Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
     }
 
-    async fn uncounted_bulks(
-        &self,
-        (started_at, id): (DateTime<Utc>, Uuid),
-        limit: u32,
-    ) -> Result<Vec<BulkRow>, StoreError> {
-        let (started_at, id) = (started_at.timestamp_millis(), id.as_bytes().to_vec());
-        let bulks = bulk_sql::UncountedBulks { started_at, id, limit: limit.into() };
-        let load = move |conn: &mut SqliteConnection| bulks.rows::<bulk_sql::StoredBulk>(conn);
-        let rows = self.search("list bulk acts", load).await?;
-        Ok(rows.into_iter().filter_map(bulk_sql::bulk).map(bulk_row).collect())
-    }
-
     async fn counted_bulks(&self, bulks: &[BulkRow]) -> Result<Vec<BulkRow>, StoreError> {
         let counted = bulk_sql::CountedBulks::of::<Db>(bulks);
         let load = move |conn: &mut SqliteConnection| counted.rows::<bulk_sql::StoredBulk>(conn);
@@ -449,19 +433,17 @@ impl OperatorStore for Sqlite {
     async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
         let BulkClaim { id, token, lease } = *claim;
         let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
-        let claim = bulk_sql::ClaimBulk { token, lease_ms, id, again: token };
+        let claim = bulk_sql::ClaimBulk { token, lease_ms, id };
         let claimed = self.run("claim a bulk act", move |conn| claim.execute(conn)).await?;
         Ok(claimed == 1)
     }
 
     async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
-        let id = item.bulk_id.as_bytes().to_vec();
         let settle = bulk_sql::SettleItem {
             outcome: item.outcome.to_owned(),
             because: item.because.map(str::to_owned),
-            id: id.clone(),
+            id: item.bulk_id.as_bytes().to_vec(),
             position: item.position.into(),
-            of: id,
             token: item.token,
         };
         let audit = item.audit.map(ops::InsertAudit::of);

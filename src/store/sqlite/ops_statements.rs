@@ -5,20 +5,11 @@ use diesel::sqlite::Sqlite as Db;
 
 use super::sql::NOW;
 pub(super) use crate::store::in_millis::audit::*;
+pub(super) use crate::store::in_millis::health::*;
 pub(super) use crate::store::in_millis::jobs::*;
 pub(super) use crate::store::in_millis::pauses::*;
 pub(super) use crate::store::in_millis::requests::*;
 use crate::store::statement::statement;
-
-statement! {
-    /// The versions of the migrations that have run, the application's own among them.
-    Applied for Db, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
-}
-
-statement! {
-    /// Writes nothing, and is refused where nothing can be written.
-    WriteNothing for Db, rows sql_types::Untyped, {}, "DELETE FROM atomic_phases_leases WHERE FALSE"
-}
 
 statement! {
     /// The events of a request, by the primary key.

@@ -75,9 +75,7 @@ statement! {
     /// A bounded part of the index of expiry, from one place on. Of the rows that are read there, those in
     /// progress that the index of due rows does not have; and, of a full page, where it ends.
     HeldKeys for Db, rows (BigInt, Text, Text, Binary, BigInt, BigInt, Bool),
-    {
-        from: i64, to: i64, expires_at: i64, scope: String, key: String, limit: i64, again: i64,
-    },
+    { from: i64, to: i64, expires_at: i64, scope: String, key: String, limit: i64 },
     "WITH read AS MATERIALIZED (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
      WHERE expires_at >= ", from, " AND expires_at <= ", to,
@@ -86,7 +84,7 @@ statement! {
     ") SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      max(0, coalesce(locked_until, 0) - ", [NOW], "), false FROM read WHERE is_held \
      UNION ALL SELECT * FROM (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0, true \
-     FROM read WHERE (SELECT count(*) FROM read) = ", again,
+     FROM read WHERE (SELECT count(*) FROM read) = ", limit,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1)"
 }
 
@@ -132,19 +130,20 @@ impl ClaimJob {
 statement! {
     /// Behind a job that has ended, the next that waits is due.
     MakeNextDue for Db, rows sql_types::Untyped,
-    { scope: String, request_id: Vec<u8>, again: String, once_more: Vec<u8>, position: i64 },
+    { scope: String, request_id: Vec<u8>, position: i64 },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", [NOW], " WHERE scope = ", scope,
     " AND request_id = ", request_id, " AND run_after = ", [WAITS], " AND position = (SELECT n.position \
-     FROM atomic_phases_staged_jobs AS n WHERE n.scope = ", again, " AND n.request_id = ", once_more,
+     FROM atomic_phases_staged_jobs AS n WHERE n.scope = ", scope, " AND n.request_id = ", request_id,
     " AND n.position > ", position, " AND n.run_after IS NOT NULL ORDER BY n.position LIMIT 1)"
 }
 
 impl MakeNextDue {
     pub(super) fn new(at: &JobAt) -> Self {
-        let scope = at.scope.as_str().to_owned();
-        let request_id = at.request_id.as_bytes().to_vec();
-        let (again, once_more) = (scope.clone(), request_id.clone());
-        Self { scope, request_id, again, once_more, position: at.position }
+        Self {
+            scope: at.scope.as_str().to_owned(),
+            request_id: at.request_id.as_bytes().to_vec(),
+            position: at.position,
+        }
     }
 }
 

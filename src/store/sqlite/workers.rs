@@ -48,7 +48,6 @@ impl WorkerStore for Sqlite {
             scope: after.scope.clone(),
             key: after.key.clone(),
             limit: limit.into(),
-            again: limit.into(),
         };
         let rows =
             self.run("search for held keys", |conn| look.rows::<sql::HeldKeyRow>(conn)).await?;

@@ -28,13 +28,13 @@ statement! {
     /// The last part is there where the youngest rows are more than were looked at: the oldest of those was
     /// created a moment ago.
     Survey for Pg, rows SurveySql,
-    { limit: i64, again: i64, once_more: i64, behind: i64, youth_ms: i64 },
+    { limit: i64, behind: i64, youth_ms: i64 },
     "SELECT * FROM (SELECT 0, ", [PLACE], " FROM atomic_phases_keys WHERE run_after IS NOT NULL \
      ORDER BY run_after LIMIT ", limit, ") AS due \
      UNION ALL SELECT * FROM (SELECT 1, ", [PLACE], " FROM atomic_phases_keys \
-     WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", again, ") AS waiting \
+     WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", limit, ") AS waiting \
      UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
-     ORDER BY expires_at DESC LIMIT ", once_more, ") AS latest \
+     ORDER BY expires_at DESC LIMIT ", limit, ") AS latest \
      WHERE status <> 'completed' AND run_after IS NULL AND waiting_since IS NULL \
      UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
      ORDER BY expires_at DESC OFFSET ", behind, " LIMIT 1) AS oldest \
@@ -44,7 +44,7 @@ statement! {
 impl Survey {
     pub(in crate::store::postgres) fn of(limit: u32, youth: Duration) -> Self {
         let (limit, youth_ms) = (i64::from(limit), millis(youth));
-        Self { limit, again: limit, once_more: limit, behind: limit - 1, youth_ms }
+        Self { limit, behind: limit - 1, youth_ms }
     }
 }
 
@@ -69,7 +69,7 @@ statement! {
     HeldKeys<'a> for Pg, rows (Timestamptz, Text, Text, SqlUuid, BigInt, BigInt, Bool),
     {
         from: DateTime<Utc>, to: DateTime<Utc>, expires_at: DateTime<Utc>, scope: &'a str, key: &'a str,
-        limit: i64, again: i64,
+        limit: i64,
     },
     "WITH read AS MATERIALIZED (SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      locked_until, status = 'in_progress' AND run_after IS NULL AS is_held FROM atomic_phases_keys \
@@ -79,7 +79,7 @@ statement! {
      SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
      ", [LEASE_LEFT], ", false FROM read WHERE is_held \
      UNION ALL (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0::bigint, true FROM read \
-     WHERE (SELECT count(*) FROM read) = ", again,
+     WHERE (SELECT count(*) FROM read) = ", limit,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1)"
 }
 
@@ -174,11 +174,11 @@ statement! {
     /// Deletes an expired row that still is completed and expired when it is locked (G15). Never waits
     /// for the lock: it holds those of other scopes' rows by then (G16).
     Reap<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, key: &'a str, request_id: Uuid, again: &'a str, key_again: &'a str },
+    { scope: &'a str, key: &'a str, request_id: Uuid },
     "DELETE FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND status = 'completed' AND expires_at <= statement_timestamp() \
-     AND EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", again, " AND idempotency_key = ",
-    key_again, " FOR UPDATE SKIP LOCKED)"
+     AND EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ",
+    key, " FOR UPDATE SKIP LOCKED)"
 }
 
 #[cfg(feature = "fault-injection")]

@@ -47,10 +47,10 @@ statement! {
 statement! {
     /// Erases a bounded batch of a scope's settled rows, but for those that another transaction has locked.
     EraseScope<'a> for Pg, rows BigInt,
-    { retention_ms: i64, scope: &'a str, again: &'a str, limit: i64 },
+    { retention_ms: i64, scope: &'a str, limit: i64 },
     [ERASE], retention_ms, " * interval '1 millisecond')) END WHERE k.scope = ", scope,
     " AND k.idempotency_key IN (SELECT s.idempotency_key FROM atomic_phases_keys AS s \
-     WHERE s.scope = ", again, " AND s.status IN ('completed', 'dead_letter') \
+     WHERE s.scope = ", scope, " AND s.status IN ('completed', 'dead_letter') \
      AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
      WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) LIMIT ",
     limit, " FOR NO KEY UPDATE SKIP LOCKED)", [SETTLED], "request_id = k.request_id", [ERASED_JOBS],
@@ -60,12 +60,10 @@ statement! {
 statement! {
     /// A bounded batch of the dead jobs of keys that were reaped, or erased in a later life.
     EraseOrphanedJobs<'a> for Pg, rows sql_types::Untyped,
-    {
-        scope: &'a str, again: &'a str, is_any: bool, key: &'a str, limit: i64,
-    },
+    { scope: &'a str, is_any: bool, key: &'a str, limit: i64 },
     "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
     " AND (request_id, position) IN (SELECT j.request_id, j.position \
-     FROM atomic_phases_staged_jobs AS j WHERE j.run_after IS NULL AND j.scope = ", again,
+     FROM atomic_phases_staged_jobs AS j WHERE j.run_after IS NULL AND j.scope = ", scope,
     " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
      FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
      AND k.idempotency_key = j.idempotency_key AND k.fingerprint <> 'erased') LIMIT ", limit, ")"

@@ -194,18 +194,17 @@ impl<'a> Claimed<'a> {
 statement! {
     /// Behind a job that has `ended`, the next that waits is due.
     MakeNextDue<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, request_id: Uuid, again: &'a str, once_more: Uuid },
+    { scope: &'a str, request_id: Uuid },
     "UPDATE atomic_phases_staged_jobs AS j SET run_after = (SELECT clock_timestamp()) FROM ended, \
      LATERAL (SELECT n.position FROM atomic_phases_staged_jobs AS n WHERE n.scope = ", scope,
     " AND n.request_id = ", request_id, " AND n.position > ended.position AND n.run_after IS NOT NULL \
-     ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ", again, " AND j.request_id = ", once_more,
+     ORDER BY n.position LIMIT 1) AS next WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
     " AND j.position = next.position AND j.run_after = ", [WAITS]
 }
 
 impl<'a> MakeNextDue<'a> {
     fn new(at: &'a JobAt) -> Self {
-        let (scope, request_id) = (at.scope.as_str(), at.request_id);
-        Self { scope, request_id, again: scope, once_more: request_id }
+        Self { scope: at.scope.as_str(), request_id: at.request_id }
     }
 }
 

@@ -1,0 +1,17 @@
+//! The statements of health checks.
+
+use diesel::sql_types::{self, Text};
+
+use super::InMillis;
+use crate::store::statement::statement;
+
+statement! {
+    /// The versions of the migrations that have run, the application's own among them.
+    Applied in D: InMillis, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
+}
+
+statement! {
+    /// Writes nothing, and is refused where nothing can be written. On MySQL, by this user: a server that is read only is
+    /// not so for each.
+    WriteNothing in D: InMillis, rows sql_types::Untyped, {}, "DELETE FROM atomic_phases_leases WHERE FALSE"
+}

@@ -1,0 +1,41 @@
+//! The statements about the processes that run workers, with owned values.
+
+use chrono::DateTime;
+use diesel::sql_types::{self, BigInt, Binary, Text};
+use uuid::Uuid;
+
+use super::InMillis;
+use crate::store::nodes::NodeColumns;
+use crate::store::statement::statement;
+
+statement! {
+    /// Who was not seen for a day is forgotten.
+    Forget in D: InMillis, rows sql_types::Untyped, {},
+    "DELETE FROM atomic_phases_nodes WHERE seen_at < ", (D::CLOCK), " - 86400000"
+}
+
+statement! {
+    /// The process ends.
+    Depart in D: InMillis, rows sql_types::Untyped, { id: Vec<u8> },
+    "DELETE FROM atomic_phases_nodes WHERE id = ", id
+}
+
+statement! {
+    /// The processes, those that were seen last first.
+    Nodes in D: InMillis, rows NodeSql, {},
+    "SELECT id, name, build, definitions, started_at, seen_at, ", (D::CLOCK),
+    " FROM atomic_phases_nodes ORDER BY seen_at DESC LIMIT 1000"
+}
+
+type NodeSql = ((Binary, Text, Text, Text), (BigInt, BigInt, BigInt));
+
+pub(in crate::store) type StoredNode = ((Vec<u8>, String, String, String), (i64, i64, i64));
+
+/// A row with a value that no row of ours has was written by hand, and is passed over.
+pub(in crate::store) fn stored_node(
+    ((id, name, build, definitions), times): StoredNode,
+) -> Option<NodeColumns> {
+    let time = DateTime::from_timestamp_millis;
+    let entry = (Uuid::from_slice(&id).ok()?, name, build, definitions);
+    Some((entry, (time(times.0)?, time(times.1)?, time(times.2)?)))
+}
