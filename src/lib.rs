@@ -145,8 +145,8 @@
 //! [bulk acts](ops::Ops::start_bulk), and an [`Announcer`](worker::Announcer) that registers the process for
 //! operators. Work of one scope that hangs delays no other scope:
 //! see [`Completer`](worker::Completer#fairness). [`Engine::status`] reports the state of a request;
-//! [`Engine::resolve`] records a resolution from a webhook or an operator. [`Engine::dead_jobs`] lists the staged
-//! jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.
+//! [`Engine::resolve`] records a resolution from a webhook or an operator. [`Ops::dead_jobs`](ops::Ops::dead_jobs) lists
+//! the staged jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.
 //!
 //! # Metrics
 //!

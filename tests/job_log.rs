@@ -46,7 +46,7 @@ async fn an_operator_finds_the_job_by_its_line<S: TestDb>(db: S, log: &Log) {
         db.let_time_pass().await;
     }
     let log = log.take();
-    let job = engine.dead_jobs(None, 1).await.unwrap().remove(0);
+    let job = ops_of(&engine).dead_jobs(None, 1).await.unwrap().rows.remove(0);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("mail is down")).collect();
     assert_eq!(lines.len(), 2, "{log}");
     assert!(lines[0].contains("delivered again") && lines[1].contains("dead letter"), "{log}");

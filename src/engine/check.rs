@@ -35,7 +35,7 @@ pub struct CheckReport {
     /// Rows whose outcome is unknown or that are dead letters, by place and reason: they wait for a
     /// reconcile function or an operator.
     pub waiting: Vec<Standing>,
-    /// Staged jobs that are dead letters; see [`Engine::dead_jobs`].
+    /// Staged jobs that are dead letters; see [`Ops::dead_jobs`](crate::ops::Ops::dead_jobs).
     pub dead_jobs: u64,
     /// How many unfinished rows were read.
     pub rows_read: u64,

@@ -1,4 +1,4 @@
-//! Operators' actions on staged jobs: list those that gave up or are overdue, retry, discard.
+//! Staged jobs that are overdue. Those that gave up are listed, retried and discarded by [`Ops`](crate::ops::Ops).
 
 use std::time::Duration;
 
@@ -42,21 +42,6 @@ impl From<StagedJobRow> for ListedJob {
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
-    /// Staged jobs that are dead letters, ordered by scope and id: up to `limit` of them, after `after`, the last of the
-    /// previous page. A `limit` above 1000 is clamped to 1000.
-    ///
-    /// # Errors
-    /// [`StoreError`] where the store cannot be read.
-    pub async fn dead_jobs(
-        &self,
-        after: Option<&ListedJob>,
-        limit: u32,
-    ) -> Result<Vec<ListedJob>, StoreError> {
-        let after = after.map(|job| (&job.scope, job.id));
-        let rows = self.core.store.list_dead_jobs(after, limit.min(PAGE)).await?;
-        Ok(rows.into_iter().map(ListedJob::from).collect())
-    }
-
     /// Staged jobs that have been due for longer than `overdue` and are not delivered, the longest
     /// waiting first: up to `limit` of them. A `limit` above 1000 is clamped to 1000. Either no enqueuer
     /// runs, all enqueuers are busy, no node's sink [handles](crate::worker::JobSink::handles) their name, or no node's
@@ -71,36 +56,5 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     ) -> Result<Vec<ListedJob>, StoreError> {
         let rows = self.core.store.list_overdue_jobs(overdue, limit.min(PAGE)).await?;
         Ok(rows.into_iter().map(ListedJob::from).collect())
-    }
-
-    /// Retries a staged job that is a dead letter, with a new count of attempts.
-    /// Returns `false` if the scope has no dead letter with this id.
-    ///
-    /// # Errors
-    /// [`StoreError`] where the store cannot be written.
-    pub async fn retry_job(&self, scope: &Scope, id: JobId) -> Result<bool, StoreError> {
-        let revived = self.core.store.revive_job(scope, id).await?;
-        self.core.wakeups.staged.notify_one();
-        Ok(revived)
-    }
-
-    /// Deletes a staged job that is a dead letter: it is never delivered. Returns `false` if the scope has no
-    /// dead letter with this id.
-    ///
-    /// # Errors
-    /// [`StoreError`] where the store cannot be written.
-    pub async fn discard_job(&self, scope: &Scope, id: JobId) -> Result<bool, StoreError> {
-        self.core.store.discard_job(scope, id).await
-    }
-
-    /// Retries all staged jobs that are dead letters, each with a new count of
-    /// attempts, and returns how many there were.
-    ///
-    /// # Errors
-    /// [`StoreError`] where the store cannot be written.
-    pub async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = self.core.store.revive_jobs().await?;
-        self.core.wakeups.staged.notify_one();
-        Ok(revived)
     }
 }

@@ -1,9 +1,7 @@
-//! What is done by hand, through the engine: erasures, dead jobs, and the surveys of `check`.
+//! What is done by hand, through the engine: erasures, overdue jobs, and the surveys of `check`.
 
 use std::future::Future;
 use std::time::Duration;
-
-use uuid::Uuid;
 
 use super::{Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 use crate::key::{IdempotencyKey, Scope};
@@ -41,13 +39,6 @@ pub trait AdminStore: Send + Sync {
     /// How many jobs are dead letters.
     fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Up to `limit` jobs that are dead letters, by scope and id, behind this one.
-    fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
-
     /// Up to `limit` jobs that have been due for `overdue` and are still to be delivered, the longest
     /// due first.
     fn list_overdue_jobs(
@@ -55,23 +46,6 @@ pub trait AdminStore: Send + Sync {
         overdue: Duration,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
-
-    /// Lets all jobs that are dead letters try again, and says how many.
-    fn revive_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Lets one job that is a dead letter try again. `false` where there is none of this id.
-    fn revive_job(
-        &self,
-        scope: &Scope,
-        id: Uuid,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Deletes one job that is a dead letter. `false` where there is none of this id.
-    fn discard_job(
-        &self,
-        scope: &Scope,
-        id: Uuid,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
     /// at most. A row may come twice. Where there may be more that were created within `youth`, the

@@ -13,8 +13,8 @@ use crate::store::{Store, StoreError};
 /// dead letter stays until it is settled (G15).
 ///
 /// The reaper does not delete staged jobs: those of a deleted key are delivered like any other, or stay as
-/// dead letters until an operator [retries](crate::Engine::retry_job),
-/// [discards](crate::Engine::discard_job) or [erases](crate::Engine::erase) them.
+/// dead letters until an operator [retries](crate::ops::Ops::retry_job),
+/// [discards](crate::ops::Ops::discard_job) or [erases](crate::Engine::erase) them.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,

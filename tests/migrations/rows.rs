@@ -119,7 +119,7 @@ async fn all_end<S: Schema>(db: &S, app: &App, engine: &TestEngine<S>) {
     assert!(replayed.replayed);
     let word = engine.resolve(&scope(), &key("dead_letter"), Resolution::retry()).await.unwrap();
     assert_eq!(word, Resolved::Applied);
-    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    assert_eq!(retry_dead_jobs(engine).await, 1);
     let inbox = Inbox::default();
     let mut enqueuer = Enqueuer::new(engine, inbox.sink(), config());
     for _ in 0..4 {

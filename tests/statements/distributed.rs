@@ -181,7 +181,6 @@ async fn operators(db: &Postgres, engine: &TestEngine<Postgres>) {
             _ => ops.discard_job(job.id, job.attempts, "no more").await.unwrap(),
         }
     }
-    engine.revive_jobs().await.unwrap();
     db.sql("DELETE FROM atomic_phases_staged_jobs").await;
     failed(engine.call(&scope(), &key("dead"), troubled(Trouble::RetryForeignAlways)).await);
     db.sql(

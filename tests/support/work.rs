@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::engine::RequestStatus;
+use atomic_phases::ops::{Actor, Ops, Permissions, Scopes};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::worker::{
     Completer, DeliveryError, Handlers, Job, JobSink, Reconciler, Sweep, WorkerConfig,
@@ -26,6 +27,21 @@ pub async fn reconciled<S: TestDb>(engine: &TestEngine<S>) -> Sweep {
 
 pub async fn status<S: TestDb>(engine: &TestEngine<S>, name: &str) -> RequestStatus {
     engine.status(&scope(), &key(name)).await.unwrap().unwrap()
+}
+
+/// An operator who may do everything.
+pub fn ops_of<S: TestDb>(engine: &TestEngine<S>) -> Ops<S> {
+    engine.ops(Actor::new("ada", Permissions::admin(), Scopes::All).unwrap())
+}
+
+/// An operator lets each dead job be delivered again. Returns how many there were.
+pub async fn retry_dead_jobs<S: TestDb>(engine: &TestEngine<S>) -> usize {
+    let ops = ops_of(engine);
+    let dead = ops.dead_jobs(None, 1000).await.unwrap().rows;
+    for job in &dead {
+        ops.retry_job(job.id, job.attempts, "the receiver is up again").await.unwrap();
+    }
+    dead.len()
 }
 
 /// Dies inside its foreign call, after the effect.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::ops::{Actor, OpsError, Permissions, Scopes};
 use atomic_phases::worker::{Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink};
 use atomic_phases::{Postgres, Scope};
 
@@ -58,7 +59,7 @@ async fn g18_poison_job_does_not_block_others_and_can_be_revived<S: TestDb>(db: 
     assert!(delivered.contains(&"a thanks".to_owned()), "{delivered:?}");
     assert_eq!(engine.check().await.unwrap().dead_jobs, 1);
     *cured.lock().unwrap() = true;
-    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    assert_eq!(retry_dead_jobs(&engine).await, 1);
     assert_eq!(enqueuer.run_once().await.unwrap().delivered, 1);
     assert_eq!(engine.check().await.unwrap().dead_jobs, 0);
 }
@@ -84,7 +85,7 @@ async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db
     let under_way = tokio::spawn(async move { slow.run_once().await.unwrap() });
     let end = deliveries.recv().await.unwrap();
 
-    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    assert_eq!(retry_dead_jobs(&engine).await, 1);
     let inbox = Inbox::default();
     let mut other = Enqueuer::new(&engine, inbox.sink(), config());
     assert_eq!(other.run_once().await.unwrap(), Delivered::default(), "one of a request at a time");
@@ -117,7 +118,8 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
         enqueuer.run_once().await.unwrap();
         db.let_time_pass().await;
     }
-    let mut dead = engine.dead_jobs(None, 10).await.unwrap();
+    let ops = ops_of(&engine);
+    let mut dead = ops.dead_jobs(None, 10).await.unwrap().rows;
     dead.sort_by(|one, other| one.name.cmp(&other.name));
     let shown: Vec<_> = dead
         .iter()
@@ -126,20 +128,22 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
     let expected =
         [("receipt", "the arguments are of another type", 1), ("thanks", "no such address", 2)];
     assert_eq!(shown, expected);
-    let id = if is_postgres::<S>() { "request_id" } else { "lower(hex(request_id))" };
-    let request = db.text(&format!("SELECT {id} FROM atomic_phases_keys")).await.replace('-', "");
+    let request = ops.find(&scope(), &key("k")).await.unwrap();
     for job in &dead {
-        assert_eq!((&job.scope, job.request_id.simple().to_string()), (&scope(), request.clone()));
+        assert_eq!((job.request_id, &job.scope_hash), (request.request_id, &request.scope_hash));
     }
     let [receipt, thanks] = [&dead[0], &dead[1]];
 
     // A retry starts a new count of attempts: one more failure is not the last.
-    let other = Scope::new("tenant-2").unwrap();
-    assert!(!engine.retry_job(&other, thanks.id).await.unwrap(), "not another scope's");
-    assert!(!engine.discard_job(&other, thanks.id).await.unwrap());
-    assert!(engine.retry_job(&scope(), thanks.id).await.unwrap());
-    assert!(!engine.retry_job(&scope(), thanks.id).await.unwrap(), "once");
-    assert!(!engine.discard_job(&scope(), thanks.id).await.unwrap(), "it is on its way");
+    let of_another = Scopes::Only(vec![Scope::new("tenant-2").unwrap()]);
+    let other = engine.ops(Actor::new("bob", Permissions::admin(), of_another).unwrap());
+    let is_none = |told: Result<(), OpsError>| matches!(told, Err(OpsError::NoSuchJob));
+    let (id, attempts) = (thanks.id, thanks.attempts);
+    assert!(is_none(other.retry_job(id, attempts, "r").await), "not another scope's");
+    assert!(is_none(other.discard_job(id, attempts, "r").await));
+    ops.retry_job(id, attempts, "address found").await.unwrap();
+    assert!(is_none(ops.retry_job(id, attempts, "r").await), "once");
+    assert!(is_none(ops.discard_job(id, attempts, "r").await), "it is on its way");
     assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
     *cured.lock().unwrap() = true;
     db.let_time_pass().await;
@@ -147,9 +151,10 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
     // Two before it died, the operator's retry, and two after it.
     assert_eq!(inbox.take()[0].attempt, 5, "its attempts are counted on");
 
-    assert!(engine.discard_job(&scope(), receipt.id).await.unwrap());
-    assert!(!engine.discard_job(&scope(), receipt.id).await.unwrap());
-    assert!(engine.dead_jobs(None, 10).await.unwrap().is_empty());
+    let (id, attempts) = (receipt.id, receipt.attempts);
+    ops.discard_job(id, attempts, "of an old build").await.unwrap();
+    assert!(is_none(ops.discard_job(id, attempts, "r").await));
+    assert!(ops.dead_jobs(None, 10).await.unwrap().rows.is_empty());
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
 }
 
@@ -161,14 +166,14 @@ async fn dead_jobs_are_listed_page_by_page<S: TestDb>(db: S) {
         finished(engine.call(&scope, &key("k"), book(20)).await);
     }
     db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL").await;
-    let mut seen = Vec::new();
+    let ops = ops_of(&engine);
+    let (mut seen, mut next) = (Vec::new(), None);
     loop {
-        let page = engine.dead_jobs(seen.last(), 4).await.unwrap();
-        assert!(page.len() <= 4);
-        if page.is_empty() {
-            break;
-        }
-        seen.extend(page);
+        let page = ops.dead_jobs(next, 4).await.unwrap();
+        assert!(page.rows.len() <= 4);
+        seen.extend(page.rows);
+        let Some(place) = page.next else { break };
+        next = Some(place);
     }
     assert_eq!(seen.len(), 6);
     let ids: std::collections::HashSet<_> = seen.iter().map(|job| job.id).collect();
@@ -238,13 +243,13 @@ async fn a_job_whose_deliveries_are_cut_off_is_a_dead_letter_at_the_cap<S: TestD
     }
     assert_eq!(enqueuer().run_once().await.unwrap().dead_letters, 1);
     assert!(begins.try_recv().is_err(), "undelivered");
-    let dead = engine.dead_jobs(None, 10).await.unwrap();
+    let dead = ops_of(&engine).dead_jobs(None, 10).await.unwrap().rows;
     let reason = dead[0].reason.as_deref().unwrap();
     assert!(reason.contains("the last delivery up to the cap was cut off"), "{reason}");
     assert_eq!(enqueuer().run_once().await.unwrap().delivered, 1, "it blocks no successor");
     assert_eq!(inbox.take()[0].name, "thanks");
     // An operator's retry has a new count.
-    assert_eq!(engine.revive_jobs().await.unwrap(), 1);
+    assert_eq!(retry_dead_jobs(&engine).await, 1);
     let mut enqueuer = enqueuer();
     let process = tokio::spawn(async move { enqueuer.run_once().await });
     assert!(begins.recv().await.is_some());
@@ -284,7 +289,8 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     *sink.dies.lock().unwrap() = true;
     let mut enqueuer = Enqueuer::new(&engine, sink.clone(), config());
     assert_eq!(enqueuer.run_once().await.unwrap().dead_letters, 1, "the first of the request");
-    let dead = engine.dead_jobs(None, 1).await.unwrap().remove(0);
+    let ops = ops_of(&engine);
+    let dead = ops.dead_jobs(None, 1).await.unwrap().rows.remove(0);
 
     // The claim of the second one has begun, and waits for its row.
     let mut holder = crate::support::db::pg(&crate::support::db::url_of(&db)).await;
@@ -295,20 +301,17 @@ async fn g18_a_claim_that_began_before_an_earlier_job_was_revived_is_no_second_d
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
         AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs AS j%'";
     until(async || db.number(waiting).await == 1).await;
-    let (reviving, its_engine) = (dead.clone(), engine.clone());
     let mut earlier = Enqueuer::new(&engine, sink.clone(), config());
     let revived = tokio::spawn(async move {
         // The row is in use until that claim is committed.
-        while !matches!(its_engine.retry_job(&reviving.scope, reviving.id).await, Ok(true)) {
-            tokio::task::yield_now().await;
-        }
-        while earlier.run_once().await.unwrap().delivered == 0 {
-            tokio::task::yield_now().await;
-        }
+        let (id, attempts) = (dead.id, dead.attempts);
+        until(async move || ops.retry_job(id, attempts, "r").await.is_ok()).await;
+        until(async move || earlier.run_once().await.unwrap().delivered > 0).await;
     });
     // Either the earlier job was revived and is being delivered, or it must wait.
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-        AND wait_event_type = 'Lock' AND query LIKE 'UPDATE atomic_phases_staged_jobs SET%'";
+        AND wait_event_type = 'Lock' \
+        AND query LIKE 'WITH settled AS (UPDATE atomic_phases_staged_jobs SET%'";
     let delivered = || sink.names.lock().unwrap().len();
     until(async || delivered() == 1 || db.number(waits).await == 1).await;
     holder.batch_execute("ROLLBACK").await.unwrap();

@@ -110,12 +110,6 @@ impl LetOthersWait {
     }
 }
 
-/// What an operator sees of a job.
-const LISTED: &str = "SELECT scope, request_id, job_id, name, attempts, reason, staged_at \
-    FROM atomic_phases_staged_jobs WHERE run_after ";
-
-type DeadLetterSql = (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt);
-
 statement! {
     /// Staged jobs, bounded, by the indexes of due ones and of dead letters.
     SurveyJobs in D: InMillis, rows (Integer, Text, Nullable<Binary>),
@@ -135,42 +129,11 @@ impl SurveyJobs {
 }
 
 statement! {
-    /// A page of the jobs that are dead letters.
-    ListDeadJobs in D: InMillis, rows DeadLetterSql,
-    { scope: String, job_id: Vec<u8>, limit: i64 },
-    [LISTED], "IS NULL AND (scope, job_id) > (", scope, ", ", job_id, ") AND scope >= ", scope,
-    " ORDER BY scope, job_id LIMIT ", limit
-}
-
-statement! {
     /// The jobs that have been due for longest.
-    ListOverdueJobs in D: InMillis, rows DeadLetterSql,
+    ListOverdueJobs in D: InMillis,
+    rows (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt),
     { overdue_ms: i64, limit: i64 },
-    [LISTED], "<= ", (D::CLOCK), " - ", overdue_ms,
+    "SELECT scope, request_id, job_id, name, attempts, reason, staged_at FROM atomic_phases_staged_jobs \
+     WHERE run_after <= ", (D::CLOCK), " - ", overdue_ms,
     " ORDER BY run_after, scope, request_id, position LIMIT ", limit
-}
-
-statement! {
-    /// An operator's act: all dead letters are delivered again, with a new count of attempts. The fencing
-    /// token grows: what an earlier holder says of a job, late or once more, is of another life.
-    ReviveJobs in D: InMillis, rows sql_types::Untyped, {},
-    "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
-    ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL"
-}
-
-statement! {
-    /// The same for one.
-    ReviveJob in D: InMillis, rows sql_types::Untyped,
-    { scope: String, job_id: Vec<u8> },
-    "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
-    ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL AND scope = ", scope,
-    " AND job_id = ", job_id
-}
-
-statement! {
-    /// An operator's act: this dead letter is never delivered.
-    DiscardJob in D: InMillis, rows sql_types::Untyped,
-    { scope: String, job_id: Vec<u8> },
-    "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
-    " AND job_id = ", job_id
 }

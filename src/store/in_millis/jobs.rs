@@ -61,7 +61,8 @@ statement! {
 }
 
 statement! {
-    /// A dead letter is delivered again.
+    /// A dead letter is delivered again, with a new count of attempts. The fencing token grows: what an earlier holder
+    /// says of the job, late or once more, is of another life.
     RetryJob in D: InMillis, rows sql_types::Untyped, { scope: String, job_id: Vec<u8>, attempts: i32 },
     "UPDATE atomic_phases_staged_jobs SET run_after = ", (D::NOW),
     ", forgiven_attempts = attempts + 1, attempts = attempts + 1 WHERE run_after IS NULL AND scope = ",

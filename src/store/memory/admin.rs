@@ -1,11 +1,9 @@
-//! What is asked of the store in memory by hand: erasures, dead jobs, surveys.
+//! What is asked of the store in memory by hand: erasures, overdue jobs, surveys.
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use futures_util::FutureExt;
-use uuid::Uuid;
 
 use super::erasure::{AsSeen, Lives};
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time, after};
@@ -47,14 +45,6 @@ impl AdminStore for Memory {
         Ok(jobs.iter().filter(|job| job.run_after.is_none()).count() as u64)
     }
 
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let any = |_: &JobRecord| true;
-        self.ask_again("revive dead jobs", move |session| {
-            change_dead_jobs(session, any, revived).boxed()
-        })
-        .await
-    }
-
     async fn erase_orphaned_jobs(
         &self,
         scope: &Scope,
@@ -92,23 +82,6 @@ impl AdminStore for Memory {
         .await
     }
 
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let jobs = self.ask_again("list dead jobs", |session| read_jobs(session).boxed()).await?;
-        let after = after.map(|(scope, id)| (scope.as_str(), id)).unwrap_or_default();
-        let mut dead: Vec<&JobRecord> = jobs
-            .iter()
-            .filter(|job| {
-                job.run_after.is_none() && (job.scope.as_str(), job.job_id.uuid()) > after
-            })
-            .collect();
-        dead.sort_by_key(|job| (job.scope.as_str(), job.job_id.uuid()));
-        Ok(listed_jobs(dead.into_iter().take(limit as usize).map(listed).collect()))
-    }
-
     async fn list_overdue_jobs(
         &self,
         overdue: Duration,
@@ -125,24 +98,6 @@ impl AdminStore for Memory {
             (job.run_after, job.scope.as_str(), job.request_id.uuid(), job.position)
         });
         Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let scope = scope.as_str().to_owned();
-        let this = move |job: &JobRecord| job.scope == scope && job.job_id.uuid() == id;
-        let revived = self.ask_again("revive a job", move |session| {
-            change_dead_jobs(session, this, revived).boxed()
-        });
-        Ok(revived.await? == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let scope = scope.as_str().to_owned();
-        let this = move |job: &JobRecord| job.scope == scope && job.job_id.uuid() == id;
-        let discarded = self.ask_again("discard a job", move |session| {
-            change_dead_jobs(session, this, |_, _| None).boxed()
-        });
-        Ok(discarded.await? == 1)
     }
 
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
@@ -266,34 +221,4 @@ fn listed(job: &JobRecord) -> JobListRow {
         job.reason.clone(),
         job.staged_at.0,
     )
-}
-
-/// An operator's act: a dead letter is delivered again, with a new count of attempts.
-pub(super) fn revived(job: JobRecord, now: DateTime<Utc>) -> Option<JobRecord> {
-    let run_after = Some(Time(now));
-    let attempts = job.attempts + 1;
-    Some(JobRecord { run_after, attempts, forgiven_attempts: attempts, ..job })
-}
-
-async fn change_dead_jobs(
-    session: &mut Session,
-    which: impl Fn(&JobRecord) -> bool + Send + Sync,
-    change: fn(JobRecord, DateTime<Utc>) -> Option<JobRecord>,
-) -> QueryResult<u64> {
-    session.begin(Isolation::ReadCommitted)?;
-    let changed = change_each_dead_job(session, which, change).await;
-    session.conclude(changed).await
-}
-
-async fn change_each_dead_job(
-    session: &mut Session,
-    which: impl Fn(&JobRecord) -> bool + Send + Sync,
-    change: fn(JobRecord, DateTime<Utc>) -> Option<JobRecord>,
-) -> QueryResult<u64> {
-    let mut changed = 0;
-    for job in session.read_jobs()? {
-        let dead = |job: &JobRecord, _| job.run_after.is_none() && which(job);
-        changed += u64::from(session.update_job(&job.place(), dead, change).await?.is_some());
-    }
-    Ok(changed)
 }

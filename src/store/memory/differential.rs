@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::*;
 use crate::simulation::Chance;
 use crate::store::audit::{AuditEntry, AuditSearch};
+use crate::store::guards::retry_dead_jobs;
 use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
 use crate::store::{
     Birth, DueJob, Enrolled, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements,
@@ -188,8 +189,9 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             replaces,
         };
         let trace = numbers.happens(1, 2).then_some([3; 26]);
-        let job = |position| StagedJob {
-            id,
+        let job = |position: i64| StagedJob {
+            // Each has its own, because an operator's act names a job by its id.
+            id: Uuid::from_u128(id.as_u128() | (u128::from(position.cast_unsigned()) << 64)),
             name: "job".to_owned(),
             position,
             args: b"1".to_vec(),
@@ -337,9 +339,9 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 write!(line, "erase {erased}, {left} left").unwrap();
             }
             18 => {
-                let (dead, revived) =
-                    (store.dead_jobs().await.unwrap(), store.revive_jobs().await.unwrap());
-                write!(line, "dead jobs {dead}, revived {revived}").unwrap();
+                let dead = store.dead_jobs().await.unwrap();
+                let retried = retry_dead_jobs(store).await;
+                write!(line, "dead jobs {dead}, retried {retried}").unwrap();
             }
             _ => {
                 let look = store.look(scope, key).await.unwrap();

@@ -7,7 +7,6 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::admin::revived;
 use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
 use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
@@ -149,6 +148,13 @@ async fn record(session: &mut Session, audit: AuditRecord) -> QueryResult<()> {
     session.begin(Isolation::ReadCommitted)?;
     let written = session.insert_audit(audit).await;
     session.conclude(written).await
+}
+
+/// A dead letter is delivered again, with a new count of attempts.
+fn revived(job: JobRecord, now: DateTime<Utc>) -> Option<JobRecord> {
+    let run_after = Some(Time(now));
+    let attempts = job.attempts + 1;
+    Some(JobRecord { run_after, attempts, forgiven_attempts: attempts, ..job })
 }
 
 async fn settle_job(

@@ -1,9 +1,8 @@
-//! What is asked of MySQL by hand: erasures, dead jobs, surveys.
+//! What is asked of MySQL by hand: erasures, overdue jobs, surveys.
 
 use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
-use uuid::Uuid;
 
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
@@ -117,23 +116,6 @@ impl AdminStore for Mysql {
         Ok(count(rows).into())
     }
 
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
-        let rows = ask_again!(self, "list dead jobs", |conn| {
-            sql::ListDeadJobs {
-                scope: scope.to_owned(),
-                job_id: job_id.as_bytes().to_vec(),
-                limit: limit.into(),
-            }
-            .rows::<sql::ListedRow>(conn)
-        })?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
     async fn list_overdue_jobs(
         &self,
         overdue: Duration,
@@ -144,36 +126,6 @@ impl AdminStore for Mysql {
                 .rows::<sql::ListedRow>(conn)
         })?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revived = patiently(|| async {
-            ask!(self.pool, "revive a dead job", |conn| {
-                sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
-                    .execute(conn)
-            })
-        })
-        .await?;
-        Ok(revived == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discarded = patiently(|| async {
-            ask!(self.pool, "discard a dead job", |conn| {
-                sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() }
-                    .execute(conn)
-            })
-        })
-        .await?;
-        Ok(discarded == 1)
-    }
-
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = patiently(|| async {
-            ask!(self.pool, "revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn))
-        });
-        let revived = revived.await?;
-        Ok(revived as u64)
     }
 
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {

@@ -1,9 +1,8 @@
-//! What is asked of PostgreSQL by hand: erasures, dead jobs, surveys.
+//! What is asked of PostgreSQL by hand: erasures, overdue jobs, surveys.
 
 use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
-use uuid::Uuid;
 
 use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
@@ -65,18 +64,6 @@ impl<P: Pool> AdminStore for Postgres<P> {
         Ok(count(rows).into())
     }
 
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
-        let rows = ask_again!(self, "list dead jobs", |conn| {
-            sql::ListDeadJobs { scope, job_id, limit: limit.into() }.load::<JobListRow>(&mut conn)
-        })?;
-        Ok(listed_jobs(rows))
-    }
-
     async fn list_overdue_jobs(
         &self,
         overdue: Duration,
@@ -87,27 +74,6 @@ impl<P: Pool> AdminStore for Postgres<P> {
                 .load::<JobListRow>(&mut conn)
         })?;
         Ok(listed_jobs(rows))
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revived = ask_within!(LOCKED_WAIT, self, "revive a dead job", |conn| {
-            sql::ReviveJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
-        })?;
-        Ok(revived == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discarded = ask_within!(LOCKED_WAIT, self, "discard a dead job", |conn| {
-            sql::DiscardJob { scope: scope.as_str(), job_id: id }.execute(&mut conn)
-        })?;
-        Ok(discarded == 1)
-    }
-
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        let revived = ask_within!(LOCKED_WAIT, self, "revive dead jobs", |conn| {
-            sql::ReviveJobs {}.execute(&mut conn)
-        })?;
-        Ok(revived as u64)
     }
 
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {

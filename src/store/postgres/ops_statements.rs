@@ -358,7 +358,8 @@ impl<'a> EraseSeen<'a> {
 }
 
 statement! {
-    /// A dead letter is delivered again, and the audit row.
+    /// A dead letter is delivered again, with a new count of attempts, and the audit row. The fencing token grows: what
+    /// an earlier holder says of the job, late or once more, is of another life.
     RetryJob<'a> for Pg, rows sql_types::Untyped,
     { scope: &'a str, job_id: Uuid, attempts: i32, audit: InsertAudit<'a> },
     "WITH settled AS (UPDATE atomic_phases_staged_jobs SET run_after = (SELECT clock_timestamp()), \

@@ -1,9 +1,8 @@
-//! What is asked of SQLite by hand: erasures, dead jobs, surveys.
+//! What is asked of SQLite by hand: erasures, overdue jobs, surveys.
 
 use std::time::Duration;
 
 use diesel::RunQueryDsl;
-use uuid::Uuid;
 
 use super::ops_statements::InsertAudit;
 use super::{Sqlite, statements as sql};
@@ -81,21 +80,6 @@ impl AdminStore for Sqlite {
         Ok(count(rows).into())
     }
 
-    async fn list_dead_jobs(
-        &self,
-        after: Option<(&Scope, Uuid)>,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let (scope, job_id) = after.map_or(("", Uuid::nil()), |(scope, id)| (scope.as_str(), id));
-        let list = sql::ListDeadJobs {
-            scope: scope.to_owned(),
-            job_id: job_id.as_bytes().to_vec(),
-            limit: limit.into(),
-        };
-        let rows = self.run("list dead jobs", |conn| list.rows::<sql::ListedRow>(conn)).await?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
     async fn list_overdue_jobs(
         &self,
         overdue: Duration,
@@ -104,22 +88,6 @@ impl AdminStore for Sqlite {
         let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
         let rows = self.run("list overdue jobs", |conn| list.rows::<sql::ListedRow>(conn)).await?;
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
-    }
-
-    async fn revive_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let revive =
-            sql::ReviveJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
-        Ok(self.run("revive a dead job", |conn| revive.execute(conn)).await? == 1)
-    }
-
-    async fn discard_job(&self, scope: &Scope, id: Uuid) -> Result<bool, StoreError> {
-        let discard =
-            sql::DiscardJob { scope: scope.as_str().to_owned(), job_id: id.as_bytes().to_vec() };
-        Ok(self.run("discard a dead job", |conn| discard.execute(conn)).await? == 1)
-    }
-
-    async fn revive_jobs(&self) -> Result<u64, StoreError> {
-        Ok(self.run("revive dead jobs", |conn| sql::ReviveJobs {}.execute(conn)).await? as u64)
     }
 
     async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {

@@ -64,12 +64,8 @@ fn a_page_is_read_from_its_place_on() {
         "(run_after,scope,request_id,position)>(?,?,?,?)"
     );
     searches!(
-        sql::DueKeys { grace_ms: 0, run_after: 0, scope: scope.clone(), key, limit: 1 },
+        sql::DueKeys { grace_ms: 0, run_after: 0, scope, key, limit: 1 },
         "(run_after,scope,idempotency_key)>(?,?,?)"
-    );
-    searches!(
-        sql::ListDeadJobs { scope, job_id: request_id.clone(), limit: 1 },
-        "(scope,job_id)>(?,?)"
     );
     searches!(
         DeadJobsAfter { staged_at: 0, id: request_id.clone(), allowed, limit: 1 },
