@@ -420,6 +420,27 @@ pub async fn w34_an_unknown_outcome_is_409_and_is_not_repeated<S: TestDb>(db: S,
     assert_eq!(wire.effects(), 2);
 }
 
+/// The holder's client hears that a retry is another request, which is what it would be.
+pub async fn g2_a_record_that_was_deleted_is_409_and_not_retryable<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let app = App::new(Provider::that_ignores_keys());
+    let wire = Wire::setup(db, profile).app(&app).start().await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let request = wire.request("POST", "/notify").key("k").json(r#"{"who":"pilot"}"#);
+    let first = request.send_in_background();
+    let running = gate.recv().await.unwrap();
+    wire.app.provider.stop_no_more();
+    wire.db.sql("DELETE FROM atomic_phases_keys").await;
+    running.send(()).unwrap();
+    is_error(&first.await.unwrap(), profile, "record_deleted");
+    assert_eq!(wire.effects(), 1);
+    let again = request.send().await;
+    is_reply(&again, profile, "k", 200, false);
+    assert_eq!(wire.effects(), 2, "another request, which the client must not make by itself");
+}
+
 pub async fn w35_a_client_that_hangs_up_cancels_nothing<S: TestDb>(db: S, profile: Profile) {
     let wait = OnDuplicate::Wait(Duration::from_secs(30));
     let wire = Wire::setup(db, profile).policy(move |p| p.on_duplicate(wait)).start().await;

@@ -57,6 +57,7 @@ macro_rules! rows {
             w33_a_stale_holders_client_hears_the_winners_answer,
             w34_an_unknown_outcome_is_409_and_is_not_repeated,
             w34_the_stripe_profile_waits_for_an_outcome_that_is_soon_known,
+            g2_a_record_that_was_deleted_is_409_and_not_retryable,
             w35_a_client_that_hangs_up_cancels_nothing,
             w36_a_client_that_hangs_up_at_any_byte_reserves_nothing,
             w37_a_retry_after_the_effect_sends_the_same_derived_key,
