@@ -405,6 +405,13 @@ pub async fn w55_nothing_hides_a_member_that_is_given_twice<S: TestDb>(db: S, pr
             let seen = wire.echo("k", &body).send().await;
             is_error(&seen, profile, "parameters_malformed");
         }
+        // `{"a":1,"a":2}`, in a form, before and behind another parameter.
+        let pair =
+            format!("%24serde_json%3A%3Aprivate%3A%3A{name}=%7B%22a%22%3A1%2C%22a%22%3A2%7D");
+        for body in [pair.clone(), format!("{pair}&amount=20"), format!("amount=20&{pair}")] {
+            let form = wire.book("k").body("application/x-www-form-urlencoded", &body);
+            is_error(&form.send().await, profile, "parameters_malformed");
+        }
     }
     assert_eq!(wire.effects(), 0);
 }
