@@ -88,6 +88,7 @@ macro_rules! rows {
             w70_scopes_are_independent,
             w71_scope_and_key_are_never_joined,
             w73_other_methods_pass_through,
+            w73_what_passes_through_is_read_by_the_same_policy,
             w74_headers_of_the_allow_list_are_replayed_in_order,
             w74_what_a_phase_says_replaces_and_is_never_doubled,
             w74_a_header_line_that_would_be_two_is_an_error,
