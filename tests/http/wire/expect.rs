@@ -153,8 +153,7 @@ pub fn is_error(seen: &Seen, profile: Profile, code: &str) {
     assert_eq!((heard.should_retry, heard.stored), (Some(retryable), false));
     assert_eq!(heard.retry_after.map(|after| after.as_secs()), retry_after);
     // And the client does what it is told.
-    let policy = RetryPolicy::new(Duration::from_secs(1000));
-    let decision = KeyedCall::new(policy).decide(End::Answered(heard), Duration::ZERO, 0);
+    let decision = decided(seen);
     let is_repeated = matches!(decision, Decision::RetryAfter(_));
     assert_eq!(is_repeated, retryable, "{decision:?} {seen:?}");
 }
@@ -162,6 +161,12 @@ pub fn is_error(seen: &Seen, profile: Profile, code: &str) {
 /// By this crate's own client half.
 fn as_the_client_reads_it(seen: &Seen) -> client::Answer {
     client::Answer::read(seen.status, |name| seen.all(name).first().copied(), &seen.body)
+}
+
+/// What it decides after the first attempt.
+pub fn decided(seen: &Seen) -> Decision {
+    let end = End::Answered(as_the_client_reads_it(seen));
+    KeyedCall::new(RetryPolicy::new(Duration::from_secs(1000))).decide(end, Duration::ZERO, 0)
 }
 
 /// Asserts that the answer is a phase's reply for this key, as the first answer or as a replay.
