@@ -9,7 +9,6 @@ use crate::traces::Traceparent;
 pub type JobId = Uuid;
 
 /// A job that is inserted with the phase's commit.
-#[derive(Debug)]
 pub struct StagedJob {
     pub(crate) id: JobId,
     pub(crate) name: String,
@@ -19,6 +18,14 @@ pub struct StagedJob {
     pub(crate) args: Vec<u8>,
     /// Of its phase, as it is stored.
     pub(crate) trace: Option<[u8; Traceparent::BYTES]>,
+}
+
+/// Without its arguments (G19).
+impl std::fmt::Debug for StagedJob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, name, position, args, .. } = self;
+        write!(f, "StagedJob({id}, {name}, {position}, {} bytes)", args.len())
+    }
 }
 
 /// The first position of a notice. It is behind those of all jobs of phases, and a notice waits for none of them, nor
@@ -52,4 +59,17 @@ pub(crate) fn job_id(request_id: Uuid, position: i64) -> JobId {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);
     Uuid::new_v8(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g19_a_staged_job_shows_no_arguments() {
+        let job = StagedJob::notice(Uuid::nil(), 1, "receipt", b"canary".to_vec());
+        let shown = format!("{job:?}");
+        assert!(shown.contains("receipt") && shown.contains("6 bytes"), "{shown}");
+        assert!(!shown.contains("99, 97, 110") && !shown.contains("canary"), "{shown}");
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! This module decides nothing and touches no database.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -19,12 +20,21 @@ use crate::store::Store;
 
 /// The result of the body of one phase, as the engine stores it.
 #[doc(hidden)]
-#[derive(Debug)]
 pub enum Step {
     /// Continue, with this output, serialized.
     Output(Box<RawValue>),
     /// Finish with this reply, and keep the phase's writes.
     Reply(Reply),
+}
+
+/// Without the output (G19).
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Output(output) => write!(f, "Output({} bytes)", output.get().len()),
+            Self::Reply(reply) => write!(f, "{reply:?}"),
+        }
+    }
 }
 
 /// The boxed future of one phase.
@@ -107,5 +117,16 @@ pub trait RequestDefinition<S: Store, A>: Phases<S, A> + Serialize + Deserialize
     #[must_use]
     fn jobs() -> &'static [&'static str] {
         &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g19_a_step_shows_no_output() {
+        let output = RawValue::from_string(r#""canary""#.to_owned()).unwrap();
+        assert_eq!(format!("{:?}", Step::Output(output)), "Output(8 bytes)");
     }
 }

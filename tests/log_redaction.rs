@@ -18,7 +18,7 @@ use atomic_phases::worker::{
 };
 use atomic_phases::{
     Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult,
-    Postgres, Reply, Scope, Sqlite, Tx, atomic_phases,
+    Postgres, Reply, RequestContext, Scope, Sqlite, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 use support::db::{open_pg, url_of};
@@ -50,7 +50,9 @@ struct Kept(String);
 #[atomic_phases(name = "secret", version = 1)]
 impl<Db: TestDb> Secret {
     #[phase]
-    async fn kept(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Kept> {
+    async fn kept(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Kept> {
+        // As `#[tracing::instrument(skip(self))]` does.
+        tracing::info!(?tx, ?ctx, "a phase prints what it takes");
         Db::insert_step(tx, &self.text, &self.text).await?;
         Ok(Kept(self.text.clone()))
     }
@@ -92,7 +94,12 @@ struct Vault {
 #[atomic_phases(name = "vault", version = 1)]
 impl<Db: TestDb> Vault {
     #[phase(foreign(at_most_once))]
-    async fn opened(&self, call: ForeignCall) -> PhaseResult<Kept, ForeignError> {
+    async fn opened(
+        &self,
+        call: ForeignCall,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Kept, ForeignError> {
+        tracing::info!(?call, ?ctx, "a phase prints what it takes");
         // The provider's error may contain any secret.
         let reply = self.text.clone();
         let kept = call.make(async |_| Ok::<_, ForeignError>(Kept(reply))).await?;
@@ -176,7 +183,8 @@ async fn in_the_background<S: TestDb>(db: S, shown: &mut Vec<String>) {
             Resolution::finish(Reply::text(200, "canary-reply")),
             Resolution::finish(Reply::text(200, "canary-another")),
         ] {
-            // Printing a resolution prints its content; printing its result does not.
+            // It prints the phase's name, which is the application's, and not its content.
+            shown.push(format!("{word:?}").replace("canary-phase", "phase"));
             let resolved = engine.resolve(&scope, &key, word).await;
             shown.push(resolved.map_or_else(|e| format!("{e} {e:?}"), |r| format!("{r:?}")));
         }
@@ -296,6 +304,7 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
         "atomic_phases.request",
         "atomic_phases.driven",
         "secret",
+        "a phase prints what it takes",
         "told",
         "unique violation",
         "unknown",

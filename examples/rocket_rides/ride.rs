@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use atomic_phases::IdempotencyKey;
 use atomic_phases::client::{
-    Answered, Caller, Decision, End, KeyedCall, Last, Response, RetryPolicy, SendError, Transport,
-    Tried,
+    Answered, Caller, Decision, End, KeyedCall, Last, Reason, Response, RetryPolicy, SendError,
+    Transport, Tried,
 };
 use clap::Args;
 
@@ -64,7 +64,10 @@ impl Ride {
                 if let Last::Response(response) = &end.last {
                     show(response);
                 }
-                Err(format!("{}; the same key asks again", end.reason).into())
+                Err(match end.reason {
+                    Reason::RecordDeleted => end.reason.to_string().into(),
+                    reason => format!("{reason}; the same key asks again").into(),
+                })
             }
             Err(error) => Err(error.into()),
         }

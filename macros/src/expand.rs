@@ -2,7 +2,7 @@
 //!
 //! The code names `__private` of the library and nothing else of ours, and what it binds begins
 //! with two underscores: a binding cannot shadow a constant or a unit struct, and a diesel user has
-//! one of those for each column (`use rides::dsl::*`).
+//! one of those for each column (`use rides::dsl::*`). Nor can a lifetime shadow one of the block's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,13 +123,13 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     let run = |name: &str, with: TokenStream, found: TokenStream, arms: Vec<TokenStream>| {
         let name = format_ident!("{name}");
         quote! {
-            fn #name<'a>(
-                &'a self,
+            fn #name<'__run>(
+                &'__run self,
                 __index: ::std::primitive::usize,
                 #with
-                __app: &'a #app,
-                __inputs: &'a __private::PhaseInputs<'a>,
-            ) -> __private::PhaseFuture<'a, #found> {
+                __app: &'__run #app,
+                __inputs: &'__run __private::PhaseInputs<'__run>,
+            ) -> __private::PhaseFuture<'__run, #found> {
                 match __index {
                     #(#arms)*
                     _ => __private::no_such_phase(),
@@ -139,13 +139,13 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     };
     let run_local = run(
         "run_local",
-        quote!(__tx: &'a mut __private::Tx<'_, #store>,),
+        quote!(__tx: &'__run mut __private::Tx<'_, #store>,),
         quote!(__private::Step, __private::PhaseError),
         arms(Kind::Local),
     );
     let run_batch = run(
         "run_batch",
-        quote!(__batch: &'a mut __private::Batch<'_, #store>,),
+        quote!(__batch: &'__run mut __private::Batch<'_, #store>,),
         quote!(__private::Step, __private::PhaseError),
         arms(Kind::Batch),
     );

@@ -39,6 +39,8 @@ pub struct Answer {
 pub enum ErrorCode {
     /// `outcome_unknown`: the outcome of the request is being determined.
     OutcomeUnknown,
+    /// `record_deleted`: the server's record of the request was deleted while it ran; a retry is another request.
+    RecordDeleted,
     /// `dead_letter`: the server gave up; only an operator can retry or settle the request.
     DeadLetter,
     /// `response_not_retained`: the request is done, its answer was too large to be kept.
@@ -156,6 +158,7 @@ impl ErrorBody {
             retryable: members["retryable"].as_bool().filter(|_| is_problem),
             code: match members["code"].as_str() {
                 Some("outcome_unknown") => Some(ErrorCode::OutcomeUnknown),
+                Some("record_deleted") => Some(ErrorCode::RecordDeleted),
                 Some("dead_letter") => Some(ErrorCode::DeadLetter),
                 Some("response_not_retained") => Some(ErrorCode::ResponseNotRetained),
                 _ => None,

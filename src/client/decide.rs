@@ -51,7 +51,8 @@ pub enum Decision {
 }
 
 /// Why to stop without a final answer. A reason does not mean that
-/// nothing happened: an earlier attempt may have had its effect, and a later call with the same key can find out.
+/// nothing happened: an earlier attempt may have had its effect, and a later call with the same key can find out,
+/// except after [`RecordDeleted`](Self::RecordDeleted).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -68,6 +69,12 @@ pub enum Reason {
     /// The server says that no retry will help.
     #[error("the server says that a repetition does not help")]
     NotRetryable,
+    /// The server's record of the request was deleted while it ran. Part of the request may be done, and a later call
+    /// with the same key is another request: it does not find out, and may repeat effects.
+    #[error(
+        "part of the request may be done, and its record was deleted: a repetition is another request"
+    )]
+    RecordDeleted,
     /// The server has given the request up; only its operator can retry or settle it.
     #[error("the server has given the request up: ask its operator")]
     DeadLetter,
@@ -133,18 +140,20 @@ fn verdict(end: End) -> Verdict {
         // was declared final, is an answer like any other.
         _ if answer.stored => done,
         // Accepted, running in the background; the reply itself comes later, under the same key.
-        (202, ..) if answer.retry_after.is_some() => again,
+        (202, _, None | Some(true)) if answer.retry_after.is_some() => again,
+        // The advice is the API's, so the page is, too: without a key, no answer is stored.
+        (..300 | 402, _, Some(false)) if answer.page => Verdict::Never(Reason::NotRetryable),
         // Whatever its status, it does not come from the API.
         (..300 | 402, ..) if answer.page => again,
         (300..400, ..) => Verdict::Never(Reason::Redirected),
         (..300 | 402, ..) => done,
         (409, Some(ErrorCode::DeadLetter), _) => Verdict::Never(Reason::DeadLetter),
-        // Repeating this asks for the outcome and cannot repeat the effect, so that a "not
-        // retryable" does not stop it.
-        (409, Some(ErrorCode::OutcomeUnknown), _) => again,
+        // Even if a hop in between has removed the advice: nothing is left that would stop a repetition.
+        (409, Some(ErrorCode::RecordDeleted), _) => Verdict::Never(Reason::RecordDeleted),
         (410, Some(ErrorCode::ResponseNotRetained), _) => {
             Verdict::Never(Reason::ResponseNotRetained)
         }
+        // An unknown outcome, too: without a key, asking for it is another request.
         (408 | 409 | 425 | 429 | 500.., _, Some(false)) => Verdict::Never(Reason::NotRetryable),
         (408 | 409 | 425 | 429, ..) => again,
         (501 | 505, _, None) => Verdict::Never(Reason::Refused),

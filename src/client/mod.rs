@@ -12,12 +12,13 @@
 //! | 202 with `Retry-After`, not yet stored: accepted, running in the background | retry |
 //! | 409 in progress, 409 `outcome_unknown`, 408, 425, 429, 5xx, no answer | retry |
 //! | 2xx or 402 with an HTML page that is not stored: from a proxy or a portal, not from the API | retry |
-//! | 3xx, 409 `dead_letter`, 410 `response_not_retained`, 400, 401, 403, 404, 413, 422, any other 4xx, 501, 505 | give up |
+//! | 3xx, 409 `dead_letter`, 409 `record_deleted`, 410 `response_not_retained`, 400, 401, 403, 404, 413, 422, any other 4xx, 501, 505 | give up |
 //!
 //! An answer is *stored* if it carries the replay marker or `Idempotency-Expires`. If the status does not
 //! decide, the server's advice does: `Stripe-Should-Retry`, or else `retryable` of a problem
-//! document. The wait is the server's `Retry-After`, or else a jittered exponential back-off; no
-//! wait ends past the deadline.
+//! document. Nothing is retried against it: it may mean that a retry is another request, as after a call without a
+//! key. A 202 is then done, and the rest is given up. The wait is the server's `Retry-After`, or else a jittered
+//! exponential back-off; no wait ends past the deadline.
 //!
 //! ```
 //! use std::time::Duration;

@@ -30,7 +30,7 @@ use crate::setting::SettingError;
 /// println!("{} after {} attempts", answered.response.status, answered.attempts);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Caller {
     http: reqwest::Client,
     key_form: KeyForm,
@@ -248,6 +248,17 @@ impl Last {
             Self::Response(response) => End::Answered(response.answer),
             Self::Unanswered(transport) => End::Unanswered(*transport),
         }
+    }
+}
+
+/// Without the client, whose `Debug` shows its default header lines: credentials, as a rule.
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("key_form", &self.key_form)
+            .field("marker", &self.marker)
+            .field("response_limit", &self.response_limit)
+            .finish_non_exhaustive()
     }
 }
 

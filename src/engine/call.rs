@@ -19,6 +19,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe;
 use crate::request::RequestDefinition;
+use crate::roundtrip;
 use crate::store::Store;
 
 /// One call of [`Engine::call`](super::Engine::call), to be awaited.
@@ -54,11 +55,14 @@ impl<S: Store, A, R> Call<S, A, R> {
 
     /// What a resumed run needs to know about the caller (principal, address, chosen headers). Stored
     /// by the first call, not part of the fingerprint, and the same in each attempt: see
-    /// [`RequestContext::context`](crate::RequestContext::context).
+    /// [`RequestContext::context`](crate::RequestContext::context). If it has no JSON form, or contains a float that is
+    /// NaN or infinite (JSON writes it as `null`), the call is [refused](CallError::NotStorable).
     pub fn context(mut self, context: &impl Serialize) -> Self {
         self.context = serde_json::value::to_raw_value(context)
+            .ok()
+            .filter(|json| !roundtrip::writes_a_float_as_null(context, json.get().as_bytes()))
             .map(Some)
-            .map_err(|_| CallError::NotStorable { what: "context" });
+            .ok_or(CallError::NotStorable { what: "context" });
         self
     }
 

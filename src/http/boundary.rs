@@ -25,7 +25,7 @@ type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
 #[doc = include_str!("idempotency.md")]
 pub struct Idempotency<S: Store, A = ()> {
     engine: Engine<S, A>,
-    policy: Arc<Policy>,
+    pub(super) policy: Arc<Policy>,
     scope_of: Arc<ScopeOf>,
 }
 
@@ -131,7 +131,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
 /// [`Params`](super::Params), so that the checks run in order.
 pub struct Keyed<S: Store, A = ()> {
     engine: Engine<S, A>,
-    pub(crate) policy: Arc<Policy>,
+    policy: Arc<Policy>,
     scope: Scope,
     key: IdempotencyKey,
     /// Whether the client sent the key.

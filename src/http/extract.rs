@@ -49,7 +49,7 @@ where
     }
 }
 
-/// `None` for methods that take no key.
+/// `None` for methods that take no key. [`Params`] and [`Checked`] follow the boundary's policy all the same.
 impl<St, S, A> OptionalFromRequestParts<St> for Keyed<S, A>
 where
     S: Store,
@@ -60,19 +60,19 @@ where
     type Rejection = Answer;
 
     async fn from_request_parts(head: &mut Parts, state: &St) -> Result<Option<Self>, Answer> {
-        let Some(mut keyed) = Idempotency::<S, A>::from_ref(state).admit(head)? else {
-            return Ok(None);
-        };
+        let idempotency = Idempotency::<S, A>::from_ref(state);
+        // First, because `Params` and `Checked` follow it in a request that passes through, too.
+        head.extensions.insert(idempotency.policy.clone());
+        let Some(mut keyed) = idempotency.admit(head)? else { return Ok(None) };
         // A nested router strips its prefix from the URI; the client sent the whole.
         if let Some(OriginalUri(uri)) = head.extensions.get::<OriginalUri>() {
             keyed.origin = RequestOrigin::new(head.method.as_str(), uri.path(), uri.query());
         }
-        head.extensions.insert(keyed.policy.clone());
         Ok(Some(keyed))
     }
 }
 
-/// The typed parameters of a request's body, by the policy of the [`Keyed`] before it (or the
+/// The typed parameters of a request's body, by the policy of the [`Keyed`] or `Option<Keyed>` before it (or the
 /// default one, without).
 ///
 /// # Rejections

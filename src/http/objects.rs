@@ -1,8 +1,8 @@
 //! [`Objects`]: reads JSON as the types say it, except that a struct is read from an object only. serde
 //! would take an array as well, member by member in the order of the fields, at any depth.
 //!
-//! What serde buffers first (`untagged`, `flatten`, `tag = ".."`) it reads from a copy of its own, which this
-//! rule does not reach: there an array passes for an object, as ever.
+//! What serde buffers first (`untagged`, `flatten`, `tag = ".."`, and a `content = ".."` that comes before its tag) it
+//! reads from a copy of its own, which this rule does not reach: there an array passes for an object, as ever.
 
 use std::fmt;
 
@@ -278,6 +278,12 @@ mod tests {
     }
 
     #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(tag = "kind", content = "at")]
+    enum Adjacent {
+        Pin(Point),
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
     struct Flat {
         name: String,
         #[serde(flatten)]
@@ -298,12 +304,15 @@ mod tests {
             assert_eq!(read::<Untagged>(json).unwrap(), Untagged::At(at()));
             let tagged = format!(r#"{{"kind":"Pin","at":{json}}}"#);
             assert_eq!(read::<Tagged>(&tagged).unwrap(), Tagged::Pin { at: at() });
+            let adjacent = format!(r#"{{"at":{json},"kind":"Pin"}}"#);
+            assert_eq!(read::<Adjacent>(&adjacent).unwrap(), Adjacent::Pin(at()));
             let flat = format!(r#"{{"name":"n","at":{json}}}"#);
             let name = "n".to_owned();
             assert_eq!(read::<Flat>(&flat).unwrap(), Flat { name, pin: Pin { at: at() } });
         }
-        // What is not buffered is an object still: the body itself, and the flattened struct.
+        // What is not buffered is an object still: the body itself, the flattened struct, and a content behind its tag.
         for error in [
+            read::<Adjacent>(r#"{"kind":"Pin","at":[1,2.5]}"#).unwrap_err(),
             read::<Flat>(r#"["n",{"at":{"x":1}}]"#).unwrap_err(),
             read::<Flat>(r#"{"name":"n","pin":[{"x":1}]}"#).unwrap_err(),
         ] {

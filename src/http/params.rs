@@ -22,8 +22,9 @@ impl Policy {
     /// values is not accepted in place of the object, and a form with invalid UTF-8 is refused.
     ///
     /// One exception remains: inside values that serde buffers (an `untagged` or internally tagged enum, a `flatten`ed
-    /// field), a struct can also be read from an array of its field values, in the order of its fields. It is the
-    /// same request as the object with these values. An enum in serde's default form is not buffered.
+    /// field, the content of an adjacently tagged enum that comes before its tag), a struct can also be read from an
+    /// array of its field values, in the order of its fields. It is the same request as the object with these values.
+    /// An enum in serde's default form is not buffered.
     ///
     /// # Errors
     /// The answer for the client: 415, 413, 400 (not JSON, not a form, or a duplicate member) or 422 (not a `T`;

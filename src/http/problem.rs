@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     KeyReused,
     InProgress,
     OutcomeUnknown,
+    RecordDeleted,
     DeadLetter,
     NotRetained,
     NoSuchRequest,
@@ -58,7 +59,7 @@ pub(crate) struct Facts {
 
 impl Kind {
     /// In the order of the checks.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::MethodNotAllowed,
         Self::Unauthenticated,
         Self::KeyMissing,
@@ -79,6 +80,7 @@ impl Kind {
         Self::NoSuchRequest,
         Self::NotContinuedHere,
         Self::OutcomeUnknown,
+        Self::RecordDeleted,
         Self::DeadLetter,
         Self::Panicked,
         Self::Misconfigured,
@@ -131,6 +133,10 @@ impl Kind {
             Self::OutcomeUnknown => {
                 let title = "The outcome of the request is unknown";
                 ("outcome_unknown", 409, 409, title, true, Idempotency)
+            }
+            Self::RecordDeleted => {
+                let title = "The record of the request was deleted";
+                ("record_deleted", 409, 409, title, false, Idempotency)
             }
             Self::DeadLetter => {
                 ("dead_letter", 409, 409, "The request was given up", false, Idempotency)
@@ -282,13 +288,11 @@ impl From<CallError> for Problem {
             CallError::NotRegistered { .. } => {
                 Self::new(Kind::Misconfigured, "This request is not known here.")
             }
-            CallError::RowDeleted => Self {
-                retryable: false,
-                ..Self::new(
-                    Kind::OutcomeUnknown,
-                    "Part of it may be done, and its record was deleted. A retry is another request.",
-                )
-            },
+            CallError::RowDeleted => {
+                let detail = "It was deleted while the request ran. Part of the request may be done, and \
+                              a retry is another request.";
+                Self::new(Kind::RecordDeleted, detail)
+            }
             CallError::Unreadable { .. } => Self::not_continued_here(Duration::from_secs(1)),
             // What happened inside is the log's, not the client's.
             CallError::Unavailable(_) | CallError::ShuttingDown | CallError::TaskLost => {

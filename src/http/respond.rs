@@ -144,8 +144,9 @@ impl Policy {
         *response.status_mut() = StatusCode::ACCEPTED;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
+        // Without a key, it is not the same request that would come again.
         let Some(key) = key else { return response };
+        headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
         headers.extend(self.profile.echo(key).map(|echo| (IDEMPOTENCY_KEY, echo)));
         let uri = self.status_uri(key).and_then(|uri| HeaderValue::try_from(uri).ok());
         headers.extend(uri.map(|uri| (LOCATION, uri)));

@@ -11,6 +11,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 /// The member's name is the client's text and is not repeated; serde_json adds line and column.
 const TWICE: &str = "a member is given twice in one object";
 
+const RESERVED: &str = "a member has a name that is reserved";
+
 /// How serde_json names a value that it hands to itself as text. Given by a client, such a member would
 /// be read as the JSON in its string, which has not been checked.
 const PRIVATE: &str = "$serde_json::private::";
@@ -21,6 +23,10 @@ pub(super) fn names_are_unique(json: &[u8]) -> Result<(), serde_json::Error> {
 
 pub(super) fn pairs_are_unique(form: &[u8]) -> Result<(), serde_urlencoded::de::Error> {
     let pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = serde_urlencoded::from_bytes(form)?;
+    // A `Value` would read the JSON in its string here, too, and none of the parameters behind it.
+    if pairs.iter().any(|(name, _)| name.starts_with(PRIVATE)) {
+        return Err(serde_urlencoded::de::Error::custom(RESERVED));
+    }
     let mut seen = HashSet::new();
     match pairs.iter().all(|(name, _)| seen.insert(name)) {
         true => Ok(()),
@@ -110,7 +116,7 @@ impl Visitor<'_> for Number {
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<Number, E> {
-        Err(E::custom("a member has a name that is reserved"))
+        Err(E::custom(RESERVED))
     }
 
     fn visit_string<E: Error>(self, _: String) -> Result<Number, E> {
@@ -135,6 +141,10 @@ mod tests {
         }
         assert!(pairs_are_unique(b"a=1&b=2&%61=3").is_err());
         assert!(pairs_are_unique(b"a=1&b=2&A=3").is_ok());
+        for name in ["RawValue", "Number", "any"] {
+            let form = format!("a=1&%24serde_json%3A%3Aprivate::{name}=2");
+            assert!(pairs_are_unique(form.as_bytes()).is_err(), "{form}");
+        }
     }
 
     #[test]

@@ -260,7 +260,7 @@ impl<const LABELS: usize> Metric<LABELS> {
 mod seed_names {
     use metrics::{Key, Label};
 
-    /// A metric of ours, one of its labels' values where only that is meant, and the other name.
+    /// A metric of ours, its `outcome` where only that is meant, and the other name.
     pub(super) const NAMES: [(&str, Option<&str>, &str); 20] = [
         ("requests.created", None, "reserve.created.count"),
         ("requests", Some("replayed"), "reserve.replay.count"),
@@ -286,7 +286,10 @@ mod seed_names {
 
     pub(super) fn key(name: &str, labels: &[Label]) -> Option<Key> {
         let ours = name.strip_prefix("atomic_phases.")?;
-        let means = |word: &str| labels.iter().any(|label| label.value() == word);
+        // A definition may be called `mismatch`.
+        let mut outcomes = labels.iter().filter(|label| label.key() == "outcome");
+        let outcome = outcomes.next().map(Label::value);
+        let means = |word: &str| outcome == Some(word);
         let (_, _, theirs) =
             NAMES.iter().find(|(name, word, _)| *name == ours && word.is_none_or(means))?;
         let kept = labels.iter().filter(|label| ["definition", "phase"].contains(&label.key()));
@@ -331,6 +334,22 @@ mod tests {
         let table: String = TABLE.iter().map(row).collect();
         let chapter = include_str!("../../docs/metrics.md");
         assert!(chapter.contains(&table), "the table of docs/metrics.md should be:\n{table}");
+    }
+
+    #[cfg(feature = "metrics-seed-names")]
+    #[test]
+    fn a_definitions_name_is_not_taken_for_an_outcome() {
+        use metrics::Label;
+
+        let counted = |definition: &'static str, outcome: &'static str| {
+            let labels = [Label::new("definition", definition), Label::new("outcome", outcome)];
+            super::seed_names::key("atomic_phases.requests", &labels)
+        };
+        assert_eq!(counted("mismatch", "finished"), None);
+        let replayed = counted("mismatch", "replayed").unwrap();
+        assert_eq!(replayed.name(), "api.idempotency.reserve.replay.count");
+        let misused = counted("replayed", "mismatch").unwrap();
+        assert_eq!(misused.name(), "api.idempotency.reserve.key_misuse.count");
     }
 
     #[cfg(feature = "metrics-seed-names")]

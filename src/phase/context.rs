@@ -1,5 +1,7 @@
 //! The inputs that are the same in every attempt of a phase (G5): the request's context and the outputs of
-//! earlier phases.
+//! earlier phases. `Debug` shows no value of either (G19): phases print what they take.
+
+use std::fmt;
 
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
@@ -37,7 +39,6 @@ use crate::phase::{DerivedKey, Output, PhaseError};
 ///     }
 /// }
 /// ```
-#[derive(Debug)]
 pub struct RequestContext {
     pub(crate) scope: Scope,
     pub(crate) key: IdempotencyKey,
@@ -137,6 +138,18 @@ impl RequestContext {
     }
 }
 
+/// Without what the caller passed (G19).
+impl fmt::Debug for RequestContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestContext")
+            .field("scope", &self.scope)
+            .field("key", &self.key)
+            .field("request_id", &self.request_id)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
 /// All that a phase may ask for besides its transaction or call, and the application's state. Made by the engine, taken apart by
 /// the code that `#[atomic_phases]` generates.
 #[doc(hidden)]
@@ -179,7 +192,7 @@ impl<'a> PhaseInputs<'a> {
 }
 
 /// The outputs of the phases that are done, in order, each with the name it was stored under.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Outputs(Vec<(String, Box<RawValue>)>);
 
 impl Outputs {
@@ -210,5 +223,36 @@ impl Outputs {
 
     pub(crate) fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(json).map(Self)
+    }
+}
+
+/// The names of their phases.
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.phases()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g19_what_a_phase_takes_shows_no_value() {
+        let raw = || RawValue::from_string(r#""canary""#.to_owned()).unwrap();
+        let context = RequestContext {
+            scope: Scope::new("canary").unwrap(),
+            key: IdempotencyKey::new("canary").unwrap(),
+            request_id: Uuid::nil(),
+            created_at: DateTime::UNIX_EPOCH,
+            attempt: 3,
+            context: Some(raw()),
+        };
+        let mut outputs = Outputs::default();
+        outputs.push("booked", raw());
+        let inputs = PhaseInputs { context: &context, outputs: &outputs, derived_key: None };
+        let shown = format!("{inputs:?}");
+        assert!(!shown.contains("canary"), "{shown}");
+        assert!(shown.contains("booked") && shown.contains("attempt: 3"), "{shown}");
     }
 }

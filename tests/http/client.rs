@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use atomic_phases::IdempotencyKey;
 use atomic_phases::client::*;
+use atomic_phases::http::{Policy, Profile};
+use atomic_phases::{IdempotencyKey, Outcome};
 
 const DEADLINE: Duration = Duration::from_secs(100);
 
@@ -192,6 +193,36 @@ fn the_servers_own_word_decides_where_the_status_leaves_it_open() {
 }
 
 #[test]
+fn nothing_is_repeated_against_the_servers_own_word() {
+    let (no, yes) = (("stripe-should-retry", "false"), ("stripe-should-retry", "true"));
+    let (later, page) = (("retry-after", "3"), ("content-type", "text/html"));
+    assert_eq!(decided(202, &[later, no], ""), DONE);
+    assert_eq!(decided(202, &[later, yes], ""), Decision::RetryAfter(secs(3)));
+    for status in [200, 201, 402] {
+        let stop = Decision::GiveUp(Reason::NotRetryable);
+        assert_eq!(decided(status, &[page, no], ""), stop, "{status}");
+        assert_eq!(decided(status, &[page, yes], ""), BACKOFF, "{status}");
+    }
+}
+
+/// No client can ask for it again: there is no key. Both halves have to agree on that.
+#[test]
+fn g2_an_unknown_outcome_without_a_key_is_not_asked_for_again() {
+    for profile in [Profile::Ietf, Profile::Stripe] {
+        let decided = |key: Option<&IdempotencyKey>| {
+            let outcome = Outcome::Unknown { retry_after: secs(30), is_asked: true };
+            let told = Policy::default().profile(profile).answer(key, Ok(outcome)).into_http();
+            let header = |name: &str| told.headers().get(name).and_then(|v| v.to_str().ok());
+            let read = Answer::read(told.status().as_u16(), header, told.body());
+            first(&policy(), End::Answered(read))
+        };
+        assert_eq!(decided(None), Decision::GiveUp(Reason::NotRetryable), "{profile:?}");
+        let key = IdempotencyKey::new("k").unwrap();
+        assert_eq!(decided(Some(&key)), Decision::RetryAfter(secs(30)), "{profile:?}");
+    }
+}
+
+#[test]
 fn a_body_counts_only_as_what_it_says_to_be() {
     let hopeless = r#"{"retryable":false,"code":"dead_letter"}"#;
     let charset = ("content-type", "Application/Problem+JSON ; charset=utf-8");
@@ -221,9 +252,21 @@ fn the_codes_of_both_dialects() {
     for (no, told) in [("false", "no"), ("true", "yes")] {
         let word = ("stripe-should-retry", no);
         for decided in [&ietf as &dyn Fn(u16, &str, &[(&str, &str)]) -> Decision, &stripe] {
-            // 34: polled until the outcome is known; asking repeats no effect.
+            // 34: polled until the outcome is known; asking repeats no effect. Without a key it would, and the server
+            // says so.
             let unknown = decided(409, "outcome_unknown", &[later, word]);
-            assert_eq!(unknown, Decision::RetryAfter(secs(3)), "{told}");
+            let asked = match told {
+                "yes" => Decision::RetryAfter(secs(3)),
+                _ => Decision::GiveUp(Reason::NotRetryable),
+            };
+            assert_eq!(unknown, asked, "{told}");
+            let unadvised = decided(409, "outcome_unknown", &[later]);
+            assert_eq!(unadvised, Decision::RetryAfter(secs(3)));
+            // Another request, whatever a hop in between has made of the advice.
+            for headers in [&[later, word][..], &[later]] {
+                let deleted = decided(409, "record_deleted", headers);
+                assert_eq!(deleted, Decision::GiveUp(Reason::RecordDeleted), "{told}");
+            }
             // 41 and 77.
             let dead = decided(409, "dead_letter", &[later, word]);
             assert_eq!(dead, Decision::GiveUp(Reason::DeadLetter), "{told}");

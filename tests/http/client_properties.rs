@@ -26,6 +26,7 @@ fn any_end() -> impl Strategy<Value = End> {
         Just(r#"{"retryable":true}"#.to_owned()),
         Just(r#"{"retryable":false}"#.to_owned()),
         Just(r#"{"code":"outcome_unknown","error":{"code":"outcome_unknown"}}"#.to_owned()),
+        Just(r#"{"code":"record_deleted","error":{"code":"record_deleted"}}"#.to_owned()),
         Just(r#"{"code":"dead_letter","error":{"code":"dead_letter"}}"#.to_owned()),
         any::<String>(),
     ];
@@ -94,11 +95,12 @@ proptest! {
                 Some(asked) => prop_assert!(asked <= wait && wait <= asked + asked / 10),
                 None => prop_assert!(wait <= most),
             }
-            if let End::Answered(Answer { status, .. }) = end {
+            if let End::Answered(Answer { status, should_retry: advice, .. }) = end {
                 prop_assert!(
                     matches!(status, 202 | 408 | 409 | 425 | 429 | 500..),
                     "{status} is never tried again"
                 );
+                prop_assert_ne!(advice, Some(false), "against the server's word");
             }
         }
         prop_assert!(policy.time_for_attempt(elapsed) <= deadline.saturating_sub(elapsed));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::script::{DROP, Server, Step};
 use atomic_phases::IdempotencyKey;
 use atomic_phases::client::*;
+use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::net::TcpListener;
 
 const BUSY: Step = Step::Say(
@@ -223,6 +224,13 @@ async fn what_cannot_be_sent_says_so_without_its_content() {
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains("canary"), "G19: {shown}");
     }
+    // What the client adds to each request is a credential, as a rule.
+    let mut lines = HeaderMap::new();
+    lines.insert("x-api-key", HeaderValue::from_static("canary-secret"));
+    let http = reqwest::Client::builder().no_proxy().default_headers(lines).build().unwrap();
+    assert!(format!("{http:?}").contains("canary"), "reqwest shows it");
+    let caller_with = Caller::new(http);
+    assert!(!format!("{caller_with:?}").contains("canary"), "G19: {caller_with:?}");
     // A stream could not be sent a second time, so the client refuses to send it.
     let server = rides(&[CREATED]).await;
     let mut request = post(&server.url);

@@ -1,16 +1,17 @@
 //! Outputs that cannot be read back from their stored form: each is refused before its commit, with the reason.
 
 use crate::support::*;
-use atomic_phases::engine::{FailureCause, Resolution};
+use atomic_phases::engine::{FailureCause, Resolution, ResolveError};
 use atomic_phases::fingerprint::Unfingerprinted;
 use atomic_phases::phase::{DerivedKey, Flow, Reconciled};
 use atomic_phases::worker::{Completer, Reconciler, WorkerConfig};
 use atomic_phases::{
-    Batch, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
+    Batch, CallError, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
 };
 
 on_every_store! {
     g5_an_output_that_does_not_come_back_is_refused_before_the_commit,
+    g5_a_context_that_does_not_come_back_is_refused,
     g17_an_output_that_never_comes_back_is_a_dead_letter_with_its_reason,
     g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_is_told,
 }
@@ -97,6 +98,20 @@ async fn g5_an_output_that_does_not_come_back_is_refused_before_the_commit<S: Te
     assert_eq!(app.provider.effects(), 0);
 }
 
+/// What JSON writes as `null` would be another context in the phases.
+async fn g5_a_context_that_does_not_come_back_is_refused<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    for rate in [f64::NAN, f64::INFINITY] {
+        let call = engine.call(&scope(), &key("k"), book(20)).context(&[Some(rate)]);
+        let refused = call.await;
+        assert!(matches!(refused, Err(CallError::NotStorable { what: "context" })), "{refused:?}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
+    let call = engine.call(&scope(), &key("k"), book(20)).context(&[Some(1.5), None]);
+    finished(call.await);
+}
+
 /// A request whose foreign phase never returns a storable output.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Appraise {}
@@ -154,9 +169,10 @@ async fn g2_after_a_call_an_output_that_does_not_come_back_is_unknown_until_it_i
     db.let_time_pass().await;
     Reconciler::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
     assert_eq!(db.text("SELECT status FROM atomic_phases_keys").await, "unknown");
-    let word = |is_bad| Resolution::executed("asked", &quoted(is_bad)).unwrap();
-    assert!(engine.resolve(&scope(), &key("k"), word(true)).await.is_err());
-    let _ = engine.resolve(&scope(), &key("k"), word(false)).await.unwrap();
+    let word = |is_bad| Resolution::executed("asked", &quoted(is_bad));
+    let refused = word(true).unwrap_err();
+    assert!(matches!(refused, ResolveError::NotStorable), "{refused:?}");
+    let _ = engine.resolve(&scope(), &key("k"), word(false).unwrap()).await.unwrap();
     let done = finished(engine.call(&scope(), &key("k"), bad()).await);
     assert_eq!(done.reply.bytes(), b"1.5");
     assert_eq!(app.provider.calls().len(), 1);

@@ -1,5 +1,6 @@
 //! [`Settings`]: who is asked and how, by arguments, environment and profile, in this order.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,10 +36,20 @@ struct Said<T> {
 }
 
 /// What answers: a service, or the library on a database; by its URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     Service(String),
     Database(String),
+}
+
+/// Without the URL, which may have a password.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Service(_) => "Service",
+            Self::Database(_) => "Database",
+        })
+    }
 }
 
 /// What holds for a command.

@@ -1,6 +1,7 @@
 //! [`Fields`]: what stands in a query or in a form; and the id in an address.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -30,8 +31,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 }
 
 /// Names and values, in their order; a name may come several times.
-#[derive(Debug)]
 pub(super) struct Fields(Vec<(String, String)>);
+
+/// The names: an operator types a scope, a key or a reply here (G19).
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.pairs().map(|(name, _)| name)).finish()
+    }
+}
 
 impl Fields {
     /// What is not encoded as a form is not a field.

@@ -12,6 +12,7 @@ use super::AGAIN;
 use crate::engine::StrandedBecause;
 use crate::engine::outcome::CallError;
 use crate::phase::Reply;
+use crate::roundtrip;
 use crate::store::{Status, StoreError};
 
 /// What a webhook or an operator knows about a request whose outcome is unknown, or about a dead letter.
@@ -42,14 +43,18 @@ impl Resolution {
     /// The request continues after it.
     ///
     /// # Errors
-    /// [`ResolveError::NotStorable`] if `output` has no JSON form.
+    /// [`ResolveError::NotStorable`] if `output` has no JSON form, or contains a float that is NaN or infinite, which
+    /// JSON writes as `null`.
     pub fn executed(
         phase: impl Into<String>,
         output: &impl Serialize,
     ) -> Result<Self, ResolveError> {
-        let output =
+        let json =
             serde_json::value::to_raw_value(output).map_err(|_| ResolveError::NotStorable)?;
-        Ok(ResolutionKind::Executed { phase: phase.into(), output }.into())
+        if roundtrip::writes_a_float_as_null(output, json.get().as_bytes()) {
+            return Err(ResolveError::NotStorable);
+        }
+        Ok(ResolutionKind::Executed { phase: phase.into(), output: json }.into())
     }
 
     /// The call of `phase` in this attempt

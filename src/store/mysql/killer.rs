@@ -12,6 +12,7 @@
 //! A proxy with sessions of its own (ProxySQL, MaxScale) numbers them itself, and another proxy behind the same address gives
 //! the same number to another client's session. Behind a proxy no session has a killer: each ends with its statement.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -61,7 +62,7 @@ static WARNINGS: Repeats = Repeats::new();
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What opens sessions at one URL, and has their killers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Killers {
     opts: Opts,
     blocks: bool,
@@ -130,12 +131,25 @@ impl Killers {
     }
 }
 
+/// Without the options, which have the password.
+impl fmt::Debug for Killers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Killers").field("blocks", &self.blocks).finish_non_exhaustive()
+    }
+}
+
 /// What ends the sessions of one server.
-#[derive(Debug)]
 pub(super) struct Killer {
     opts: Opts,
     server: Server,
     kept: tokio::sync::Mutex<Option<Conn>>,
+}
+
+/// Without the options, which have the password.
+impl fmt::Debug for Killer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Killer").field("server", &self.server).finish_non_exhaustive()
+    }
 }
 
 impl Killer {

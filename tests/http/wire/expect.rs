@@ -1,6 +1,8 @@
 //! The contract of each error, written by hand from its table: one line, both profiles.
 
-use atomic_phases::client;
+use std::time::Duration;
+
+use atomic_phases::client::{self, Decision, End, KeyedCall, RetryPolicy};
 use atomic_phases::http::Profile;
 
 use super::client::Seen;
@@ -12,7 +14,7 @@ const IDEMPOTENCY: &str = "idempotency_error";
 const REQUEST: &str = "invalid_request_error";
 const API: &str = "api_error";
 
-const ERRORS: [Error; 22] = [
+const ERRORS: [Error; 23] = [
     ("no_such_request", [404, 404], "There is no such request", REQUEST, false, false),
     ("rate_exceeded", [429, 429], "Too many new requests", REQUEST, true, true),
     ("too_many_keys", [429, 429], "Too many keys are stored", REQUEST, true, true),
@@ -71,6 +73,14 @@ const ERRORS: [Error; 22] = [
         IDEMPOTENCY,
         true,
         true,
+    ),
+    (
+        "record_deleted",
+        [409, 409],
+        "The record of the request was deleted",
+        IDEMPOTENCY,
+        false,
+        false,
     ),
     ("dead_letter", [409, 409], "The request was given up", IDEMPOTENCY, false, false),
     (
@@ -142,11 +152,21 @@ pub fn is_error(seen: &Seen, profile: Profile, code: &str) {
     let heard = as_the_client_reads_it(seen);
     assert_eq!((heard.should_retry, heard.stored), (Some(retryable), false));
     assert_eq!(heard.retry_after.map(|after| after.as_secs()), retry_after);
+    // And the client does what it is told.
+    let decision = decided(seen);
+    let is_repeated = matches!(decision, Decision::RetryAfter(_));
+    assert_eq!(is_repeated, retryable, "{decision:?} {seen:?}");
 }
 
 /// By this crate's own client half.
 fn as_the_client_reads_it(seen: &Seen) -> client::Answer {
     client::Answer::read(seen.status, |name| seen.all(name).first().copied(), &seen.body)
+}
+
+/// What it decides after the first attempt.
+pub fn decided(seen: &Seen) -> Decision {
+    let end = End::Answered(as_the_client_reads_it(seen));
+    KeyedCall::new(RetryPolicy::new(Duration::from_secs(1000))).decide(end, Duration::ZERO, 0)
 }
 
 /// Asserts that the answer is a phase's reply for this key, as the first answer or as a replay.

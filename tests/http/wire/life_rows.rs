@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use atomic_phases::Outcome;
+use atomic_phases::client::Decision;
 use atomic_phases::config::{OnDuplicate, Quota};
 use atomic_phases::fingerprint::RequestOrigin;
 use atomic_phases::http::{KeyRule, Policy, Profile};
@@ -10,7 +11,7 @@ use atomic_phases::worker::WorkerConfig;
 use serde_json::{Value, json};
 
 use super::client::Seen;
-use super::expect::{is_error, is_reply};
+use super::expect::{decided, is_error, is_reply};
 use super::server::Wire;
 use crate::support::*;
 
@@ -269,6 +270,19 @@ pub async fn w30_a_duplicate_in_accept_mode_is_202<S: TestDb>(db: S, profile: Pr
     assert_eq!(wire.effects(), 1);
 }
 
+/// A client that came again would be accepted again.
+async fn without_a_key_it_is_done<S: TestDb>(db: S, profile: Profile) {
+    let optional = Wire::setup(db, profile)
+        .policy(|p| p.key(KeyRule::Optional).accept_duplicates("/book/requests/"));
+    let wire = optional.start().await;
+    let seen = wire.request("POST", "/later").json(r#"{"amount":20}"#).send().await;
+    assert_eq!(seen.status, 202, "{seen:?}");
+    for name in ["retry-after", "location", "idempotency-key"] {
+        assert_eq!(seen.header(name), None, "{seen:?}");
+    }
+    assert!(matches!(decided(&seen), Decision::Done { replayed: false }));
+}
+
 pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, profile: Profile) {
     let accepting = Wire::setup(db, profile).policy(|p| p.accept_duplicates("/book/requests/"));
     let wire = accepting.start().await;
@@ -305,6 +319,7 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     assert_eq!((&told["status"], &told["response"]["status"]), (&json!("completed"), &json!(201)));
     assert_eq!(told["response"]["body"].as_str().unwrap().as_bytes(), seen.body);
     workers.shutdown(std::time::Duration::from_secs(30)).await.unwrap();
+    without_a_key_it_is_done(wire.db.another().await, profile).await;
 }
 
 pub async fn w31_a_duplicate_with_another_body_while_running_is_a_mismatch<S: TestDb>(
@@ -418,6 +433,27 @@ pub async fn w34_an_unknown_outcome_is_409_and_is_not_repeated<S: TestDb>(db: S,
         assert!(String::from_utf8(seen.body).unwrap().contains("operator"));
     }
     assert_eq!(wire.effects(), 2);
+}
+
+/// The holder's client hears that a retry is another request, which is what it would be.
+pub async fn g2_a_record_that_was_deleted_is_409_and_not_retryable<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let app = App::new(Provider::that_ignores_keys());
+    let wire = Wire::setup(db, profile).app(&app).start().await;
+    let mut gate = wire.app.provider.stop_after_the_effect();
+    let request = wire.request("POST", "/notify").key("k").json(r#"{"who":"pilot"}"#);
+    let first = request.send_in_background();
+    let running = gate.recv().await.unwrap();
+    wire.app.provider.stop_no_more();
+    wire.db.sql("DELETE FROM atomic_phases_keys").await;
+    running.send(()).unwrap();
+    is_error(&first.await.unwrap(), profile, "record_deleted");
+    assert_eq!(wire.effects(), 1);
+    let again = request.send().await;
+    is_reply(&again, profile, "k", 200, false);
+    assert_eq!(wire.effects(), 2, "another request, which the client must not make by itself");
 }
 
 pub async fn w35_a_client_that_hangs_up_cancels_nothing<S: TestDb>(db: S, profile: Profile) {

@@ -232,6 +232,25 @@ pub async fn w73_other_methods_pass_through<S: TestDb>(db: S, profile: Profile) 
     assert_eq!(seen.header("allow"), Some("POST, PATCH"));
 }
 
+/// Bodies, limit and dialect are the boundary's, not the defaults.
+pub async fn w73_what_passes_through_is_read_by_the_same_policy<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let wire = Wire::setup(db, profile).policy(|policy| policy.body_limit(100)).start().await;
+    for (method, status) in [("POST", 201), ("PUT", 200), ("DELETE", 200)] {
+        let request = wire.request(method, "/each").key("k");
+        let form = |body: &str| request.clone().body("application/x-www-form-urlencoded", body);
+        assert_eq!(form("amount=20").send().await.status, status, "{method}");
+        let long = form(&format!("amount=20&x={}", "x".repeat(100)));
+        is_error(&long.send().await, profile, "body_too_large");
+        is_error(&form("amount=x").send().await, profile, "parameters_invalid");
+        let query = form("amount=20").path("/each?level=x");
+        is_error(&query.send().await, profile, "parameters_malformed");
+    }
+    assert_eq!(wire.effects(), 1);
+}
+
 pub async fn w74_headers_of_the_allow_list_are_replayed_in_order<S: TestDb>(
     db: S,
     profile: Profile,
@@ -404,6 +423,13 @@ pub async fn w55_nothing_hides_a_member_that_is_given_twice<S: TestDb>(db: S, pr
         for body in [format!(r#"{{"extra":{hidden}}}"#), at_any_depth, hidden] {
             let seen = wire.echo("k", &body).send().await;
             is_error(&seen, profile, "parameters_malformed");
+        }
+        // `{"a":1,"a":2}`, in a form, before and behind another parameter.
+        let pair =
+            format!("%24serde_json%3A%3Aprivate%3A%3A{name}=%7B%22a%22%3A1%2C%22a%22%3A2%7D");
+        for body in [pair.clone(), format!("{pair}&amount=20"), format!("amount=20&{pair}")] {
+            let form = wire.book("k").body("application/x-www-form-urlencoded", &body);
+            is_error(&form.send().await, profile, "parameters_malformed");
         }
     }
     assert_eq!(wire.effects(), 0);

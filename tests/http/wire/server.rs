@@ -230,6 +230,7 @@ pub fn router<S: TestDb>(engine: TestEngine<S>, policy: Policy) -> Router {
         .nest("/out", Router::new().route("/{place}", post(echo_in::<S>)))
         .route("/wrong", get(book::<S>))
         .route("/maybe", any(maybe::<S>))
+        .route("/each", any(each::<S>))
         .merge(idempotency.documentation())
         .merge(idempotency.status_resource())
         .layer(middleware::from_fn(outer))
@@ -248,6 +249,18 @@ async fn later<S: TestDb>(keyed: Keyed<S, App>, Params(book): Params<Book>) -> A
 async fn maybe<S: TestDb>(keyed: Option<Keyed<S, App>>) -> Response {
     match keyed {
         Some(keyed) => keyed.answer(crate::support::book(20)).await.into_response(),
+        None => "passed".into_response(),
+    }
+}
+
+/// One handler for every method, which reads the body of each.
+async fn each<S: TestDb>(
+    keyed: Option<Keyed<S, App>>,
+    Checked(Query(Level { level: _ })): Checked<Query<Level>>,
+    Params(book): Params<Book>,
+) -> Response {
+    match keyed {
+        Some(keyed) => keyed.answer(book).await.into_response(),
         None => "passed".into_response(),
     }
 }

@@ -31,6 +31,7 @@ declarations! {
     flow
     generic_over_app
     generic_over_db
+    impl_lifetime
     inside_a_function
     names_of_ours
     ordinary_methods

@@ -63,6 +63,7 @@ impl RunState {
                 Decision::GiveUp(Reason::ResponseNotRetained) => {
                     ("not retained", told == Told::Erased)
                 }
+                Decision::GiveUp(Reason::RecordDeleted) => ("record deleted", told == Told::Error),
                 Decision::GiveUp(_) => ("refused", told == Told::Mismatch),
             };
             self.covers(format!("decide: {what}"));
