@@ -9,14 +9,22 @@
 use std::time::{Duration, Instant};
 
 use crate::support::cluster;
+#[cfg(feature = "mysql")]
+use crate::support::db::{my, open_my, prepare_my, sessions};
 use crate::support::db::{open_pg, prepare_pg};
 use crate::support::load::{Booked, Client, Ledger, Load};
 use crate::support::look::Look;
+#[cfg(feature = "mysql")]
+use crate::support::mariadb;
 use crate::support::network::{Direction, Line};
 use crate::support::rides::{Node, Random, Rides, number};
 use crate::support::{App, TestDb, finished, key, scope, until};
+#[cfg(feature = "mysql")]
+use atomic_phases::Mysql;
 use atomic_phases::Postgres;
 use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
+#[cfg(feature = "mysql")]
+use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -174,15 +182,13 @@ impl<Db: TestDb> Stands {
 
 /// Both ends take the phase's connection for alive: its next statement is never answered, and no error comes. TCP
 /// notices nothing, because the proxy in between lives.
-async fn g17_a_connection_that_is_half_open_for_ever(
+async fn g17_a_connection_that_is_half_open_for_ever<Db: TestDb>(
     in_phase: usize,
-    store: impl FnOnce(Postgres) -> Postgres,
+    line: Line,
+    (db, aside): (Db, Db),
+    server_ends_it: impl AsyncFnOnce(&Db),
 ) {
-    let url = tokio::task::block_in_place(cluster::new_database) + IDLE_IN_TRANSACTION;
-    let aside = open_pg(&url, 2).await;
-    prepare_pg(&aside).await;
-    let line = Line::that_forgets(port(&url)).await;
-    let (app, db) = (App::default(), store(open_pg(&line.url(&url), 4).await));
+    let app = App::default();
     let builder = Engine::builder(db).app(app.clone()).register::<Stands>();
     let engine = builder.lease(Duration::from_secs(6)).build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
@@ -193,6 +199,7 @@ async fn g17_a_connection_that_is_half_open_for_ever(
     app.provider.stop_no_more();
     stands.send(()).unwrap();
     until(async || line.swallowed() > 0).await;
+    server_ends_it(&aside).await;
     line.heal();
     let told = tokio::time::timeout(Duration::from_secs(60), call).await;
     finished(told.expect("it waits for an answer that never comes").unwrap());
@@ -200,18 +207,78 @@ async fn g17_a_connection_that_is_half_open_for_ever(
     assert_eq!(aside.number("SELECT count(*) FROM steps").await, 3, "and each was written once");
 }
 
+async fn g17_a_half_open_connection_to_postgres(
+    in_phase: usize,
+    store: impl FnOnce(Postgres) -> Postgres,
+) {
+    let url = tokio::task::block_in_place(cluster::new_database) + IDLE_IN_TRANSACTION;
+    let aside = open_pg(&url, 2).await;
+    prepare_pg(&aside).await;
+    let line = Line::that_forgets(port(&url)).await;
+    let db = store(open_pg(&line.url(&url), 4).await);
+    g17_a_connection_that_is_half_open_for_ever(
+        in_phase,
+        line,
+        (db, aside),
+        async |_: &Postgres| {},
+    )
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_first_phase_on_a_connection_that_is_half_open_for_ever_is_run_again() {
-    g17_a_connection_that_is_half_open_for_ever(0, |db| db).await;
+    g17_a_half_open_connection_to_postgres(0, |db| db).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_that_locks_its_row_on_a_half_open_connection_is_run_again() {
-    g17_a_connection_that_is_half_open_for_ever(1, |db| db).await;
+    g17_a_half_open_connection_to_postgres(1, |db| db).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_on_a_half_open_connection_of_the_applications_is_run_again() {
-    g17_a_connection_that_is_half_open_for_ever(2, |db| Postgres::with_pool(db.pool().clone()))
+    g17_a_half_open_connection_to_postgres(2, |db| Postgres::with_pool(db.pool().clone())).await;
+}
+
+#[cfg(feature = "mysql")]
+async fn g17_a_half_open_connection_to_mariadb(in_phase: usize) {
+    let url = tokio::task::block_in_place(mariadb::new_database);
+    let aside = prepare_my(&url).await;
+    let line = Line::that_forgets(port(&url)).await;
+    let db = open_my(&line.url(&url), 4).await;
+    g17_a_connection_that_is_half_open_for_ever(in_phase, line, (db, aside), end_all_sessions)
         .await;
+}
+
+/// What the server does to each that is idle in a transaction for a minute.
+#[cfg(feature = "mysql")]
+async fn end_all_sessions(db: &Mysql) {
+    let sessions = sessions();
+    let others = format!(
+        "SELECT GROUP_CONCAT(id) FROM {sessions} WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    );
+    let others = db.text(&others).await;
+    let mut conn = my(db.__url()).await;
+    for id in others.split(',') {
+        // It may have ended by itself.
+        let _ = conn.batch_execute(&format!("KILL {id}")).await;
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_first_phase_on_a_half_open_connection_is_run_again_on_mariadb() {
+    g17_a_half_open_connection_to_mariadb(0).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_that_locks_its_row_on_a_half_open_connection_is_run_again_on_mariadb() {
+    g17_a_half_open_connection_to_mariadb(1).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_later_phase_on_a_half_open_connection_is_run_again_on_mariadb() {
+    g17_a_half_open_connection_to_mariadb(2).await;
 }

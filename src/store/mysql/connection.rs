@@ -36,6 +36,7 @@ use super::ANSWER_WITHIN;
 use super::error::Failure;
 use super::killer::{Killer, Killers};
 use super::literal::{Bound, size_of};
+use super::server::Server;
 use super::session::{self, Session};
 use super::watch::{Admission, Watch, leaves_its_session_alone, may_be_rewritten};
 use crate::error::TOO_LARGE;
@@ -108,6 +109,16 @@ impl MysqlConn {
 
     pub(super) fn killer(&self) -> Option<Arc<Killer>> {
         self.killer.clone()
+    }
+
+    /// Its server. `None` behind a proxy.
+    pub(super) fn server(&self) -> Option<&Server> {
+        self.killer.as_deref().map(Killer::server)
+    }
+
+    /// The number of its session, which is one of its server's.
+    pub(super) fn session_number(&self) -> Option<u32> {
+        self.conn.as_ref().map(Conn::id)
     }
 
     pub(super) fn watch(&self) -> Watch {

@@ -153,6 +153,11 @@ impl fmt::Debug for Killer {
 }
 
 impl Killer {
+    /// The server whose sessions it ends.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// Opens the connection that is kept.
     pub(super) async fn prepare(&self) -> Result<(), Error> {
         if let Some(conn) = self.connect().await? {

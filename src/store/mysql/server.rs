@@ -3,6 +3,8 @@
 //! A session's number is one of its server's, and of that server's present start: another server gives the same number to
 //! a session of another client. A URL leads to another server behind a failover, and to a later start behind a restart.
 
+use std::fmt;
+
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error};
 
@@ -40,8 +42,47 @@ impl Server {
         Ok((number == u64::from(conn.id())).then_some(Self(name)))
     }
 
-    #[cfg(test)]
+    /// The server of this name.
     pub(super) fn named(name: &str) -> Self {
         Self(name.into())
+    }
+
+    /// Whether this is another start of that server: the sessions of before have ended. The first three words of a name are
+    /// its machine, its port and its number; the fourth is its start.
+    pub(super) fn is_restarted(&self, before: &Self) -> bool {
+        let is_same = self.words().take(3).eq(before.words().take(3));
+        is_same && self.words().nth(3) != before.words().nth(3)
+    }
+
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == b' ')
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g17_only_a_later_start_of_the_same_server_has_ended_its_sessions() {
+        let server = Server::named("db1 3306 1 1700000000 4f1d-0242ac110002");
+        assert_eq!(Server::named(&server.to_string()), server);
+        for (other, is_restarted) in [
+            ("db1 3306 1 1700000000 4f1d-0242ac110002", false),
+            ("db1 3306 1 1700000009 51c2-0242ac110002", true),
+            ("db2 3306 1 1700000009 51c2-0242ac110003", false),
+            ("db1 3307 1 1700000009 51c2-0242ac110002", false),
+            ("db1 3306 2 1700000009 51c2-0242ac110002", false),
+            // Its clock was set back.
+            ("db1 3306 1 1700000000 51c2-0242ac110002", false),
+        ] {
+            assert_eq!(Server::named(other).is_restarted(&server), is_restarted, "{other}");
+        }
     }
 }

@@ -61,3 +61,12 @@ impl Pin {
         }
     }
 }
+
+statement! {
+    /// How many sessions the server has of this number, and whether it lists this one: where a user does not see even his own,
+    /// nothing is known. A user without the right `PROCESS` sees his own.
+    Sessions for Db, rows (BigInt, BigInt),
+    { number: i64 },
+    "SELECT COUNT(CASE WHEN id = ", number, " THEN 1 END), COUNT(CASE WHEN id = CONNECTION_ID() THEN 1 END) \
+     FROM information_schema.processlist"
+}

@@ -19,6 +19,7 @@ use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::Bound;
 use super::ops_statements::InsertAudit;
 use super::pool::{ConnectionGuard, Taken};
+use super::server::Server;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
     ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
@@ -33,7 +34,7 @@ use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
 use crate::store::row::{MOST_EXPIRED, count, key_row};
 use crate::store::{
     Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
-    Reserved, RowTimes, Store, StoreError, Writes,
+    Reserved, RowTimes, Store, StoreError, TransactionId, Writes,
 };
 
 /// The server's answer to a statement of the engine's, if one comes in time.
@@ -131,6 +132,27 @@ impl Mysql {
         }
         tx.place = Some(place);
         Ok(Some(tx))
+    }
+
+    /// Whether a transaction's session is there. A connection that leads to another server cannot tell.
+    async fn has_session(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
+        const DOING: &str = "search for a transaction";
+        let unknown = || StoreError::database(DOING, Error::NotFound);
+        let (number, server) = transaction.0.split_once(' ').ok_or_else(unknown)?;
+        let (number, server) =
+            (number.parse::<i64>().map_err(|_| unknown())?, Server::named(server));
+        let mut connection = ConnectionGuard::of(&self.pool).await?;
+        match connection.server() {
+            Some(here) if *here == server => {}
+            Some(here) if here.is_restarted(&server) => return Ok(false),
+            _ => return Err(unknown()),
+        }
+        let conn: &mut MysqlConn = &mut connection;
+        let told = sql::Sessions { number }.rows::<(i64, i64)>(conn);
+        match answered(DOING, told).await?.first() {
+            Some((sessions, 1)) => Ok(*sessions > 0),
+            _ => Err(unknown()),
+        }
     }
 
     /// The guarded update of a takeover, and the row that it has left. If the update was executed and its answer lost, a
@@ -451,6 +473,10 @@ impl Store for Mysql {
         guard: &Guard<'_>,
     ) -> Result<Option<MysqlTransaction>, StoreError> {
         self.begin_guarded(isolation, guard).await
+    }
+
+    async fn is_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
+        self.on_another(|| self.has_session(transaction)).await
     }
 
     async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {

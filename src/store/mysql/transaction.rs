@@ -20,7 +20,9 @@ use super::{ANSWER_WITHIN, KeyTurn, Mysql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::store::shares::Place;
-use crate::store::{Change, Commit, Guard, Refusal, StoreError, Transaction, is_nested};
+use crate::store::{
+    Change, Commit, Guard, Refusal, StoreError, Transaction, TransactionId, is_nested,
+};
 
 /// An open transaction. Dropped, it closes its connection, and the server rolls back.
 pub struct MysqlTransaction {
@@ -342,6 +344,13 @@ impl Ends {
 impl Transaction<Mysql> for MysqlTransaction {
     fn connection(&mut self) -> Result<&mut MysqlConn, StoreError> {
         Ok(&mut self.connection)
+    }
+
+    /// Its session, which ends with it or behind it: the server closes one that is idle in a transaction. `None` behind a
+    /// proxy, which numbers its sessions itself: there, only the phase's own time limit ends one that hears nothing more.
+    fn id(&self) -> Option<TransactionId> {
+        let (number, server) = (self.connection.session_number()?, self.connection.server()?);
+        Some(TransactionId(format!("{number} {server}")))
     }
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
