@@ -9,7 +9,7 @@ use super::InMillis;
 use crate::store::operators::OperatedRow;
 use crate::store::statement::statement;
 
-/// What an operator sees of a job.
+/// What an operator sees of a job: not its arguments, which MySQL would copy into a temporary table.
 const JOB: &str = "SELECT job_id, scope, request_id, position, name, attempts, reason, staged_at, \
     run_after FROM ";
 
@@ -39,7 +39,7 @@ statement! {
     /// Jobs that are dead letters, by `atomic_phases_staged_jobs_dead_oldest`.
     DeadJobsAfter in D: InMillis, rows JobSql,
     { staged_at: i64, id: Vec<u8>, allowed: Allowed, limit: i64 },
-    [JOB], "(SELECT * FROM atomic_phases_staged_jobs WHERE run_after IS NULL \
+    [JOB], "(", [JOB], "atomic_phases_staged_jobs WHERE run_after IS NULL \
      AND (staged_at, job_id) > (", staged_at, ", ", id, ") AND staged_at >= ", staged_at,
     " ORDER BY staged_at, job_id LIMIT 10000) AS looked WHERE ", allowed,
     " ORDER BY staged_at, job_id LIMIT ", limit

@@ -43,6 +43,12 @@ pub(in crate::store) fn listed(row: StoredListed) -> Option<ListedRow> {
     ))
 }
 
+/// What [`List`] reads of the rows that it looks at. MySQL copies each of these columns, of each row, into a temporary table,
+/// which is a file where one of them is large: so none of them is a body.
+const LOOKED_AT: &str = "request_id, scope, idempotency_key, definition, definition_version, phases, fingerprint, \
+    status, recovery_point, open_intent, reason, attempts, resolution, locked_until, run_after, waiting_since, \
+    created_at, expires_at";
+
 /// The rows that a search looks at: a bounded part of one index, in its order, from one place on.
 #[derive(Clone)]
 pub(in crate::store) struct Walked {
@@ -96,7 +102,7 @@ where
     Vec<u8>: Part<D>,
 {
     fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
-        self.select(out, &["*"])?;
+        self.select(out, &[LOOKED_AT])?;
         // `MAX_ROWS_PER_SEARCH`.
         out.push_sql(" LIMIT 10000");
         Ok(())
