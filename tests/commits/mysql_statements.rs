@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use atomic_phases::store::MysqlConn;
-use atomic_phases::{Engine, Mysql, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{
+    Batch, Engine, Mysql, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
+};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
@@ -217,10 +219,59 @@ fn allow_statements(server: &Server, most: usize) {
 const MANY: usize = 60;
 
 async fn keep_many_prepared(conn: &mut MysqlConn) {
-    for number in 0..MANY {
+    // A text that may differ each time is kept when it is seen again.
+    for number in (0..MANY).chain(0..MANY) {
         let query = diesel::sql_query(format!("SELECT {number} AS n"));
         diesel_async::RunQueryDsl::execute(query, conn).await.unwrap();
     }
+}
+
+/// Inserts as many rows as it is told to, by one statement.
+#[derive(Serialize, Deserialize)]
+struct Inserts(usize);
+
+#[atomic_phases(name = "inserts", version = 1)]
+impl Inserts {
+    #[phase]
+    async fn inserted(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        let rows = vec!["('r', 'inserted')"; self.0].join(", ");
+        let insert = diesel::sql_query(format!("INSERT INTO steps (request, step) VALUES {rows}"));
+        diesel_async::RunQueryDsl::execute(insert, tx).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The same by as many statements.
+#[derive(Serialize, Deserialize)]
+struct HandsOver(usize);
+
+#[atomic_phases(name = "hands_over", version = 1)]
+impl HandsOver {
+    #[phase]
+    async fn handed_over(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        (0..self.0).for_each(|_| Mysql::add_step(batch, "r", "handed over"));
+        Ok(Reply::new(204))
+    }
+}
+
+/// Else a connection keeps 256 of them, of megabytes each at the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_statement_whose_text_depends_on_its_rows_is_kept_on_no_connection() {
+    const MOST_ROWS: usize = 100;
+    let (server, db) = on_own_server(&[]).await;
+    let store = open_my(db.__url(), 1).await;
+    let builder = Engine::builder(store).register::<Inserts>().register::<HandsOver>();
+    let engine = builder.build().unwrap();
+    let mut before = None;
+    for rows in 1..=MOST_ROWS {
+        finished(engine.call(&scope(), &key(&format!("i{rows}")), Inserts(rows)).await);
+        finished(engine.call(&scope(), &key(&format!("h{rows}")), HandsOver(rows)).await);
+        before.get_or_insert_with(|| prepared(&server));
+    }
+    let (before, after) = (before.unwrap(), prepared(&server));
+    assert!(after < before + 20, "{before} were prepared, and {after} are");
+    let steps = MOST_ROWS * (MOST_ROWS + 1);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, i64::try_from(steps).unwrap());
 }
 
 /// What is prepared counts for all connections of the server together: those that keep most give it back.

@@ -107,12 +107,12 @@ impl Block {
     }
 
     fn whole() -> Self {
-        Self { bound: Bound { sql: WHOLE.to_owned(), values: Vec::new() } }
+        Self { bound: Bound { sql: WHOLE.to_owned(), values: Vec::new(), varying: 0 } }
     }
 
     /// One that begins with this statement.
     fn part(sql: &str) -> Self {
-        Self { bound: Bound { sql: format!("{PART}{sql}"), values: Vec::new() } }
+        Self { bound: Bound { sql: format!("{PART}{sql}"), values: Vec::new(), varying: 0 } }
     }
 
     fn push(&mut self, sql: &str) {
@@ -126,6 +126,9 @@ impl Block {
     }
 
     fn push_bound(&mut self, bound: Bound) {
+        // One that is in it already was added by a loop: the next block has more of it, or fewer.
+        let is_repeated = self.bound.sql.contains(&bound.sql);
+        self.bound.varying += if is_repeated { bound.sql.len() } else { bound.varying };
         self.push(&bound.sql);
         self.bound.values.extend(bound.values);
     }
@@ -259,12 +262,16 @@ impl Block {
         conn: &mut MysqlConn,
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
-        let Bound { sql, values } = self.bound;
+        let Bound { sql, values, varying } = self.bound;
         let prepared = match conn.prepare(&sql).await {
             Ok(prepared) => prepared,
             Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
         };
-        let failure = match timeout_at(until, conn.execute_block(&prepared, values)).await {
+        let executed = timeout_at(until, conn.execute_block(&prepared, values)).await;
+        if !conn.keeps(&sql, varying) {
+            conn.give_back(prepared).await;
+        }
+        let failure = match executed {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Unanswered,
@@ -365,9 +372,8 @@ mod tests {
         let takes = |numbers: &[usize]| {
             let statement = |number: &usize| {
                 let values = vec![mysql_async::Value::Int(1); *number];
-                Statement {
-                    bound: Ok(Bound { sql: "INSERT INTO t VALUES (?)".to_owned(), values }),
-                }
+                let sql = "INSERT INTO t VALUES (?)".to_owned();
+                Statement { bound: Ok(Bound { sql, values, varying: 0 }) }
             };
             let statements: Vec<_> = numbers.iter().map(statement).collect();
             Block::takes(&session, &statements, &[])
@@ -393,6 +399,22 @@ mod tests {
             let commit = statements.iter().position(|one| *one == sql::COMMIT).unwrap();
             let noted = format!("SET @atomic_phases = {}", Place::Commit.number());
             assert!(statements[commit - 1].starts_with(&noted), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_block_differs_each_time_by_what_does_and_by_what_is_repeated() {
+        let of = |sql: &str, varying| Bound { sql: sql.to_owned(), values: Vec::new(), varying };
+        let mut block = Block::whole();
+        for (bound, varying) in [
+            (of("INSERT INTO a VALUES (?)", 0), 0),
+            (of("UPDATE a SET b = ?", 18), 18),
+            (of("INSERT INTO b VALUES (?)", 0), 18),
+            (of("INSERT INTO a VALUES (?)", 0), 42),
+            (of("INSERT INTO b VALUES (?)", 0), 66),
+        ] {
+            block.push_bound(bound);
+            assert_eq!(block.bound.varying, varying);
         }
     }
 

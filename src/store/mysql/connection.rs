@@ -34,6 +34,7 @@ use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
+use super::kept::KeptTexts;
 use super::killer::{Killer, Killers};
 use super::literal::{Bound, size_of};
 use super::server::Server;
@@ -57,6 +58,7 @@ pub struct MysqlConn {
     session: Session,
     /// `None` behind a proxy: its session ends with its statement.
     killer: Option<Arc<Killer>>,
+    kept: Arc<KeptTexts>,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
@@ -94,6 +96,7 @@ impl MysqlConn {
             conn: Some(conn),
             session,
             killer: killers.of(server),
+            kept: killers.kept(),
             in_flight: false,
             watch: Watch::Off,
             was_with_application: false,
@@ -228,6 +231,22 @@ impl MysqlConn {
         self.answered(done)
     }
 
+    /// Whether it keeps a text prepared, so many bytes of which may differ each time.
+    pub(super) fn keeps(&self, sql: &str, varying: usize) -> bool {
+        self.kept.keeps(sql, varying)
+    }
+
+    /// Gives the server back what was prepared. There is no answer to that.
+    pub(super) async fn give_back(&mut self, prepared: Statement) {
+        let Ok(conn) = self.sent(0) else { return };
+        let done = match timeout(ANSWER_WITHIN, conn.close(prepared)).await {
+            Ok(done) => done.map_err(Failure::of),
+            Err(_) => Err(Failure::Unanswered),
+        };
+        // What failed is noted: the connection is of no use any more.
+        let _ = self.answered(done);
+    }
+
     /// Sends a block of statements that was prepared. The rows of the first of them that has any.
     pub(super) async fn execute_block(
         &mut self,
@@ -243,8 +262,9 @@ impl MysqlConn {
     }
 
     async fn run(&mut self, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
+        let keeps = self.keeps(&bound.sql, bound.varying);
         let done = match self.sent(bound.size()) {
-            Ok(conn) => prepared(conn, bound).await,
+            Ok(conn) => prepared(conn, bound, keeps).await,
             Err(failure) => Err(failure),
         };
         self.answered(done)
@@ -305,13 +325,23 @@ async fn ask(conn: &mut Conn, text: &str, rows: &mut Vec<Vec<Row>>) -> mysql_asy
     }
 }
 
-async fn prepared(conn: &mut Conn, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
+async fn prepared(
+    conn: &mut Conn,
+    bound: Bound,
+    keeps: bool,
+) -> Result<(Vec<DieselRow>, u64), Failure> {
     if may_be_rewritten(&bound.sql) {
         return Err(Failure::Client(REWRITTEN.to_owned()));
     }
     let statement = conn.prep(bound.sql).await.map_err(Failure::of)?;
-    fits(&statement, &bound.values)?;
-    executed(conn, statement, bound.values).await.map_err(Failure::of)
+    let done = match fits(&statement, &bound.values) {
+        Ok(()) => executed(conn, statement.clone(), bound.values).await.map_err(Failure::of),
+        Err(failure) => Err(failure),
+    };
+    if !keeps && !done.as_ref().is_err_and(Failure::is_lost) {
+        conn.close(statement).await.map_err(Failure::of)?;
+    }
+    done
 }
 
 async fn executed(

@@ -22,6 +22,7 @@ use mysql_async::{Conn, Error, Opts};
 use tokio::time::timeout;
 
 use super::error::is_of_an_ended_session;
+use super::kept::KeptTexts;
 use super::server::Server;
 use crate::observe;
 use crate::repeats::Repeats;
@@ -67,6 +68,8 @@ pub(super) struct Killers {
     opts: Opts,
     blocks: bool,
     known: Arc<Mutex<Known>>,
+    /// What each of its sessions keeps prepared.
+    kept: Arc<KeptTexts>,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +84,7 @@ struct Known {
 
 impl Killers {
     pub(super) fn new(opts: Opts) -> Self {
-        Self { opts, blocks: true, known: Arc::default() }
+        Self { opts, blocks: true, known: Arc::default(), kept: Arc::default() }
     }
 
     /// The same for sessions that are sent no blocks, as on MySQL.
@@ -97,6 +100,10 @@ impl Killers {
 
     pub(super) fn opts(&self) -> Opts {
         self.opts.clone()
+    }
+
+    pub(super) fn kept(&self) -> Arc<KeptTexts> {
+        self.kept.clone()
     }
 
     /// The killer of a session that was opened on this server. Where it takes the place of another one, its connection is

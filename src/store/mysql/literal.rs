@@ -17,6 +17,8 @@ use mysql_async::Value;
 pub(super) struct Bound {
     pub(super) sql: String,
     pub(super) values: Vec<Value>,
+    /// How many bytes of the text may differ each time: none, if it is always the same, as far as diesel knows.
+    pub(super) varying: usize,
 }
 
 impl Bound {
@@ -26,7 +28,9 @@ impl Bound {
         let mut binds = RawBytesBindCollector::<Mysql>::new();
         query.collect_binds(&mut binds, &mut (), &Mysql)?;
         let values = binds.metadata.into_iter().zip(binds.binds).map(value);
-        Ok(Self { sql: sql.finish(), values: values.collect::<QueryResult<_>>()? })
+        let (sql, values) = (sql.finish(), values.collect::<QueryResult<_>>()?);
+        let varying = if query.is_safe_to_cache_prepared(&Mysql)? { 0 } else { sql.len() };
+        Ok(Self { sql, values, varying })
     }
 
     /// About as many bytes as it takes to send.
@@ -156,7 +160,8 @@ mod tests {
             Value::Int(-7),
             Value::Bytes(Vec::new()),
         ];
-        let bound = Bound { sql: "SELECT ?, ?, t + ? WHERE a = ?".to_owned(), values };
+        let sql = "SELECT ?, ?, t + ? WHERE a = ?".to_owned();
+        let bound = Bound { sql, values, varying: 0 };
         assert_eq!(bound.into_text(), "SELECT x'6127625c', NULL, t + -7 WHERE a = ''");
     }
 }

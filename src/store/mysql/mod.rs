@@ -7,7 +7,7 @@
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `literal` | from a code to what it means; from a query to what is sent |
+//! | `error`, `literal`, `kept` | from a code to what it means; from a query to what is sent, and whether it stays prepared |
 
 mod admin;
 mod another;
@@ -19,6 +19,7 @@ mod connection;
 mod erasure;
 mod error;
 mod job_statements;
+mod kept;
 mod killer;
 mod literal;
 mod ops;
