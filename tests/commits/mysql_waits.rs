@@ -110,6 +110,35 @@ async fn g19_a_scope_is_erased_beside_a_request_in_its_first_phase() {
     assert_eq!((erased.erased, erased.left), (1, 0));
 }
 
+/// G19: what another transaction has locked of a key that is in use keeps neither another key nor the rest of the scope
+/// from being erased, nor the jobs of a key that was reaped.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_a_key_is_erased_beside_a_locked_row_of_another_whose_job_is_dead() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    for name in ["erased", "in-use", "of-the-scope", "reaped"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    db.sql(
+        "UPDATE atomic_phases_staged_jobs SET run_after = NULL; \
+         DELETE FROM atomic_phases_keys WHERE idempotency_key = 'reaped'",
+    )
+    .await;
+    let mut other = my(db.__url()).await;
+    let lock = "BEGIN; SELECT lease_token FROM atomic_phases_keys WHERE idempotency_key = 'in-use' FOR UPDATE";
+    other.batch_execute(lock).await.unwrap();
+    let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
+    let all = db.number(jobs).await;
+    engine.erase(&scope(), &key("erased")).await.unwrap();
+    assert_eq!(db.number(jobs).await, all * 3 / 4);
+    engine.erase(&scope(), &key("reaped")).await.unwrap();
+    assert_eq!(db.number(jobs).await, all / 2);
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.left), (1, 1));
+    assert_eq!(db.number(jobs).await, all / 4);
+    other.batch_execute("ROLLBACK").await.unwrap();
+}
+
 /// The reaper takes a row of those that are about to be erased: the others are erased all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_a_scope_is_erased_to_its_end_whatever_goes_meanwhile() {

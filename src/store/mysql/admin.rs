@@ -26,9 +26,46 @@ impl Mysql {
             retention_ms,
             scope: scope.to_owned(),
             limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
-            keys: sql::Keys(keys.clone()),
+            keys: sql::Listed(keys.clone()),
         };
         patiently(|| async { ask!(self.pool, "erase", |conn| batch().execute(conn)) }).await
+    }
+
+    /// Erases the dead jobs of requests that were found.
+    async fn erase_jobs_of(
+        &self,
+        doing: &'static str,
+        scope: &Scope,
+        requests: Vec<Vec<u8>>,
+    ) -> Result<usize, StoreError> {
+        if requests.is_empty() {
+            return Ok(0);
+        }
+        let jobs = || sql::EraseJobsOf {
+            scope: scope.as_str().to_owned(),
+            requests: sql::Listed(requests.clone()),
+        };
+        patiently(|| async { ask!(self.pool, doing, |conn| jobs().execute(conn)) }).await
+    }
+
+    /// Erases the dead jobs of a scope's erased rows, so many requests' at a time.
+    async fn erase_jobs(
+        &self,
+        doing: &'static str,
+        scope: &Scope,
+        limit: u32,
+    ) -> Result<(), StoreError> {
+        loop {
+            let requests = ask!(self.pool, doing, |conn| {
+                sql::ErasedWithJobs { scope: scope.as_str().to_owned(), limit: limit.into() }
+                    .rows::<Vec<u8>>(conn)
+            })?;
+            let found = requests.len();
+            self.erase_jobs_of(doing, scope, requests).await?;
+            if found < limit as usize {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -36,7 +73,6 @@ impl AdminStore for Mysql {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         const DOING: &str = "erase";
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
-        let jobs = || Bound::of(&sql::EraseJobs { scope: erase.scope.as_str().to_owned() });
         let Some(key) = erase.key else {
             let mut erased = 0;
             while erased < erase.limit as usize {
@@ -51,9 +87,12 @@ impl AdminStore for Mysql {
                     break;
                 }
             }
-            let jobs = || sql::EraseJobs { scope: erase.scope.as_str().to_owned() };
-            patiently(|| async { ask!(self.pool, DOING, |conn| jobs().execute(conn)) }).await?;
+            self.erase_jobs(DOING, erase.scope, erase.limit).await?;
             return Ok(as_u32(erased));
+        };
+        let jobs = || {
+            let (scope, key) = (erase.scope.as_str().to_owned(), key.as_str().to_owned());
+            Bound::of(&sql::EraseJobs { scope, key })
         };
         let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
         let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
@@ -80,19 +119,17 @@ impl AdminStore for Mysql {
         key: Option<&IdempotencyKey>,
         limit: u32,
     ) -> Result<u32, StoreError> {
-        let erased = patiently(|| async {
-            ask!(self.pool, "erase the jobs of reaped keys", |conn| {
-                sql::EraseOrphanedJobs {
-                    scope: scope.as_str().to_owned(),
-                    is_any: key.is_none(),
-                    key: key.map_or("", IdempotencyKey::as_str).to_owned(),
-                    limit: limit.into(),
-                }
-                .execute(conn)
-            })
-        })
-        .await?;
-        Ok(as_u32(erased))
+        const DOING: &str = "erase the jobs of reaped keys";
+        let requests = ask!(self.pool, DOING, |conn| {
+            sql::ReapedWithJobs {
+                scope: scope.as_str().to_owned(),
+                is_any: key.is_none(),
+                key: key.map_or("", IdempotencyKey::as_str).to_owned(),
+                limit: limit.into(),
+            }
+            .rows::<Vec<u8>>(conn)
+        })?;
+        Ok(as_u32(self.erase_jobs_of(DOING, scope, requests).await?))
     }
 
     async fn count_orphans(

@@ -4,11 +4,11 @@
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, Text};
+use diesel::sql_types::{self, Binary, Text};
 
 use super::words::NOW;
 use crate::store::in_millis::erasure::AsSeen;
-use crate::store::statement::statement;
+use crate::store::statement::{Part, statement};
 
 const ERASE: &str = "UPDATE atomic_phases_keys AS k FORCE INDEX (PRIMARY) SET open_intent = NULL, locked_until = NULL, \
     run_after = NULL, resolution = NULL, reason = NULL, events = NULL, events_written = NULL, trace = NULL, \
@@ -43,43 +43,62 @@ statement! {
     /// Erases those of a scope's rows with these keys that are settled. With a `LIMIT`, the server does not
     /// execute it as a join, which would wait for other rows.
     EraseKeys for Db as varying, rows sql_types::Untyped,
-    { retention_ms: i64, scope: String, keys: Keys, limit: i64 },
+    { retention_ms: i64, scope: String, keys: Listed<String>, limit: i64 },
     [ERASE], [NOW], " + ", retention_ms, [ERASED], "k.fingerprint <> 'erased' AND k.scope = ", scope,
     " AND k.idempotency_key IN (", {keys}, ")", [SETTLED], "request_id = k.request_id) LIMIT ", limit
 }
 
-/// At least one key.
-pub(in crate::store) struct Keys(pub(in crate::store) Vec<String>);
+/// Values in a row, at least one.
+pub(in crate::store) struct Listed<T>(pub(in crate::store) Vec<T>);
 
-impl QueryFragment<Db> for Keys {
+impl<T: Part<Db>> QueryFragment<Db> for Listed<T> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
-        for (at, key) in self.0.iter().enumerate() {
+        // The text has a place for each.
+        out.unsafe_to_cache_prepared();
+        for (at, value) in self.0.iter().enumerate() {
             if at > 0 {
                 out.push_sql(", ");
             }
-            out.push_bind_param::<Text, String>(key)?;
+            value.push(&mut out)?;
         }
         Ok(())
     }
 }
 
 statement! {
-    /// The dead jobs of erased rows.
+    /// The dead jobs of one erased row.
     EraseJobs for Db, rows sql_types::Untyped,
-    { scope: String },
-    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope,
-    " AND run_after IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_keys AS k \
-     WHERE k.scope = atomic_phases_staged_jobs.scope \
-     AND k.idempotency_key = atomic_phases_staged_jobs.idempotency_key AND k.fingerprint = 'erased')"
+    { scope: String, key: String },
+    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND run_after IS NULL AND idempotency_key = ", key
+}
+
+// A `DELETE` locks the rows that its subqueries read: here those of keys, also of keys that are in use, and it fails
+// where one of them is locked. So the requests are searched for by a statement that locks nothing. Their dead jobs are
+// still those of a key that is gone or erased, whatever becomes of the key in between.
+
+statement! {
+    /// Requests of a scope's erased rows that have dead jobs.
+    ErasedWithJobs for Db, rows Binary,
+    { scope: String, limit: i64 },
+    "SELECT DISTINCT j.request_id FROM atomic_phases_staged_jobs AS j WHERE j.scope = ", scope,
+    " AND j.run_after IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_keys AS k \
+     WHERE k.scope = j.scope AND k.idempotency_key = j.idempotency_key AND k.fingerprint = 'erased') LIMIT ", limit
 }
 
 statement! {
-    /// A bounded batch of the dead jobs of keys that were reaped.
-    EraseOrphanedJobs for Db, rows sql_types::Untyped,
+    /// Requests that have dead jobs, and whose keys were reaped.
+    ReapedWithJobs for Db, rows Binary,
     { scope: String, is_any: bool, key: String, limit: i64 },
-    "DELETE FROM atomic_phases_staged_jobs WHERE run_after IS NULL AND scope = ", scope,
-    " AND (", is_any, " OR idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
-     FROM atomic_phases_keys AS k WHERE k.scope = atomic_phases_staged_jobs.scope \
-     AND k.idempotency_key = atomic_phases_staged_jobs.idempotency_key \
-     AND k.fingerprint <> 'erased') LIMIT ", limit
+    "SELECT DISTINCT j.request_id FROM atomic_phases_staged_jobs AS j WHERE j.run_after IS NULL AND j.scope = ", scope,
+    " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
+     FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
+     AND k.idempotency_key = j.idempotency_key AND k.fingerprint <> 'erased') LIMIT ", limit
+}
+
+statement! {
+    /// The dead jobs of these requests.
+    EraseJobsOf for Db as varying, rows sql_types::Untyped,
+    { scope: String, requests: Listed<Vec<u8>> },
+    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id IN (", {requests},
+    ") AND run_after IS NULL"
 }
