@@ -6,36 +6,65 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, BigInt, Binary, Nullable, Text};
 
 use super::words::{CLOCK, NOW};
+use crate::job::FIRST_NOTICE;
 use crate::store::JobAt;
 use crate::store::in_millis::deliveries::Claimed;
 use crate::store::in_millis::statements::WAITS;
 use crate::store::row::millis;
 use crate::store::statement::statement;
 
+// MySQL lets no UPDATE ask its own table, but for a table that is computed first. An UPDATE of two tables locks what it
+// reads for that. So it reads only what decides, by the primary key, and never the row that it writes: two that claim
+// one job would both have it locked, and lose a deadlock.
+
 statement! {
-    /// Acquires the right to deliver a job: `attempts` is its fencing token. MySQL lets no UPDATE ask its own
-    /// table, so what [`IS_NEXT`] says is asked of a table that is computed first.
+    /// How many jobs of the request there are in front of this one that are still to be delivered. The dead ones are locked,
+    /// too: none of them is revived before this is committed.
+    Earlier for Db, rows sql_types::Untyped,
+    { scope: String, request_id: Vec<u8>, from: i64, position: i64 },
+    "(SELECT COUNT(run_after) AS alive FROM atomic_phases_staged_jobs FORCE INDEX (PRIMARY) WHERE scope = ", scope,
+    " AND request_id = ", request_id, " AND position >= ", from, " AND position < ", position, ")"
+}
+
+statement! {
+    /// One behind it that is under way, if there is any. It is computed where it is asked for: only of a job that an operator
+    /// let try again.
+    UnderWay for Db, rows sql_types::Untyped,
+    { scope: String, request_id: Vec<u8>, position: i64 },
+    "(SELECT position FROM atomic_phases_staged_jobs FORCE INDEX (PRIMARY) WHERE scope = ", scope,
+    " AND request_id = ", request_id, " AND position > ", position, " AND position < 4611686018427387904 \
+     AND attempts > 0 AND reason IS NULL AND run_after > ", [CLOCK], " LIMIT 1)"
+}
+
+statement! {
+    /// Acquires the right to deliver a job: `attempts` is its fencing token. See [`IS_NEXT`].
     ClaimJob for Db, rows sql_types::Untyped,
-    { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },
-    "UPDATE atomic_phases_staged_jobs AS j JOIN (SELECT \
-     MIN(CASE WHEN run_after IS NOT NULL THEN position END) AS first, \
-     COUNT(CASE WHEN position > ", position, " AND position < 4611686018427387904 AND attempts > 0 AND reason IS NULL \
-     AND run_after > CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED) THEN 1 END) AS under_way \
-     FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ", request_id,
-    ") AS others ON (others.first = j.position OR j.position >= 4611686018427387904) AND (j.forgiven_attempts = 0 OR others.under_way = 0) \
+    {
+        earlier: Earlier, lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32,
+        under_way: UnderWay,
+    },
+    "UPDATE atomic_phases_staged_jobs AS j JOIN ", {earlier}, " AS earlier ON earlier.alive = 0 \
      SET j.attempts = j.attempts + 1, j.reason = NULL, j.run_after = ", [NOW], " + ", lease_ms,
     " WHERE j.scope = ", scope, " AND j.request_id = ", request_id, " AND j.position = ", position,
-    " AND j.attempts = ", attempts, " AND j.run_after <= ", [NOW]
+    " AND j.attempts = ", attempts, " AND j.run_after <= ", [NOW],
+    " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM ", {under_way}, " AS under_way))"
 }
 
 impl ClaimJob {
     pub(super) fn new(at: &JobAt, lease: Duration) -> Self {
+        let scope = || at.scope.as_str().to_owned();
+        let request_id = || at.request_id.as_bytes().to_vec();
+        let position = at.position;
+        // A notice waits for none.
+        let from = if position < FIRST_NOTICE { 0 } else { position };
         Self {
+            earlier: Earlier { scope: scope(), request_id: request_id(), from, position },
             lease_ms: millis(lease),
-            scope: at.scope.as_str().to_owned(),
-            request_id: at.request_id.as_bytes().to_vec(),
-            position: at.position,
+            scope: scope(),
+            request_id: request_id(),
+            position,
             attempts: at.attempts.cast_signed(),
+            under_way: UnderWay { scope: scope(), request_id: request_id(), position },
         }
     }
 }
@@ -71,10 +100,10 @@ statement! {
     /// Behind a job that has ended, the next that waits is due.
     MakeNextDue for Db, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64 },
-    "UPDATE atomic_phases_staged_jobs AS j JOIN (SELECT MIN(position) AS next \
-     FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id = ", request_id,
-    " AND position > ", position, " AND run_after IS NOT NULL) AS others ON others.next = j.position \
-     SET j.run_after = ", [NOW], " WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
+    "UPDATE atomic_phases_staged_jobs AS j JOIN (SELECT position \
+     FROM atomic_phases_staged_jobs FORCE INDEX (PRIMARY) WHERE scope = ", scope, " AND request_id = ", request_id,
+    " AND position > ", position, " AND run_after IS NOT NULL ORDER BY position LIMIT 1) AS next \
+     ON next.position = j.position SET j.run_after = ", [NOW], " WHERE j.scope = ", scope, " AND j.request_id = ", request_id,
     " AND j.run_after = ", [WAITS]
 }
 

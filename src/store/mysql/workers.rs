@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
+use super::error::is_of_a_deadlock;
 use super::literal::Bound;
 use super::pool::ConnectionGuard;
 use super::store::{answered, as_u32, ask_again};
@@ -118,6 +119,8 @@ impl WorkerStore for Mysql {
                 Ok(rows.into_iter().next())
             })
             .await
+            // Of a deadlock with another claim nothing is left.
+            .map_err(|error| if is_of_a_deadlock(&error) { StoreError::Locked } else { error })
         });
         let claimed = claimed.await?.map(sql::claimed).transpose()?;
         claimed.map(|row| job(at, row)).transpose()
