@@ -13,6 +13,8 @@ use crate::pages::Page;
 
 /// Longest name of a definition, in characters.
 const MAX_NAME: usize = 100;
+/// What each store keeps, and what a pause may name.
+const MAX_NAME_BYTES: usize = 200;
 
 /// `#[atomic_phases(name = "..", version = 1, app = Type, crate = path)]`.
 pub(crate) struct DefinitionOptions {
@@ -61,6 +63,13 @@ impl Parse for DefinitionOptions {
         if length == 0 || length > MAX_NAME {
             let text = format!(
                 "a definition's name has 1 to {MAX_NAME} characters, and this has {length}: write one such as \"rides.create\""
+            );
+            return Err(Error::new(name.span(), text));
+        }
+        let bytes = name.value().len();
+        if bytes > MAX_NAME_BYTES {
+            let text = format!(
+                "a definition's name has at most {MAX_NAME_BYTES} bytes, and this has {bytes}: write one such as \"rides.create\""
             );
             return Err(Error::new(name.span(), text));
         }

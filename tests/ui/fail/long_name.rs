@@ -17,6 +17,17 @@ impl CreateRide {
     }
 }
 
+#[atomic_phases(
+    name = "€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€",
+    version = 1
+)]
+impl Ride {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        Ok(Reply::new(200))
+    }
+}
+
 #[atomic_phases(name = "rides.create", version = 1)]
 impl Ride {
     #[phase]
