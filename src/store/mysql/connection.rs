@@ -37,9 +37,10 @@ use super::error::Failure;
 use super::kept::KeptTexts;
 use super::killer::{Killer, Killers};
 use super::literal::{Bound, size_of};
+use super::rewritten::may_be_rewritten;
 use super::server::Server;
 use super::session::{self, Session};
-use super::watch::{Admission, Watch, leaves_its_session_alone, may_be_rewritten};
+use super::watch::{Admission, Watch, leaves_its_session_alone};
 use crate::error::TOO_LARGE;
 
 /// diesel-async's form of a row.
@@ -356,8 +357,8 @@ async fn executed(
     Ok((rows, affected))
 }
 
-const REWRITTEN: &str = "the driver may take `:name` in a text behind `\\`, `-` or `/` for a parameter, and store \
-    another text: bind the text";
+const REWRITTEN: &str = "the driver takes `:name` in this statement for a parameter of its own, and would send another \
+    text: bind the value";
 
 /// Whether a statement has as many values as it has places for them. The driver itself would close the connection,
 /// and the phase's transaction with it, so that it could not roll back to a savepoint.

@@ -7,7 +7,7 @@
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `literal`, `kept` | from a code to what it means; from a query to what is sent, and whether it stays prepared |
+//! | `error`, `literal`, `kept`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, and whether the driver changes it |
 
 mod admin;
 mod another;
@@ -26,6 +26,7 @@ mod ops;
 mod ops_nodes;
 mod ops_statements;
 mod pool;
+mod rewritten;
 mod rows;
 mod searches;
 mod server;

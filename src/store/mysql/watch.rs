@@ -123,19 +123,6 @@ pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
     (only_touches_rows(sql) && !has_a_variable() && !locks_a_name()) || is_of_a_savepoint()
 }
 
-/// Whether the driver may take a part of a text for a named parameter, and send `?` in its place. It does so outside of
-/// texts only, but loses the end of one that ends with a backslash, and the begin of one behind `-` or `/`
-/// (`mysql_common::named_params`).
-pub(super) fn may_be_rewritten(sql: &str) -> bool {
-    let text = sql.as_bytes();
-    let is_a_name = |pair: &[u8]| pair[0] == b':' && matches!(pair[1], b'a'..=b'z' | b'_');
-    let is_a_quote = |byte: u8| matches!(byte, b'\'' | b'"');
-    let hides_a_begin = |pair: &[u8]| matches!(pair[0], b'-' | b'/') && is_a_quote(pair[1]);
-    let hides_an_end = |three: &[u8]| three.starts_with(br"\\") && is_a_quote(three[2]);
-    text.windows(2).any(is_a_name)
-        && (text.windows(2).any(hides_a_begin) || text.windows(3).any(hides_an_end))
-}
-
 /// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
 /// for one that the server executes (`/*! .. */`).
 struct Words<'s>(&'s str);
@@ -277,21 +264,5 @@ mod tests {
         assert_eq!(watch, Watch::Gone);
         assert!(watch.admit("INSERT INTO t VALUES (1)").is_err());
         assert_eq!(watch.admit("ROLLBACK TO SAVEPOINT s").unwrap(), Admission::Pretend);
-    }
-
-    #[test]
-    fn g4_a_text_that_the_driver_may_rewrite_is_known() {
-        for sql in [r"INSERT INTO t VALUES ('\\', 'at :noon')", "SELECT 1-':a'", "SELECT 1/\":a\""]
-        {
-            assert!(may_be_rewritten(sql), "{sql}");
-        }
-        for sql in [
-            "INSERT INTO t VALUES ('at :noon')",
-            r"INSERT INTO t VALUES ('\\', 'at 12:30')",
-            "SELECT a-'1' FROM t WHERE b = ?",
-            r"INSERT INTO t VALUES ('it\'s :noon')",
-        ] {
-            assert!(!may_be_rewritten(sql), "{sql}");
-        }
     }
 }
