@@ -26,6 +26,23 @@ async fn g3_an_update_counts_the_rows_that_it_found() {
     assert_eq!(same.execute(&mut *conn).await.unwrap(), 1);
 }
 
+/// The server may give a new session any character set; what it tells before the engine has set its own is read all the
+/// same.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_database_of_any_name_is_opened_whatever_the_servers_character_set_is() {
+    let start = || Server::start(&["--init-connect=SET NAMES latin1"]);
+    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    // It is not executed for a user with more privileges.
+    server.ask(
+        "SET NAMES utf8mb4; CREATE DATABASE `f\u{e4}hrten` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin; \
+         CREATE USER app@'%'; GRANT ALL ON `f\u{e4}hrten`.* TO app@'%'",
+    );
+    let url = format!("mysql://app@127.0.0.1:{}/f%C3%A4hrten", server.port());
+    let db = prepare_my(&url).await;
+    finished(engine(&db, &App::default()).call(&scope(), &key("k"), book(20)).await);
+    assert_eq!(db.text("SELECT DATABASE()").await, "f\u{e4}hrten");
+}
+
 #[derive(diesel::QueryableByName)]
 struct Level {
     #[diesel(sql_type = Text)]

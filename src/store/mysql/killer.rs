@@ -52,7 +52,7 @@ const WAITS_FOR_OTHERS: Duration = Duration::from_secs(30);
 /// The kept connection may be idle for months: a year, in seconds, is the server's maximum. The other settings are for the
 /// question which server it is.
 const SETTINGS: &str = "SET SESSION wait_timeout = 31536000, SESSION timestamp = DEFAULT, \
-     SESSION sql_big_selects = 1, SESSION sql_select_limit = 18446744073709551615";
+     SESSION sql_big_selects = 1, SESSION sql_select_limit = 18446744073709551615, NAMES utf8mb4";
 
 const NUMBERED: &str = "a proxy in front of the database numbers its sessions itself, so the engine cannot end the session \
     of a dropped future: the session executes its statement to the end, and keeps its locks until then. Connect to the \

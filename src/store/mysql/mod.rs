@@ -244,7 +244,7 @@ impl Mysql {
                 return Err(failed(failure));
             }
             let row = rows.first().and_then(|rows| rows.first());
-            if row.and_then(|row| row.get::<Option<bool>, _>(0)).flatten() == Some(true) {
+            if row.and_then(|row| row.get_opt::<i64, _>(0)?.ok()) == Some(1) {
                 break;
             }
         }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Error};
+use mysql_async::{Conn, Error, Row, from_row_opt};
 
 /// The first column is the session's number. A proxy may answer that question itself where it is the only one.
 ///
@@ -35,10 +35,12 @@ impl Server {
     /// its own, and takes the number in a `KILL` for one of these.
     pub(super) async fn behind(conn: &mut Conn, statement: &str) -> Result<Option<Self>, Error> {
         let mut result = conn.query_iter(format!("{statement}; {NAMED}")).await?;
-        let _: Vec<Vec<u8>> = result.collect().await?;
-        let named: Vec<(u64, Vec<u8>)> = result.collect().await?;
+        let _: Vec<Row> = result.collect().await?;
+        let named: Vec<Row> = result.collect().await?;
         result.drop_result().await?;
-        let (number, name) = named.into_iter().next().unwrap_or_default();
+        let named =
+            named.into_iter().next().and_then(|row| from_row_opt::<(u64, Vec<u8>)>(row).ok());
+        let (number, name) = named.unwrap_or_default();
         Ok((number == u64::from(conn.id())).then_some(Self(name)))
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, SslOpts, UrlError};
+use mysql_async::{Conn, Opts, OptsBuilder, Row, SslOpts, UrlError, from_row_opt};
 
 use super::error::Failure;
 use super::server::Server;
@@ -78,12 +78,18 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
         .partition(|setting| setting.starts_with(AUTHORITY));
     let opts = Opts::from_url(&format!("{place}?{}", settings.join("&")))?;
     let says = |setting: &str| settings.iter().any(|said| said.starts_with(setting));
+    let too_little = |setting: &str, least: usize| {
+        let said = settings.iter().rev().find_map(|said| said.strip_prefix(setting));
+        let param = format!("{}, which is {least} at least", setting.trim_end_matches('='));
+        UrlError::InvalidParamValue { param, value: said.unwrap_or_default().to_owned() }
+    };
     // The driver takes what is less than 1024 for that: no statement would fit.
     if opts.max_allowed_packet().is_some_and(|bytes| bytes < LEAST_PACKET) {
-        let said = settings.iter().rev().find_map(|said| said.strip_prefix("max_allowed_packet="));
-        let param = format!("max_allowed_packet, which is {LEAST_PACKET} at least");
-        let value = said.unwrap_or_default().to_owned();
-        return Err(UrlError::InvalidParamValue { param, value });
+        return Err(too_little("max_allowed_packet=", LEAST_PACKET));
+    }
+    // The driver gives back only what it has kept: each statement would stay prepared at the server.
+    if says("stmt_cache_size=") && opts.stmt_cache_size() == 0 {
+        return Err(too_little("stmt_cache_size=", 1));
     }
     let authority = authority.last().map(|path| PathBuf::from(&path[AUTHORITY.len()..]));
     let authority_is_named = authority.is_some();
@@ -152,15 +158,23 @@ fn modes(of_the_server: &str) -> String {
     modes.join(",")
 }
 
+/// Each text as it is: whatever character set the server gives to a new session (`init_connect`).
+const ASKED: &str = "SELECT CAST(VERSION() AS BINARY), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, \
+    CAST(@@SESSION.sql_mode AS BINARY), CAST(DATABASE() AS BINARY)";
+
+type Told = (Vec<u8>, usize, u32, Vec<u8>, Option<Vec<u8>>);
+
 /// The session, and its server, as [`Server::behind`] tells it.
 pub(super) async fn set_up(
     conn: &mut Conn,
     blocks: bool,
 ) -> Result<(Session, Option<Server>), Failure> {
-    let told = "SELECT VERSION(), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, @@SESSION.sql_mode, DATABASE()";
-    let told: Option<(String, usize, u32, String, Option<String>)> =
-        conn.query_first(told).await.map_err(Failure::of)?;
-    let (version, max_packet, lock_wait, sql_mode, database) = told.unwrap_or_default();
+    let told: Option<Row> = conn.query_first(ASKED).await.map_err(Failure::of)?;
+    let told: Told = told.and_then(|row| from_row_opt(row).ok()).unwrap_or_default();
+    let (version, max_packet, lock_wait, sql_mode, database) = told;
+    let [version, sql_mode] =
+        [version, sql_mode].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let database = database.map(|name| String::from_utf8_lossy(&name).into_owned());
     let is_mariadb = version.contains("MariaDB");
     if !is_supported(&version, is_mariadb) {
         return Err(Failure::Lost(format!(
@@ -291,6 +305,15 @@ mod tests {
             assert_eq!(opts.ssl_opts().unwrap().root_certs().len(), 1);
         }
         assert!(options("mysql://ada@localhost/rides?no_such_setting=1").is_err());
+    }
+
+    #[test]
+    fn g17_a_url_that_would_keep_no_statement_is_refused() {
+        let of =
+            |kept: usize| options(&format!("mysql://ada@localhost/rides?stmt_cache_size={kept}"));
+        let told = of(0).unwrap_err().to_string();
+        assert!(told.contains("stmt_cache_size, which is 1 at least"), "{told}");
+        assert_eq!(of(1).unwrap().stmt_cache_size(), 1);
     }
 
     #[test]
