@@ -152,11 +152,13 @@ async fn g3_what_is_written_behind_a_lock_has_its_time_from_behind_the_wait() {
     let mut holder = my(db.__url()).await;
     holder.batch_execute("BEGIN; SELECT 1 FROM atomic_phases_keys FOR UPDATE").await.unwrap();
     in_the_call.send(()).unwrap();
-    // The commit of the last phase.
+    // The commit of the last phase, which waits for a second at most.
     until(async || lock_waits(&db).await == 1).await;
-    let free = db.number("SELECT UNIX_TIMESTAMP(NOW(6)) * 1000").await;
-    holder.batch_execute("ROLLBACK").await.unwrap();
+    let release = "SET @free = UNIX_TIMESTAMP(NOW(6)) * 1000; ROLLBACK; \
+        CREATE TABLE free SELECT CAST(@free AS SIGNED) AS free_at";
+    holder.batch_execute(release).await.unwrap();
     finished(call.await.unwrap());
+    let free = db.number("SELECT free_at FROM free").await;
     let advanced = db.number("SELECT advanced_at FROM atomic_phases_keys").await;
     assert!(advanced >= free, "{} ms in front of its end", free - advanced);
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::Bound;
-use super::session::{LockWait, Session};
+use super::session::{LockWait, Session, WAIT_BRIEFLY};
 use super::statement::Statement;
 use super::statements as sql;
 use super::watch::{leaves_its_session_alone, only_touches_rows};
@@ -244,7 +244,7 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<()> {
         if !jobs.is_empty() || write.is_some() {
-            self.push(&come_to(Place::Engine));
+            self.come_to_with(Place::Engine, WAIT_BRIEFLY);
         }
         for job in jobs {
             self.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
@@ -399,6 +399,26 @@ mod tests {
             let commit = statements.iter().position(|one| *one == sql::COMMIT).unwrap();
             let noted = format!("SET @atomic_phases = {}", Place::Commit.number());
             assert!(statements[commit - 1].starts_with(&noted), "{text}");
+        }
+    }
+
+    /// What the phase waits for, as long as the server says, the engine does not.
+    #[test]
+    fn g16_what_the_engine_writes_at_the_end_of_a_phase_waits_for_a_lock_for_a_second() {
+        let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
+        let (request_id, lease_token, recovery_point) = (Uuid::nil(), 1, "started");
+        let guard = Guard { scope: &scope, key: &key, request_id, lease_token, recovery_point };
+        let id = crate::job::job_id(request_id, 0);
+        let (name, args) = ("receipt".to_owned(), Vec::new());
+        let jobs = [StagedJob { id, name, position: 0, args, trace: None }];
+        let session = Session::of_mariadb();
+        for block in [
+            Block::concluding(&session, &guard, &jobs, None),
+            Block::whole().end(&session, &guard, &jobs, None),
+        ] {
+            let text = block.unwrap().bound.sql;
+            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1; INSERT INTO";
+            assert!(text.contains(noted), "{text}");
         }
     }
 

@@ -28,6 +28,10 @@ const fn own_lock_wait(is_mariadb: bool) -> u32 {
     if is_mariadb { 0 } else { 1 }
 }
 
+/// In a transaction that already holds locks, and a connection: for a moment, another one may hold a lock of the row that is
+/// written last (a lease that is renewed).
+pub(super) const WAIT_BRIEFLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
+
 /// How long a transaction may be idle before the server ends it, in seconds: its client is frozen, or gone. MySQL has no
 /// such setting, so there the session's own limit is this for as long as it has a transaction.
 const IDLE_WITHIN: u32 = 60;

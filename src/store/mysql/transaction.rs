@@ -13,7 +13,7 @@ use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::Bound;
 use super::pool::{ConnectionGuard, MysqlPool, Taken};
-use super::session::LockWait;
+use super::session::{LockWait, WAIT_BRIEFLY};
 use super::statements as sql;
 use super::watch::{Watch, gone};
 use super::{ANSWER_WITHIN, KeyTurn, Mysql};
@@ -162,10 +162,11 @@ impl MysqlTransaction {
             return self.conclude_by_a_block(guard, jobs, write).await;
         }
         let mut script = Script::default();
-        let homecoming: Vec<&str> = match has_strayed {
+        let mut homecoming: Vec<&str> = match has_strayed {
             true => self.connection.session().homecoming().collect(),
             false => Vec::new(),
         };
+        homecoming.push(WAIT_BRIEFLY);
         match concluding(&mut script, &homecoming, guard, jobs, write) {
             Ok(ends) => self.finish(script, ends).await,
             Err(error) => {
@@ -292,7 +293,7 @@ pub(super) async fn each_in_one_go(
         Err(error) => return (Commit::Failed(error), Vec::new()),
     };
     // Of many rows one may be locked for a moment: that ends it for none of the others.
-    script.push("SET SESSION innodb_lock_wait_timeout = 1");
+    script.push(WAIT_BRIEFLY);
     let mut told = Vec::with_capacity(each.len());
     for EachTold { writes, tells } in each {
         for write in writes {
