@@ -23,7 +23,11 @@ pub(super) enum Failure {
 
 /// Undid the whole transaction, so that it may succeed when it is run again: a deadlock, a record that was
 /// changed since the snapshot; and a cluster that refused it.
-const UNDONE: [u16; 4] = [1213, 1020, 1180, 3101];
+const UNDONE: [u16; 4] = [1213, 1020, DURING_COMMIT, 3101];
+/// A storage engine's error in the middle of a commit. Of any other than this, the server's own sources say that data may be
+/// inconsistent: the binary log may have the transaction.
+const DURING_COMMIT: u16 = 1180;
+const CONFLICT_DURING_COMMIT: &str = "Got error 149 ";
 
 /// A lock was not granted in time: by `innodb_lock_wait_timeout`, `max_statement_time` (MariaDB) or
 /// `max_execution_time`, or immediately (`NOWAIT`).
@@ -56,7 +60,8 @@ const FOREIGN_KEY: [u16; 6] = [1216, 1217, 1451, 1452, 1830, 1834];
 const NOT_NULL: [u16; 2] = [1048, 1364];
 /// MySQL's code, and MariaDB's.
 const CHECK: [u16; 2] = [3819, 4025];
-/// The server is read only, as in a switch-over: it refuses a `COMMIT`, too.
+/// The server runs with an option that forbids the statement. With `--read-only`, as in a switch-over, it refuses a `COMMIT`,
+/// too. Others are `--secure-file-priv` and `--skip-grant-tables`.
 const READ_ONLY_SERVER: u16 = 1290;
 /// The server, the transaction or the cluster's node is read only.
 const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
@@ -117,7 +122,7 @@ impl Failure {
 
     /// Whether a write was refused because the server is read only.
     pub(super) fn is_of_reading_only(&self) -> bool {
-        self.code().is_some_and(|code| READ_ONLY.contains(&code))
+        matches!(self, Self::Server { code, message } if is_read_only(*code, message))
     }
 
     pub(super) fn is_of_a_lock(&self) -> bool {
@@ -142,11 +147,14 @@ impl Failure {
     /// Whether it is certain that a `COMMIT`, or a statement that commits by itself, which was answered so
     /// has written nothing. Of any other error it is not (G7).
     pub(super) fn is_certain_at_commit(&self) -> bool {
-        let Some(code) = self.code() else { return matches!(self, Self::Client(_)) };
-        code == READ_ONLY_SERVER
-            || [&UNDONE[..], &UNIQUE, &FOREIGN_KEY, &NOT_NULL, &CHECK]
+        let Self::Server { code, message } = self else { return matches!(self, Self::Client(_)) };
+        match *code {
+            DURING_COMMIT => message.starts_with(CONFLICT_DURING_COMMIT),
+            READ_ONLY_SERVER => true,
+            code => [&UNDONE[..], &UNIQUE, &FOREIGN_KEY, &NOT_NULL, &CHECK]
                 .iter()
-                .any(|codes| codes.contains(&code))
+                .any(|codes| codes.contains(&code)),
+        }
     }
 
     /// Whether it is certain that a statement which commits by itself was not executed: it failed on the
@@ -168,7 +176,9 @@ fn is_of_the_text(code: u16) -> bool {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let (kind, message) = match failure {
-            Failure::Server { code, message } => (kind_of(code), format!("{code}: {message}")),
+            Failure::Server { code, message } => {
+                (kind_of(code, &message), format!("{code}: {message}"))
+            }
             Failure::Lost(message) => (DatabaseErrorKind::UnableToSendCommand, message),
             Failure::Unanswered => {
                 (DatabaseErrorKind::ClosedConnection, "no answer in time".to_owned())
@@ -218,13 +228,20 @@ impl DatabaseErrorInformation for Told {
     }
 }
 
-fn kind_of(code: u16) -> DatabaseErrorKind {
+/// Whether the server, the transaction or the cluster's node is read only: the name of an option is the same in each
+/// language.
+fn is_read_only(code: u16, message: &str) -> bool {
+    let names_it = || ["read-only", "read_only"].iter().any(|name| message.contains(name));
+    READ_ONLY.contains(&code) && (code != READ_ONLY_SERVER || names_it())
+}
+
+fn kind_of(code: u16, message: &str) -> DatabaseErrorKind {
     match code {
         _ if UNIQUE.contains(&code) => DatabaseErrorKind::UniqueViolation,
         _ if FOREIGN_KEY.contains(&code) => DatabaseErrorKind::ForeignKeyViolation,
         _ if NOT_NULL.contains(&code) => DatabaseErrorKind::NotNullViolation,
         _ if CHECK.contains(&code) => DatabaseErrorKind::CheckViolation,
-        _ if READ_ONLY.contains(&code) => DatabaseErrorKind::ReadOnlyTransaction,
+        _ if is_read_only(code, message) => DatabaseErrorKind::ReadOnlyTransaction,
         _ if UNDONE.contains(&code) => DatabaseErrorKind::SerializationFailure,
         _ => DatabaseErrorKind::Unknown,
     }
@@ -308,15 +325,41 @@ mod tests {
     #[test]
     fn g7_only_what_is_known_to_have_written_nothing_is_certain_at_commit() {
         let certain = |code: u16| server(code).is_certain_at_commit();
-        assert!([1213, 1020, 1290, 1180, 3101, 1062, 1452].into_iter().all(certain));
+        assert!([1213, 1020, 1290, 3101, 1062, 1452].into_iter().all(certain));
         let unknown =
             [1205, 1969, 3024, 3572, 1317, 1047, 1792, 1836, 3100, 1114, 1021, 1206, 1040, 1203];
         assert!(!unknown.into_iter().any(certain));
         assert!(![1226, 1461, 1153, 1301, 1118, 1305, 1242, 1406, 9999].into_iter().any(certain));
+        for (message, is_certain) in [
+            ("Got error 149 \"Lock deadlock; Retry transaction\" during COMMIT", true),
+            ("Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT", true),
+            ("Got error 1496 during COMMIT", false),
+            ("Got error 28 \"No space left on device\" during COMMIT", false),
+        ] {
+            let failure = Failure::Server { code: 1180, message: message.to_owned() };
+            assert_eq!(failure.is_certain_at_commit(), is_certain, "{message}");
+        }
         assert!(!Failure::Lost(String::new()).is_certain_at_commit());
         assert!(server(1205).is_certain_of_a_statement());
         assert!(server(1836).is_certain_of_a_statement());
         assert!(!server(1317).is_certain_of_a_statement());
+    }
+
+    #[test]
+    fn g12_a_server_is_read_only_where_it_says_so() {
+        for (code, option, is_read_only) in [
+            (1290, "--read-only", true),
+            (1290, "--super-read-only", true),
+            (1290, "--secure-file-priv", false),
+            (1290, "--skip-grant-tables", false),
+            (1836, "", true),
+        ] {
+            let message = format!("The server is running with the {option} option");
+            let failure = Failure::Server { code, message };
+            assert_eq!(failure.is_of_reading_only(), is_read_only, "{option}");
+            let error = StoreError::database("ask", Error::from(failure));
+            assert_eq!(is_of_reading_only(&error), is_read_only, "{option}");
+        }
     }
 
     #[test]
