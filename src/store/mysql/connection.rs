@@ -34,12 +34,12 @@ use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
-use super::kept::KeptTexts;
 use super::killer::{Killer, Killers};
 use super::literal::{Bound, size_of};
 use super::rewritten::may_be_rewritten;
 use super::server::Server;
 use super::session::{self, Session};
+use super::statement_registry::StatementRegistry;
 use super::watch::{Admission, Watch, leaves_its_session_alone};
 use crate::error::TOO_LARGE;
 
@@ -59,7 +59,7 @@ pub struct MysqlConn {
     session: Session,
     /// `None` behind a proxy: its session ends with its statement.
     killer: Option<Arc<Killer>>,
-    kept: Arc<KeptTexts>,
+    registry: Arc<StatementRegistry>,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
@@ -97,7 +97,7 @@ impl MysqlConn {
             conn: Some(conn),
             session,
             killer: killers.of(server),
-            kept: killers.kept(),
+            registry: killers.registry(),
             in_flight: false,
             watch: Watch::Off,
             was_with_application: false,
@@ -234,7 +234,7 @@ impl MysqlConn {
 
     /// Whether it keeps a text prepared, so many bytes of which may differ each time.
     pub(super) fn keeps(&self, sql: &str, varying: usize) -> bool {
-        self.kept.keeps(sql, varying)
+        self.registry.keeps(sql, varying)
     }
 
     /// Gives the server back what was prepared. There is no answer to that.

@@ -22,8 +22,8 @@ use mysql_async::{Conn, Error, Opts};
 use tokio::time::timeout;
 
 use super::error::is_of_an_ended_session;
-use super::kept::KeptTexts;
 use super::server::Server;
+use super::statement_registry::StatementRegistry;
 use crate::observe;
 use crate::repeats::Repeats;
 
@@ -69,7 +69,7 @@ pub(super) struct Killers {
     blocks: bool,
     known: Arc<Mutex<Known>>,
     /// What each of its sessions keeps prepared.
-    kept: Arc<KeptTexts>,
+    registry: Arc<StatementRegistry>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ struct Known {
 
 impl Killers {
     pub(super) fn new(opts: Opts) -> Self {
-        Self { opts, blocks: true, known: Arc::default(), kept: Arc::default() }
+        Self { opts, blocks: true, known: Arc::default(), registry: Arc::default() }
     }
 
     /// The same for sessions that are sent no blocks, as on MySQL.
@@ -102,8 +102,8 @@ impl Killers {
         self.opts.clone()
     }
 
-    pub(super) fn kept(&self) -> Arc<KeptTexts> {
-        self.kept.clone()
+    pub(super) fn registry(&self) -> Arc<StatementRegistry> {
+        self.registry.clone()
     }
 
     /// The killer of a session that was opened on this server. Where it takes the place of another one, its connection is

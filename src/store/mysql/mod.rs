@@ -7,7 +7,7 @@
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `literal`, `kept`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, and whether the driver changes it |
+//! | `error`, `literal`, `statement_registry`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, and whether the driver changes it |
 
 mod admin;
 mod another;
@@ -19,7 +19,6 @@ mod connection;
 mod erasure;
 mod error;
 mod job_statements;
-mod kept;
 mod killer;
 mod literal;
 mod ops;
@@ -32,6 +31,7 @@ mod searches;
 mod server;
 mod session;
 mod statement;
+mod statement_registry;
 mod statements;
 mod store;
 mod transaction;

@@ -1,4 +1,4 @@
-//! [`KeptTexts`]: which texts a connection keeps prepared although they may differ each time.
+//! [`StatementRegistry`]: which texts a connection keeps prepared although they may differ each time.
 //!
 //! A text that is always the same, as far as diesel knows, is kept: the program has as many as are in its source. The others
 //! are mostly the same, too (an `UPDATE`, a `sql_query`). But one may grow with its values, an `INSERT` of many rows, and
@@ -20,41 +20,41 @@ const MOST_SEEN_ONCE: usize = 4096;
 
 /// Those of one store, as hashes.
 #[derive(Debug, Default)]
-pub(super) struct KeptTexts {
+pub(super) struct StatementRegistry {
     hasher: RandomState,
-    texts: Mutex<Texts>,
+    known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
-struct Texts {
+struct Known {
     seen_once: HashSet<u64>,
     kept: HashSet<u64>,
     /// Of those that are kept.
     bytes: usize,
 }
 
-impl KeptTexts {
+impl StatementRegistry {
     /// Whether to keep a text of which so many bytes may differ each time.
     pub(super) fn keeps(&self, text: &str, varying: usize) -> bool {
         if varying == 0 || varying > LONGEST {
             return varying == 0;
         }
         let text = self.hasher.hash_one(text);
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        if texts.kept.contains(&text) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.kept.contains(&text) {
             return true;
         }
-        if texts.bytes + varying > MOST_BYTES {
+        if known.bytes + varying > MOST_BYTES {
             return false;
         }
-        if texts.seen_once.remove(&text) {
-            texts.bytes += varying;
-            return texts.kept.insert(text);
+        if known.seen_once.remove(&text) {
+            known.bytes += varying;
+            return known.kept.insert(text);
         }
-        if texts.seen_once.len() == MOST_SEEN_ONCE {
-            texts.seen_once.clear();
+        if known.seen_once.len() == MOST_SEEN_ONCE {
+            known.seen_once.clear();
         }
-        texts.seen_once.insert(text);
+        known.seen_once.insert(text);
         false
     }
 }
@@ -65,34 +65,34 @@ mod tests {
 
     #[test]
     fn a_text_that_may_differ_is_kept_once_it_was_seen_again() {
-        let texts = KeptTexts::default();
-        assert!(texts.keeps("SELECT 1", 0));
-        assert_eq!([(); 3].map(|()| texts.keeps("UPDATE a SET b = ?", 18)), [false, true, true]);
+        let registry = StatementRegistry::default();
+        assert!(registry.keeps("SELECT 1", 0));
+        assert_eq!([(); 3].map(|()| registry.keeps("UPDATE a SET b = ?", 18)), [false, true, true]);
         let long = "?".repeat(LONGEST + 1);
-        assert_eq!([(); 3].map(|()| texts.keeps(&long, long.len())), [false; 3]);
+        assert_eq!([(); 3].map(|()| registry.keeps(&long, long.len())), [false; 3]);
     }
 
     #[test]
     fn so_many_bytes_of_them_are_kept_and_no_more() {
-        let texts = KeptTexts::default();
+        let registry = StatementRegistry::default();
         let mut kept = 0;
         for number in 0..1000 {
             let text = number.to_string();
-            assert!(!texts.keeps(&text, LONGEST));
-            kept += usize::from(texts.keeps(&text, LONGEST));
+            assert!(!registry.keeps(&text, LONGEST));
+            kept += usize::from(registry.keeps(&text, LONGEST));
         }
         assert_eq!(kept, MOST_BYTES / LONGEST);
-        assert!(texts.keeps("0", LONGEST), "it is kept");
-        assert!(texts.keeps("constant", 0));
+        assert!(registry.keeps("0", LONGEST), "it is kept");
+        assert!(registry.keeps("constant", 0));
     }
 
     #[test]
     fn what_was_seen_once_is_forgotten() {
-        let texts = KeptTexts::default();
+        let registry = StatementRegistry::default();
         for number in 0..3 * MOST_SEEN_ONCE {
-            assert!(!texts.keeps(&number.to_string(), 1));
-            let texts = texts.texts.lock().unwrap();
-            assert!(texts.seen_once.len() <= MOST_SEEN_ONCE);
+            assert!(!registry.keeps(&number.to_string(), 1));
+            let known = registry.known.lock().unwrap();
+            assert!(known.seen_once.len() <= MOST_SEEN_ONCE);
         }
     }
 }
