@@ -1,11 +1,12 @@
 //! [`Clock`]: the database's clock, estimated between two reads of it.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::Core;
+use crate::lock::lock;
 use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
@@ -20,17 +21,13 @@ const ASK_AFTER: Duration = Duration::from_secs(3600);
 
 impl Clock {
     pub(crate) fn heard(&self, now: DateTime<Utc>) {
-        *self.told() = Some((now, Moment::now()));
+        *lock(&self.0) = Some((now, Moment::now()));
     }
 
     pub(crate) fn reads(&self) -> Option<DateTime<Utc>> {
-        let (told, then) = (*self.told())?;
+        let (told, then) = (*lock(&self.0))?;
         let since = then.elapsed();
         (since < ASK_AFTER).then(|| told + since)
-    }
-
-    fn told(&self) -> MutexGuard<'_, Option<(DateTime<Utc>, Moment)>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

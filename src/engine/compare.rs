@@ -7,6 +7,7 @@ use super::decide::{CallFacts, Comparison};
 use super::outcome::CallError;
 use super::stranded::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
+use crate::lock::lock;
 use crate::store::{KeySummary, Store};
 
 impl<S: Store> Attempt<S> {
@@ -70,7 +71,7 @@ impl<S: Store> Attempt<S> {
         if row.is_over() {
             return Ok(Some(Comparison::Another));
         }
-        let known = *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let known = *lock(&self.compared);
         if let Some((request_id, comparison)) = known
             && request_id == row.request_id
         {
@@ -84,8 +85,7 @@ impl<S: Store> Attempt<S> {
             Some(_) => Comparison::Another,
             None => Comparison::NotKnownHere,
         };
-        *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-            Some((row.request_id, comparison));
+        *lock(&self.compared) = Some((row.request_id, comparison));
         Ok(Some(comparison))
     }
 }

@@ -14,6 +14,7 @@ use super::session::Session;
 use super::{Memory, audited as write_audit, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::Scope;
+use crate::lock::lock;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
@@ -243,8 +244,7 @@ impl Memory {
 
 impl Memory {
     fn change_nodes(&self, change: impl FnOnce(&mut Vec<NodeRow>)) {
-        let nodes = &self.database().0.nodes;
-        change(&mut nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        change(&mut lock(&self.database().0.nodes));
     }
 }
 

@@ -4,9 +4,11 @@
 //! busier the process, the fewer statements and commits each caller takes.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
+
+use crate::lock::lock;
 
 /// How many go together at most: about as many as a worker has under way.
 const MOST: usize = 128;
@@ -47,7 +49,7 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
     {
         let (tell, told) = oneshot::channel();
         let is_first = {
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.0);
             waiting.asked.push((asked, tell));
             !std::mem::replace(&mut waiting.is_under_way, true)
         };
@@ -57,10 +59,6 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
             crate::task::spawn(async move { sender.send_all(send).await });
         }
         told.await.ok()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting<Q, A>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -77,7 +75,7 @@ impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
     {
         loop {
             let next: Vec<_> = {
-                let mut waiting = self.together.waiting();
+                let mut waiting = lock(&self.together.0);
                 // They gave up.
                 waiting.asked.retain(|(_, tell)| !tell.is_closed());
                 let most = waiting.asked.len().min(MOST);
@@ -91,7 +89,7 @@ impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
                     }
                 }
             }
-            let mut waiting = self.together.waiting();
+            let mut waiting = lock(&self.together.0);
             if waiting.asked.is_empty() {
                 waiting.is_under_way = false;
                 drop(waiting);
@@ -106,7 +104,7 @@ impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
 impl<Q: Send + 'static, A: Send + 'static> Drop for Sender<Q, A> {
     fn drop(&mut self) {
         if !self.has_ended {
-            let mut waiting = self.together.waiting();
+            let mut waiting = lock(&self.together.0);
             waiting.asked.clear();
             waiting.is_under_way = false;
         }

@@ -2,7 +2,7 @@
 //! reader of requests. Health checks and workers, who do not wait for an operator's search, have one each, too. A database
 //! in memory has one connection, which all of them then share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,6 +16,7 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, sql, thread_gone};
 use crate::key::Scope;
+use crate::lock::lock;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
@@ -69,7 +70,7 @@ impl Own {
         &self,
         search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
-        let mut slot = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.conn);
         let mut conn = match slot.take() {
             Some(conn) => conn,
             None => open(&self.path)?,
