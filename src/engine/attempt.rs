@@ -43,8 +43,7 @@ pub(super) struct Attempt<S: Store> {
     /// What the stored parameters of a row came to, once they were read.
     pub(super) compared: Mutex<Option<(Uuid, Comparison)>>,
     pub(super) context: Option<Box<RawValue>>,
-    /// Whether to store it and leave the work to the workers.
-    pub(super) background: bool,
+    pub(super) mode: Mode,
     /// Whether to read the key's row before it is reserved.
     pub(super) reads_first: bool,
     /// Under which this call creates the row, if it does. By it the call knows its own row again
@@ -56,6 +55,14 @@ pub(super) struct Attempt<S: Store> {
     pub(super) caller: Caller,
     pub(super) began: Moment,
     pub(super) _entered: Entered,
+}
+
+/// What a call does with a request that no process runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Run,
+    /// Stores it and leaves the work to the workers.
+    Accept,
 }
 
 /// Says so where it is dropped before its end: it panicked, or its runtime is gone.
@@ -178,7 +185,7 @@ impl<S: Store> Attempt<S> {
         let entry = match Box::pin(replays.ask(&self.core.store, &whose)).await? {
             CacheAnswer::Answer(entry) => entry,
             CacheAnswer::InProgress(left) => {
-                let hears_it = self.patience.is_none() && !self.background;
+                let hears_it = self.patience.is_none() && self.mode == Mode::Run;
                 let retry_after = self.core.settings.ask_again_after(left);
                 return hears_it.then_some(Outcome::InProgress { retry_after });
             }
@@ -405,7 +412,7 @@ impl<S: Store> Attempt<S> {
                     }
                     // One of the workers has it already: the commit of the acceptance got no answer.
                     Decision::Answer(Answer::InProgress { .. })
-                        if self.background && row.request_id == self.request_id =>
+                        if self.mode == Mode::Accept && row.request_id == self.request_id =>
                     {
                         return Ok(RoundEnd::Outcome(Outcome::Accepted));
                     }
@@ -434,7 +441,7 @@ impl<S: Store> Attempt<S> {
             return Some(Outcome::Failed { cause, retry_after });
         }
         // A call that accepts leaves the row to the workers.
-        self.background.then_some(Outcome::Accepted)
+        (self.mode == Mode::Accept).then_some(Outcome::Accepted)
     }
 
     /// Creates the row, if the scope may have another key, and unless the request may have run for this call before.

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Mode};
 use super::decide::{CallFacts, Comparison};
 use super::outcome::CallError;
 use super::stranded::StrandedBecause;
@@ -40,7 +40,7 @@ impl<S: Store> Attempt<S> {
         if mutated!(RecoverAccepted) {
             return Some(self.request_id);
         }
-        (!self.background).then_some(self.request_id)
+        (self.mode == Mode::Run).then_some(self.request_id)
     }
 
     /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
