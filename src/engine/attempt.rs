@@ -26,7 +26,7 @@ use crate::moment::Moment;
 use crate::movable_task::MovableTask;
 use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
-use crate::task;
+use crate::task::{self, UnlessEnded};
 
 /// For how long the engine verifies at most whether a call that ended without knowing it created its row.
 const MAX_VERIFICATION: Duration = Duration::from_secs(60);
@@ -63,20 +63,6 @@ pub(super) enum Mode {
     Run,
     /// Stores it and leaves the work to the workers.
     Accept,
-}
-
-/// Says so where it is dropped before its end: it panicked, or its runtime is gone.
-struct Task<'a, S: Store> {
-    attempt: &'a Attempt<S>,
-    has_ended: bool,
-}
-
-impl<S: Store> Drop for Task<'_, S> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            let _ = self.attempt.answered(Err(CallError::TaskLost));
-        }
-    }
 }
 
 /// What the rounds of one call came to so far.
@@ -136,15 +122,16 @@ impl<S: Store> Attempt<S> {
         self.caller = caller;
         // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
         let settling = span.around(boxed!(async move {
-            let mut task = Task { attempt: &self, has_ended: false };
+            let lost = UnlessEnded::new(|| {
+                let _ = self.answered(Err(CallError::TaskLost));
+            });
             let row_at_start =
                 if self.reads_first { RowAtStart::Read(row) } else { RowAtStart::ExpectedNew };
             let settled = boxed!(self.settle(row_at_start)).await;
-            task.has_ended = true;
+            lost.ended();
             settled
         }));
-        let settling = task::spawn(MovableTask::new(carried!(settling)));
-        let settled = settling.await.ok().and_then(Result::ok);
+        let settled = task::spawn_movable(carried!(settling)).await;
         settled.unwrap_or(Err(CallError::TaskLost))
     }
 
