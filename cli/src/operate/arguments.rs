@@ -1,5 +1,7 @@
 //! What can be typed, in an application and in the program.
 
+use std::ops::RangeInclusive;
+
 use atomic_phases::ops::State;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -53,8 +55,8 @@ pub(crate) struct Output {
     /// How it is printed [default: table]
     #[arg(short = 'o', long = "format", global = true, value_enum)]
     pub(crate) format: Option<Format>,
-    /// How long one answer may take, in seconds [default: 30]
-    #[arg(long, global = true, value_name = "SECONDS")]
+    /// How long one answer may take, in seconds, a day at most [default: 30]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds())]
     pub(crate) timeout: Option<u64>,
 }
 
@@ -219,6 +221,13 @@ fn cursor(text: &str) -> Result<String, String> {
 
 fn at_least_one() -> RangedU64ValueParser<u32> {
     RangedU64ValueParser::new().range(1..)
+}
+
+/// How long an answer may take, in seconds. A clock holds no time that is longer by far, and 0 is no time to answer in.
+pub(crate) const SECONDS: RangeInclusive<u64> = 1..=86_400;
+
+fn seconds() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(SECONDS)
 }
 
 /// Names of states, with commas between them. What is none would list nothing, as if nothing were stuck.

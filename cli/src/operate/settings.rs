@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toml::Table;
 
 use super::TIMEOUT;
-use super::arguments::{Format, Output};
+use super::arguments::{Format, Output, SECONDS};
 use super::end::{End, Failure};
 use super::program::Way;
 use super::table::{Column, Now, plain, print, text};
@@ -269,8 +269,10 @@ impl Profile {
                 "token" => held.token = Some(text()?),
                 "as" => held.name = Some(text()?),
                 "timeout" => {
-                    let seconds = value.as_integer().and_then(|seconds| seconds.try_into().ok());
-                    let seconds = seconds.ok_or_else(|| is_none("number of seconds"))?;
+                    let seconds = value.as_integer().and_then(|number| u64::try_from(number).ok());
+                    let seconds = seconds.filter(|seconds| SECONDS.contains(seconds));
+                    let of_a_day = || is_none("number of seconds, a day at most");
+                    let seconds = seconds.ok_or_else(of_a_day)?;
                     held.timeout = Some(Duration::from_secs(seconds));
                 }
                 "format" => {
@@ -444,7 +446,9 @@ mod tests {
             ("[a]\ntoken = 1234567\n", "[a] `token` is not a text"),
             ("[a]\ntokn = 'sesame'\n", "`tokn` is none of url"),
             ("[a]\nurl = 'x'\ndatabase-url = 'sesame'\n", "one is asked"),
-            ("[a]\ntimeout = -1\n", "not a number of seconds"),
+            ("[a]\ntimeout = -1\n", "not a number of seconds, a day at most"),
+            ("[a]\ntimeout = 0\n", "not a number of seconds, a day at most"),
+            ("[a]\ntimeout = 86401\n", "not a number of seconds, a day at most"),
             ("[a]\nformat = 'sesame'\n", "`format` is not a format"),
             ("a = 'sesame'\n", "\"a\" is not a section"),
         ] {
