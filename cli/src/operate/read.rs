@@ -380,12 +380,15 @@ fn or_more(row: &Value, name: &str) -> String {
     format!("{}{}", text(&row[name]), if is_more { "+" } else { "" })
 }
 
-/// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
+/// Which builds requests wait for. Ends with [`End::Found`] where some wait, or may wait, for one that no process runs.
 pub(crate) async fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
     let (rows, _, now) = api.get("/definitions").await?.rows()?;
     print(&rows, &DEFINITIONS, now, format);
-    let is_stranded = |row: &Value| row["stranded"].as_u64().is_some_and(|stranded| stranded > 0);
-    Ok(if rows.iter().any(is_stranded) { End::Found } else { End::Fine })
+    // *0+* is not none, as in `status`.
+    let may_be_stranded = |row: &Value| {
+        row["stranded"].as_u64().is_some_and(|stranded| stranded > 0 || row["or_more"] == true)
+    };
+    Ok(if rows.iter().any(may_be_stranded) { End::Found } else { End::Fine })
 }
 
 const NODES: [Column; 6] = [

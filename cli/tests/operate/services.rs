@@ -292,6 +292,17 @@ fn none_or_more_is_not_fine() {
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
 }
 
+/// The same of definitions: *0+* is not none.
+#[test]
+fn none_or_more_stranded_is_not_fine() {
+    const ROWS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"rows\":[{\"definition\":\"d\",\"definition_version\":1,\"phases\":[],\"nodes\":0,\"requests\":9,\
+         \"waiting\":9,\"stranded\":0,\"or_more\":true,\"oldest\":null}]}";
+    let run = Run::on(&["--url", &service(&[("GET /definitions ", ROWS)])]);
+    let (code, told) = run.told(&["definitions"]);
+    assert_eq!((code, told.contains("0+")), (6, true), "{told}");
+}
+
 /// The clock of the terminal may be off, and that of the service: ages are counted from the time in the answer.
 #[test]
 fn ages_are_of_the_databases_clock_and_not_of_the_terminals() {
