@@ -156,7 +156,7 @@ impl Filter {
         self
     }
 
-    /// Requests whose reason contains this text.
+    /// Requests whose reason contains this text. An empty text is refused.
     pub fn reason(mut self, part: impl Into<String>) -> Self {
         self.reason = Some(part.into());
         self
@@ -186,11 +186,13 @@ impl Filter {
         self
     }
 
-    /// Whether it asks for anything: a bulk act on all that there is is a slip.
+    /// Whether it asks for anything: a bulk act on all that there is is a slip. [`rows`](Self::rows) refuses empty texts.
     pub(super) fn has_condition(&self) -> bool {
         let Self { states, scope, definition, phase, reason, older_than, waiting_for, .. } = self;
         let has_text = [phase, reason].iter().any(|text| text.is_some()) || scope.is_some();
-        let has_time = older_than.is_some() || waiting_for.is_some();
+        // Every request is as old as no time. Only some wait, for however long.
+        let has_age = older_than.is_some_and(|age| millis(age) > 0);
+        let has_time = has_age || waiting_for.is_some();
         !states.is_empty() || self.stranded || definition.is_some() || has_text || has_time
     }
 
@@ -255,10 +257,14 @@ impl Filter {
     }
 
     pub(super) fn rows(&self) -> Result<u32, OpsError> {
-        // PostgreSQL's texts have no such character, and so nothing that is stored has.
         let definition = self.definition.as_ref().map(|(name, _)| name);
-        let mut texts = [&self.phase, &self.reason].into_iter().flatten().chain(definition);
-        if texts.any(|text| text.contains('\0')) {
+        let texts = [&self.phase, &self.reason].into_iter().flatten().chain(definition);
+        // A script's variable that is not set, and no condition: every reason contains it.
+        if texts.clone().any(|text| text.trim().is_empty()) {
+            return Err(OpsError::BadFilter("a text of a filter is not empty"));
+        }
+        // PostgreSQL's texts have no such character, and so nothing that is stored has.
+        if texts.clone().any(|text| text.contains('\0')) {
             return Err(OpsError::BadFilter("a text of a filter has no NUL character"));
         }
         let mut times = [self.older_than, self.waiting_for].into_iter().flatten();
@@ -425,8 +431,24 @@ mod tests {
             Filter::new().waiting_for(time),
         ] {
             assert!(filter.has_condition(), "{filter:?}");
+            assert!(filter.rows().is_ok(), "{filter:?}");
         }
-        assert!(!Filter::new().page(7).has_condition());
+        for filter in [
+            Filter::new().page(7),
+            Filter::new().states([]),
+            Filter::new().older_than(Duration::ZERO),
+        ] {
+            assert!(!filter.has_condition(), "{filter:?}");
+        }
+        for empty in ["", " "] {
+            for filter in [
+                Filter::new().definition(empty, None),
+                Filter::new().phase(empty),
+                Filter::waiting().reason(empty),
+            ] {
+                assert!(matches!(filter.rows(), Err(OpsError::BadFilter(_))), "{filter:?}");
+            }
+        }
     }
 
     #[test]

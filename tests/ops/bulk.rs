@@ -145,6 +145,13 @@ async fn a_selection_has_a_condition_and_a_thousand_requests_at_most<S: TestDb +
         Selection::Filter(Filter::new()),
         Selection::Filter(Filter::new().page(5)),
         Selection::Filter(Filter::new().definition("none", None)),
+        // What a script asks for whose variable is empty.
+        Selection::Filter(Filter::new().reason("")),
+        Selection::Filter(Filter::new().phase(" ")),
+        Selection::Filter(Filter::new().definition("", None)),
+        Selection::Filter(Filter::new().states([])),
+        Selection::Filter(Filter::new().older_than(Duration::ZERO)),
+        Selection::Filter(Filter::new().states([State::Finished]).reason("")),
         Selection::Requests(too_many),
         Selection::Requests(Vec::new()),
     ] {

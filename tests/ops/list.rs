@@ -228,6 +228,9 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
         Filter::new().reason("\0"),
         Filter::new().phase("\0"),
         Filter::new().definition("\0", None),
+        Filter::new().reason(""),
+        Filter::new().phase(" "),
+        Filter::waiting().definition("", None),
         // A time that no database has.
         Filter::new().older_than(Duration::MAX),
         Filter::new().waiting_for(Duration::from_secs(11 * 365 * 86_400)),

@@ -129,7 +129,7 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     // A page that is full immediately, and one that finds nothing.
     for (number, (filter, index)) in searches.into_iter().enumerate() {
         for (kind, filter) in [
-            ("full", filter.clone().reason("")),
+            ("full", filter.clone()),
             ("empty", filter.clone().reason(format!("marker-{number}"))),
             ("limited", filter.definition("book", Some(1)).scope(&Scope::new("tenant-7").unwrap())),
         ] {

@@ -239,6 +239,14 @@ fn states(text: &str) -> Result<String, String> {
     }
 }
 
+/// A condition. An empty one, of a script whose variable is not set, would be none.
+fn filled(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("a condition is not empty".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
 /// How long: `90s`, `15m`, `2h`, `7d`.
 fn time(text: &str) -> Result<String, String> {
     let number = text.strip_suffix(['s', 'm', 'h', 'd']);
@@ -256,19 +264,19 @@ pub(crate) struct Condition {
     #[arg(long, value_name = "STATES", value_parser = states)]
     pub(crate) state: Option<String>,
     /// A definition's name, as `definitions` tells it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) definition: Option<String>,
     /// Of the definition
     #[arg(long, value_name = "VERSION", requires = "definition")]
     pub(crate) definition_version: Option<u32>,
     /// The last committed phase, or the one whose call has no outcome
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) phase: Option<String>,
     /// A part of the reason
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = filled)]
     pub(crate) reason: Option<String>,
     /// Whose keys; what is typed here may be in the shell's history
-    #[arg(long)]
+    #[arg(long, value_parser = filled)]
     pub(crate) scope: Option<String>,
     /// Accepted at least so long ago: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = time)]

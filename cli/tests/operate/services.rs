@@ -89,6 +89,8 @@ async fn a_service_is_asked_with_a_token() {
         let (code, told) = run.told(&["bulk", "show", started]);
         assert!(code == 0 && told.contains("stopped by ada"), "{told}");
         assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
+        let all = ["bulk", "erase", "--older-than", "0s", "--because", "r"];
+        assert_eq!(run.told(&all).0, 2, "every request is as old");
         assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
         // As JSON, a reply near its limit is larger than that.
         let unknown = run.id("unknown");
