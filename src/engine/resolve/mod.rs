@@ -28,6 +28,17 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A row as a run, and the phases that it is run under from now on.
 type Standing<S> = (Run<S>, Option<Arc<str>>);
 
+/// With what a resolution is compared, if its phase or its request has ended. To be told that it was so already confirms a
+/// stored value, which an operator may not be allowed to see (G19).
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Compares {
+    /// With the stored output, or the stored reply.
+    #[default]
+    Values,
+    /// With no value: a resolution that has one is refused.
+    Nothing,
+}
+
 /// The conditions of a resolution, besides that the row waits for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Terms<'a> {
@@ -35,6 +46,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) is_as_seen: Option<&'a (dyn Fn(&KeyRow) -> bool + Sync)>,
     /// Written with the resolution.
     pub(crate) audit: Option<&'a AuditEntry>,
+    pub(crate) compares: Compares,
 }
 
 /// The result of writing a resolution.
@@ -87,7 +99,7 @@ impl<S: Store> Core<S> {
             if is_another && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);
             }
-            let weighed = self.weigh(scope, key, &row, kind).await;
+            let weighed = self.weigh(scope, key, &row, kind, terms.compares).await;
             let has_moved = terms.is_as_seen.is_some_and(|is_as_seen| !is_as_seen(&row));
             let prepared = match weighed {
                 // For an operator, the audit says who resolved it.
