@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::OpsError;
 use crate::key::Scope;
 use crate::store::millis;
-use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
+use crate::store::operators::{Limits, ListPlace, ListRequests, ListedRequest, Walk};
 
 /// How many rows a page has, unless it is said.
 const PAGE: u32 = 50;
@@ -207,13 +207,18 @@ impl Filter {
         let among = |all: &[State]| {
             !self.states.is_empty() && self.states.iter().all(|state| all.contains(state))
         };
+        // A request whose holder died in its first seconds is in the index of due rows once a worker has entered it there.
         if among(&[Unknown, DeadLetter]) || self.waiting_for.is_some() {
             &[Walk::Waiting]
-        } else if among(&[Accepted, BackingOff, Due, LeaseEnded]) {
+        } else if among(&[Accepted, BackingOff, Due]) {
             &[Walk::Due]
-        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due, LeaseEnded])
-            || self.stranded
-        {
+        } else if among(&[Accepted, BackingOff, Due, LeaseEnded]) {
+            &[Walk::Due, Walk::Newest]
+        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due]) {
+            &[Walk::Waiting, Walk::Due]
+        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due, LeaseEnded]) {
+            &[Walk::Waiting, Walk::Due, Walk::Newest]
+        } else if self.stranded {
             &[Walk::Waiting, Walk::Due]
         } else {
             &[Walk::Newest]
@@ -299,6 +304,15 @@ impl Filter {
         self.walks().get(index).map(|walk| WalkPlace { index, place: walk.start() })
     }
 
+    /// Whether a walk before this one has told the row, whatever its state is by now.
+    pub(super) fn was_met(&self, at: WalkPlace, row: &ListedRequest) -> bool {
+        self.walks()[..at.index].iter().any(|walk| match walk {
+            Walk::Waiting => row.waiting_since.is_some(),
+            Walk::Due => row.run_after.is_some(),
+            Walk::Newest => true,
+        })
+    }
+
     /// The search from this place on.
     pub(super) fn search(&self, at: WalkPlace, limit: u32, limits: &Limits) -> ListRequests {
         let walk = self.walks()[at.index];
@@ -307,6 +321,10 @@ impl Filter {
         let waits = [State::Unknown, State::DeadLetter];
         if at.index > 0 {
             states.retain(|state| !waits.contains(state));
+        }
+        // The index of due rows has all others.
+        if at.index > 0 && walk == Walk::Newest {
+            states.retain(|state| *state == State::LeaseEnded);
         }
         if self.stranded && states.is_empty() {
             let over = [State::Finished, State::Erased];
@@ -453,7 +471,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_decides_which_index_is_walked() {
-        use State::{BackingOff, DeadLetter, Finished, Running, Unknown};
+        use State::{BackingOff, DeadLetter, Due, Finished, LeaseEnded, Running, Unknown};
         let walks = |filter: Filter| filter.walks().to_vec();
         assert_eq!(walks(Filter::new()), [Walk::Newest]);
         assert_eq!(walks(Filter::waiting()), [Walk::Waiting]);
@@ -461,6 +479,11 @@ mod tests {
         assert_eq!(
             walks(Filter::new().states([DeadLetter, BackingOff])),
             [Walk::Waiting, Walk::Due]
+        );
+        assert_eq!(walks(Filter::new().states([Due, LeaseEnded])), [Walk::Due, Walk::Newest]);
+        assert_eq!(
+            walks(Filter::new().states([Unknown, LeaseEnded])),
+            [Walk::Waiting, Walk::Due, Walk::Newest]
         );
         assert_eq!(walks(Filter::new().states([Unknown, Finished])), [Walk::Newest]);
         assert_eq!(walks(Filter::new().states([Running])), [Walk::Newest]);

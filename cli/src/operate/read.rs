@@ -77,6 +77,12 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
                 println!("stranded    {}", count("stranded"));
             }
             println!("dead jobs   {}", count("dead_jobs"));
+            if told["no_workers"] == true {
+                eprintln!(
+                    "note: no process runs workers: more may be due; `list --state lease_ended` has those whose holder \
+                     died"
+                );
+            }
         }
         _ => document(&told, format),
     }
