@@ -163,8 +163,9 @@ impl<S: OperatorStore> Ops<S> {
     /// | several of these, or [stranded](Filter::stranded) | one behind the other | |
     /// | anything else | `atomic_phases_keys_expiry` | what expires last first |
     ///
-    /// Each page reads at most ten thousand rows of each index that it walks; for an actor who does not see every scope, it
-    /// reads as many again to find out where the search may end. If the page is not full then, it says
+    /// Each page reads at most ten thousand rows of each index that it walks. For an actor who does not see every scope, it
+    /// first finds out where the search may end, which reads as many once more, and again for each smaller unit of time that
+    /// has so many rows: see [`Page::searched_to`]. If the page is not full then, it says
     /// [how far](Page::searched_to) it came, and the next page continues from there.
     ///
     /// A request whose holder died in its first ten seconds enters the index of due rows when a completer meets it: within
