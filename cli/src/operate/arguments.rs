@@ -223,7 +223,7 @@ fn at_least_one() -> RangedU64ValueParser<u32> {
     RangedU64ValueParser::new().range(1..)
 }
 
-/// How long an answer may take, in seconds. A clock holds no time that is longer by far, and 0 is no time to answer in.
+/// How long an answer may take, in seconds. A clock does not hold what is longer by far, and 0 leaves no time to answer.
 pub(crate) const SECONDS: RangeInclusive<u64> = 1..=86_400;
 
 fn seconds() -> RangedU64ValueParser<u64> {
