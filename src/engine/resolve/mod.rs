@@ -28,6 +28,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A row as a run, and the phases that it is run under from now on.
 type Standing<S> = (Run<S>, Option<Arc<str>>);
 
+/// With what a resolution is compared, if its phase or its request has ended. To be told that it was so already confirms a
+/// stored value, which an operator may not be allowed to see (G19).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compares {
+    /// With the stored output, or the stored reply.
+    Values,
+    /// With no value: a resolution that has one is refused.
+    Nothing,
+}
+
 /// What a resolution is bound to that an operator gives, besides that the row waits for it.
 #[derive(Clone, Copy)]
 pub(crate) struct OperatorAct<'a> {
@@ -35,6 +45,7 @@ pub(crate) struct OperatorAct<'a> {
     pub(crate) is_as_seen: &'a (dyn Fn(&KeyRow) -> bool + Sync),
     /// Written with the resolution.
     pub(crate) audit: &'a AuditEntry,
+    pub(crate) compares: Compares,
 }
 
 /// The result of writing a resolution.
@@ -72,6 +83,7 @@ impl<S: Store> Core<S> {
         Resolution { kind, request }: &Resolution,
         act: Option<OperatorAct<'_>>,
     ) -> Result<Resolved, ResolveError> {
+        let compares = act.map_or(Compares::Values, |act| act.compares);
         let (mut perhaps_before, mut refused) = (false, None);
         for _ in 0..MAX_ROUNDS {
             let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
@@ -87,7 +99,7 @@ impl<S: Store> Core<S> {
             if is_another && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);
             }
-            let weighed = self.weigh(scope, key, &row, kind).await;
+            let weighed = self.weigh(scope, key, &row, kind, compares).await;
             let has_moved = act.is_some_and(|act| !(act.is_as_seen)(&row));
             let prepared = match weighed {
                 // For an operator, the audit says who resolved it.

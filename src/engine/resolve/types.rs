@@ -91,6 +91,11 @@ impl Resolution {
         self.kind.phase()
     }
 
+    /// Whether it has a value, an output or a reply, that can be compared with a stored one.
+    pub(crate) fn has_value(&self) -> bool {
+        matches!(self.kind, ResolutionKind::Executed { .. } | ResolutionKind::Finish(_))
+    }
+
     /// What an audit row says of it, and in which status it leaves the request.
     pub(crate) fn act(&self) -> (&'static str, Status) {
         match &self.kind {
