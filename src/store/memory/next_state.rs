@@ -143,6 +143,7 @@ pub(super) struct NextState {
     /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
     waits: Option<bool>,
     response: Option<StoredResponse>,
+    keep_for: Option<Duration>,
     event: Option<String>,
 }
 
@@ -172,6 +173,7 @@ impl NextState {
             no_attempt: change.was_no_attempt,
             waits: Some(change.waits()),
             response: change.response.cloned(),
+            keep_for: change.keep_for,
             event: change.event.map(str::to_owned),
         }
     }
@@ -220,6 +222,9 @@ impl NextState {
         }
         if let Some(response) = &self.response {
             row.respond(response);
+        }
+        if let Some(keep_for) = self.keep_for {
+            row.expires_at = row.expires_at.max(after(now, keep_for));
         }
     }
 }
