@@ -157,7 +157,8 @@ where
 }
 
 statement! {
-    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
+    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome. The first attempt has called
+    /// nothing, however long the request was queued: a provider's window begins with it (G11).
     TakeOver in D: InMillis as varying, rows sql_types::Untyped,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
@@ -166,7 +167,8 @@ statement! {
     },
     "UPDATE atomic_phases_keys", (D::BY_KEY), " SET lease_token = lease_token + 1, \
      locked_until = ", (D::NOW), " + ", lease_ms, ", run_after = ", (D::NOW), " + ", lease_ms,
-    ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms, "), \
+    ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms,
+    "), advanced_at = CASE WHEN attempts = 0 THEN ", (D::NOW), " ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
     ", phases), waiting_since = CASE WHEN NOT ", free,
     " OR open_intent IS NOT NULL THEN waiting_since END", event, trace, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,

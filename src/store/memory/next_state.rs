@@ -275,6 +275,10 @@ impl TakeOver {
         row.locked_until = Some(after(now, self.hold.lease));
         row.run_after = row.locked_until;
         row.expires_at = row.expires_at.max(after(now, self.hold.retention));
+        // The first attempt has called nothing, so a provider's window begins with it (G11).
+        if row.attempts == 0 {
+            row.advanced_at = Time(now);
+        }
         let found_none = row.open_intent.is_none() || mutated!(CountIntentFound);
         row.attempts += i32::from(self.right == Right::Free && found_none);
         row.reconciles += i32::from(self.right == Right::Reconcile);
