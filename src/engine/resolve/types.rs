@@ -244,6 +244,16 @@ pub enum ResolveError {
     },
 }
 
+impl ResolveError {
+    /// Whether it says for certain that nothing was written.
+    pub(super) fn denies_a_write(&self) -> bool {
+        !matches!(
+            self,
+            Self::InProgress { .. } | Self::TaskLost | Self::TaskPanicked | Self::Unavailable(_)
+        )
+    }
+}
+
 impl From<StoreError> for ResolveError {
     fn from(error: StoreError) -> Self {
         CallError::from(error).into()
