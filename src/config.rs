@@ -78,6 +78,7 @@ pub struct Limits {
     pub(crate) outputs: usize,
     pub(crate) reply_headers: usize,
     pub(crate) reply_body: usize,
+    pub(crate) job_args: usize,
 }
 
 /// Headers that describe the result, not the exchange (`w74_*` in `tests/http`).
@@ -159,6 +160,11 @@ impl Limits {
         Self { reply_body: bytes, ..self }
     }
 
+    /// Serialized arguments of all jobs that one phase stages; default 1 MiB.
+    pub fn job_args(self, bytes: usize) -> Self {
+        Self { job_args: bytes, ..self }
+    }
+
     fn check(&self) -> Result<(), SettingError> {
         // PostgreSQL holds less than 1 GB in a value, and a hex digit for each half byte of it in a message.
         const MOST: u64 = 256 << 20;
@@ -166,7 +172,8 @@ impl Limits {
         number("Limits::context", self.context, 0, MOST)?;
         number("Limits::outputs", self.outputs, 2, MOST)?;
         number("Limits::reply_headers", self.reply_headers, 2, MOST)?;
-        number("Limits::reply_body", self.reply_body, 0, MOST)
+        number("Limits::reply_body", self.reply_body, 0, MOST)?;
+        number("Limits::job_args", self.job_args, 0, MOST)
     }
 }
 
@@ -191,6 +198,7 @@ impl Default for Limits {
             outputs: 1 << 20,
             reply_headers: 16 << 10,
             reply_body: 1 << 20,
+            job_args: 1 << 20,
         }
     }
 }

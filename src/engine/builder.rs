@@ -132,7 +132,9 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// How long a finished key replays its answer; default 24 h.
+    /// How long a finished key replays its answer, at least; default 24 h, and never less than the lease. It is counted
+    /// from the last renewal or the end of a request that took longer than a third of its lease, otherwise from its
+    /// beginning. If the last phase is a [`Batch`](crate::Batch), the time that the database takes for it counts, too.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.parts.settings.retention = retention;
         self

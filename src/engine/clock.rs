@@ -8,11 +8,11 @@ use chrono::{DateTime, Utc};
 use super::Core;
 use crate::lock::lock;
 use crate::moment::Moment;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, whole_millis};
 
 /// What the database's clock said, carried forward by this machine's monotonic one. It only dates
-/// the creation of a request that is computed before its row is written, and the ages on an operator's pages; no lease,
-/// no expiry and no window rests on it.
+/// the creation of a request that is computed before its row is written, the ages on an operator's pages, and what the
+/// first answer says at least of its key's expiry; no lease, no expiry and no window rests on it.
 #[derive(Default)]
 pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Moment)>>);
 
@@ -28,6 +28,11 @@ impl Clock {
         let (told, then) = (*lock(&self.0))?;
         let since = then.elapsed();
         (since < ASK_AFTER).then(|| told + since)
+    }
+
+    /// The time so long after now, at most: what was told was read later. `None` where the clock was not heard lately.
+    pub(super) fn after(&self, length: Duration) -> Option<DateTime<Utc>> {
+        Some(whole_millis(self.reads()? + length))
     }
 }
 

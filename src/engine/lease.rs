@@ -26,6 +26,8 @@ struct State {
     /// Before the last statement was sent by which the database said that the lease is ours: it holds
     /// for its length from then on at least, whenever the answer was read.
     confirmed: Mutex<Moment>,
+    /// Before the statement was sent that acquired it, and set the key's expiry.
+    acquired: Moment,
     length: Duration,
 }
 
@@ -37,6 +39,7 @@ impl Lease {
             token: AtomicI64::new(token),
             lost: watch::Sender::new(false),
             confirmed: Mutex::new(sent),
+            acquired: sent,
             length,
         }))
     }
@@ -80,6 +83,11 @@ impl Lease {
     /// Whether another process may hold the lease by now, as far as this process can tell by itself.
     pub(super) fn has_lapsed(&self) -> bool {
         self.unconfirmed_for() >= self.0.length
+    }
+
+    /// Whether a heartbeat was due since it was acquired.
+    pub(super) fn is_old(&self) -> bool {
+        self.0.acquired.elapsed() >= self.0.length / 3
     }
 }
 

@@ -92,6 +92,7 @@ fn to(recovery_point: &str, hold: Duration) -> Change<'_> {
         forgiven_attempts: 0,
         was_no_attempt: false,
         response: None,
+        keep_for: None,
         event: None,
     }
 }

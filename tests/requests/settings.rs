@@ -42,6 +42,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("Limits::context", limits(Limits::default().context(1 << 30))),
         ("Limits::reply_headers", limits(Limits::default().reply_headers(1))),
         ("Limits::reply_body", limits(Limits::default().reply_body(1 << 30))),
+        ("Limits::job_args", limits(Limits::default().job_args(1 << 30))),
         ("Quota::keys", quota(Quota::default().keys(0))),
         ("Quota::rate", quota(Quota::default().rate(0, second))),
         ("Quota::rate", quota(Quota::default().rate(1, zero))),

@@ -284,6 +284,17 @@ impl OperatorStore for Memory {
         Ok(looked(rows, list.limit, asked, |row| row.place(list.walk)))
     }
 
+    async fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> Result<Vec<ListedRequest>, StoreError> {
+        let (keys, now) = (self.keys().await?, self.database().now());
+        let is_meant =
+            |row: &&KeyRecord| ids.contains(&row.request_id.uuid()) && limits.allow(&row.scope);
+        Ok(keys.iter().filter(is_meant).map(|row| listed(row, now)).collect())
+    }
+
     async fn find_request(
         &self,
         at: RequestAt<'_>,

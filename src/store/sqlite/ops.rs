@@ -180,6 +180,17 @@ impl OperatorStore for Sqlite {
         Ok(Found { rows, searched_to: self::place(end).map(place) })
     }
 
+    async fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> Result<Vec<ListedRequest>, StoreError> {
+        let find = ops::ByIds::new::<Db>(ids, limits);
+        let rows =
+            self.search("find requests", move |conn| find.rows::<ops::StoredListed>(conn)).await?;
+        Ok(rows.into_iter().filter_map(ops::listed).map(listed_request).collect())
+    }
+
     async fn find_request(
         &self,
         at: RequestAt<'_>,

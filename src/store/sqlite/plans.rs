@@ -132,6 +132,9 @@ fn a_search_of_operators_goes_by_an_index() {
         goes_by(&plan_of(&mut conn, &end), Goes::From, index);
     }
 
+    let by_ids = plan_of(&mut conn, &ops::ByIds::new::<Db>(&[Uuid::nil()], &limits));
+    goes_by(&by_ids, Goes::From, "atomic_phases_keys_request");
+
     let bulks = plan_of(&mut conn, &Bulks { started_at: 0, id: Vec::new(), limit: 1 });
     let counted = plan_of(&mut conn, &CountedBulks::of::<Db>(&[]));
     for plan in [bulks, counted] {
