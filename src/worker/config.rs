@@ -72,7 +72,9 @@ impl WorkerConfig {
         self
     }
 
-    /// How many rows a search reads at most, and how many requests or jobs a `run_once` begins; default 100.
+    /// How many rows a search reads at most, how many jobs are claimed by one statement, and how many requests or jobs a
+    /// `run_once` begins; default 100. Behind a search that brought nothing to begin, workers that
+    /// [run](crate::worker::Completer::run) read a thousand rows, or a batch if that is more.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self

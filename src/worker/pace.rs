@@ -23,6 +23,10 @@ pub(super) struct Pace {
     pub(super) planned: Instant,
     /// The pass is not at its end.
     pub(super) in_pass: bool,
+    /// The last search brought nothing to begin.
+    pub(super) is_fruitless: bool,
+    /// When to look at the end of the index.
+    end_at: Instant,
     /// A scope's queue was full, and more of it was passed over, since the last pass began.
     pub(super) passed_over: bool,
     /// By now more may be due than this pass finds.
@@ -40,6 +44,8 @@ impl Pace {
             earliest: now,
             planned: now,
             in_pass: true,
+            is_fruitless: false,
+            end_at: now,
             passed_over: false,
             again: false,
             progress: false,
@@ -65,6 +71,7 @@ impl Pace {
         let rest = ((now - self.began) * REST_RATIO).min(LONGEST_PAUSE);
         self.failures = 0;
         self.in_pass = is_more;
+        self.is_fruitless = !queued;
         self.earliest = if queued { now } else { now + rest };
         self.planned = if is_more || self.again { now } else { now + by_chance(poll) };
     }
@@ -77,6 +84,15 @@ impl Pace {
 
     pub(super) fn wake(&mut self) {
         self.planned = Instant::now();
+        self.end_at = Instant::now();
+    }
+
+    pub(super) fn is_to_look_at_the_end(&self) -> bool {
+        self.end_at <= Instant::now()
+    }
+
+    pub(super) fn looked_at_the_end(&mut self, poll: Duration) {
+        self.end_at = Instant::now() + by_chance(poll);
     }
 
     pub(super) fn progressed(&mut self) {
