@@ -104,8 +104,8 @@ impl WorkerConfig {
         self
     }
 
-    /// How often the completer reads the whole table for requests whose holder died; default 1 h, and at its
-    /// start. It reads a page at a time, with rests, and takes a fifth of one connection's time. Between these scans it
+    /// How often the completer reads the whole table for requests whose holder died; default 1 h, at least a second, and at
+    /// its start. It reads a page at a time, with rests, and takes a fifth of one connection's time. Between these scans it
     /// reads each row once, soon after it was created, which is enough if all nodes have the same
     /// [`retention`](crate::engine::EngineBuilder::retention).
     pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
@@ -168,7 +168,7 @@ impl WorkerConfig {
         number("WorkerConfig::batch", self.batch, 1, 100_000)?;
         number("WorkerConfig::concurrency", self.concurrency, 1, 10_000)?;
         duration("WorkerConfig::grace", self.grace, Duration::ZERO, DAY)?;
-        duration("WorkerConfig::full_sweep", self.full_sweep, Duration::ZERO, CENTURY)?;
+        duration("WorkerConfig::full_sweep", self.full_sweep, MILLISECOND * 1000, CENTURY)?;
         duration("WorkerConfig::reap_every", self.reap_every, MILLISECOND, CENTURY)?;
         number("WorkerConfig::reap_batch", self.reap_batch, 1, 100_000)?;
         duration("WorkerConfig::census_every", self.census_every, MILLISECOND * 10, DAY)?;

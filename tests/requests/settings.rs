@@ -54,12 +54,13 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         assert!(error.setting.starts_with(setting), "{error}");
         assert!(error.to_string().contains("but it must be"), "{error}");
     }
-    let workers: [(&str, WorkerConfig); 12] = [
+    let workers: [(&str, WorkerConfig); 13] = [
         ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
         ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
         ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
         ("WorkerConfig::grace", WorkerConfig::default().grace(ever)),
         ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(ever)),
+        ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(zero)),
         ("WorkerConfig::reap_every", WorkerConfig::default().reap_every(zero)),
         ("WorkerConfig::reap_batch", WorkerConfig::default().reap_batch(0)),
         ("WorkerConfig::census_every", WorkerConfig::default().census_every(zero)),
