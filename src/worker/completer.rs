@@ -51,9 +51,11 @@ impl<S: Store> Completer<S> {
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
-        self.requests.check()?;
-        self.enroller.enrol_some().await?;
-        self.requests.one_pass().await?;
+        let left = self.requests.one_pass().await?;
+        // That may read the whole table: what is due does not wait for it.
+        if self.enroller.enrol_some().await? > 0 {
+            self.requests.pass_of(left).await?;
+        }
         Ok(self.requests.source().take_swept())
     }
 

@@ -114,23 +114,33 @@ impl<T: Source> Dispatcher<T> {
     }
 
     /// Works off what is due, from where the last pass stopped to the end of the index, up to a batch;
-    /// ends what it began.
-    pub(super) async fn one_pass(&mut self) -> Result<(), StoreError> {
+    /// ends what it began. Says how much of the batch is left.
+    pub(super) async fn one_pass(&mut self) -> Result<u32, StoreError> {
+        self.pass_of(self.batch).await
+    }
+
+    /// As [`one_pass`](Self::one_pass), up to this much.
+    pub(super) async fn pass_of(&mut self, most: u32) -> Result<u32, StoreError> {
         self.backlog.clear();
-        self.work(Until::PassEnds(PassBudget::new(self.batch)), std::future::pending()).await
+        let mut until = Until::PassEnds(PassBudget::new(most));
+        self.work(&mut until, std::future::pending()).await?;
+        Ok(match until {
+            Until::PassEnds(pass) => pass.left(),
+            Until::Shutdown => 0,
+        })
     }
 
     /// Works until `stop` is ready; what it has begun, it ends.
     pub(super) async fn forever(&mut self, stop: impl Future<Output = ()> + Send) {
         // It ends for `stop`, or does not begin: errors of the store are followed by a rest.
-        if let Err(error) = self.work(Until::Shutdown, stop).await {
+        if let Err(error) = self.work(&mut Until::Shutdown, stop).await {
             observe::worker_failed(self.source.name(), error.kind());
         }
     }
 
     async fn work(
         &mut self,
-        mut until: Until,
+        until: &mut Until,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), StoreError> {
         self.check()?;
@@ -140,7 +150,7 @@ impl<T: Source> Dispatcher<T> {
         let mut part = Part::Next;
         loop {
             let begun = self.fill();
-            let (limit, stalls_at) = match &mut until {
+            let (limit, stalls_at) = match &mut *until {
                 Until::Shutdown if pace.is_fruitless => (self.batch.max(PAGE), None),
                 Until::Shutdown => (self.batch, None),
                 Until::PassEnds(pass) => {
@@ -180,13 +190,13 @@ impl<T: Source> Dispatcher<T> {
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
                     let came_to_nothing = self.settle_all(row, ended, &mut pace).await;
-                    if let Until::PassEnds(pass) = &mut until {
+                    if let Until::PassEnds(pass) = &mut *until {
                         pass.came_to_nothing(came_to_nothing);
                     }
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
-                    self.searched(found, part, &mut until, &mut pace);
+                    self.searched(found, part, until, &mut pace);
                 }
                 () = at(stalls_at) => {}
                 () = sleep_until(pace.next()), if wants_more => {}
