@@ -54,10 +54,11 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         assert!(error.setting.starts_with(setting), "{error}");
         assert!(error.to_string().contains("but it must be"), "{error}");
     }
-    let workers: [(&str, WorkerConfig); 13] = [
+    let workers: [(&str, WorkerConfig); 14] = [
         ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
         ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
         ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
+        ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(usize::MAX)),
         ("WorkerConfig::grace", WorkerConfig::default().grace(ever)),
         ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(ever)),
         ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(zero)),
