@@ -141,7 +141,7 @@ impl WorkerConfig {
     }
 
     /// How often a job is delivered before it is a dead letter; default 20, with a back-off that doubles from
-    /// a second to an hour: about ten hours. A sink may ask for a longer back-off
+    /// a second to an hour, less up to a quarter by chance: about seven hours. A sink may ask for a longer back-off
     /// ([`DeliveryError::retry_after`](crate::worker::DeliveryError::retry_after)), up to that hour.
     /// A delivery that is cut off, because its process ends or it takes longer than
     /// [`delivery`](Self::delivery), counts as well.

@@ -15,6 +15,7 @@ use super::claims::{Claimed, NotClaimed, Won};
 use super::gates::{Turn, Turns, Way};
 use super::job::{DeliveryError, DynSink, Job, Then};
 use super::settlements::{Deleted, Settlements};
+use crate::chance;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen, Span, spans};
@@ -287,8 +288,9 @@ impl<S: Store> Delivery<S> {
 
     /// `None`: never again. `tries` are those that no operator has forgiven.
     fn back_off(&self, then: Then, tries: u32) -> Option<Duration> {
-        // 1 s, 2 s, 4 s, … up to an hour: the cap stands for as long as these take together.
-        let ours = Duration::from_secs(1 << tries.saturating_sub(1).min(12)).min(LONGEST_BACK_OFF);
+        // 1 s, 2 s, 4 s, … up to an hour, each a part less by chance: the cap stands for as long as these take together.
+        let ours = Duration::from_secs(1 << tries.saturating_sub(1).min(12));
+        let ours = chance::shortened(ours.min(LONGEST_BACK_OFF));
         match then {
             Then::Never => None,
             _ if tries >= self.max_deliveries => None,

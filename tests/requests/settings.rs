@@ -30,6 +30,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("max_attempts", Box::new(|b| b.max_attempts(u32::MAX))),
         ("back_off", Box::new(move |b| b.back_off(second, ever))),
         ("back_off", Box::new(move |b| b.back_off(second * 2, second))),
+        ("back_off", Box::new(move |b| b.back_off(zero, second))),
         ("reconcile_after", Box::new(move |b| b.reconcile_after(ever))),
         ("max_reconciles", Box::new(|b| b.max_reconciles(0))),
         ("window_margin", Box::new(move |b| b.window_margin(ever))),
