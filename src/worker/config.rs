@@ -133,7 +133,7 @@ impl WorkerConfig {
         self
     }
 
-    /// How long a job is claimed for; default 60 s. A delivery may take two thirds of it, from the claim on, or half if
+    /// How long a job is claimed for; default 60 s, at least a second. A delivery may take two thirds of it, from the claim on, or half if
     /// the job waited in the process first; when the claim expires the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
         self.delivery = delivery;
@@ -172,7 +172,7 @@ impl WorkerConfig {
         duration("WorkerConfig::reap_every", self.reap_every, MILLISECOND, CENTURY)?;
         number("WorkerConfig::reap_batch", self.reap_batch, 1, 100_000)?;
         duration("WorkerConfig::census_every", self.census_every, MILLISECOND * 10, DAY)?;
-        duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 10, DAY)?;
+        duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 1000, DAY)?;
         number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)?;
         text("WorkerConfig::node (name)", &self.node.0, NODE)?;
         text("WorkerConfig::node (build)", &self.node.1, NODE)

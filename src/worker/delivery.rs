@@ -105,7 +105,7 @@ impl Why {
 enum Failure {
     Delivery(DeliveryError),
     Left(Why),
-    /// Its turn did not come in time.
+    /// Its turn did not come in time, or the answer to its claim.
     NoTurn,
 }
 
@@ -185,16 +185,21 @@ impl<S: Store> Delivery<S> {
             // another node has delivered the job and those behind it. What is left of the claim after
             // the limit is for writing down what came of it.
             let ends = sent.after(self.lease * 2 / 3);
-            if Moment::now() >= ends {
+            if claim.is_over() {
                 return Ok(Ended::Lost);
             }
-            match (self.job(row, span), self.turn(&way, sent).await) {
-                (Ok(job), Ok(turn)) => {
-                    let handing_over = pin!(self.hand_over(&job, ends, turn));
-                    span.clone().around(handing_over).await
+            if Moment::now() >= ends {
+                // Given back uncounted: else a store that always answers late would use up the deliveries.
+                Err(Failure::NoTurn)
+            } else {
+                match (self.job(row, span), self.turn(&way, sent).await) {
+                    (Ok(job), Ok(turn)) => {
+                        let handing_over = pin!(self.hand_over(&job, ends, turn));
+                        span.clone().around(handing_over).await
+                    }
+                    (Err(why), _) => Err(Failure::Left(why)),
+                    (_, Err(failure)) => Err(failure),
                 }
-                (Err(why), _) => Err(Failure::Left(why)),
-                (_, Err(failure)) => Err(failure),
             }
         };
         let error = match delivered {
