@@ -397,6 +397,13 @@ pub(crate) fn erased(keys: u32) {
     debug!(keys, "erased");
 }
 
+/// A settled request; what the server said.
+pub(crate) fn not_erased(scope: &Scope, key: &IdempotencyKey, kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    let (scope, key) = (ShortHash(scope.as_str()), ShortHash(key.as_str()));
+    warn!(%scope, %key, kind, "the server refuses to erase a settled request");
+}
+
 /// The replay cache had the answer.
 pub(crate) fn replay_cache_hit(definition: &'static str) {
     metrics::REPLAY_CACHE.add(1, [definition, "hit"]);
