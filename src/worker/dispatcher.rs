@@ -41,9 +41,6 @@ const PAGE: u32 = 1000;
 const BATCHES_WAITING: usize = 10;
 const WAITING: usize = 1000;
 
-/// The same of rows that may not begin before others of their kind have ended.
-const BLOCKED: usize = 100;
-
 /// Which part of the index a search reads.
 #[derive(Clone, Copy)]
 enum Part {
@@ -292,9 +289,12 @@ impl<T: Source> Dispatcher<T> {
             }
             // Nor do those of any number of scopes, where they only wait for others of their kind.
             let is_blocked = may_wait_long && !self.source.may_begin(&row);
-            let most = if is_blocked { most.min(BLOCKED.max(self.batch as usize)) } else { most };
             let is_startable = !is_blocked && self.slots.room().has_share_left(row.scope());
-            match self.backlog.push(row, most) {
+            let pushed = match is_blocked {
+                true => self.backlog.push_blocked(row, most),
+                false => self.backlog.push(row, most),
+            };
+            match pushed {
                 Pushed::Alone => queued |= is_startable,
                 Pushed::InPlaceOfAnother => {
                     queued |= is_startable;
@@ -395,6 +395,7 @@ mod tests {
 
     use super::*;
     use crate::key::Scope;
+    use crate::worker::backlog::BLOCKED;
     use crate::worker::slots::LONG;
 
     struct Row(u32);
@@ -594,7 +595,7 @@ mod tests {
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 let end = (after + limit).min(all);
-                let of = |row| match row < rows {
+                let of = |row: u32| match row < rows {
                     true => OfScope(row, crowd.clone()),
                     false => OfScope(row, Scope::new("other").unwrap()),
                 };
@@ -668,7 +669,7 @@ mod tests {
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 let end = (after + limit).min(rows);
-                let of = |row| OfScope(row, Scope::new(format!("tenant-{row}")).unwrap());
+                let of = |row: u32| OfScope(row, Scope::new(format!("tenant-{row}")).unwrap());
                 Ok(Page { rows: (after..end).map(of).collect(), next: (end < rows).then_some(end) })
             })
         }
