@@ -74,7 +74,8 @@ impl WorkerConfig {
 
     /// How many rows a search reads at most, how many jobs are claimed by one statement, and how many requests or jobs a
     /// `run_once` begins; default 100. Behind a search that brought nothing to begin, workers that
-    /// [run](crate::worker::Completer::run) read a thousand rows, or a batch if that is more.
+    /// [run](crate::worker::Completer::run) read a hundred rows, and a thousand while nothing continues, or a batch if that
+    /// is more.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self

@@ -7,7 +7,7 @@
 //!   end a *pass* is over, and the next one begins at the front;
 //! * a search that brought nothing to begin is followed by a rest of four times what it took (five
 //!   seconds at most): behind any number of rows that it passes over, a worker spends a fifth of one
-//!   connection's time. The next one reads [`PAGE`] rows, so that it is past them soon;
+//!   connection's time. Where nothing continues, the next one reads [`PAGE`] rows, so that it is past them soon;
 //! * what becomes due stands at the end of the index. Where a pass is of several pages, a search looks there for a
 //!   wakeup and about every `poll`, so that no scope waits until a pass is through the rows of another (G16);
 //! * a bounded number of rows waits in the process ([`Backlog`]);
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
-use super::pace::Pace;
+use super::pace::{PAGE, Pace};
 use super::pass::{PassBudget, Until};
 use super::rests::Rests;
 use super::settlements::GATHERS;
@@ -33,9 +33,6 @@ use super::{WorkerConfig, shuffle};
 use crate::observe;
 use crate::setting::SettingError;
 use crate::store::{Page, StoreError};
-
-/// How many rows a search reads at least where the last one brought nothing to begin: a few milliseconds.
-const PAGE: u32 = 1000;
 
 /// How many rows wait in the process at most, in batches, and how many may at least. What does not fit is found again.
 const BATCHES_WAITING: usize = 10;
@@ -148,8 +145,7 @@ impl<T: Source> Dispatcher<T> {
         loop {
             let begun = self.fill();
             let (limit, stalls_at) = match &mut *until {
-                Until::Shutdown if pace.is_fruitless => (self.batch.max(PAGE), None),
-                Until::Shutdown => (self.batch, None),
+                Until::Shutdown => (pace.page(self.batch), None),
                 Until::PassEnds(pass) => {
                     pass.count(begun, self.backlog.len());
                     if !pace.in_pass && pass.leaves_what_waits() {

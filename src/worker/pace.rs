@@ -15,7 +15,16 @@ const REST_RATIO: u32 = 4;
 /// And how long at most: a search that the store was slow to answer says nothing about the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// When to search next.
+/// How many rows a search reads at least where the last one brought nothing to begin, and nothing continues: a few
+/// milliseconds.
+pub(super) const PAGE: u32 = 1000;
+
+/// The same where something has continued within this time. Most of what is found then waits behind work of its own scope
+/// that is under way, and would be read again and again.
+const SHORT_PAGE: u32 = 100;
+const CONTINUES: Duration = Duration::from_secs(1);
+
+/// When to search next, and how many rows.
 pub(super) struct Pace {
     began: Instant,
     /// Not before: the rest that a fruitless search is followed by.
@@ -24,7 +33,7 @@ pub(super) struct Pace {
     /// The pass is not at its end.
     pub(super) in_pass: bool,
     /// The last search brought nothing to begin.
-    pub(super) is_fruitless: bool,
+    is_fruitless: bool,
     /// When to look at the end of the index.
     end_at: Instant,
     /// A scope's queue was full, and more of it was passed over, since the last pass began.
@@ -33,6 +42,8 @@ pub(super) struct Pace {
     again: bool,
     /// Something continued since the last search began.
     progress: bool,
+    /// When something continued last.
+    progressed_at: Option<Instant>,
     pub(super) failures: u32,
 }
 
@@ -49,12 +60,22 @@ impl Pace {
             passed_over: false,
             again: false,
             progress: false,
+            progressed_at: None,
             failures: 0,
         }
     }
 
     pub(super) fn next(&self) -> Instant {
         self.earliest.max(self.planned)
+    }
+
+    /// How many rows the next search reads, where a batch has so many.
+    pub(super) fn page(&self, batch: u32) -> u32 {
+        match self.progressed_at {
+            _ if !self.is_fruitless => batch,
+            Some(at) if at.elapsed() < CONTINUES => batch.max(SHORT_PAGE),
+            _ => batch.max(PAGE),
+        }
     }
 
     pub(super) fn begin_search(&mut self) {
@@ -97,6 +118,7 @@ impl Pace {
 
     pub(super) fn progressed(&mut self) {
         self.progress = true;
+        self.progressed_at = Some(Instant::now());
         if self.passed_over {
             self.search_again();
         }
