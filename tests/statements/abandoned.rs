@@ -135,7 +135,7 @@ async fn g17_what_is_due_is_looked_for_before_the_table_is_read() {
     let swept = Completer::new(&engine, config()).run_once().await.unwrap();
     assert_eq!(swept.finished as usize, REQUESTS);
     let sent = recorded::sent();
-    let first = |part| sent.iter().position(|sql| sql.contains(part)).unwrap();
+    let first = |part: &str| sent.iter().position(|sql| sql.contains(part)).unwrap();
     assert!(first("WHERE run_after <=") < first("WITH read AS MATERIALIZED"), "{sent:#?}");
     // A batch in all, of which the accepted request is one.
     assert_eq!(not_entered(&db).await, 0);
