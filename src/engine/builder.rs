@@ -159,7 +159,9 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt.
+    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt,
+    /// so the first is zero only if the longest is. Up to a quarter of each is left out by chance, so that requests that
+    /// failed together are not tried again together.
     pub fn back_off(mut self, first: Duration, longest: Duration) -> Self {
         self.parts.settings.back_off = first;
         self.parts.settings.max_back_off = longest;
@@ -167,7 +169,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     /// How long an unknown outcome rests before it is reconciled; default 30 s, and never less than the time limit
-    /// of the phase whose outcome it is.
+    /// of the phase whose outcome it is. While it stays unknown, the rest doubles, from a second at least up to an hour, less
+    /// up to a quarter by chance.
     pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
         self.parts.settings.reconcile_after = reconcile_after;
         self

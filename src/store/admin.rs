@@ -15,6 +15,14 @@ pub trait AdminStore: Send + Sync {
     /// are unfinished, or that have jobs to be delivered.
     fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
+    /// Up to `limit` keys of the scope behind this one, of rows that [`erase`](Self::erase) may take.
+    fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// How many rows of the scope are not erased.
     fn count_unerased(&self, scope: &Scope)
     -> impl Future<Output = Result<u64, StoreError>> + Send;

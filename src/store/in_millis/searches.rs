@@ -5,9 +5,9 @@ use std::time::Duration;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use super::InMillis;
-use crate::store::HeldKey;
 use crate::store::row::millis;
 use crate::store::statement::statement;
+use crate::store::{ExpiredKey, ExpiryPlace, HeldKey};
 
 /// Where a row stands, and what a process must know to continue it.
 const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
@@ -63,6 +63,44 @@ statement! {
      run_after <= ", (D::CLOCK), " - ", grace_ms, ", request_id FROM atomic_phases_keys WHERE run_after <= ", (D::CLOCK),
     " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
     ") AND run_after >= ", run_after, " ORDER BY run_after, scope, idempotency_key LIMIT ", limit
+}
+
+statement! {
+    /// A bounded part of the expired rows, from one place on.
+    ExpiredKeys in D: InMillis, rows (BigInt, Text, Text, Binary),
+    { expires_at: i64, scope: String, key: String, limit: i64 },
+    "SELECT expires_at, scope, idempotency_key, request_id FROM atomic_phases_keys WHERE expires_at <= ", (D::CLOCK),
+    " AND status = 'completed' AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
+    ") AND expires_at >= ", expires_at, " ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
+}
+
+impl ExpiredKeys {
+    pub(in crate::store) fn after(after: &ExpiryPlace, limit: u32) -> Self {
+        Self {
+            expires_at: after.expires_at.timestamp_millis(),
+            scope: after.scope.clone(),
+            key: after.key.clone(),
+            limit: limit.into(),
+        }
+    }
+}
+
+statement! {
+    /// An expired row as it was found, if it still is completed and expired (G15).
+    StillExpired in D: InMillis, rows sql_types::Untyped,
+    { scope: String, key: String, request_id: Vec<u8> },
+    "scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND status = 'completed' AND expires_at <= ", (D::CLOCK)
+}
+
+impl StillExpired {
+    pub(in crate::store) fn new(expired: &ExpiredKey) -> Self {
+        Self {
+            scope: expired.scope.clone(),
+            key: expired.key.clone(),
+            request_id: expired.request_id.as_bytes().to_vec(),
+        }
+    }
 }
 
 statement! {

@@ -34,6 +34,27 @@ impl AdminStore for Memory {
         .await
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        let keys =
+            self.ask_again("search for settled keys", |session| read_keys(session).boxed()).await?;
+        let is_settled = |key: &KeyRecord| {
+            key.scope == scope.as_str()
+                && key.idempotency_key.as_str() > after
+                && (key.is(Status::Completed) || key.is(Status::DeadLetter))
+                && key.fingerprint != crate::store::ERASED
+        };
+        let settled = keys.into_iter().filter(is_settled).map(|key| key.idempotency_key);
+        let mut names: Vec<_> = settled.collect();
+        names.sort();
+        names.truncate(limit as usize);
+        Ok(names)
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
         let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());

@@ -67,6 +67,17 @@ impl AdminStore for Mysql {
         Ok(erased.into())
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        ask_again!(self, "search for settled keys", |conn| {
+            sql::KeysToErase::of(scope, after, limit).rows::<String>(conn)
+        })
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountUnerased { scope: scope.as_str().to_owned() }.rows::<i64>(conn)

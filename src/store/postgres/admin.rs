@@ -24,6 +24,18 @@ impl<P: Pool> AdminStore for Postgres<P> {
         Ok(count(patiently(|| self.try_erase(erase, key)).await?))
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        ask_again!(self, "search for settled keys", |conn| {
+            sql::KeysToErase { scope: scope.as_str(), after, limit: limit.into() }
+                .load::<String>(&mut conn)
+        })
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountUnerased { scope: scope.as_str() }.load::<i64>(&mut conn)

@@ -8,6 +8,7 @@ use diesel_migrations::MigrationHarness;
 use uuid::Uuid;
 
 use super::{MIGRATIONS, ops_statements as ops, statements as sql};
+use crate::store::ExpiryPlace;
 use crate::store::audit::AuditSearch;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk::{Bulks, CountedBulks};
@@ -67,6 +68,7 @@ fn a_page_is_read_from_its_place_on() {
         sql::DueKeys { grace_ms: 0, run_after: 0, scope, key, limit: 1 },
         "(run_after,scope,idempotency_key)>(?,?,?)"
     );
+    searches!(sql::ExpiredKeys::after(&ExpiryPlace::default(), 1), "atomic_phases_keys_expiry");
     searches!(
         DeadJobsAfter { staged_at: 0, id: request_id.clone(), allowed, limit: 1 },
         "(staged_at,job_id)>(?,?)"
