@@ -100,8 +100,8 @@ pub(crate) struct Database {
 
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct Lease {
-    /// The longest `EngineBuilder::lease` of the services that write to this database. Without it, one with more than ten
-    /// thousand requests of the last day has more rows than are read
+    /// The longest `EngineBuilder::lease` of the services that write to this database (30 if they do not set one). Without
+    /// it, one with more than a hundred thousand requests of the last day has more rows than are read
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) lease: Option<u64>,
 }

@@ -23,7 +23,10 @@ pub(crate) fn in_flight(url: &str, lease: Lease) -> Result<InFlight, Failure> {
         Ok::<_, Failure>(read?)
     })?;
     if in_flight.truncated && lease.lease.is_none() {
-        eprintln!("note: without --lease, each request of the last day may be unfinished");
+        eprintln!(
+            "note: without --lease, each request of the last day may be unfinished. Pass the longest lease of your services: \
+             --lease 30, if they set none"
+        );
     }
     Ok(in_flight)
 }

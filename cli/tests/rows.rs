@@ -249,7 +249,7 @@ async fn g14_a_check_that_did_not_read_all_rows_is_not_fine() {
     assert_eq!(told[0]["truncated"], true);
 }
 
-/// Ten thousand rows are younger than a request that runs under a long lease, and was not renewed yet.
+/// A hundred thousand rows are younger than a request that runs under a long lease, and was not renewed yet.
 #[tokio::test]
 async fn g14_a_version_whose_request_runs_under_a_long_lease_is_not_drained() {
     let (url, dir) = stopped().await;
@@ -266,8 +266,8 @@ async fn g14_a_version_whose_request_runs_under_a_long_lease_is_not_drained() {
          definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
          advanced_at, created_at, expires_at, params) \
          SELECT 'other', n, gen_random_uuid(), 'rides.other', 1, '', '', 'completed', 'finished', \
-         1, 1, t, t, t + interval '1 day', '' FROM generate_series(1, 10001) AS n, \
-         LATERAL (SELECT now() - interval '180 s' + n * interval '17 ms' AS t) AS times",
+         1, 1, t, t, t + interval '1 day', '' FROM generate_series(1, 100001) AS n, \
+         LATERAL (SELECT now() - interval '180 s' + n * interval '1.7 ms' AS t) AS times",
     );
     let ask = |lease: &[&str]| {
         let mut arguments = vec!["definitions", "drained", "rides.create", "1"];

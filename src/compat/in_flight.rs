@@ -11,8 +11,11 @@ use crate::engine::{CheckReport, StrandedBecause};
 use crate::setting::DAY;
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, UnknownStatus};
 
-/// How many rows each of the three searches returns at most.
+/// How many rows each search returns at most.
 const MOST_ROWS: u32 = 10_000;
+
+/// How many of the youngest rows are looked at: most of them are finished.
+const LATEST_ROWS: u32 = 100_000;
 
 /// How long after the end of its first lease a request whose holder died young is in an index of unfinished ones, where a
 /// completer runs. Before, none may have it.
@@ -31,8 +34,8 @@ pub struct InFlight {
     pub unknown_status: Vec<UnknownStatus>,
     /// The staged jobs, by their names.
     pub jobs: Vec<StagedJobs>,
-    /// Whether there may be more: a search reached its limit of ten thousand rows. The search of the most recently created
-    /// rows counts only if the oldest row that it read is younger than a lease and a minute.
+    /// Whether there may be more: a search reached its limit of ten thousand rows. The search of the hundred thousand that
+    /// were created last counts only if the oldest of them is younger than a lease and a minute.
     pub truncated: bool,
 }
 
@@ -75,9 +78,9 @@ impl Left {
 }
 
 impl InFlight {
-    /// Reads them with two statements: five searches by index, of at most ten thousand rows each. It takes leases to be as
-    /// long as an engine can have them, a day: if a table has more than ten thousand requests of the last day, the result is
-    /// [truncated](Self::truncated).
+    /// Reads them with two statements: five searches by index, of at most ten thousand rows each, but a hundred thousand of
+    /// those that were created last. It takes leases to be as long as an engine can have them, a day: if a table has more
+    /// than a hundred thousand requests of the last day, the result is [truncated](Self::truncated).
     ///
     /// # Errors
     /// Any [`StoreError`] if the tables cannot be read.
@@ -97,7 +100,7 @@ impl InFlight {
         let mut counts = [0; 2];
         let mut found = Self::default();
         let mut places: HashMap<Standing, usize> = HashMap::new();
-        for row in store.survey(MOST_ROWS, youth).await? {
+        for row in store.survey(MOST_ROWS, LATEST_ROWS, youth).await? {
             match row.found_by {
                 FoundBy::OldestOfYouth => {
                     found.truncated = true;

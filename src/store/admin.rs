@@ -55,12 +55,13 @@ pub trait AdminStore: Send + Sync {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
 
-    /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
-    /// at most. A row may come twice. Where there may be more that were created within `youth`, the
+    /// Unfinished rows by the partial indexes, `limit` of each at most, and those among the `latest` youngest by the
+    /// index on expiry. A row may come twice. Where there may be more that were created within `youth`, the
     /// [oldest](FoundBy::OldestOfYouth) of the youngest says so.
     fn survey(
         &self,
         limit: u32,
+        latest: u32,
         youth: Duration,
     ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
 

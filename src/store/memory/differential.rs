@@ -385,7 +385,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             .unwrap();
         log.push(std::mem::take(line));
     }
-    let survey = store.survey(100, Duration::from_secs(60)).await.unwrap();
+    let survey = store.survey(100, 100, Duration::from_secs(60)).await.unwrap();
     let survey = survey
         .iter()
         .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));

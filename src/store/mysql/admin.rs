@@ -139,9 +139,14 @@ impl AdminStore for Mysql {
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).rows::<SurveyRow>(conn)
+            sql::Survey::of(limit, latest, youth).rows::<SurveyRow>(conn)
         })?;
         Ok(rows.into_iter().map(surveyed).collect())
     }

@@ -88,9 +88,14 @@ impl<P: Pool> AdminStore for Postgres<P> {
         Ok(listed_jobs(rows))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
+            sql::Survey::of(limit, latest, youth).load::<SurveyRow>(&mut conn)
         })?;
         Ok(rows.into_iter().map(surveyed).collect())
     }

@@ -100,8 +100,13 @@ impl AdminStore for Sqlite {
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
-        let survey = sql::Survey::of(limit, youth);
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
+        let survey = sql::Survey::of(limit, latest, youth);
         let rows = self.run("survey the keys", move |conn| survey.rows::<SurveyRow>(conn)).await?;
         Ok(rows.into_iter().map(surveyed).collect())
     }
