@@ -94,7 +94,6 @@ impl Default for ExpiryPlace {
 }
 
 /// A completed row past its expiry. Its names are as the database has them: whatever they are, the row goes.
-#[derive(Debug)]
 pub struct ExpiredKey {
     pub(super) scope: String,
     pub(super) key: String,
