@@ -2,6 +2,8 @@
 //!
 //! In a simulation they come from its seed.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use crate::moment::wall_clock;
@@ -42,6 +44,11 @@ pub(crate) fn up_to(bound: u64) -> u64 {
 /// A number from 0 to 1.
 pub(crate) fn fraction() -> f64 {
     f64::from(number()) / f64::from(u32::MAX)
+}
+
+/// A back-off with up to a quarter less, so that what failed together is not tried again together.
+pub(crate) fn shortened(back_off: Duration) -> Duration {
+    back_off.saturating_sub((back_off / 4).mul_f64(fraction()))
 }
 
 #[cfg(test)]

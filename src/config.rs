@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::chance::shortened;
 pub use crate::derived_key::{DerivedKeys, SecretTooShort};
 pub use crate::setting::SettingError;
 use crate::setting::{CENTURY, DAY, HOUR, MILLISECOND, duration, number};
@@ -78,6 +79,7 @@ pub struct Limits {
     pub(crate) outputs: usize,
     pub(crate) reply_headers: usize,
     pub(crate) reply_body: usize,
+    pub(crate) job_args: usize,
 }
 
 /// Headers that describe the result, not the exchange (`w74_*` in `tests/http`).
@@ -159,6 +161,11 @@ impl Limits {
         Self { reply_body: bytes, ..self }
     }
 
+    /// Serialized arguments of all jobs that one phase stages; default 1 MiB.
+    pub fn job_args(self, bytes: usize) -> Self {
+        Self { job_args: bytes, ..self }
+    }
+
     fn check(&self) -> Result<(), SettingError> {
         // PostgreSQL holds less than 1 GB in a value, and a hex digit for each half byte of it in a message.
         const MOST: u64 = 256 << 20;
@@ -166,7 +173,8 @@ impl Limits {
         number("Limits::context", self.context, 0, MOST)?;
         number("Limits::outputs", self.outputs, 2, MOST)?;
         number("Limits::reply_headers", self.reply_headers, 2, MOST)?;
-        number("Limits::reply_body", self.reply_body, 0, MOST)
+        number("Limits::reply_body", self.reply_body, 0, MOST)?;
+        number("Limits::job_args", self.job_args, 0, MOST)
     }
 }
 
@@ -191,6 +199,7 @@ impl Default for Limits {
             outputs: 1 << 20,
             reply_headers: 16 << 10,
             reply_body: 1 << 20,
+            job_args: 1 << 20,
         }
     }
 }
@@ -231,7 +240,9 @@ impl Settings {
         self.on_duplicate.check()?;
         number("max_attempts", self.max_attempts, 1, most)?;
         duration("back_off (the longest)", self.max_back_off, Duration::ZERO, month)?;
-        duration("back_off (the first)", self.back_off, Duration::ZERO, self.max_back_off)?;
+        // Doubled, nothing stays nothing: the attempts would be used up in moments.
+        let least = MILLISECOND.min(self.max_back_off);
+        duration("back_off (the first)", self.back_off, least, self.max_back_off)?;
         duration("reconcile_after", self.reconcile_after, Duration::ZERO, month)?;
         number("max_reconciles", self.max_reconciles, 1, most)?;
         duration("window_margin", self.window_margin, Duration::ZERO, CENTURY)?;
@@ -259,9 +270,9 @@ impl Settings {
         Hold { lease: self.lease, retention: self.retention }
     }
 
-    /// After `attempts` attempts: 1 s, 2 s, 4 s, …
+    /// After `attempts` attempts: 1 s, 2 s, 4 s, …, each a part less by chance.
     pub(crate) fn back_off(&self, attempts: u32) -> Duration {
-        doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off)
+        shortened(doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off))
     }
 
     /// The longest back-off that a phase may ask for, with a provider's `Retry-After` for example: an hour,
@@ -270,12 +281,45 @@ impl Settings {
         self.max_back_off.max(HOUR)
     }
 
-    /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour.
+    /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour, each a part less by chance.
+    /// Where an outcome need not rest at first, from a second on.
     pub(crate) fn reconcile_back_off(&self, times: u32) -> Duration {
-        doubled(self.reconcile_after, times).min(self.reconcile_after.max(HOUR))
+        let first = self.reconcile_after.max(MILLISECOND * 1000);
+        shortened(doubled(first, times).min(first.max(HOUR)))
     }
 }
 
 fn doubled(duration: Duration, times: u32) -> Duration {
     duration.saturating_mul(1 << times.min(31))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g17_each_back_off_grows_and_no_two_are_the_same() {
+        let settings = Settings::default();
+        let (mut after_failures, mut after_checks) = (Duration::ZERO, Duration::ZERO);
+        for times in 1..7 {
+            let next = [settings.back_off(times), settings.reconcile_back_off(times)];
+            let [failures, checks] = next;
+            assert!(failures > after_failures && checks > after_checks, "{times}: {next:?}");
+            (after_failures, after_checks) = (failures, checks);
+        }
+        let many: std::collections::HashSet<_> = (0..20).map(|_| settings.back_off(3)).collect();
+        assert!(many.len() > 1);
+        let bounds = Duration::from_secs(3)..=Duration::from_secs(4);
+        assert!(many.iter().all(|one| bounds.contains(one)), "{many:?}");
+
+        let settings = Settings { reconcile_after: Duration::ZERO, ..Settings::default() };
+        assert_eq!(settings.check(), Ok(()));
+        let all: Duration = (1..20).map(|times| settings.reconcile_back_off(times)).sum();
+        assert!(all > HOUR, "{all:?}");
+        let none = Settings { max_back_off: Duration::ZERO, ..Settings::default() };
+        let none = Settings { back_off: Duration::ZERO, ..none };
+        assert_eq!((none.check(), none.back_off(5)), (Ok(()), Duration::ZERO));
+        let never_longer = Settings { back_off: Duration::ZERO, ..Settings::default() };
+        assert_eq!(never_longer.check().unwrap_err().setting, "back_off (the first)");
+    }
 }

@@ -227,6 +227,7 @@ pub mod fingerprint;
 pub mod http;
 mod job;
 pub mod key;
+mod lock;
 mod moment;
 mod movable_task;
 mod observe;

@@ -14,7 +14,7 @@ use std::future::{Future, poll_fn};
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Dispatch;
 use tracing::dispatcher::{get_default, set_default};
+
+use crate::lock::lock;
 
 /// A thread that polls tasks of a runtime.
 pub(crate) trait PollingThread: Send + Sync {
@@ -223,10 +225,6 @@ impl<T> TaskElsewhere<T> {
 
 /// A task that its thread polls, and its owner may take back in between. The thread or owner that has the lock polls it.
 type Shared<T> = Arc<Mutex<Option<Task<T>>>>;
-
-fn lock<T>(task: &Shared<T>) -> MutexGuard<'_, Option<Task<T>>> {
-    task.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn taken<T>(task: &Shared<T>) -> Option<Task<T>> {
     lock(task).take()

@@ -386,9 +386,22 @@ pub(crate) fn reaped(keys: u32) {
     debug!(keys, "reaped");
 }
 
+/// Of expired keys; what the server said about the last of them.
+pub(crate) fn not_reaped(keys: u32, kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    warn!(keys, kind, "the server refuses to delete expired keys; does a table refer to them?");
+}
+
 pub(crate) fn erased(keys: u32) {
     metrics::KEYS_ERASED.add::<&str>(keys.into(), []);
     debug!(keys, "erased");
+}
+
+/// A settled request; what the server said.
+pub(crate) fn not_erased(scope: &Scope, key: &IdempotencyKey, kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    let (scope, key) = (ShortHash(scope.as_str()), ShortHash(key.as_str()));
+    warn!(%scope, %key, kind, "the server refuses to erase a settled request");
 }
 
 /// The replay cache had the answer.

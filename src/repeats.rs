@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use crate::lock::lock;
 use crate::moment::Moment;
 
 /// How many things are remembered, each until it may be said again.
@@ -55,7 +56,7 @@ impl Repeats {
     /// was held back since then.
     pub(crate) fn admits(&self, what: impl Hash, every: Duration) -> Option<u64> {
         let what = self.hashes.hash_one(what);
-        let mut memory = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock(&self.said);
         let Memory { said, more } = memory.get_or_insert_default();
         if said.get_mut(&what).is_some_and(|known| known.suppresses(every)) {
             return None;

@@ -1,4 +1,5 @@
-//! [`spawn`]: how the engine and its workers start every task of theirs; and `boxed!`, for futures that are large.
+//! [`spawn`]: how the engine and its workers start every task of theirs; [`UnlessEnded`], for one that is lost; and
+//! `boxed!`, for futures that are large.
 //!
 //! In a simulation a task belongs to the node that spawns it: it stands still, and dies, with it.
 
@@ -15,6 +16,8 @@ use std::future::Future;
 
 use tokio::task::JoinHandle;
 
+use crate::movable_task::MovableTask;
+
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -26,4 +29,34 @@ where
         }
     }
     tokio::spawn(future)
+}
+
+/// The same of a task that can be moved; what it comes to. `None`: it panicked, or its runtime is gone.
+pub(crate) fn spawn_movable<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = Option<T>> {
+    let task = spawn(MovableTask::new(future));
+    async move { task.await.ok().and_then(Result::ok) }
+}
+
+/// Held by a task: calls the function where it is dropped before [`ended`](Self::ended). Then the task panicked, or its
+/// runtime is gone.
+pub(crate) struct UnlessEnded<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> UnlessEnded<F> {
+    pub(crate) fn new(lost: F) -> Self {
+        Self(Some(lost))
+    }
+
+    pub(crate) fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<F: FnOnce()> Drop for UnlessEnded<F> {
+    fn drop(&mut self) {
+        if let Some(lost) = self.0.take() {
+            lost();
+        }
+    }
 }

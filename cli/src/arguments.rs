@@ -14,7 +14,7 @@ pub(crate) enum Cargo {
 /// What a change of a request does to the requests that are under way
 ///
 /// Exit codes: 0 fine, 1 error, 2 usage, 4 no such lint or version, 5 refused, 6 found something: a change that
-/// must not be deployed as it is, or rows.
+/// must not be deployed as it is, or rows, or more rows than were read.
 #[derive(clap::Args)]
 #[command(name = "atomic-phases", version)]
 pub(crate) struct Arguments {
@@ -70,6 +70,8 @@ pub(crate) enum Subcommands {
         /// Refuse while it has unfinished rows in this database: postgres://…, mysql://… or sqlite://PATH
         #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
         database_url: Option<String>,
+        #[command(flatten)]
+        lease: Lease,
     },
 }
 
@@ -92,6 +94,16 @@ pub(crate) struct Database {
     /// postgres://…, mysql://… or sqlite://PATH
     #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
     pub(crate) database_url: String,
+    #[command(flatten)]
+    pub(crate) lease: Lease,
+}
+
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct Lease {
+    /// The longest `EngineBuilder::lease` of the services that write to this database (30 if they do not set one). Without
+    /// it, one with more than a hundred thousand requests of the last day has more rows than are read
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) lease: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

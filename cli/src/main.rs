@@ -76,8 +76,8 @@ fn run(arguments: &Arguments) -> Result<End, Failure> {
         Subcommands::Definitions(Definitions::Drained { name, version, database }) => {
             rows::drained(&folder, name, *version, database)
         }
-        Subcommands::Retire { name, version, database_url } => {
-            rows::retire(&folder, name, *version, database_url.as_deref())
+        Subcommands::Retire { name, version, database_url, lease } => {
+            rows::retire(&folder, name, *version, database_url.as_deref(), *lease)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use atomic_phases::compat::{InFlight, Locks, State, file_name};
 
-use crate::arguments::{Database, Format};
+use crate::arguments::{Database, Format, Lease};
 use crate::{End, Failure, database, date};
 
 pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Result<End, Failure> {
@@ -13,15 +13,13 @@ pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Resul
     if locks.is_empty() {
         return Err(format!("there is no lock file in {}", folder.display()).into());
     }
-    let in_flight = database::in_flight(&database.database_url)?;
+    let in_flight = database::in_flight(&database.database_url, database.lease)?;
     let (left, jobs) = (in_flight.left_by(&locks), in_flight.jobs_left_by(&locks));
-    let is_fine = left.is_empty() && jobs.is_empty();
-    print!("{}", database::shown(&left, &jobs, format));
+    // A row that was not read may be left alone, too.
+    let is_fine = left.is_empty() && jobs.is_empty() && !in_flight.truncated;
+    print!("{}", database::shown(&left, &jobs, in_flight.truncated, format));
     if format == Format::Text && is_fine {
         println!("no unfinished row would be left alone, and no staged job");
-    }
-    if in_flight.truncated {
-        eprintln!("note: there are more unfinished rows or staged jobs than were read");
     }
     for jobs in in_flight.jobs.iter().filter(|jobs| jobs.unread > 0) {
         let (unread, name) = (jobs.unread, &jobs.name);
@@ -44,7 +42,7 @@ pub(crate) fn drained(
         eprintln!("there is no {} in {}", file_name(name, version), folder.display());
         return Ok(End::NoSuch);
     }
-    let in_flight = database::in_flight(&database.database_url)?;
+    let in_flight = database::in_flight(&database.database_url, database.lease)?;
     let left = unfinished(&in_flight, &locks, name, version);
     match &left {
         None => println!("{name}@{version} has no unfinished row in this database"),
@@ -71,6 +69,7 @@ pub(crate) fn retire(
     name: &str,
     version: u32,
     database_url: Option<&str>,
+    lease: Lease,
 ) -> Result<End, Failure> {
     let mut locks = Locks::read(folder)?;
     let Some(lock) = locks.get(name, version) else {
@@ -82,7 +81,7 @@ pub(crate) fn retire(
         return Ok(End::Fine);
     }
     if let Some(url) = database_url {
-        let in_flight = database::in_flight(url)?;
+        let in_flight = database::in_flight(url, lease)?;
         if let Some(left) = unfinished(&in_flight, &locks, name, version) {
             eprintln!("refused: {name}@{version} has {left}");
             return Ok(End::Refused);

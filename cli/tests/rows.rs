@@ -205,6 +205,87 @@ async fn a_status_of_a_later_build_is_told_with_what_it_means() {
     assert_eq!((code, told), (6, serde_json::json!([row])));
 }
 
+/// A database in which a request has stopped at its second phase, and a folder with its lock file.
+async fn stopped() -> (String, tempfile::TempDir) {
+    let url = cluster::new_database();
+    let dir = tempfile::tempdir().unwrap();
+    check_locks(&definitions::<Postgres>(), dir.path(), Path::new("phases"), &Mode::Update)
+        .unwrap();
+    let store = Postgres::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let builder = Engine::builder(store).app(Provider::default()).definitions(definitions());
+    assert!(matches!(book(&builder.build().unwrap()).await, Outcome::Failed { .. }));
+    (url, dir)
+}
+
+/// Ten thousand rows that this build would continue stand in front of one that it would leave alone.
+#[tokio::test]
+async fn g14_a_check_that_did_not_read_all_rows_is_not_fine() {
+    const COLUMNS: &str = "definition_version, phases, fingerprint, status, recovery_point, \
+        open_intent, lease_token, locked_until, run_after, attempts, advanced_at, created_at, \
+        expires_at, params, outputs";
+    let (url, dir) = stopped().await;
+    cluster::psql(
+        &url,
+        &format!(
+            "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, {COLUMNS}) \
+             SELECT scope, 'k-' || n, gen_random_uuid(), definition, {COLUMNS} \
+             FROM atomic_phases_keys, generate_series(1, 10000) AS n"
+        ),
+    );
+    cluster::psql(
+        &url,
+        "UPDATE atomic_phases_keys SET definition = 'rides.gone', \
+         run_after = now() + interval '1 hour' WHERE idempotency_key = 'k-7'",
+    );
+    let check = |format| run(dir.path(), &["check", "--database-url", &url, "--format", format]);
+    let (code, told) = check("text");
+    assert_eq!(code, 6, "{told}");
+    assert!(told.contains("there are more unfinished rows") && !told.contains("no unfinished row"));
+    assert!(check("github").1.starts_with("::error title=rows_unread::there are more"));
+    let (_, told) =
+        run(dir.path(), &["check", "--database-url", &url, "--format", "json", "--lease", "60"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told[0]["truncated"], true);
+}
+
+/// A hundred thousand rows are younger than a request that runs under a long lease, and was not renewed yet.
+#[tokio::test]
+async fn g14_a_version_whose_request_runs_under_a_long_lease_is_not_drained() {
+    let (url, dir) = stopped().await;
+    cluster::psql(
+        &url,
+        "UPDATE atomic_phases_keys SET status = 'in_progress', run_after = NULL, reason = NULL, \
+         locked_until = now() + interval '417 s', created_at = now() - interval '183 s', \
+         advanced_at = now() - interval '183 s', \
+         expires_at = now() + interval '1 day' - interval '183 s'",
+    );
+    cluster::psql(
+        &url,
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, \
+         definition_version, phases, fingerprint, status, recovery_point, lease_token, attempts, \
+         advanced_at, created_at, expires_at, params) \
+         SELECT 'other', n, gen_random_uuid(), 'rides.other', 1, '', '', 'completed', 'finished', \
+         1, 1, t, t, t + interval '1 day', '' FROM generate_series(1, 100001) AS n, \
+         LATERAL (SELECT now() - interval '180 s' + n * interval '1.7 ms' AS t) AS times",
+    );
+    let ask = |lease: &[&str]| {
+        let mut arguments = vec!["definitions", "drained", "rides.create", "1"];
+        arguments.extend(["--database-url", url.as_str()]);
+        arguments.extend(lease);
+        run(dir.path(), &arguments)
+    };
+    let (code, told) = ask(&[]);
+    assert_eq!(code, 6, "{told}");
+    let (code, told) = ask(&["--lease", "600"]);
+    assert_eq!(code, 6, "{told}");
+    assert_eq!(ask(&["--lease", "0"]).0, 2);
+    // Under such a lease, the index of due rows would have it by now.
+    assert_eq!(ask(&["--lease", "60"]).0, 0);
+    let retired = run(dir.path(), &["retire", "rides.create", "1", "--database-url", &url]);
+    assert_eq!(retired.0, 5);
+}
+
 #[derive(Serialize, Deserialize)]
 struct Hostile;
 

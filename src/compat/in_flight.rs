@@ -8,14 +8,18 @@ use super::staged::{self, LeftJobs, StagedJobs};
 use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
 use crate::definition::{ListedKind, PhaseList, STARTED};
 use crate::engine::{CheckReport, StrandedBecause};
+use crate::setting::DAY;
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, UnknownStatus};
 
-/// How many rows each of the three searches returns at most.
+/// How many rows each search returns at most.
 const MOST_ROWS: u32 = 10_000;
 
-/// How young a request may be that no index of unfinished ones has: its first lease, of a minute at most by
-/// default, and the minute in which a completer enters it there.
-const YOUTH: Duration = Duration::from_secs(120);
+/// How many of the youngest rows are looked at: most of them are finished.
+const LATEST_ROWS: u32 = 100_000;
+
+/// How long after the end of its first lease a request whose holder died young is in an index of unfinished ones, where a
+/// completer runs. Before, none may have it.
+const ENROLLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The unfinished requests of a database, grouped by definition, version, recovery point and the phases under
 /// which they were written; and its staged jobs, by name. It does not decode values behind a codec. So it
@@ -30,7 +34,8 @@ pub struct InFlight {
     pub unknown_status: Vec<UnknownStatus>,
     /// The staged jobs, by their names.
     pub jobs: Vec<StagedJobs>,
-    /// Whether there may be more: a search reached its limit of ten thousand rows.
+    /// Whether there may be more: a search reached its limit of ten thousand rows. The search of the hundred thousand that
+    /// were created last counts only if the oldest of them is younger than a lease and a minute.
     pub truncated: bool,
 }
 
@@ -73,16 +78,29 @@ impl Left {
 }
 
 impl InFlight {
-    /// Reads them with two statements: five searches by index, of at most ten thousand rows each.
+    /// Reads them with two statements: five searches by index, of at most ten thousand rows each, but a hundred thousand of
+    /// those that were created last. It takes leases to be as long as an engine can have them, a day: if a table has more
+    /// than a hundred thousand requests of the last day, the result is [truncated](Self::truncated).
     ///
     /// # Errors
     /// Any [`StoreError`] if the tables cannot be read.
     pub async fn read<S: Store>(store: &S) -> Result<Self, StoreError> {
+        Self::read_with_lease(store, DAY).await
+    }
+
+    /// As [`read`](Self::read), of a database whose engines have no longer
+    /// [lease](crate::engine::EngineBuilder::lease) than this: a request that has just begun is missed by no such
+    /// reading.
+    ///
+    /// # Errors
+    /// Any [`StoreError`] if the tables cannot be read.
+    pub async fn read_with_lease<S: Store>(store: &S, lease: Duration) -> Result<Self, StoreError> {
+        let youth = lease.min(DAY) + ENROLLED_WITHIN;
         let mut seen = std::collections::HashSet::new();
         let mut counts = [0; 2];
         let mut found = Self::default();
         let mut places: HashMap<Standing, usize> = HashMap::new();
-        for row in store.survey(MOST_ROWS, YOUTH).await? {
+        for row in store.survey(MOST_ROWS, LATEST_ROWS, youth).await? {
             match row.found_by {
                 FoundBy::OldestOfYouth => {
                     found.truncated = true;

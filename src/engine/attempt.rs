@@ -26,7 +26,7 @@ use crate::moment::Moment;
 use crate::movable_task::MovableTask;
 use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
-use crate::task;
+use crate::task::{self, UnlessEnded};
 
 /// For how long the engine verifies at most whether a call that ended without knowing it created its row.
 const MAX_VERIFICATION: Duration = Duration::from_secs(60);
@@ -43,8 +43,7 @@ pub(super) struct Attempt<S: Store> {
     /// What the stored parameters of a row came to, once they were read.
     pub(super) compared: Mutex<Option<(Uuid, Comparison)>>,
     pub(super) context: Option<Box<RawValue>>,
-    /// Whether to store it and leave the work to the workers.
-    pub(super) background: bool,
+    pub(super) mode: Mode,
     /// Whether to read the key's row before it is reserved.
     pub(super) reads_first: bool,
     /// Under which this call creates the row, if it does. By it the call knows its own row again
@@ -58,18 +57,12 @@ pub(super) struct Attempt<S: Store> {
     pub(super) _entered: Entered,
 }
 
-/// Says so where it is dropped before its end: it panicked, or its runtime is gone.
-struct Task<'a, S: Store> {
-    attempt: &'a Attempt<S>,
-    has_ended: bool,
-}
-
-impl<S: Store> Drop for Task<'_, S> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            let _ = self.attempt.answered(Err(CallError::TaskLost));
-        }
-    }
+/// What a call does with a request that no process runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Run,
+    /// Stores it and leaves the work to the workers.
+    Accept,
 }
 
 /// What the rounds of one call came to so far.
@@ -129,15 +122,16 @@ impl<S: Store> Attempt<S> {
         self.caller = caller;
         // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
         let settling = span.around(boxed!(async move {
-            let mut task = Task { attempt: &self, has_ended: false };
+            let lost = UnlessEnded::new(|| {
+                let _ = self.answered(Err(CallError::TaskLost));
+            });
             let row_at_start =
                 if self.reads_first { RowAtStart::Read(row) } else { RowAtStart::ExpectedNew };
             let settled = boxed!(self.settle(row_at_start)).await;
-            task.has_ended = true;
+            lost.ended();
             settled
         }));
-        let settling = task::spawn(MovableTask::new(carried!(settling)));
-        let settled = settling.await.ok().and_then(Result::ok);
+        let settled = task::spawn_movable(carried!(settling)).await;
         settled.unwrap_or(Err(CallError::TaskLost))
     }
 
@@ -178,7 +172,7 @@ impl<S: Store> Attempt<S> {
         let entry = match Box::pin(replays.ask(&self.core.store, &whose)).await? {
             CacheAnswer::Answer(entry) => entry,
             CacheAnswer::InProgress(left) => {
-                let hears_it = self.patience.is_none() && !self.background;
+                let hears_it = self.patience.is_none() && self.mode == Mode::Run;
                 let retry_after = self.core.settings.ask_again_after(left);
                 return hears_it.then_some(Outcome::InProgress { retry_after });
             }
@@ -405,7 +399,7 @@ impl<S: Store> Attempt<S> {
                     }
                     // One of the workers has it already: the commit of the acceptance got no answer.
                     Decision::Answer(Answer::InProgress { .. })
-                        if self.background && row.request_id == self.request_id =>
+                        if self.mode == Mode::Accept && row.request_id == self.request_id =>
                     {
                         return Ok(RoundEnd::Outcome(Outcome::Accepted));
                     }
@@ -434,7 +428,7 @@ impl<S: Store> Attempt<S> {
             return Some(Outcome::Failed { cause, retry_after });
         }
         // A call that accepts leaves the row to the workers.
-        self.background.then_some(Outcome::Accepted)
+        (self.mode == Mode::Accept).then_some(Outcome::Accepted)
     }
 
     /// Creates the row, if the scope may have another key, and unless the request may have run for this call before.

@@ -10,10 +10,10 @@ use super::run::RoundEnd;
 use super::{Core, Engine, Wakeups, observed};
 use crate::config::Settings;
 use crate::key::{IdempotencyKey, Scope};
-use crate::movable_task::MovableTask;
 use crate::observe::{self, Subject};
 use crate::phase::JobId;
 use crate::store::{DueKey, KeyRow, Right, Status, Store};
+use crate::task::{self, UnlessEnded};
 
 /// The outcome of a request that a worker drove on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +57,15 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let span = observe::spans::driven(subject(&found), found.version, self.core.is_traced());
         let core = self.core.clone();
         let driving = span.around(boxed!(async move {
-            let mut task = Task { found, has_ended: false };
+            let lost = UnlessEnded::new(move || {
+                observed::drive_failed(subject(&found), &CallError::TaskLost);
+            });
             let driven = driving.await;
             core.traced_drive(driven);
-            task.has_ended = true;
+            lost.ended();
             driven
         }));
-        let driving = MovableTask::new(carried!(driving));
-        let driven = crate::task::spawn(driving).await.ok().and_then(Result::ok);
-        driven.unwrap_or(Driven::Failed)
+        task::spawn_movable(carried!(driving)).await.unwrap_or(Driven::Failed)
     }
 
     /// Acquires the lease of a request by this right, if it still is due. `found`: the row as far as it is known.
@@ -214,20 +214,6 @@ fn failed(subject: Subject<'_>, error: &CallError) -> Driven {
 pub(crate) fn subject(found: &DueKey) -> Subject<'_> {
     let DueKey { definition, request_id, scope, key, .. } = found;
     Subject { definition, request_id: *request_id, scope, key }
-}
-
-/// Says so where it is dropped before its end: it panicked, or its runtime is gone.
-struct Task {
-    found: DueKey,
-    has_ended: bool,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            observed::drive_failed(subject(&self.found), &CallError::TaskLost);
-        }
-    }
 }
 
 /// Whether the row is what the worker was looking for, a moment later.

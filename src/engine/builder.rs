@@ -36,16 +36,21 @@ use crate::traces::TraceContext;
 /// ```
 #[must_use = "call build()"]
 pub struct EngineBuilder<S: Store, A = (), D = Registered> {
-    store: S,
+    parts: Parts<S>,
     app: Arc<A>,
+    registry: Registry<S>,
+    twice: Option<(&'static str, u32)>,
+    definitions: PhantomData<fn() -> D>,
+}
+
+/// What is the same for each type of state.
+struct Parts<S> {
+    store: S,
     settings: Settings,
     codec: Arc<dyn Codec>,
     derived_keys: DerivedKeys,
     cached_replays: Option<CachedReplays>,
     traces: Traces,
-    registry: Registry<S>,
-    twice: Option<(&'static str, u32)>,
-    definitions: PhantomData<fn() -> D>,
 }
 
 /// State of an [`EngineBuilder`]: no definition is registered yet.
@@ -78,18 +83,15 @@ pub enum BuildError {
 impl<S: Store> Engine<S, ()> {
     /// A builder of an engine without shared state; [`app`](EngineBuilder::app) sets it.
     pub fn builder(store: S) -> EngineBuilder<S, (), Unregistered> {
-        EngineBuilder {
+        let parts = Parts {
             store,
-            app: Arc::new(()),
             settings: Settings::default(),
             codec: Arc::new(PlainCodec),
             derived_keys: DerivedKeys::plain(),
             cached_replays: None,
             traces: None,
-            registry: Registry::new(),
-            twice: None,
-            definitions: PhantomData,
-        }
+        };
+        EngineBuilder::new(parts, Arc::new(()))
     }
 }
 
@@ -97,18 +99,14 @@ impl<S: Store> EngineBuilder<S, (), Unregistered> {
     /// The application's shared state, which phases ask for as `&App`. Call it before
     /// [`register`](Self::register), because its type determines which definitions can be registered.
     pub fn app<A: Send + Sync + 'static>(self, app: A) -> EngineBuilder<S, A, Unregistered> {
-        EngineBuilder {
-            store: self.store,
-            app: Arc::new(app),
-            settings: self.settings,
-            codec: self.codec,
-            derived_keys: self.derived_keys,
-            cached_replays: self.cached_replays,
-            traces: self.traces,
-            registry: Registry::new(),
-            twice: None,
-            definitions: PhantomData,
-        }
+        EngineBuilder::new(self.parts, Arc::new(app))
+    }
+}
+
+impl<S: Store, A> EngineBuilder<S, A, Unregistered> {
+    fn new(parts: Parts<S>, app: Arc<A>) -> Self {
+        let (registry, definitions) = (Registry::new(), PhantomData);
+        Self { parts, app, registry, twice: None, definitions }
     }
 }
 
@@ -124,89 +122,84 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     pub(crate) fn registered(self) -> EngineBuilder<S, A> {
-        EngineBuilder {
-            store: self.store,
-            app: self.app,
-            settings: self.settings,
-            codec: self.codec,
-            derived_keys: self.derived_keys,
-            cached_replays: self.cached_replays,
-            traces: self.traces,
-            registry: self.registry,
-            twice: self.twice,
-            definitions: PhantomData,
-        }
+        let Self { parts, app, registry, twice, definitions: _ } = self;
+        EngineBuilder { parts, app, registry, twice, definitions: PhantomData }
     }
 
     /// How long a holder keeps its row without a heartbeat; default 30 s. It renews the lease after each third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
+        self.parts.settings.lease = lease;
         self
     }
 
-    /// How long a finished key replays its answer; default 24 h.
+    /// How long a finished key replays its answer, at least; default 24 h, and never less than the lease. It is counted
+    /// from the last renewal or the end of a request that took longer than a third of its lease, otherwise from its
+    /// beginning. If the last phase is a [`Batch`](crate::Batch), the time that the database takes for it counts, too.
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.settings.retention = retention;
+        self.parts.settings.retention = retention;
         self
     }
 
     /// How long a call waits while another one is creating the row of its key, until that row is committed; default 1 s.
     /// Then it is answered as in progress. A call of the same process waits in memory, one of another in the database.
     pub fn creation_wait(mut self, creation_wait: Duration) -> Self {
-        self.settings.creation_wait = creation_wait;
+        self.parts.settings.creation_wait = creation_wait;
         self
     }
 
     /// How to answer a duplicate of a running request; by default, immediately.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
-        self.settings.on_duplicate = on_duplicate;
+        self.parts.settings.on_duplicate = on_duplicate;
         self
     }
 
     /// How often a request's lease is acquired before it is a dead letter; default 20.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
-        self.settings.max_attempts = max_attempts;
+        self.parts.settings.max_attempts = max_attempts;
         self
     }
 
-    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt.
+    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt,
+    /// so the first is zero only if the longest is. Up to a quarter of each is left out by chance, so that requests that
+    /// failed together are not tried again together.
     pub fn back_off(mut self, first: Duration, longest: Duration) -> Self {
-        self.settings.back_off = first;
-        self.settings.max_back_off = longest;
+        self.parts.settings.back_off = first;
+        self.parts.settings.max_back_off = longest;
         self
     }
 
     /// How long an unknown outcome rests before it is reconciled; default 30 s, and never less than the time limit
-    /// of the phase whose outcome it is.
+    /// of the phase whose outcome it is. While it stays unknown, the rest doubles, from a second at least up to an hour, less
+    /// up to a quarter by chance.
     pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
-        self.settings.reconcile_after = reconcile_after;
+        self.parts.settings.reconcile_after = reconcile_after;
         self
     }
 
     /// How often an unknown outcome is reconciled, with a back-off that doubles up to an hour,
     /// before the request is a dead letter; default 20.
     pub fn max_reconciles(mut self, max_reconciles: u32) -> Self {
-        self.settings.max_reconciles = max_reconciles;
+        self.parts.settings.max_reconciles = max_reconciles;
         self
     }
 
     /// How long before the end of a provider's window calls are no longer repeated (G11); default 5 min,
     /// and never more than a tenth of the window.
     pub fn window_margin(mut self, margin: Duration) -> Self {
-        self.settings.window_margin = margin;
+        self.parts.settings.window_margin = margin;
         self
     }
 
     /// How often the engine reads which foreign phases operators have [paused](crate::ops::Ops::pause); default 5 s.
     /// It begins with the first foreign phase that the process runs, and reads in the background.
     pub fn pauses_every(mut self, every: Duration) -> Self {
-        self.settings.pauses_every = every;
+        self.parts.settings.pauses_every = every;
         self
     }
 
     /// Caps on the sizes of stored values.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.settings.limits = limits;
+        self.parts.settings.limits = limits;
         self
     }
 
@@ -214,7 +207,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// `etag`, `last-modified`, `link`, `content-type`, `content-encoding` and `content-language`; other lines
     /// reach the first caller only, which is right for a cookie, a date or a request id.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
-        self.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
+        self.parts.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
         self
     }
 
@@ -222,7 +215,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// waiting for a reconcile function or an operator; off by default. The notice exists exactly if the
     /// request waits. Its arguments are a [`Waiting`](crate::engine::Waiting).
     pub fn tell_of_waiting(mut self) -> Self {
-        self.settings.tells_of_waiting = true;
+        self.parts.settings.tells_of_waiting = true;
         self
     }
 
@@ -234,40 +227,40 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// `other`. So there are at most `4 * (most + 1)` series, whatever clients send. Each process has its own
     /// `most`.
     pub fn scopes_in_metrics(mut self, most: usize) -> Self {
-        self.settings.scopes_in_metrics = Some(most);
+        self.parts.settings.scopes_in_metrics = Some(most);
         self
     }
 
     /// What one scope may create; unlimited by default (G16).
     pub fn quota(mut self, quota: Quota) -> Self {
-        self.settings.quota = quota;
+        self.parts.settings.quota = quota;
         self
     }
 
     /// How stored values are encoded at rest; plain by default.
     pub fn codec(mut self, codec: impl Codec) -> Self {
-        self.codec = Arc::new(codec);
+        self.parts.codec = Arc::new(codec);
         self
     }
 
     /// How the keys for foreign systems are derived. To rotate a secret, see
     /// [`DerivedKeys`](DerivedKeys#to-replace-a-secret).
     pub fn derived_keys(mut self, derived_keys: DerivedKeys) -> Self {
-        self.derived_keys = derived_keys;
+        self.parts.derived_keys = derived_keys;
         self
     }
 
     /// Reads replays through a cache; none by default. It keeps the replays of the first minutes from the database, and
     /// costs each finished request a write: measure first. See [`CachedReplays`].
     pub fn cached_replays(mut self, cached_replays: CachedReplays) -> Self {
-        self.cached_replays = Some(cached_replays);
+        self.parts.cached_replays = Some(cached_replays);
         self
     }
 
     /// Emits spans for tracing and links those of a request's attempts, through a [`TraceContext`]; none by default. The
     /// crate `atomic-phases-otel` has one for OpenTelemetry. It costs each new row 26 bytes and no statement.
     pub fn traces(mut self, traces: impl TraceContext) -> Self {
-        self.traces = Some(Arc::new(traces));
+        self.parts.traces = Some(Arc::new(traces));
         self
     }
 
@@ -279,17 +272,17 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         if let Some((name, version)) = self.twice {
             return Err(BuildError::Twice { name, version });
         }
-        self.settings.check()?;
-        self.cached_replays.as_ref().map_or(Ok(()), CachedReplays::check)?;
-        let registry = self.registry.under(self.derived_keys.current());
-        let retention = self.settings.retention;
-        let scopes = self.settings.scopes_in_metrics.map(Scopes::new);
-        let replays = self.cached_replays.map(|cached| Replays::new(cached, retention).into());
+        let Parts { store, settings, codec, derived_keys, cached_replays, traces } = self.parts;
+        settings.check()?;
+        cached_replays.as_ref().map_or(Ok(()), CachedReplays::check)?;
+        let registry = self.registry.under(derived_keys.current());
+        let scopes = settings.scopes_in_metrics.map(Scopes::new);
+        let replays = cached_replays.map(|cached| Replays::new(cached, settings.retention).into());
         let core = Core {
-            store: self.store,
-            settings: self.settings,
-            codec: self.codec,
-            derived_keys: self.derived_keys,
+            store,
+            settings,
+            codec,
+            derived_keys,
             registry,
             running: Running::default(),
             wakeups: Wakeups::default(),
@@ -299,7 +292,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             heartbeats: Heartbeats::default(),
             pauses: Pauses::default(),
             replays,
-            traces: self.traces,
+            traces,
             scopes,
         };
         observe::described();

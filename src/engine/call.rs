@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Mode};
 use super::given::{Asking, Given};
 use super::outcome::{CallError, Outcome};
 use super::{Core, observed};
@@ -35,12 +35,17 @@ use crate::store::Store;
 /// ```
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Call<S: Store, A, R> {
-    pub(super) core: Arc<Core<S>>,
+    pub(super) parts: CallParts<S>,
     pub(super) app: Arc<A>,
-    pub(super) scope: Scope,
-    pub(super) key: IdempotencyKey,
     pub(super) request: R,
     pub(super) origin: RequestOrigin,
+}
+
+/// What a call has of whichever type its request is: what it does with this is compiled once, and not for each type.
+pub(super) struct CallParts<S: Store> {
+    pub(super) core: Arc<Core<S>>,
+    pub(super) scope: Scope,
+    pub(super) key: IdempotencyKey,
     pub(super) context: Result<Option<Box<RawValue>>, CallError>,
     pub(super) on_duplicate: OnDuplicate,
     pub(super) expects_new: bool,
@@ -58,7 +63,7 @@ impl<S: Store, A, R> Call<S, A, R> {
     /// [`RequestContext::context`](crate::RequestContext::context). If it has no JSON form, or contains a float that is
     /// NaN or infinite (JSON writes it as `null`), the call is [refused](CallError::NotStorable).
     pub fn context(mut self, context: &impl Serialize) -> Self {
-        self.context = serde_json::value::to_raw_value(context)
+        self.parts.context = serde_json::value::to_raw_value(context)
             .ok()
             .filter(|json| !roundtrip::writes_a_float_as_null(context, json.get().as_bytes()))
             .map(Some)
@@ -70,7 +75,7 @@ impl<S: Store, A, R> Call<S, A, R> {
     /// [the engine's setting](crate::engine::EngineBuilder::on_duplicate): with
     /// [`Duration::MAX`](std::time::Duration::MAX), the call waits until the other holder has ended.
     pub fn on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
-        self.on_duplicate = on_duplicate;
+        self.parts.on_duplicate = on_duplicate;
         self
     }
 
@@ -82,7 +87,7 @@ impl<S: Store, A, R> Call<S, A, R> {
     /// key). With a [`Quota`](crate::config::Quota) the hint has no effect, because a replay must not count against the
     /// quota.
     pub fn expect_new(mut self) -> Self {
-        self.expects_new = true;
+        self.parts.expects_new = true;
         self
     }
 }
@@ -93,7 +98,7 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> IntoFuture 
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        boxed!(async move { self.prepare(false)?.detached().await })
+        boxed!(async move { self.prepare(Mode::Run)?.detached().await })
     }
 }
 
@@ -105,55 +110,40 @@ impl<S: Store, A: Send + Sync + 'static, R: RequestDefinition<S, A>> Call<S, A, 
     /// # Errors
     /// As [`Engine::call`](super::Engine::call).
     pub async fn accept(self) -> Result<Outcome, CallError> {
-        self.prepare(true)?.detached().await
+        self.prepare(Mode::Accept)?.detached().await
     }
 
     /// As awaiting it, on the caller's own task: dropping the future drops the
     /// work, which then looks as after a crash there (G13). For tests.
     #[doc(hidden)]
     pub async fn __call_in_place(self) -> Result<Outcome, CallError> {
-        self.prepare(false)?.in_place().await
+        self.prepare(Mode::Run)?.in_place().await
     }
 
     /// As [`accept`](Self::accept), in the same way.
     #[doc(hidden)]
     pub async fn __accept_in_place(self) -> Result<Outcome, CallError> {
-        self.prepare(true)?.in_place().await
+        self.prepare(Mode::Accept)?.in_place().await
     }
 
-    fn prepare(self, background: bool) -> Result<Attempt<S>, CallError> {
-        let call = CheckedCall {
-            definition: R::DEFINITION,
-            fingerprint: fingerprint(&self.origin, &self.request),
-            given: Box::new(Given { origin: self.origin, request: self.request, app: self.app }),
-            core: self.core,
-            scope: self.scope,
-            key: self.key,
-            context: self.context,
-            on_duplicate: self.on_duplicate,
-            expects_new: self.expects_new,
-        };
-        call.begin(background)
+    fn prepare(self, mode: Mode) -> Result<Attempt<S>, CallError> {
+        let Self { parts, app, request, origin } = self;
+        let fingerprint = fingerprint(&origin, &request);
+        let given = Box::new(Given { origin, request, app });
+        parts.begin(R::DEFINITION, fingerprint, given, mode)
     }
 }
 
-/// A call, of whichever type its request is.
-struct CheckedCall<S: Store> {
-    core: Arc<Core<S>>,
-    scope: Scope,
-    key: IdempotencyKey,
-    definition: Definition,
-    fingerprint: Result<Fingerprint, FingerprintError>,
-    given: Box<dyn Asking<S>>,
-    context: Result<Option<Box<RawValue>>, CallError>,
-    on_duplicate: OnDuplicate,
-    expects_new: bool,
-}
-
-impl<S: Store> CheckedCall<S> {
+impl<S: Store> CallParts<S> {
     /// Everything that can be refused before anything is stored.
-    fn begin(self, background: bool) -> Result<Attempt<S>, CallError> {
-        let Self { core, scope, key, definition, fingerprint, given, context, .. } = self;
+    fn begin(
+        self,
+        definition: Definition,
+        fingerprint: Result<Fingerprint, FingerprintError>,
+        given: Box<dyn Asking<S>>,
+        mode: Mode,
+    ) -> Result<Attempt<S>, CallError> {
+        let Self { core, scope, key, context, .. } = self;
         let checked = || {
             let entered = core.running.enter().ok_or(CallError::ShuttingDown)?;
             let (name, version) = (definition.name, definition.version);
@@ -184,7 +174,7 @@ impl<S: Store> CheckedCall<S> {
             given,
             compared: Mutex::default(),
             context,
-            background,
+            mode,
             reads_first: !self.expects_new || has_quota,
             request_id: new_request_id(),
             creation: Arc::default(),
@@ -217,6 +207,6 @@ pub(super) fn within(what: &'static str, size: usize, limit: usize) -> Result<()
 
 impl<S: Store, A, R> std::fmt::Debug for Call<S, A, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("Call").field("key", &self.parts.key).finish_non_exhaustive()
     }
 }

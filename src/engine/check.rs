@@ -124,7 +124,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         }
         let dead_jobs = self.core.store.dead_jobs().await?;
         let youth = self.core.settings.lease + ENROLLED_WITHIN;
-        let mut surveyed = self.core.store.survey(MOST_ROWS, youth).await?;
+        let mut surveyed = self.core.store.survey(MOST_ROWS, MOST_ROWS, youth).await?;
         let found = |by| surveyed.iter().filter(|row| row.found_by == by).count();
         let truncated = found(FoundBy::OldestOfYouth) > 0
             || [FoundBy::Due, FoundBy::Waiting].map(found).contains(&(MOST_ROWS as usize));

@@ -1,17 +1,18 @@
 //! [`Clock`]: the database's clock, estimated between two reads of it.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::Core;
+use crate::lock::lock;
 use crate::moment::Moment;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, whole_millis};
 
 /// What the database's clock said, carried forward by this machine's monotonic one. It only dates
-/// the creation of a request that is computed before its row is written, and the ages on an operator's pages; no lease,
-/// no expiry and no window rests on it.
+/// the creation of a request that is computed before its row is written, the ages on an operator's pages, and what the
+/// first answer says at least of its key's expiry; no lease, no expiry and no window rests on it.
 #[derive(Default)]
 pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Moment)>>);
 
@@ -20,17 +21,18 @@ const ASK_AFTER: Duration = Duration::from_secs(3600);
 
 impl Clock {
     pub(crate) fn heard(&self, now: DateTime<Utc>) {
-        *self.told() = Some((now, Moment::now()));
+        *lock(&self.0) = Some((now, Moment::now()));
     }
 
     pub(crate) fn reads(&self) -> Option<DateTime<Utc>> {
-        let (told, then) = (*self.told())?;
+        let (told, then) = (*lock(&self.0))?;
         let since = then.elapsed();
         (since < ASK_AFTER).then(|| told + since)
     }
 
-    fn told(&self) -> MutexGuard<'_, Option<(DateTime<Utc>, Moment)>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The time so long after now, at most: what was told was read later. `None` where the clock was not heard lately.
+    pub(super) fn after(&self, length: Duration) -> Option<DateTime<Utc>> {
+        Some(whole_millis(self.reads()? + length))
     }
 }
 

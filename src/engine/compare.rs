@@ -2,11 +2,12 @@
 
 use uuid::Uuid;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Mode};
 use super::decide::{CallFacts, Comparison};
 use super::outcome::CallError;
 use super::stranded::StrandedBecause;
 use crate::fingerprint::{FingerprintVersion, StoredFingerprint};
+use crate::lock::lock;
 use crate::store::{KeySummary, Store};
 
 impl<S: Store> Attempt<S> {
@@ -39,7 +40,7 @@ impl<S: Store> Attempt<S> {
         if mutated!(RecoverAccepted) {
             return Some(self.request_id);
         }
-        (!self.background).then_some(self.request_id)
+        (self.mode == Mode::Run).then_some(self.request_id)
     }
 
     /// Whether the row is of this request. Costs a statement only where the fingerprints differ and the
@@ -70,7 +71,7 @@ impl<S: Store> Attempt<S> {
         if row.is_over() {
             return Ok(Some(Comparison::Another));
         }
-        let known = *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let known = *lock(&self.compared);
         if let Some((request_id, comparison)) = known
             && request_id == row.request_id
         {
@@ -84,8 +85,7 @@ impl<S: Store> Attempt<S> {
             Some(_) => Comparison::Another,
             None => Comparison::NotKnownHere,
         };
-        *self.compared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-            Some((row.request_id, comparison));
+        *lock(&self.compared) = Some((row.request_id, comparison));
         Ok(Some(comparison))
     }
 }

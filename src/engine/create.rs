@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Mode};
 use super::bound::Bound;
 use super::call::within;
 use super::lease::Lease;
@@ -57,9 +57,9 @@ impl<S: Store> Attempt<S> {
             params: &params,
             context: context.as_deref(),
             trace: trace.as_ref().map(<[u8; _]>::as_slice),
-            birth: match self.background {
-                false => Birth::Held(settings.lease),
-                true => Birth::Pending,
+            birth: match self.mode {
+                Mode::Run => Birth::Held(settings.lease),
+                Mode::Accept => Birth::Pending,
             },
             retention: settings.retention,
             creation_wait: settings.creation_wait,
@@ -68,14 +68,14 @@ impl<S: Store> Attempt<S> {
         };
         reach!(STARTED, BeforePhase);
         let first = self.definition.phases.first();
-        if self.background || !first.is_some_and(Phase::needs_a_reservation) {
+        if self.mode == Mode::Accept || !first.is_some_and(Phase::needs_a_reservation) {
             // One commit creates the row. What a first phase computes before has no effect, so nothing
             // has to be reserved for it.
             let created_at = self.core.now().await?;
             let run = self.start(request, created_at, created_at, Moment::now(), admission);
-            return match self.background {
-                true => run.accept(&row).await,
-                false => run.begin(Row::Absent(&row)).await,
+            return match self.mode {
+                Mode::Accept => run.accept(&row).await,
+                Mode::Run => run.begin(Row::Absent(&row)).await,
             };
         }
         let sent = Moment::now();

@@ -20,6 +20,9 @@ pub struct ErasedScope {
     /// How many are left, because they are not settled or their staged jobs are not delivered: repeat
     /// the call once they are.
     pub left: u64,
+    /// How many of these are settled, and the server refuses to change their row, because a trigger of the application's
+    /// raises, say. The log has a line for each; [`Engine::erase`] returns what the server says of one.
+    pub refused: u64,
 }
 
 /// Why a request was not erased. Nothing was written.
@@ -112,13 +115,14 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 
     /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time, and the dead staged jobs of
-    /// those whose key was reaped.
+    /// those whose key was reaped. A request whose row the server [refuses](ErasedScope::refused) to change keeps no other
+    /// from being erased.
     ///
     /// # Errors
-    /// [`StoreError`]; what was erased so far stays erased, and the next call continues.
+    /// [`StoreError`]; what was erased so far stays erased, and the next call continues. Also if the server refuses each
+    /// of them.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
-        let erasing = self.core.buried(scope, None, self.erase_rows(scope));
-        let mut sum = ErasedScope { erased: erasing.await?, ..ErasedScope::default() };
+        let mut sum = self.core.buried(scope, None, self.erase_rows(scope)).await?;
         self.erase_orphaned_jobs(scope, None).await?;
         let store = &self.core.store;
         sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
@@ -126,17 +130,62 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 
     /// All settled rows of the scope.
-    async fn erase_rows(&self, scope: &Scope) -> Result<u64, StoreError> {
+    async fn erase_rows(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
         let retention = self.core.settings.retention;
-        let mut sum = 0;
+        let mut sum = ErasedScope::default();
         loop {
             let erase = Erase { scope, key: None, limit: BATCH, retention, act: None };
-            let erased = self.core.store.erase(&erase).await?;
-            sum += u64::from(erased);
+            let erased = match self.core.store.erase(&erase).await {
+                Ok(erased) => erased,
+                Err(error) if error.is_from_server() => return self.erase_each(scope, sum).await,
+                Err(error) => return Err(error),
+            };
+            sum.erased += u64::from(erased);
             observe::erased(erased);
             if erased < BATCH {
                 return Ok(sum);
             }
+        }
+    }
+
+    /// One by one, because the server may have refused one of a batch, and then has erased none of it.
+    async fn erase_each(
+        &self,
+        scope: &Scope,
+        mut sum: ErasedScope,
+    ) -> Result<ErasedScope, StoreError> {
+        let (store, retention) = (&self.core.store, self.core.settings.retention);
+        let (mut after, mut refused) = (String::new(), None);
+        loop {
+            let names = store.keys_to_erase(scope, &after, BATCH).await?;
+            for name in &names {
+                // One that no request can have was written by hand.
+                let Ok(key) = IdempotencyKey::new(name) else { continue };
+                let erase = Erase { scope, key: Some(&key), limit: 1, retention, act: None };
+                match store.erase(&erase).await {
+                    Ok(erased) => {
+                        sum.erased += u64::from(erased);
+                        observe::erased(erased);
+                    }
+                    // It is in use: left.
+                    Err(StoreError::Locked) => {}
+                    Err(error) if error.is_from_server() => {
+                        sum.refused += 1;
+                        observe::not_erased(scope, &key, error.kind());
+                        refused = Some(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let is_full = names.len() >= BATCH as usize;
+            match names.into_iter().last().filter(|_| is_full) {
+                Some(last) => after = last,
+                None => break,
+            }
+        }
+        match refused {
+            Some(error) if sum.erased == 0 => Err(error),
+            _ => Ok(sum),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::key::{IdempotencyKey, Scope};
+use crate::lock::lock;
 use crate::moment::Moment;
 use crate::store::{Guard, Hold, Store};
 
@@ -25,6 +26,8 @@ struct State {
     /// Before the last statement was sent by which the database said that the lease is ours: it holds
     /// for its length from then on at least, whenever the answer was read.
     confirmed: Mutex<Moment>,
+    /// Before the statement was sent that acquired it, and set the key's expiry.
+    acquired: Moment,
     length: Duration,
 }
 
@@ -36,6 +39,7 @@ impl Lease {
             token: AtomicI64::new(token),
             lost: watch::Sender::new(false),
             confirmed: Mutex::new(sent),
+            acquired: sent,
             length,
         }))
     }
@@ -67,13 +71,13 @@ impl Lease {
     /// The database said that the lease is ours, in answer to a statement that was sent after `sent`.
     pub(super) fn confirm(&self, sent: Moment) {
         let sent = if mutated!(ConfirmWhenRead) { Moment::now() } else { sent };
-        let mut confirmed = self.confirmed();
+        let mut confirmed = lock(&self.0.confirmed);
         *confirmed = sent.max(*confirmed);
     }
 
     /// How long ago the database last said so, at most.
     pub(super) fn unconfirmed_for(&self) -> Duration {
-        self.confirmed().elapsed()
+        lock(&self.0.confirmed).elapsed()
     }
 
     /// Whether another process may hold the lease by now, as far as this process can tell by itself.
@@ -81,8 +85,9 @@ impl Lease {
         self.unconfirmed_for() >= self.0.length
     }
 
-    fn confirmed(&self) -> MutexGuard<'_, Moment> {
-        self.0.confirmed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Whether a heartbeat was due since it was acquired.
+    pub(super) fn is_old(&self) -> bool {
+        self.0.acquired.elapsed() >= self.0.length / 3
     }
 }
 
@@ -150,7 +155,7 @@ impl Heartbeats {
         lease: Lease,
         hold: Hold,
     ) -> Heartbeat {
-        let mut beating = self.0.beating();
+        let mut beating = lock(&self.0.0);
         let number = beating.next;
         beating.next += 1;
         let runtime = runtime::Handle::current().id();
@@ -166,7 +171,7 @@ impl Heartbeats {
 impl Drop for Heartbeats {
     fn drop(&mut self) {
         // Each running request holds the engine, so no lease is held any more.
-        for (_, task) in self.0.beating().tasks.drain() {
+        for (_, task) in lock(&self.0.0).tasks.drain() {
             task.abort();
         }
     }
@@ -190,7 +195,7 @@ impl Shared {
 
     /// Those of the runtime that were not confirmed for so long; `None` where it has none.
     fn due(&self, runtime: runtime::Id, after: Duration) -> Option<Vec<Due>> {
-        let mut beating = self.beating();
+        let mut beating = lock(&self.0);
         if !beating.held.values().any(|held| held.runtime == runtime) {
             beating.tasks.remove(&runtime);
             return None;
@@ -198,10 +203,6 @@ impl Shared {
         let held = beating.held.values().filter(|held| held.runtime == runtime);
         let due = held.filter(|held| held.lease.unconfirmed_for() >= after);
         Some(due.filter_map(Due::begin).collect())
-    }
-
-    fn beating(&self) -> MutexGuard<'_, Beating> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -252,7 +253,7 @@ async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.all.beating().held.remove(&self.number);
+        lock(&self.all.0).held.remove(&self.number);
     }
 }
 

@@ -57,12 +57,13 @@ pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub(crate) use self::progress::Stands;
 pub(crate) use self::resolution::{knows_no_call, place_of_finish};
-pub(crate) use self::resolve::OperatorAct;
+pub(crate) use self::resolve::{Compares, OperatorAct};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
 pub use self::stranded::StrandedBecause;
 pub use self::waiting::{WAITING_JOB, Waiting};
 
+use self::call::CallParts;
 use self::clock::Clock;
 use self::lease::{Heartbeats, Running};
 use self::pauses::Pauses;
@@ -164,17 +165,15 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         key: &IdempotencyKey,
         request: R,
     ) -> Call<S, A, R> {
-        Call {
+        let parts = CallParts {
             core: self.core.clone(),
-            app: self.app.clone(),
             scope: scope.clone(),
             key: key.clone(),
-            request,
-            origin: RequestOrigin::default(),
             context: Ok(None),
             on_duplicate: self.core.settings.on_duplicate,
             expects_new: false,
-        }
+        };
+        Call { parts, app: self.app.clone(), request, origin: RequestOrigin::default() }
     }
 
     /// The store.

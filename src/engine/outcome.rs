@@ -82,8 +82,8 @@ pub struct Finished {
     pub reply: Reply,
     /// Whether an earlier call produced the reply.
     pub replayed: bool,
-    /// Until when, at least, the key replays it. The request's end extends it, so a replay may return a later time than
-    /// the first answer.
+    /// Until when, at least, the key replays it. A request that takes longer than a third of its lease extends it, also by
+    /// its end, so a replay may return a later time than the first answer.
     pub expires_at: DateTime<Utc>,
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,6 +15,7 @@ use super::outcome::CallError;
 use crate::caller::Caller;
 use crate::config::Quota;
 use crate::key::{IdempotencyKey, Scope};
+use crate::lock::lock;
 use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
@@ -40,7 +41,7 @@ impl RateLimits {
             let gained = now.since(bucket.filled).as_secs_f64() / refill;
             (bucket.left + gained).min(burst)
         };
-        let mut rate_limits = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut rate_limits = lock(&self.0);
         if rate_limits.len() >= REMEMBERED && !rate_limits.contains_key(scope) {
             rate_limits.retain(|_, bucket| level(bucket) < burst);
         }
@@ -54,7 +55,7 @@ impl RateLimits {
 
     /// Puts one back that was taken for a key which there was already.
     fn give_back(&self, scope: &Scope) {
-        let mut rate_limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rate_limits = lock(&self.0);
         if let Some(bucket) = rate_limits.get_mut(scope) {
             bucket.left += 1.0;
         }
@@ -133,7 +134,7 @@ impl Drop for Looking<'_> {
 
 impl Creating {
     fn change<R>(&self, scope: &Scope, change: impl FnOnce(&mut Creations) -> R) -> R {
-        let mut scopes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scopes = lock(&self.0);
         let creations = scopes.entry(scope.clone()).or_default();
         let changed = change(creations);
         if creations.users == 0 {
@@ -144,7 +145,7 @@ impl Creating {
 
     /// Whether a call of this process is about to create the key.
     fn has(&self, scope: &Scope, key: &IdempotencyKey) -> bool {
-        let scopes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let scopes = lock(&self.0);
         scopes.get(scope).is_some_and(|creations| creations.keys.contains_key(key))
     }
 

@@ -13,7 +13,8 @@ use crate::store::{Right, Status, Store, StoreError};
 const PAGE: u32 = 500;
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Enters them in the index of due rows, until `stop`: the reconciler asks then.
+    /// Enters them in the index of due rows, until `stop`: the reconciler asks then. A row that the server refuses keeps no
+    /// other from it: what it said is returned at the end.
     pub(crate) async fn ask_about_unasked(
         &self,
         stop: impl Fn() -> bool,
@@ -29,21 +30,27 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
         };
         // Operators may have their connections in use for long.
         let store = self.store().for_workers();
+        let mut refused = None;
         loop {
             let found = store.list_requests(&list).await?;
             for row in &found.rows {
                 if stop() {
                     return Ok(());
                 }
-                if row.run_after.is_none() && self.core.asks_about(row) {
-                    self.core.ask_about(row).await?;
+                if row.run_after.is_some() || !self.core.asks_about(row) {
+                    continue;
+                }
+                match self.core.ask_about(row).await {
+                    Ok(()) => {}
+                    Err(error) if error.may_be_of_one() => refused = Some(error),
+                    Err(error) => return Err(error),
                 }
             }
             let is_full = found.rows.len() == PAGE as usize;
             let last = found.rows.last().filter(|_| is_full).map(|row| row.place(walk));
             match found.searched_to.or(last) {
                 Some(place) => list.after = place,
-                None => return Ok(()),
+                None => return refused.map_or(Ok(()), Err),
             }
         }
     }

@@ -14,6 +14,7 @@ use super::Mutant;
 use super::mode::{Fault, Mode};
 use super::points::{Place, Point};
 use crate::error::DbError;
+use crate::lock::lock;
 use crate::store::{Commit, StoreError};
 
 /// The environment variable by which a process that was built with the feature `fault-injection`
@@ -92,11 +93,11 @@ impl Plan {
     }
 
     pub(crate) fn passed(&self) -> Vec<Point> {
-        locked(&self.passed).clone()
+        lock(&self.passed).clone()
     }
 
     pub(crate) fn said(&self) -> Option<String> {
-        locked(&self.said).clone()
+        lock(&self.said).clone()
     }
 
     /// The first of its faults that has not happened.
@@ -106,7 +107,7 @@ impl Plan {
 
     /// The clock went past each lease while the task stood still: this machine's too.
     pub(crate) fn mark_late(&self) {
-        *locked(&self.stood_still) += self.orders.stall;
+        *lock(&self.stood_still) += self.orders.stall;
     }
 
     /// Another task has acquired the lease while this one stood still.
@@ -121,7 +122,7 @@ impl Plan {
 
     /// Notes the visit, and says which one it is and what is to happen.
     fn visit(&self, point: &Point) -> (u32, Option<Mode>) {
-        let mut visits = locked(&self.visits);
+        let mut visits = lock(&self.visits);
         let before = visits.entry(point.clone()).or_default();
         let visit = *before;
         *before += 1;
@@ -143,10 +144,6 @@ impl Plan {
         let _ = self.signal.send(signal(go_on));
         let _ = gone_on.await;
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// What the environment says about the points of this process.
@@ -205,7 +202,7 @@ fn of_the_plan<T>(question: impl FnOnce(&Plan) -> T) -> Option<T> {
 
 /// For how long this task stood still at its points: its clock has gone on by so much.
 pub(crate) fn stood_still_for() -> Duration {
-    of_the_plan(|plan| *locked(&plan.stood_still)).unwrap_or_default()
+    of_the_plan(|plan| *lock(&plan.stood_still)).unwrap_or_default()
 }
 
 /// Whether another task has acquired the lease since this task did.
@@ -215,7 +212,7 @@ pub(crate) fn is_overtaken() -> bool {
 
 /// The database's own words, which only a test may see.
 pub(crate) fn note(error: &DbError) {
-    of_the_plan(|plan| *locked(&plan.said) = Some(error.0.to_string()));
+    of_the_plan(|plan| *lock(&plan.said) = Some(error.0.to_string()));
 }
 
 pub(crate) fn mutated(mutant: Mutant) -> bool {
@@ -244,7 +241,7 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
     }
     let plan = match (PLAN.try_with(Clone::clone), of_the_process()) {
         (Ok(plan), _) => {
-            locked(&plan.passed).push(Point::new(phase, place.clone()));
+            lock(&plan.passed).push(Point::new(phase, place.clone()));
             plan
         }
         (Err(_), OfTheProcess::Plan(plan)) => plan.clone(),

@@ -189,7 +189,7 @@ impl<S: OperatorStore> Asked<S> {
     }
 
     async fn count(&self) -> Result<String, String> {
-        let counts = self.ops()?.counts().await.map_err(|_| UNCOUNTED.to_owned())?;
+        let counts = self.ops()?.counted().await.map_err(|_| UNCOUNTED.to_owned())?;
         let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
         let all = [unknown, dead_letters, stranded, dead_jobs];
         let text = format!(

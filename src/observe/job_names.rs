@@ -1,9 +1,10 @@
 //! Which jobs have series of their own: a job's name may be any text that a phase made up, or another build.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::OTHER;
+use crate::lock::lock;
 
 /// How many names have series in a process; all others have one together.
 const MOST: usize = 200;
@@ -12,7 +13,7 @@ static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// The name, as long as there is room for it. It is kept as long as the process, as its series are.
 pub(super) fn label(name: &str) -> &'static str {
-    of(&mut NAMES.lock().unwrap_or_else(PoisonError::into_inner), name)
+    of(&mut lock(&NAMES), name)
 }
 
 fn of(names: &mut BTreeSet<&'static str>, name: &str) -> &'static str {

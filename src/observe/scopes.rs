@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::OTHER;
 use crate::key::{Scope, ShortHash};
+use crate::lock::lock;
 
 /// How many duplicates earn a scope its series.
 const EARNED_BY: u64 = 100;
@@ -48,7 +49,7 @@ impl Scopes {
 
     /// The first eight digits of the scope's hash, as in logs; `other`, where it has no series of its own.
     pub(crate) fn label(&self, scope: &Scope, is_duplicate: bool) -> Cow<'static, str> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         if let Some(label) = seen.labels.get(scope) {
             return label.clone().into();
         }

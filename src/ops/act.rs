@@ -11,7 +11,7 @@ use super::audit::ACTS;
 use super::request::RowVersion;
 use super::{Ops, OpsError, Permissions};
 use crate::chance;
-use crate::engine::{EraseError, OperatorAct, Resolution, ResolveError, Resolved};
+use crate::engine::{Compares, EraseError, OperatorAct, Resolution, ResolveError, Resolved};
 use crate::observe;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
@@ -31,6 +31,10 @@ impl<S: OperatorStore> Ops<S> {
     /// Records the actor's resolution of a request that waits for one.
     /// [`Engine::resolve`](crate::Engine::resolve) says which resolutions are refused. Needs
     /// [`Permissions::ACT`].
+    ///
+    /// Repeated, it returns [`Resolved::Already`]. One with an output or a reply does so to the actor who gave it, and to
+    /// actors with [`Permissions::REVEAL`]. To others it is refused without being compared, so that it confirms no guess
+    /// of a stored value.
     ///
     /// # Errors
     /// [`OpsError::MovedOn`] if the row has changed since the actor saw it; [`OpsError::Resolve`] if the
@@ -123,10 +127,24 @@ impl<S: OperatorStore> Ops<S> {
         entry: &mut AuditEntry,
     ) -> Result<Resolved, OpsError> {
         let found = self.about(entry, after).await?;
-        let FoundRequest { scope, key, .. } = &found;
+        let FoundRequest { scope, key, row, .. } = &found;
         let is_as_seen = |row: &KeyRow| version.is_of(row);
-        let act = OperatorAct { is_as_seen: &is_as_seen, audit: entry };
-        match self.core.apply_resolution(scope, key, resolution, Some(act)).await {
+        let compares = match self.actor.permissions().contain(Permissions::REVEAL) {
+            false if resolution.has_value() => Compares::Nothing,
+            _ => Compares::Values,
+        };
+        let mut act = OperatorAct { is_as_seen: &is_as_seen, audit: entry, compares };
+        let mut told = self.core.apply_resolution(scope, key, resolution, Some(act)).await;
+        let is_refused = matches!(told, Err(ResolveError::MovedOn | ResolveError::Conflict(_)));
+        // Of a value that the actor gave, as by a double click, nothing is told that they do not know.
+        if is_refused
+            && compares == Compares::Nothing
+            && self.has_given(entry, row.created_at).await?
+        {
+            act.compares = Compares::Values;
+            told = self.core.apply_resolution(scope, key, resolution, Some(act)).await;
+        }
+        match told {
             Ok(Resolved::Applied) => Ok(Resolved::Applied),
             Err(ResolveError::Unavailable(error)) => Err(error.into()),
             // The answer to its commit may have been lost, and the row be further by now: the audit tells.
@@ -143,6 +161,19 @@ impl<S: OperatorStore> Ops<S> {
         since: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         self.audit_has(entry.request_id, since, |act| act.id == entry.id).await
+    }
+
+    /// Whether the actor has resolved this request by the same act before: about the same call, or as finished.
+    async fn has_given(
+        &self,
+        entry: &AuditEntry,
+        since: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let is_same = |row: &Audited| {
+            let is_own = row.outcome == "applied" && row.actor == entry.actor;
+            is_own && row.act == entry.act && row.phase == entry.phase
+        };
+        self.audit_has(entry.request_id, since, is_same).await
     }
 
     /// Whether one of the audit rows since then, of a request or of all, is so. Whatever the actor may see of the audit:

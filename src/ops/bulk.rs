@@ -1,7 +1,7 @@
 //! Bulk acts: one act on many requests. A bulk act is planned, then started; the workers then apply it to one
 //! request at a time.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow::Break;
 
 use chrono::{DateTime, Utc};
@@ -17,7 +17,7 @@ use crate::engine::Resolved;
 use crate::key::hex;
 use crate::store::audit::AuditEntry;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
-use crate::store::operators::{Found, OperatorStore, Walk};
+use crate::store::operators::{Found, IDS_PER_SEARCH, OperatorStore, Walk};
 
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
 /// mistake than intended.
@@ -519,14 +519,13 @@ impl<S: OperatorStore> Ops<S> {
         let mut known = HashSet::new();
         match selection {
             Selection::Requests(ids) => {
-                for id in ids.iter().filter(|id| known.insert(**id)) {
-                    let row = match self.found(*id).await {
-                        Ok(found) => Some(self.summary(&found)),
-                        // What this build cannot read it leaves as it is, when its turn comes.
-                        Err(OpsError::NoSuchRequest | OpsError::Unreadable { .. }) => None,
-                        Err(error) => return Err(error),
-                    };
-                    selected.push((*id, row));
+                let ids: Vec<Uuid> = ids.iter().copied().filter(|id| known.insert(*id)).collect();
+                for some in ids.chunks(IDS_PER_SEARCH) {
+                    let found = self.store.requests_by_ids(some, self.actor.limits()).await?;
+                    let rows = found.iter().map(|row| Summary::of(row, self.stranded(row)));
+                    let mut rows: HashMap<Uuid, Summary> =
+                        rows.map(|row| (row.request_id, row)).collect();
+                    selected.extend(some.iter().map(|id| (*id, rows.remove(id))));
                 }
             }
             Selection::Filter(filter) => {

@@ -33,6 +33,9 @@ pub enum OpsError {
     /// The pause would be longer than ten years.
     #[error("a pause lasts ten years at most; without an end, it lasts until an operator ends it")]
     TooLong,
+    /// The pause would be over before an engine reads it.
+    #[error("a pause lasts a second at least; without an end, it lasts until an operator ends it")]
+    TooShort,
     /// The row has changed since the actor saw it. Read it again, then decide again.
     #[error("it has changed since it was read: read it again")]
     MovedOn,

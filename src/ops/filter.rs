@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::OpsError;
 use crate::key::Scope;
 use crate::store::millis;
-use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
+use crate::store::operators::{Limits, ListPlace, ListRequests, ListedRequest, Walk};
 
 /// How many rows a page has, unless it is said.
 const PAGE: u32 = 50;
@@ -156,7 +156,7 @@ impl Filter {
         self
     }
 
-    /// Requests whose reason contains this text.
+    /// Requests whose reason contains this text. An empty text is refused.
     pub fn reason(mut self, part: impl Into<String>) -> Self {
         self.reason = Some(part.into());
         self
@@ -186,11 +186,13 @@ impl Filter {
         self
     }
 
-    /// Whether it asks for anything: a bulk act on all that there is is a slip.
+    /// Whether it asks for anything: a bulk act on all that there is is a slip. [`rows`](Self::rows) refuses empty texts.
     pub(super) fn has_condition(&self) -> bool {
         let Self { states, scope, definition, phase, reason, older_than, waiting_for, .. } = self;
         let has_text = [phase, reason].iter().any(|text| text.is_some()) || scope.is_some();
-        let has_time = older_than.is_some() || waiting_for.is_some();
+        // Every request is as old as no time. Only some wait, for however long.
+        let has_age = older_than.is_some_and(|age| millis(age) > 0);
+        let has_time = has_age || waiting_for.is_some();
         !states.is_empty() || self.stranded || definition.is_some() || has_text || has_time
     }
 
@@ -205,13 +207,18 @@ impl Filter {
         let among = |all: &[State]| {
             !self.states.is_empty() && self.states.iter().all(|state| all.contains(state))
         };
+        // A request whose holder died in its first seconds is in the index of due rows once a worker has entered it there.
         if among(&[Unknown, DeadLetter]) || self.waiting_for.is_some() {
             &[Walk::Waiting]
-        } else if among(&[Accepted, BackingOff, Due, LeaseEnded]) {
+        } else if among(&[Accepted, BackingOff, Due]) {
             &[Walk::Due]
-        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due, LeaseEnded])
-            || self.stranded
-        {
+        } else if among(&[Accepted, BackingOff, Due, LeaseEnded]) {
+            &[Walk::Due, Walk::Newest]
+        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due]) {
+            &[Walk::Waiting, Walk::Due]
+        } else if among(&[Unknown, DeadLetter, Accepted, BackingOff, Due, LeaseEnded]) {
+            &[Walk::Waiting, Walk::Due, Walk::Newest]
+        } else if self.stranded {
             &[Walk::Waiting, Walk::Due]
         } else {
             &[Walk::Newest]
@@ -255,10 +262,14 @@ impl Filter {
     }
 
     pub(super) fn rows(&self) -> Result<u32, OpsError> {
-        // PostgreSQL's texts have no such character, and so nothing that is stored has.
         let definition = self.definition.as_ref().map(|(name, _)| name);
-        let mut texts = [&self.phase, &self.reason].into_iter().flatten().chain(definition);
-        if texts.any(|text| text.contains('\0')) {
+        let texts = [&self.phase, &self.reason].into_iter().flatten().chain(definition);
+        // A script's variable that is not set, and no condition: every reason contains it.
+        if texts.clone().any(|text| text.trim().is_empty()) {
+            return Err(OpsError::BadFilter("a text of a filter is not empty"));
+        }
+        // PostgreSQL's texts have no such character, and so nothing that is stored has.
+        if texts.clone().any(|text| text.contains('\0')) {
             return Err(OpsError::BadFilter("a text of a filter has no NUL character"));
         }
         let mut times = [self.older_than, self.waiting_for].into_iter().flatten();
@@ -293,6 +304,15 @@ impl Filter {
         self.walks().get(index).map(|walk| WalkPlace { index, place: walk.start() })
     }
 
+    /// Whether a walk before this one has told the row, whatever its state is by now.
+    pub(super) fn was_met(&self, at: WalkPlace, row: &ListedRequest) -> bool {
+        self.walks()[..at.index].iter().any(|walk| match walk {
+            Walk::Waiting => row.waiting_since.is_some(),
+            Walk::Due => row.run_after.is_some(),
+            Walk::Newest => true,
+        })
+    }
+
     /// The search from this place on.
     pub(super) fn search(&self, at: WalkPlace, limit: u32, limits: &Limits) -> ListRequests {
         let walk = self.walks()[at.index];
@@ -301,6 +321,10 @@ impl Filter {
         let waits = [State::Unknown, State::DeadLetter];
         if at.index > 0 {
             states.retain(|state| !waits.contains(state));
+        }
+        // The index of due rows has all others.
+        if at.index > 0 && walk == Walk::Newest {
+            states.retain(|state| *state == State::LeaseEnded);
         }
         if self.stranded && states.is_empty() {
             let over = [State::Finished, State::Erased];
@@ -425,13 +449,29 @@ mod tests {
             Filter::new().waiting_for(time),
         ] {
             assert!(filter.has_condition(), "{filter:?}");
+            assert!(filter.rows().is_ok(), "{filter:?}");
         }
-        assert!(!Filter::new().page(7).has_condition());
+        for filter in [
+            Filter::new().page(7),
+            Filter::new().states([]),
+            Filter::new().older_than(Duration::ZERO),
+        ] {
+            assert!(!filter.has_condition(), "{filter:?}");
+        }
+        for empty in ["", " "] {
+            for filter in [
+                Filter::new().definition(empty, None),
+                Filter::new().phase(empty),
+                Filter::waiting().reason(empty),
+            ] {
+                assert!(matches!(filter.rows(), Err(OpsError::BadFilter(_))), "{filter:?}");
+            }
+        }
     }
 
     #[test]
     fn what_is_asked_for_decides_which_index_is_walked() {
-        use State::{BackingOff, DeadLetter, Finished, Running, Unknown};
+        use State::{BackingOff, DeadLetter, Due, Finished, LeaseEnded, Running, Unknown};
         let walks = |filter: Filter| filter.walks().to_vec();
         assert_eq!(walks(Filter::new()), [Walk::Newest]);
         assert_eq!(walks(Filter::waiting()), [Walk::Waiting]);
@@ -439,6 +479,11 @@ mod tests {
         assert_eq!(
             walks(Filter::new().states([DeadLetter, BackingOff])),
             [Walk::Waiting, Walk::Due]
+        );
+        assert_eq!(walks(Filter::new().states([Due, LeaseEnded])), [Walk::Due, Walk::Newest]);
+        assert_eq!(
+            walks(Filter::new().states([Unknown, LeaseEnded])),
+            [Walk::Waiting, Walk::Due, Walk::Newest]
         );
         assert_eq!(walks(Filter::new().states([Unknown, Finished])), [Walk::Newest]);
         assert_eq!(walks(Filter::new().states([Running])), [Walk::Newest]);

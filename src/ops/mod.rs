@@ -124,6 +124,9 @@ pub struct Counts {
     pub oldest_waiting: Option<DateTime<Utc>>,
     /// Requests that a worker could resume now.
     pub due: Count,
+    /// Whether no process runs workers ([`Ops::nodes`]): no request is resumed but by its client's retry, and more may be
+    /// [due](Self::due) than was counted. [`State::LeaseEnded`] lists those whose holder died.
+    pub no_workers: bool,
     /// Unfinished requests that this build cannot continue: [`Filter::stranded`].
     pub stranded: Count,
     /// Staged jobs that gave up.
@@ -155,14 +158,19 @@ impl<S: OperatorStore> Ops<S> {
     /// | asked for | index that is walked | order |
     /// |---|---|---|
     /// | unknown, dead letter, [waiting for](Filter::waiting_for) | `atomic_phases_keys_waiting` | the longest waiting first |
-    /// | accepted, backing off, due, lease ended | `atomic_phases_keys_due` | the longest due first |
-    /// | several of both, or [stranded](Filter::stranded) | one behind the other | |
+    /// | accepted, backing off, due | `atomic_phases_keys_due` | the longest due first |
+    /// | lease ended | `atomic_phases_keys_due`, then `atomic_phases_keys_expiry` | |
+    /// | several of these, or [stranded](Filter::stranded) | one behind the other | |
     /// | anything else | `atomic_phases_keys_expiry` | what expires last first |
     ///
-    /// Each page reads at most ten thousand rows of each index that it walks; for an actor who does not see every scope, it
-    /// reads as many again to find out where the search may end. If the page is not full then, it says
-    /// [how far](Page::searched_to) it came, and the next page continues from there. A request whose holder died early
-    /// enters the index of due rows when a completer meets it, after a minute at most.
+    /// Each page reads at most ten thousand rows of each index that it walks. For an actor who does not see every scope, it
+    /// first finds out where the search may end, which reads as many once more, and again for each smaller unit of time that
+    /// has so many rows: see [`Page::searched_to`]. If the page is not full then, it says
+    /// [how far](Page::searched_to) it came, and the next page continues from there.
+    ///
+    /// A request whose holder died in its first ten seconds enters the index of due rows when a completer meets it: within
+    /// seconds, if one runs. Until then, *lease ended* finds it in the last index, and [`counts`](Self::counts) does not
+    /// count it.
     ///
     /// # Errors
     /// [`OpsError`].
@@ -211,9 +219,7 @@ impl<S: OperatorStore> Ops<S> {
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
                 let stranded = self.stranded(row);
-                // A row may wait and be due, whatever its state: the walk before has told it.
-                let was_met = place.index > 0 && row.waiting_since.is_some();
-                if was_met || (stranded.is_none() && filter.is_judged()) {
+                if filter.was_met(place, row) || (stranded.is_none() && filter.is_judged()) {
                     continue;
                 }
                 if page.rows.len() as u32 == limit {
@@ -244,6 +250,14 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError`].
     pub async fn counts(&self) -> Result<Counts, OpsError> {
+        let counts = self.counted().await?;
+        let no_workers = self.store.nodes().await?.iter().all(node::is_gone);
+        let due = Count { or_more: counts.due.or_more || no_workers, ..counts.due };
+        Ok(Counts { due, no_workers, ..counts })
+    }
+
+    /// The same as the indexes have it, whether workers run or not.
+    pub(crate) async fn counted(&self) -> Result<Counts, OpsError> {
         self.needs(Permissions::READ)?;
         let counted = self.store.count_waiting(self.actor.limits()).await?;
         let groups = self.store.unfinished(self.actor.limits(), PAUSED).await?;
@@ -255,6 +269,7 @@ impl<S: OperatorStore> Ops<S> {
             dead_letters: count(counted.dead_letters, waiting),
             oldest_waiting: counted.oldest_waiting,
             due: count(counted.due, due),
+            no_workers: false,
             stranded: match self.core.has_no_code() {
                 true => Count::default(),
                 false => count(stranded.map(|group| group.rows).sum(), waiting || due),

@@ -84,7 +84,7 @@ pub(crate) fn versions(rows: &[NodeRow]) -> BTreeMap<(String, u32), u32> {
     versions
 }
 
-fn is_gone(row: &NodeRow) -> bool {
+pub(super) fn is_gone(row: &NodeRow) -> bool {
     row.now - row.seen_at > GONE_AFTER
 }
 

@@ -16,6 +16,9 @@ use crate::store::audit::AuditEntry;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, is_name};
 
+/// The shortest pause. One of no time would be answered as done, and would replace one that lasts by none.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// A foreign phase that is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -113,7 +116,7 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// # Errors
     /// [`OpsError::MovedOn`] if it is paused, under any of its names; [`OpsError::NoSuchPhase`],
-    /// [`OpsError::NotEveryScope`], [`OpsError::TooLong`].
+    /// [`OpsError::NotEveryScope`], [`OpsError::TooLong`]; [`OpsError::TooShort`] if it would last less than a second.
     pub async fn pause(
         &self,
         definition: &str,
@@ -329,6 +332,9 @@ impl<S: OperatorStore> Ops<S> {
         self.needs_every_scope()?;
         if length.is_some_and(|length| length > LONGEST) {
             return Err(OpsError::TooLong);
+        }
+        if length.is_some_and(|length| length < SHORTEST) {
+            return Err(OpsError::TooShort);
         }
         let names = self.names_of(definition, phase);
         if names.is_empty() { Err(OpsError::NoSuchPhase) } else { Ok(names) }

@@ -111,6 +111,14 @@ impl CallState {
     }
 }
 
+/// Whatever ends the phase ends its call: a request's future that is dropped (G13), a value of the phase that panics as
+/// it is dropped.
+impl Drop for CallState {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl ForeignCall {
     pub(crate) fn new(
         key: DerivedKey,

@@ -132,7 +132,8 @@ impl<'c, S: Store> Tx<'c, S> {
     /// A retryable failure if `args` has no JSON form or contains a float that is NaN or infinite (JSON
     /// writes it as `null`, which no handler reads as a float), or if `name` is empty, longer than 100 bytes,
     /// contains a control character (PostgreSQL's text cannot contain NUL, and names are logged), or begins with
-    /// `atomic_phases.`, like the names of the library's own jobs.
+    /// `atomic_phases.`, like the names of the library's own jobs. The phase fails in the same way if the arguments of
+    /// its jobs together exceed [`Limits::job_args`](crate::config::Limits::job_args).
     pub fn stage_job(&mut self, name: &str, args: &impl Serialize) -> Result<JobId, PhaseError> {
         self.staging.stage(name, args)
     }

@@ -1,6 +1,6 @@
 //! [`RedisReplays`]: finished answers in Redis.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -8,6 +8,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{ErrorKind, IntoConnectionInfo, Pipeline, RedisError, pipe};
 
 use super::{Answering, CacheError, ReplayCache};
+use crate::lock::lock;
 use crate::moment::Moment;
 
 /// An ask that was given up after at least this time was not answered; one that was given up sooner lost its caller.
@@ -64,7 +65,7 @@ impl RedisReplays {
     }
 
     fn connected(&self) -> Result<(ConnectionManager, u64), RedisError> {
-        let mut connected = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connected = lock(&self.connection);
         let manager = match connected.manager.clone() {
             Some(manager) => manager,
             None => connected.manager.insert(open(&self.client)?).clone(),
@@ -108,7 +109,7 @@ impl Drop for Unanswered<'_> {
         if self.sent.elapsed() < UNANSWERED {
             return;
         }
-        let mut connected = self.of.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connected = lock(&self.of.connection);
         if connected.number == self.number {
             *connected = Connected { manager: None, number: self.number + 1 };
         }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use super::{Because, Loss};
 use crate::fingerprint::Step;
+use crate::lock::lock;
 
 /// The reasons that were given so far. Each is kept for good, because a reason is a `&'static str`
 /// everywhere: there are as many of them as the application's types have places.
@@ -21,7 +22,7 @@ impl Loss {
             place => format!("`{place}` of the output"),
         };
         let text = format!("{place} {}", self.because.advice());
-        let mut given = GIVEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut given = lock(&GIVEN);
         match given.get(text.as_str()) {
             Some(known) => known,
             None if given.len() >= MOST => self.because.advice(),

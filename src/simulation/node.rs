@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::lock::lock;
 
 /// A process of a simulation: a set of tasks that stand still and die together.
 ///
@@ -60,7 +62,7 @@ impl Node {
         F::Output: Send + 'static,
     {
         let task = tokio::spawn(OfNode { node: self.clone(), future: Box::pin(future) });
-        let mut life = self.life();
+        let mut life = lock(&self.0.life);
         match life.dead {
             true => task.abort(),
             false => {
@@ -74,12 +76,12 @@ impl Node {
     /// Stands still, as by `SIGSTOP` or a pause of the virtual machine: none of its tasks continues, while
     /// time does.
     pub fn freeze(&self) {
-        self.life().frozen = true;
+        lock(&self.0.life).frozen = true;
     }
 
     /// The end of [`freeze`](Self::freeze).
     pub fn thaw(&self) {
-        let mut life = self.life();
+        let mut life = lock(&self.0.life);
         life.frozen = false;
         let waiting = std::mem::take(&mut life.waiting);
         drop(life);
@@ -88,20 +90,16 @@ impl Node {
 
     /// Dies, as by `kill -9`: its tasks are dropped where they are, and its connections end.
     pub fn kill(&self) {
-        let mut life = self.life();
+        let mut life = lock(&self.0.life);
         life.dead = true;
         let tasks = std::mem::take(&mut life.tasks);
         drop(life);
         tasks.iter().for_each(AbortHandle::abort);
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.0.life.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Whether its tasks continue; else the task is woken when they do.
     fn goes_on(&self, context: &Context<'_>) -> bool {
-        let mut life = self.life();
+        let mut life = lock(&self.0.life);
         if life.frozen && !life.dead {
             life.waiting.push(context.waker().clone());
         }

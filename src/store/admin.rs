@@ -15,6 +15,14 @@ pub trait AdminStore: Send + Sync {
     /// are unfinished, or that have jobs to be delivered.
     fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
+    /// Up to `limit` keys of the scope behind this one, of rows that [`erase`](Self::erase) may take.
+    fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// How many rows of the scope are not erased.
     fn count_unerased(&self, scope: &Scope)
     -> impl Future<Output = Result<u64, StoreError>> + Send;
@@ -47,12 +55,13 @@ pub trait AdminStore: Send + Sync {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
 
-    /// Unfinished rows by the partial indexes, and the youngest by the index on expiry: `limit` of each
-    /// at most. A row may come twice. Where there may be more that were created within `youth`, the
+    /// Unfinished rows by the partial indexes, `limit` of each at most, and those among the `latest` youngest by the
+    /// index on expiry. A row may come twice. Where there may be more that were created within `youth`, the
     /// [oldest](FoundBy::OldestOfYouth) of the youngest says so.
     fn survey(
         &self,
         limit: u32,
+        latest: u32,
         youth: Duration,
     ) -> impl Future<Output = Result<Vec<SurveyedRow>, StoreError>> + Send;
 

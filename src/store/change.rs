@@ -87,6 +87,8 @@ pub struct Change<'a> {
     /// The takeover was no attempt after all: nothing was called, and its number is the next attempt's.
     pub(crate) was_no_attempt: bool,
     pub(crate) response: Option<&'a StoredResponse>,
+    /// How long the key is kept from now, at least; `None` leaves its expiry where it is.
+    pub(crate) keep_for: Option<Duration>,
     /// A [line](super::events::line) of its outcome. What runs its usual way has none.
     pub(crate) event: Option<&'a str>,
 }

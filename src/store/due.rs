@@ -93,6 +93,13 @@ impl Default for ExpiryPlace {
     }
 }
 
+/// A completed row past its expiry. Its names are as the database has them: whatever they are, the row goes.
+pub struct ExpiredKey {
+    pub(super) scope: String,
+    pub(super) key: String,
+    pub(super) request_id: Uuid,
+}
+
 /// Where a staged job stands, and its fencing token.
 #[derive(Clone, Debug)]
 pub struct JobAt {
@@ -157,7 +164,6 @@ pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String,
 /// The last field of a row of the search: whether it is the last that was read of a full page.
 pub(super) type HeldKeyRow = (DateTime<Utc>, String, String, Uuid, i64, i64, bool);
 /// An expired row, by its place in the index and its identity.
-#[cfg(feature = "postgres")]
 pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid);
 pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool);
 pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64, Option<Vec<u8>>);
@@ -217,6 +223,17 @@ pub(super) fn held_key(row: HeldKeyRow) -> Option<HeldKey> {
     let (scope, key) = (scope(scope_text).ok()?, key(key_text).ok()?);
     let lease_left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
     Some(HeldKey { scope, key, request_id, lease_token, lease_left })
+}
+
+pub(super) fn expired_keys(rows: Vec<ExpiredRow>, limit: u32) -> Page<ExpiredKey, ExpiryPlace> {
+    let place = |(expires_at, scope, key, _): &ExpiredRow| ExpiryPlace {
+        expires_at: *expires_at,
+        scope: scope.clone(),
+        key: key.clone(),
+    };
+    page(rows, limit, place, |(_, scope, key, request_id)| {
+        Some(ExpiredKey { scope, key, request_id })
+    })
 }
 
 #[cfg(any(feature = "postgres", feature = "simulation"))]

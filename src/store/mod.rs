@@ -82,8 +82,8 @@ use self::commit::is_nested;
 pub(crate) use self::commit::{Commit, Refusal};
 pub(crate) use self::creation::{Birth, NewRow, Reserved, RowTimes};
 pub(crate) use self::due::{
-    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    StagedJobRow,
+    DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
+    Page, StagedJobRow,
 };
 pub use self::error::StoreError;
 #[cfg(feature = "mysql")]

@@ -14,7 +14,7 @@ macro_rules! opaque {
 
 use super::audit::{AuditEntry, AuditSearch, Audited};
 use super::bulk::{NewBulk, SettledItem};
-use super::due::{ExpiryPlace, JobPlace, KeyPlace};
+use super::due::{ExpiredKey, ExpiryPlace, JobPlace, KeyPlace};
 use super::operators::{Found, FoundRequest, JobAct, ListRequests, ListedRequest, OperatedJob};
 use super::pauses::PauseAct;
 use super::{
@@ -45,6 +45,7 @@ opaque! {
     [] AuditSearch;
     [] Audited;
     [] KeyPlace;
+    [] ExpiredKey;
     [] ExpiryPlace;
     [] JobPlace;
     [] JobAct<'_>;

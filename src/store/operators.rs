@@ -22,6 +22,9 @@ use crate::key::{IdempotencyKey, Scope};
 /// How many rows one statement of a search reads. Some 50 ms, where each is on a page of its own.
 pub(crate) const MAX_ROWS_PER_SEARCH: u32 = 10_000;
 
+/// How many requests one statement finds by their ids.
+pub(crate) const IDS_PER_SEARCH: usize = 100;
+
 /// How many staged jobs of one request are listed; as the statements of the other stores say it.
 #[cfg(feature = "simulation")]
 pub(crate) const MOST_JOBS: u32 = 100;
@@ -403,6 +406,14 @@ pub trait OperatorStore: Store {
         &self,
         list: &ListRequests,
     ) -> impl Future<Output = Result<Found<ListedRequest, ListPlace>, StoreError>> + Send;
+
+    /// Requests by their ids, [`IDS_PER_SEARCH`] at most, in any order: as a list has them, without their values.
+    #[doc(hidden)]
+    fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> impl Future<Output = Result<Vec<ListedRequest>, StoreError>> + Send;
 
     /// One request, with all that is stored of it.
     #[doc(hidden)]

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::lock::lock;
 
 /// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
 /// as a task holds or waits for a turn of it.
@@ -56,10 +58,6 @@ impl<K: Eq + Hash + Clone> Drop for Turn<K> {
             keys.remove(&self.key);
         }
     }
-}
-
-fn lock<K>(keys: &Mutex<HashMap<K, Arc<Semaphore>>>) -> MutexGuard<'_, HashMap<K, Arc<Semaphore>>> {
-    keys.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Eq + Hash + Clone> fmt::Debug for Turns<K> {

@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::pauses::PausedPhase;
 use super::{
-    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    StoreError, Undelivered,
+    DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
+    Page, StoreError, Undelivered,
 };
 
 /// The part of a [`Store`](super::Store) that the workers need.
@@ -45,8 +45,22 @@ pub trait WorkerStore: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Enrolled>, StoreError>> + Send;
 
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
-    /// row that another transaction has locked: it passes over it.
+    /// row that another transaction has locked: it passes over it. `Err`: the server may have refused to delete one
+    /// of them, and then deletes none that were deleted by the same statement.
     fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Up to `limit` rows that [`reap`](Self::reap) may delete, behind this place, in the order in which they expired.
+    fn expired(
+        &self,
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> impl Future<Output = Result<Page<ExpiredKey, ExpiryPlace>, StoreError>> + Send;
+
+    /// As [`reap`](Self::reap), of one of them: whether it was deleted.
+    fn reap_one(
+        &self,
+        expired: &ExpiredKey,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Up to `limit` staged jobs that are due, behind this place, the longest due first.
     fn jobs_due(

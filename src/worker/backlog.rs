@@ -38,14 +38,30 @@ pub(super) enum Pushed {
     TurnedAway,
 }
 
+/// How many wait at least that are blocked.
+pub(super) const BLOCKED: usize = 100;
+
 /// Candidates in the order in which they were found, each scope in a queue of its own, so that none
 /// stands in front of another scope's. A queue holds `per_scope` at most; the others are passed over
 /// and found again.
 pub(super) struct Backlog<C: Candidate> {
     per_scope: usize,
     found: u64,
-    queues: HashMap<Scope, VecDeque<(u64, C)>>,
+    queues: HashMap<Scope, VecDeque<Waiting<C>>>,
     ids: HashSet<C::Id>,
+    /// How many of them are blocked.
+    blocked: usize,
+}
+
+struct Waiting<C> {
+    found: u64,
+    candidate: C,
+    /// It could not begin when it was found, before others of its kind have ended.
+    is_blocked: bool,
+}
+
+fn blocked_in<C>(queue: &VecDeque<Waiting<C>>) -> usize {
+    queue.iter().filter(|waiting| waiting.is_blocked).count()
 }
 
 impl<C: Candidate> Backlog<C> {
@@ -55,6 +71,7 @@ impl<C: Candidate> Backlog<C> {
             found: 0,
             queues: HashMap::new(),
             ids: HashSet::new(),
+            blocked: 0,
         }
     }
 
@@ -65,6 +82,7 @@ impl<C: Candidate> Backlog<C> {
     pub(super) fn clear(&mut self) {
         self.queues.clear();
         self.ids.clear();
+        self.blocked = 0;
     }
 
     pub(super) fn holds(&self, id: &C::Id) -> bool {
@@ -74,13 +92,32 @@ impl<C: Candidate> Backlog<C> {
     /// Whether those of this kind have half of its scope's queue.
     pub(super) fn has_half(&self, candidate: &C) -> bool {
         let Some(queue) = self.queues.get(candidate.scope()) else { return false };
-        let alike = queue.iter().filter(|(_, other)| other.kind() == candidate.kind());
+        let alike = queue.iter().filter(|other| other.candidate.kind() == candidate.kind());
         alike.count() >= share(self.per_scope)
     }
 
     /// Queues it, if its scope's queue is not full. Where `most` wait already, a scope that has more in its queue
     /// makes room.
     pub(super) fn push(&mut self, candidate: C, most: usize) -> Pushed {
+        self.push_as(candidate, false, most)
+    }
+
+    /// The same of one that is blocked. Of those a batch wait at most, and make room for one another only: they keep none
+    /// that may begin out of its queue, however many scopes have some.
+    pub(super) fn push_blocked(&mut self, candidate: C, most: usize) -> Pushed {
+        let queue = self.queues.get(candidate.scope());
+        let (waiting, blocked) = queue.map_or((0, 0), |queue| (queue.len(), blocked_in(queue)));
+        let is_full = self.blocked >= self.per_scope.max(BLOCKED);
+        if waiting >= self.per_scope || is_full && !self.make_room_of_blocked(blocked + 1) {
+            return Pushed::TurnedAway;
+        }
+        match self.push_as(candidate, true, most) {
+            Pushed::Alone if is_full => Pushed::InPlaceOfAnother,
+            pushed => pushed,
+        }
+    }
+
+    fn push_as(&mut self, candidate: C, is_blocked: bool, most: usize) -> Pushed {
         let waiting = self.queues.get(candidate.scope()).map_or(0, VecDeque::len);
         let is_full = self.len() >= most;
         if waiting >= self.per_scope || is_full && !self.make_room(waiting + 1) {
@@ -88,8 +125,9 @@ impl<C: Candidate> Backlog<C> {
         }
         let queue = self.queues.entry(candidate.scope().clone()).or_default();
         self.ids.insert(candidate.id());
-        queue.push_back((self.found, candidate));
+        queue.push_back(Waiting { found: self.found, candidate, is_blocked });
         self.found += 1;
+        self.blocked += usize::from(is_blocked);
         if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
     }
 
@@ -97,7 +135,24 @@ impl<C: Candidate> Backlog<C> {
     fn make_room(&mut self, than: usize) -> bool {
         let longest = self.queues.values_mut().max_by_key(|queue| queue.len());
         let last = longest.filter(|queue| queue.len() > than).and_then(VecDeque::pop_back);
-        last.is_some_and(|(_, candidate)| self.ids.remove(&candidate.id()))
+        last.is_some_and(|last| self.forget(&last))
+    }
+
+    /// Takes the last that is blocked out of the queue with the most of them, if those are more than so many.
+    fn make_room_of_blocked(&mut self, than: usize) -> bool {
+        let longest = self.queues.values_mut().max_by_key(|queue| blocked_in(queue));
+        let longest = longest.filter(|queue| blocked_in(queue) > than);
+        let last = longest.and_then(|queue| {
+            let last = queue.iter().rposition(|waiting| waiting.is_blocked)?;
+            queue.remove(last)
+        });
+        last.is_some_and(|last| self.forget(&last))
+    }
+
+    /// It waits no more. Whether it did.
+    fn forget(&mut self, waiting: &Waiting<C>) -> bool {
+        self.blocked -= usize::from(waiting.is_blocked);
+        self.ids.remove(&waiting.candidate.id())
     }
 
     /// The next of the scope that `held` says holds the least; among equals, of the one that has waited
@@ -110,19 +165,19 @@ impl<C: Candidate> Backlog<C> {
     ) -> Option<C> {
         let waiting = self.queues.iter().filter_map(|(scope, queue)| {
             let held = held(scope)?;
-            let first = queue.iter().position(|(_, candidate)| may_begin(candidate))?;
-            let (found, _) = queue.get(first)?;
-            Some(((held, *found), first, scope))
+            let first = queue.iter().position(|waiting| may_begin(&waiting.candidate))?;
+            let found = queue.get(first)?.found;
+            Some(((held, found), first, scope))
         });
         let (_, first, scope) = waiting.min_by_key(|(rank, ..)| *rank)?;
         let scope = scope.clone();
         let queue = self.queues.get_mut(&scope)?;
-        let (_, candidate) = queue.remove(first)?;
+        let next = queue.remove(first)?;
         if queue.is_empty() {
             self.queues.remove(&scope);
         }
-        self.ids.remove(&candidate.id());
-        Some(candidate)
+        self.forget(&next);
+        Some(next.candidate)
     }
 }
 
@@ -185,5 +240,35 @@ mod tests {
         assert_eq!(pushed, [another, another, away], "as much as the other");
         assert_eq!(backlog.len(), 4);
         assert!(!backlog.holds(&3) && !backlog.holds(&2) && backlog.holds(&1));
+    }
+
+    #[test]
+    fn g16_what_is_blocked_makes_room_for_one_another_and_for_all_others() {
+        let [many, few, free] = ["many", "few", "free"].map(|name| Scope::new(name).unwrap());
+        let mut backlog = Backlog::new(500);
+        let blocked = 100..700;
+        let queued = blocked
+            .filter(|id| backlog.push_blocked(Found(*id, many.clone()), 1000) == Pushed::Alone);
+        assert_eq!(queued.count(), 500, "as many as a scope may have");
+        let pushed = [1, 2].map(|id| backlog.push_blocked(Found(id, few.clone()), 1000));
+        assert_eq!(pushed, [Pushed::InPlaceOfAnother; 2]);
+        assert_eq!(backlog.push(Found(3, free.clone()), 1000), Pushed::Alone);
+        assert_eq!((backlog.len(), backlog.blocked), (501, 500));
+        assert!(backlog.holds(&597) && !backlog.holds(&598) && !backlog.holds(&599));
+        let next = backlog.take(|_| Some(0), |found| found.0 < 3).unwrap();
+        assert_eq!((next.0, backlog.blocked), (1, 499));
+        backlog.clear();
+        assert_eq!((backlog.len(), backlog.blocked), (0, 0));
+        // What may begin is taken out for none that is blocked.
+        let mut backlog = Backlog::new(3);
+        for id in 0..3 {
+            assert_eq!(backlog.push(Found(id, free.clone()), 1000), Pushed::Alone);
+        }
+        for id in 0..300 {
+            let scope = Scope::new(format!("tenant-{id}")).unwrap();
+            backlog.push_blocked(Found(1000 + id, scope), 1000);
+        }
+        assert_eq!((backlog.len(), backlog.blocked), (3 + BLOCKED, BLOCKED));
+        assert!([0, 1, 2].iter().all(|id| backlog.holds(id)));
     }
 }

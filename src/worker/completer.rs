@@ -27,6 +27,10 @@ use crate::store::{Right, Store, StoreError};
 /// another scope waits for at most a second; if eight or more hang, it waits until the first of their calls ends, at
 /// the latest by its time limit. Scopes alternate: the next request is from the scope with the
 /// fewest requests under way.
+///
+/// However many requests of one scope are due, one of another scope that becomes due behind them is found within about two
+/// [polls](WorkerConfig::poll). A completer that has just started first reads past them, a thousand in a few milliseconds,
+/// with a rest of four times that.
 pub struct Completer<S: Store> {
     requests: Dispatcher<DueRequests<S>>,
     enroller: Enroller<S>,
@@ -51,9 +55,11 @@ impl<S: Store> Completer<S> {
     /// # Errors
     /// [`StoreError`] where the store cannot be searched.
     pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
-        self.requests.check()?;
-        self.enroller.enrol_some().await?;
-        self.requests.one_pass().await?;
+        let left = self.requests.one_pass().await?;
+        // That may read the whole table: what is due does not wait for it.
+        if self.enroller.enrol_some().await? > 0 {
+            self.requests.pass_of(left).await?;
+        }
         Ok(self.requests.source().take_swept())
     }
 

@@ -72,7 +72,10 @@ impl WorkerConfig {
         self
     }
 
-    /// How many rows a search reads at most, and how many requests or jobs a `run_once` begins; default 100.
+    /// How many rows a search reads at most, how many jobs are claimed by one statement, and how many requests or jobs a
+    /// `run_once` begins; default 100. Behind a search that brought nothing to begin, workers that
+    /// [run](crate::worker::Completer::run) read a hundred rows, and a thousand while nothing continues, or a batch if that
+    /// is more.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self
@@ -102,8 +105,8 @@ impl WorkerConfig {
         self
     }
 
-    /// How often the completer reads the whole table for requests whose holder died; default 1 h, and at its
-    /// start. It reads a page at a time, with rests, and takes a fifth of one connection's time. Between these scans it
+    /// How often the completer reads the whole table for requests whose holder died; default 1 h, at least a second, and at
+    /// its start. It reads a page at a time, with rests, and takes a fifth of one connection's time. Between these scans it
     /// reads each row once, soon after it was created, which is enough if all nodes have the same
     /// [`retention`](crate::engine::EngineBuilder::retention).
     pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
@@ -131,7 +134,7 @@ impl WorkerConfig {
         self
     }
 
-    /// How long a job is claimed for; default 60 s. A delivery may take two thirds of it, from the claim on, or half if
+    /// How long a job is claimed for; default 60 s, at least a second. A delivery may take two thirds of it, from the claim on, or half if
     /// the job waited in the process first; when the claim expires the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
         self.delivery = delivery;
@@ -139,7 +142,7 @@ impl WorkerConfig {
     }
 
     /// How often a job is delivered before it is a dead letter; default 20, with a back-off that doubles from
-    /// a second to an hour: about ten hours. A sink may ask for a longer back-off
+    /// a second to an hour, less up to a quarter by chance: about seven hours. A sink may ask for a longer back-off
     /// ([`DeliveryError::retry_after`](crate::worker::DeliveryError::retry_after)), up to that hour.
     /// A delivery that is cut off, because its process ends or it takes longer than
     /// [`delivery`](Self::delivery), counts as well.
@@ -166,11 +169,11 @@ impl WorkerConfig {
         number("WorkerConfig::batch", self.batch, 1, 100_000)?;
         number("WorkerConfig::concurrency", self.concurrency, 1, 10_000)?;
         duration("WorkerConfig::grace", self.grace, Duration::ZERO, DAY)?;
-        duration("WorkerConfig::full_sweep", self.full_sweep, Duration::ZERO, CENTURY)?;
+        duration("WorkerConfig::full_sweep", self.full_sweep, MILLISECOND * 1000, CENTURY)?;
         duration("WorkerConfig::reap_every", self.reap_every, MILLISECOND, CENTURY)?;
         number("WorkerConfig::reap_batch", self.reap_batch, 1, 100_000)?;
         duration("WorkerConfig::census_every", self.census_every, MILLISECOND * 10, DAY)?;
-        duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 10, DAY)?;
+        duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 1000, DAY)?;
         number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)?;
         text("WorkerConfig::node (name)", &self.node.0, NODE)?;
         text("WorkerConfig::node (build)", &self.node.1, NODE)

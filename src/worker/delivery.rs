@@ -15,6 +15,7 @@ use super::claims::{Claimed, NotClaimed, Won};
 use super::gates::{Turn, Turns, Way};
 use super::job::{DeliveryError, DynSink, Job, Then};
 use super::settlements::{Deleted, Settlements};
+use crate::chance;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen, Span, spans};
@@ -104,7 +105,7 @@ impl Why {
 enum Failure {
     Delivery(DeliveryError),
     Left(Why),
-    /// Its turn did not come in time.
+    /// Its turn did not come in time, or the answer to its claim.
     NoTurn,
 }
 
@@ -184,16 +185,21 @@ impl<S: Store> Delivery<S> {
             // another node has delivered the job and those behind it. What is left of the claim after
             // the limit is for writing down what came of it.
             let ends = sent.after(self.lease * 2 / 3);
-            if Moment::now() >= ends {
+            if claim.is_over() {
                 return Ok(Ended::Lost);
             }
-            match (self.job(row, span), self.turn(&way, sent).await) {
-                (Ok(job), Ok(turn)) => {
-                    let handing_over = pin!(self.hand_over(&job, ends, turn));
-                    span.clone().around(handing_over).await
+            if Moment::now() >= ends {
+                // Given back uncounted: else a store that always answers late would use up the deliveries.
+                Err(Failure::NoTurn)
+            } else {
+                match (self.job(row, span), self.turn(&way, sent).await) {
+                    (Ok(job), Ok(turn)) => {
+                        let handing_over = pin!(self.hand_over(&job, ends, turn));
+                        span.clone().around(handing_over).await
+                    }
+                    (Err(why), _) => Err(Failure::Left(why)),
+                    (_, Err(failure)) => Err(failure),
                 }
-                (Err(why), _) => Err(Failure::Left(why)),
-                (_, Err(failure)) => Err(failure),
             }
         };
         let error = match delivered {
@@ -287,8 +293,9 @@ impl<S: Store> Delivery<S> {
 
     /// `None`: never again. `tries` are those that no operator has forgiven.
     fn back_off(&self, then: Then, tries: u32) -> Option<Duration> {
-        // 1 s, 2 s, 4 s, … up to an hour: the cap stands for as long as these take together.
-        let ours = Duration::from_secs(1 << tries.saturating_sub(1).min(12)).min(LONGEST_BACK_OFF);
+        // 1 s, 2 s, 4 s, … up to an hour, each a part less by chance: the cap stands for as long as these take together.
+        let ours = Duration::from_secs(1 << tries.saturating_sub(1).min(12));
+        let ours = chance::shortened(ours.min(LONGEST_BACK_OFF));
         match then {
             Then::Never => None,
             _ if tries >= self.max_deliveries => None,

@@ -6,8 +6,11 @@
 //! * a search reads at most `batch` rows of an index, from where the last one stopped; at the index's
 //!   end a *pass* is over, and the next one begins at the front;
 //! * a search that brought nothing to begin is followed by a rest of four times what it took (five
-//!   seconds at most): behind
-//!   any number of rows that it passes over, a worker spends a fifth of one connection's time;
+//!   seconds at most): behind any number of rows that it passes over, a worker spends a fifth of one
+//!   connection's time. Where nothing continues, the next one reads [`PAGE`] rows, so that it is past them soon;
+//! * what becomes due stands at the end of the index. Where a pass is of several pages, a search looks there for a
+//!   wakeup and about every `poll`, so that no scope waits until a pass is through the rows of another (G16);
+//! * a bounded number of rows waits in the process ([`Backlog`]);
 //! * a pass is followed by a rest of about `poll`. It ends early for a wakeup, or when work has ended
 //!   behind which there may be more;
 //! * a row that was left alone or failed is not looked at again for a while ([`Rests`]);
@@ -20,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
-use super::pace::Pace;
+use super::pace::{PAGE, Pace};
 use super::pass::{PassBudget, Until};
 use super::rests::Rests;
 use super::settlements::GATHERS;
@@ -30,6 +33,19 @@ use super::{WorkerConfig, shuffle};
 use crate::observe;
 use crate::setting::SettingError;
 use crate::store::{Page, StoreError};
+
+/// How many rows wait in the process at most, in batches, and how many may at least. What does not fit is found again.
+const BATCHES_WAITING: usize = 10;
+const WAITING: usize = 1000;
+
+/// Which part of the index a search reads.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The next of the pass.
+    Next,
+    /// What has come behind the last pass.
+    End,
+}
 
 /// Whether a piece of work counts against the batch of a single pass. What came to nothing does not: a worker
 /// that is started anew each time begins at the front, and must come past any number of such rows.
@@ -48,6 +64,10 @@ pub(super) struct Dispatcher<T: Source> {
     backlog: Backlog<T::Found>,
     rests: Rests,
     place: T::Place,
+    /// How many pages this pass has read.
+    pages: u32,
+    /// Where the last page of the last pass began, if it was not the first.
+    end: Option<T::Place>,
 }
 
 type Id<T> = <<T as Source>::Found as Candidate>::Id;
@@ -69,9 +89,12 @@ impl<T: Source> Dispatcher<T> {
                 config.concurrency,
                 if T::CLAIMS_AHEAD { config.batch as usize } else { 0 },
             ),
-            backlog: Backlog::new(config.batch),
+            // Of two, one is left for those that need not wait for others of their kind.
+            backlog: Backlog::new(config.batch.max(2)),
             rests: Rests::new(),
             place: T::Place::default(),
+            pages: 0,
+            end: None,
         }
     }
 
@@ -85,33 +108,44 @@ impl<T: Source> Dispatcher<T> {
     }
 
     /// Works off what is due, from where the last pass stopped to the end of the index, up to a batch;
-    /// ends what it began.
-    pub(super) async fn one_pass(&mut self) -> Result<(), StoreError> {
+    /// ends what it began. Says how much of the batch is left.
+    pub(super) async fn one_pass(&mut self) -> Result<u32, StoreError> {
+        self.pass_of(self.batch).await
+    }
+
+    /// As [`one_pass`](Self::one_pass), up to this much.
+    pub(super) async fn pass_of(&mut self, most: u32) -> Result<u32, StoreError> {
         self.backlog.clear();
-        self.work(Until::PassEnds(PassBudget::new(self.batch)), std::future::pending()).await
+        let mut until = Until::PassEnds(PassBudget::new(most));
+        self.work(&mut until, std::future::pending()).await?;
+        Ok(match until {
+            Until::PassEnds(pass) => pass.left(),
+            Until::Shutdown => 0,
+        })
     }
 
     /// Works until `stop` is ready; what it has begun, it ends.
     pub(super) async fn forever(&mut self, stop: impl Future<Output = ()> + Send) {
         // It ends for `stop`, or does not begin: errors of the store are followed by a rest.
-        if let Err(error) = self.work(Until::Shutdown, stop).await {
+        if let Err(error) = self.work(&mut Until::Shutdown, stop).await {
             observe::worker_failed(self.source.name(), error.kind());
         }
     }
 
     async fn work(
         &mut self,
-        mut until: Until,
+        until: &mut Until,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), StoreError> {
         self.check()?;
         let mut stop = pin!(stop);
         let mut pace = Pace::new();
         let mut searching: Option<Searching<T::Found, T::Place>> = None;
+        let mut part = Part::Next;
         loop {
             let begun = self.fill();
-            let (limit, stalls_at) = match &mut until {
-                Until::Shutdown => (self.batch, None),
+            let (limit, stalls_at) = match &mut *until {
+                Until::Shutdown => (pace.page(self.batch), None),
                 Until::PassEnds(pass) => {
                     pass.count(begun, self.backlog.len());
                     if !pace.in_pass && pass.leaves_what_waits() {
@@ -127,8 +161,20 @@ impl<T: Source> Dispatcher<T> {
             };
             let wants_more = limit > 0 && self.slots.is_free() && searching.is_none();
             if wants_more && pace.next() <= Instant::now() {
+                let is_endless = matches!(until, Until::Shutdown);
+                let end = self.end.clone().filter(|_| is_endless && pace.is_to_look_at_the_end());
+                let (from, limit) = match end {
+                    Some(end) => {
+                        part = Part::End;
+                        (end, self.batch.max(PAGE))
+                    }
+                    None => {
+                        part = Part::Next;
+                        (self.place.clone(), limit)
+                    }
+                };
                 pace.begin_search();
-                searching = Some(self.source.search(self.place.clone(), limit));
+                searching = Some(self.source.search(from, limit));
                 continue;
             }
             let free_at = self.slots.free_at();
@@ -137,13 +183,13 @@ impl<T: Source> Dispatcher<T> {
                 () = &mut stop => break,
                 (row, ended) = self.slots.ended(), if !self.slots.is_empty() => {
                     let came_to_nothing = self.settle_all(row, ended, &mut pace).await;
-                    if let Until::PassEnds(pass) = &mut until {
+                    if let Until::PassEnds(pass) = &mut *until {
                         pass.came_to_nothing(came_to_nothing);
                     }
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
-                    self.searched(found, &mut until, &mut pace);
+                    self.searched(found, part, until, &mut pace);
                 }
                 () = at(stalls_at) => {}
                 () = sleep_until(pace.next()), if wants_more => {}
@@ -164,6 +210,7 @@ impl<T: Source> Dispatcher<T> {
     fn searched(
         &mut self,
         found: Result<Page<T::Found, T::Place>, StoreError>,
+        part: Part,
         until: &mut Until,
         pace: &mut Pace,
     ) {
@@ -171,10 +218,10 @@ impl<T: Source> Dispatcher<T> {
             (Ok(page), until) => {
                 observe::worker_polled(self.source.name());
                 let most = match until {
-                    Until::Shutdown => usize::MAX,
+                    Until::Shutdown => (self.batch as usize * BATCHES_WAITING).max(WAITING),
                     Until::PassEnds(pass) => pass.left() as usize,
                 };
-                self.found(page, most, pace);
+                self.found(page, part, most, pace);
             }
             // What was begun is ended first.
             (Err(error), Until::PassEnds(pass)) => {
@@ -191,7 +238,7 @@ impl<T: Source> Dispatcher<T> {
 
     /// Begins what may begin, and says how many.
     fn fill(&mut self) -> u32 {
-        let mut begun = 0;
+        let (mut begun, mut together) = (0, 0);
         while self.backlog.len() > 0 && self.slots.is_free() {
             let room = self.slots.room();
             let may_begin = |found: &T::Found| {
@@ -206,13 +253,18 @@ impl<T: Source> Dispatcher<T> {
             let work = self.source.begin(found);
             self.slots.begin(id, scope, may_go_ahead, async move { (row, work.await) });
             begun += 1;
+            together += 1;
+            if together == self.batch {
+                self.source.begun();
+                together = 0;
+            }
         }
         self.source.begun();
         begun
     }
 
     /// `most`: how many may wait.
-    fn found(&mut self, page: Page<T::Found, T::Place>, most: usize, pace: &mut Pace) {
+    fn found(&mut self, page: Page<T::Found, T::Place>, part: Part, most: usize, pace: &mut Pace) {
         let Page { mut rows, next } = page;
         // In an order of its own on each node (H19), so that they do not all race for the same rows.
         shuffle(&mut rows);
@@ -226,12 +278,19 @@ impl<T: Source> Dispatcher<T> {
                 continue;
             }
             // It keeps none of another kind out of the queue.
-            if self.source.may_wait_long(&row) && self.backlog.has_half(&row) {
+            let may_wait_long = self.source.may_wait_long(&row);
+            if may_wait_long && self.backlog.has_half(&row) {
                 pace.passed_over = true;
                 continue;
             }
-            let is_startable = self.slots.room().has_share_left(row.scope());
-            match self.backlog.push(row, most) {
+            // Nor do those of any number of scopes, where they only wait for others of their kind.
+            let is_blocked = may_wait_long && !self.source.may_begin(&row);
+            let is_startable = !is_blocked && self.slots.room().has_share_left(row.scope());
+            let pushed = match is_blocked {
+                true => self.backlog.push_blocked(row, most),
+                false => self.backlog.push(row, most),
+            };
+            match pushed {
                 Pushed::Alone => queued |= is_startable,
                 Pushed::InPlaceOfAnother => {
                     queued |= is_startable;
@@ -240,11 +299,36 @@ impl<T: Source> Dispatcher<T> {
                 Pushed::TurnedAway => pace.passed_over = true,
             }
         }
-        pace.ended_search(queued, next.is_some(), self.poll);
+        match part {
+            Part::Next => self.read(queued, next, pace),
+            Part::End => self.read_the_end(queued, next, pace),
+        }
         if spins && !queued {
             (pace.earliest, pace.planned) = (Instant::now(), Instant::now());
         }
-        self.place = next.unwrap_or_default();
+    }
+
+    /// The pass goes on, or has ended.
+    fn read(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
+        pace.ended_search(queued, next.is_some(), self.poll);
+        self.pages += 1;
+        match next {
+            Some(next) => self.place = next,
+            None => {
+                let last = std::mem::take(&mut self.place);
+                self.end = (self.pages > 1).then_some(last);
+                self.pages = 0;
+            }
+        }
+    }
+
+    /// The pass goes on where it was, or begins. Behind a full page there is more.
+    fn read_the_end(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
+        pace.ended_search(queued, true, self.poll);
+        match next {
+            Some(_) => self.end = next,
+            None => pace.looked_at_the_end(self.poll),
+        }
     }
 
     /// With what ends in the next moment, where work waits ahead of its turn, so that more begins together again. Says
@@ -307,6 +391,7 @@ mod tests {
 
     use super::*;
     use crate::key::Scope;
+    use crate::worker::backlog::BLOCKED;
     use crate::worker::slots::LONG;
 
     struct Row(u32);
@@ -389,12 +474,21 @@ mod tests {
 
     /// How often a worker at its defaults searches, and looks at rows, in 100 s.
     async fn in_100_seconds(rows: u32, is_admitted: bool, ends_as: fn() -> Settled) -> (u32, u32) {
+        in_seconds(100, rows, is_admitted, ends_as).await
+    }
+
+    async fn in_seconds(
+        seconds: u64,
+        rows: u32,
+        is_admitted: bool,
+        ends_as: fn() -> Settled,
+    ) -> (u32, u32) {
         let (searches, looked_at) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
         let (seen, looked) = (searches.clone(), looked_at.clone());
         let known = u32::MAX;
         let stuck = Stuck { rows, is_admitted, ends_as, known, searches: seen, looked_at: looked };
         let mut dispatcher = Dispatcher::new(stuck, &WorkerConfig::default());
-        dispatcher.forever(tokio::time::sleep(Duration::from_secs(100))).await;
+        dispatcher.forever(tokio::time::sleep(Duration::from_secs(seconds))).await;
         (searches.load(Ordering::SeqCst), looked_at.load(Ordering::SeqCst))
     }
 
@@ -404,12 +498,12 @@ mod tests {
         let (searches, looked_at) = in_100_seconds(50, false, settled).await;
         assert!((60..=200).contains(&searches), "{searches}");
         assert_eq!(looked_at, 0);
-        // A hundred searches a pass, with rests: 100 * 5 ms, and a second.
+        // Ten searches a pass, and one at the end, with rests: 11 * 5 ms, and a second.
         let (searches, _) = in_100_seconds(10_000, false, settled).await;
-        assert!((4_000..=12_000).contains(&searches), "{searches}");
+        assert!((600..=2_000).contains(&searches), "{searches}");
         // Without an end: a fifth of the time.
-        let (searches, _) = in_100_seconds(1_000_000_000, false, settled).await;
-        assert!((10_000..=20_100).contains(&searches), "{searches}");
+        let (searches, _) = in_seconds(10, 1_000_000_000, false, settled).await;
+        assert!((1_000..=2_010).contains(&searches), "{searches}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -461,6 +555,162 @@ mod tests {
             dispatcher.one_pass().await.unwrap();
             assert_eq!(looked_at.load(Ordering::SeqCst), expected);
         }
+    }
+
+    struct OfScope(u32, Scope);
+
+    impl Candidate for OfScope {
+        type Id = u32;
+
+        fn id(&self) -> u32 {
+            self.0
+        }
+
+        fn scope(&self) -> &Scope {
+            &self.1
+        }
+
+        fn state(&self) -> i64 {
+            0
+        }
+    }
+
+    /// So many due rows of one scope, whose work hangs. Later one of another scope becomes due, behind them. A search
+    /// takes ten milliseconds.
+    struct Crowd {
+        rows: u32,
+        crowd: Scope,
+        began: Instant,
+        other_at: Duration,
+        other_begun: Arc<AtomicU32>,
+    }
+
+    impl Source for Crowd {
+        type Place = u32;
+        type Found = OfScope;
+        type Ended = ();
+
+        fn name(&self) -> &'static str {
+            "crowd"
+        }
+
+        fn search(&self, after: u32, limit: u32) -> Searching<OfScope, u32> {
+            let (rows, crowd) = (self.rows, self.crowd.clone());
+            let all = rows + u32::from(self.began.elapsed() >= self.other_at);
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                let end = (after + limit).min(all);
+                let of = |row: u32| match row < rows {
+                    true => OfScope(row, crowd.clone()),
+                    false => OfScope(row, Scope::new("other").unwrap()),
+                };
+                Ok(Page { rows: (after..end).map(of).collect(), next: (end < all).then_some(end) })
+            })
+        }
+
+        fn admits(&mut self, _: &OfScope) -> bool {
+            true
+        }
+
+        fn begin(&mut self, row: OfScope) -> impl Future<Output = ()> + Send + 'static {
+            let is_other = row.0 >= self.rows;
+            self.other_begun.fetch_add(u32::from(is_other), Ordering::SeqCst);
+            async move {
+                if !is_other {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+
+        fn settle(&mut self, (): ()) -> Settled {
+            Settled::Progress
+        }
+    }
+
+    /// Whether the other scope's was begun so long after it became due.
+    async fn begins_within(rows: u32, batch: u32, other_at: Duration, bound: Duration) -> bool {
+        let other_begun = Arc::new(AtomicU32::new(0));
+        let (began, crowd) = (Instant::now(), Scope::new("crowd").unwrap());
+        let source = Crowd { rows, crowd, began, other_at, other_begun: other_begun.clone() };
+        let config = WorkerConfig::default().batch(batch);
+        let mut dispatcher = Dispatcher::new(source, &config);
+        // What hangs keeps it from its end.
+        let work = dispatcher.forever(std::future::pending());
+        let _ = tokio::time::timeout(other_at + bound, work).await;
+        other_begun.load(Ordering::SeqCst) > 0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_the_due_rows_of_one_scope_keep_another_waiting_for_no_pass() {
+        for batch in [1, 100] {
+            // At first it is behind a hundred pages, of fifty milliseconds with their rests.
+            let [soon, late] = [Duration::from_secs(10), Duration::from_secs(30)];
+            assert!(begins_within(100_000, batch, Duration::ZERO, soon).await, "{batch}");
+            // Later it is looked for at the end, whatever the place of the pass.
+            let bound = Duration::from_secs(2);
+            assert!(begins_within(100_000, batch, late, bound).await, "{batch}");
+        }
+    }
+
+    /// So many jobs, each of another scope, of a name whose bound others hold.
+    struct NoRoom {
+        rows: u32,
+        asked: Arc<AtomicU32>,
+    }
+
+    impl Source for NoRoom {
+        type Place = u32;
+        type Found = OfScope;
+        type Ended = u32;
+
+        const CLAIMS_AHEAD: bool = true;
+
+        fn name(&self) -> &'static str {
+            "no room"
+        }
+
+        fn search(&self, after: u32, limit: u32) -> Searching<OfScope, u32> {
+            let rows = self.rows;
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let end = (after + limit).min(rows);
+                let of = |row: u32| OfScope(row, Scope::new(format!("tenant-{row}")).unwrap());
+                Ok(Page { rows: (after..end).map(of).collect(), next: (end < rows).then_some(end) })
+            })
+        }
+
+        fn admits(&mut self, _: &OfScope) -> bool {
+            true
+        }
+
+        fn may_begin(&self, _: &OfScope) -> bool {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            false
+        }
+
+        fn may_wait_long(&self, _: &OfScope) -> bool {
+            true
+        }
+
+        fn begin(&mut self, row: OfScope) -> impl Future<Output = u32> + Send + 'static {
+            std::future::ready(row.0)
+        }
+
+        fn settle(&mut self, _: u32) -> Settled {
+            Settled::Progress
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_jobs_of_a_name_without_room_take_bounded_memory_and_linear_time() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let source = NoRoom { rows: 10_000, asked: asked.clone() };
+        let mut dispatcher = Dispatcher::new(source, &WorkerConfig::default());
+        dispatcher.forever(tokio::time::sleep(Duration::from_secs(10))).await;
+        assert_eq!(dispatcher.backlog.len(), BLOCKED);
+        // Of each row once a pass, of which there are about ten, and of those that wait at each event.
+        let asked = asked.load(Ordering::SeqCst);
+        assert!(asked <= 300_000, "{asked}");
     }
 
     /// A scope that always has new work, of which much is claimed ahead; ten that were tried are due from the second

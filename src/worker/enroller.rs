@@ -100,11 +100,12 @@ impl<S: Store> Enroller<S> {
     }
 
     /// For a worker that polls once: the young walk to its end, and then the full one, until rows were
-    /// entered. No more than it takes to run: the rest waits for the next call.
-    pub(super) async fn enrol_some(&mut self) -> Result<(), StoreError> {
+    /// entered. No more than it takes to run: the rest waits for the next call. Says how many were entered.
+    pub(super) async fn enrol_some(&mut self) -> Result<usize, StoreError> {
         let stop = Stop::default();
-        if self.enter_until_some(&stop).await? >= self.most() {
-            return Ok(());
+        let known = self.enter_until_some(&stop).await?;
+        if known >= self.most() {
+            return Ok(known);
         }
         self.walk_young().await?;
         while self.young.is_some() && self.watched.has_room() {
@@ -116,7 +117,7 @@ impl<S: Store> Enroller<S> {
             self.walk_full().await?;
             entered = self.enter_until_some(&stop).await?;
         }
-        Ok(())
+        Ok(known + entered)
     }
 
     /// Batch after batch, past any number of rows that have moved on or are locked, until some are entered.

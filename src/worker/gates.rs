@@ -36,7 +36,8 @@ pub(super) enum Way {
 
 impl Gates {
     pub(super) fn new(concurrency: usize) -> Self {
-        Self { share: share(concurrency), scopes: HashMap::new(), names: HashMap::new() }
+        let share = share(concurrency).min(Semaphore::MAX_PERMITS);
+        Self { share, scopes: HashMap::new(), names: HashMap::new() }
     }
 
     /// Whether another job of the scope that has this name may begin, where the name has a bound.
@@ -115,8 +116,9 @@ pub(super) struct Turn<'t> {
 
 impl Turns {
     pub(super) fn new(concurrency: usize) -> Self {
-        let all = concurrency.saturating_mul(STRETCH).min(Semaphore::MAX_PERMITS);
-        Self { recent: Semaphore::new(concurrency), all: Semaphore::new(all) }
+        // A number that is refused when the worker runs must not panic before.
+        let semaphore = |permits: usize| Semaphore::new(permits.min(Semaphore::MAX_PERMITS));
+        Self { recent: semaphore(concurrency), all: semaphore(concurrency.saturating_mul(STRETCH)) }
     }
 
     /// `None`: it will not come.

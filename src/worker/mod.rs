@@ -108,18 +108,18 @@ async fn until_shutdown<T>(
 /// searches again immediately only if a whole batch was done, and more is likely.
 async fn poll_until_stopped<W: Worker>(worker: &mut W, stop: &Stop) {
     const LONGEST_REST: Duration = Duration::from_secs(30);
+    // Whatever the worker's pace: no loop is without a pause (G17).
+    const SHORTEST_REST: Duration = Duration::from_millis(1);
     let mut failures = 0;
     while !stop.is_set() {
         let polled = worker.poll_once(stop).await;
         if polled.is_ok() {
             observe::worker_polled(W::NAME);
+            failures = 0;
         }
         let rest = match polled {
             Ok(More::Likely) => continue,
-            Ok(More::No) => {
-                failures = 0;
-                worker.pace()
-            }
+            Ok(More::No) => worker.pace(),
             Err(error) => {
                 observe::worker_failed(W::NAME, error.kind());
                 failures += 1;
@@ -129,7 +129,7 @@ async fn poll_until_stopped<W: Worker>(worker: &mut W, stop: &Stop) {
         tokio::select! {
             biased;
             () = stop.set() => {}
-            () = tokio::time::sleep(by_chance(rest)) => {}
+            () = tokio::time::sleep(by_chance(rest).max(SHORTEST_REST)) => {}
         }
     }
 }

@@ -15,7 +15,16 @@ const REST_RATIO: u32 = 4;
 /// And how long at most: a search that the store was slow to answer says nothing about the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// When to search next.
+/// How many rows a search reads at least where the last one brought nothing to begin, and nothing continues: a few
+/// milliseconds.
+pub(super) const PAGE: u32 = 1000;
+
+/// The same where something has continued within this time. Most of what is found then waits behind work of its own scope
+/// that is under way, and would be read again and again.
+const SHORT_PAGE: u32 = 100;
+const CONTINUES: Duration = Duration::from_secs(1);
+
+/// When to search next, and how many rows.
 pub(super) struct Pace {
     began: Instant,
     /// Not before: the rest that a fruitless search is followed by.
@@ -23,12 +32,18 @@ pub(super) struct Pace {
     pub(super) planned: Instant,
     /// The pass is not at its end.
     pub(super) in_pass: bool,
+    /// The last search brought nothing to begin.
+    is_fruitless: bool,
+    /// When to look at the end of the index.
+    end_at: Instant,
     /// A scope's queue was full, and more of it was passed over, since the last pass began.
     pub(super) passed_over: bool,
     /// By now more may be due than this pass finds.
     again: bool,
     /// Something continued since the last search began.
     progress: bool,
+    /// When something continued last.
+    progressed_at: Option<Instant>,
     pub(super) failures: u32,
 }
 
@@ -40,15 +55,27 @@ impl Pace {
             earliest: now,
             planned: now,
             in_pass: true,
+            is_fruitless: false,
+            end_at: now,
             passed_over: false,
             again: false,
             progress: false,
+            progressed_at: None,
             failures: 0,
         }
     }
 
     pub(super) fn next(&self) -> Instant {
         self.earliest.max(self.planned)
+    }
+
+    /// How many rows the next search reads, where a batch has so many.
+    pub(super) fn page(&self, batch: u32) -> u32 {
+        match self.progressed_at {
+            _ if !self.is_fruitless => batch,
+            Some(at) if at.elapsed() < CONTINUES => batch.max(SHORT_PAGE),
+            _ => batch.max(PAGE),
+        }
     }
 
     pub(super) fn begin_search(&mut self) {
@@ -65,6 +92,7 @@ impl Pace {
         let rest = ((now - self.began) * REST_RATIO).min(LONGEST_PAUSE);
         self.failures = 0;
         self.in_pass = is_more;
+        self.is_fruitless = !queued;
         self.earliest = if queued { now } else { now + rest };
         self.planned = if is_more || self.again { now } else { now + by_chance(poll) };
     }
@@ -77,10 +105,20 @@ impl Pace {
 
     pub(super) fn wake(&mut self) {
         self.planned = Instant::now();
+        self.end_at = Instant::now();
+    }
+
+    pub(super) fn is_to_look_at_the_end(&self) -> bool {
+        self.end_at <= Instant::now()
+    }
+
+    pub(super) fn looked_at_the_end(&mut self, poll: Duration) {
+        self.end_at = Instant::now() + by_chance(poll);
     }
 
     pub(super) fn progressed(&mut self) {
         self.progress = true;
+        self.progressed_at = Some(Instant::now());
         if self.passed_over {
             self.search_again();
         }

@@ -41,10 +41,12 @@ impl<S: OperatorStore> Reconciler<S> {
     /// [`batch`](WorkerConfig::batch) requests, counted as by [`Completer::run_once`](crate::worker::Completer::run_once).
     ///
     /// # Errors
-    /// [`StoreError`] where the store cannot be searched.
+    /// [`StoreError`] where the store cannot be searched, or refuses to let an outcome be asked about that a build without
+    /// the function has left. The others are reconciled, and the next call counts them.
     pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
-        self.unasked.poll_once(&Stop::default()).await?;
         self.requests.one_pass().await?;
+        // An outcome that it enters rests first.
+        self.unasked.poll_once(&Stop::default()).await?;
         Ok(self.requests.source().take_swept())
     }
 

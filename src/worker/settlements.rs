@@ -11,6 +11,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::lock::lock;
 use crate::store::{JobAt, Store, StoreError};
 
 /// How long a job that was delivered waits for others at most.
@@ -59,7 +60,7 @@ struct Writer {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 }
 

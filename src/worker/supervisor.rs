@@ -209,4 +209,27 @@ mod tests {
         let workers = Workers { stop, supervised: vec![supervised] };
         workers.shutdown(Duration::from_secs(60)).await.unwrap();
     }
+
+    struct Paceless(u32);
+
+    impl Worker for Paceless {
+        const NAME: &'static str = "paceless";
+
+        fn pace(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        async fn poll_once(&mut self, _: &Stop) -> Result<More, StoreError> {
+            self.0 += 1;
+            Ok(More::No)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g17_no_pace_makes_a_loop_without_a_pause() {
+        let (mut worker, stop) = (Paceless(0), Stop::default());
+        let polling = poll_until_stopped(&mut worker, &stop);
+        until_shutdown(&stop, polling, tokio::time::sleep(Duration::from_secs(1))).await;
+        assert!(worker.0 <= 1100, "{}", worker.0);
+    }
 }

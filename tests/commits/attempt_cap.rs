@@ -39,7 +39,7 @@ async fn g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client<S: T
         for _ in 0..20 {
             let told = engine.call(&scope(), &key("k"), request()).await.unwrap();
             let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
-            assert!(retry_after > Duration::from_secs(50), "{back_off}: {retry_after:?}");
+            assert!(retry_after > Duration::from_secs(40), "{back_off}: {retry_after:?}");
         }
         // Nor do they postpone the end of the back-off (by more than a statement takes).
         let moved = match is_postgres::<S>() {

@@ -293,7 +293,7 @@ async fn g7_a_lost_commit_is_resolved() {
     }
 }
 
-mod mood {
+pub(super) mod mood {
     //! A type that diesel has to look up at the server.
     use diesel::deserialize::{self, FromSql};
     use diesel::pg::{Pg, PgValue};

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use crate::support::*;
+use atomic_phases::config::Limits;
 use atomic_phases::engine::{FailureCause, Resolution, ResolveError};
 use atomic_phases::phase::DerivedKey;
 use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
@@ -155,6 +156,18 @@ async fn what_the_database_cannot_hold_is_refused_before_it<S: TestDb>(db: S) {
         assert_eq!(cause, FailureCause::Phase { phase: "answered", reason });
         db.sql("DELETE FROM atomic_phases_keys").await;
     }
+    let limits = Limits::default().job_args(10);
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Echo>();
+    let capped = builder.limits(limits).build().unwrap();
+    let request = Echo { text: "12345678".into(), job: "fits".into() };
+    finished(capped.call(&scope(), &key("fits"), request).await);
+    let request = Echo { text: "123456789".into(), job: "large".into() };
+    let cause = failed(capped.call(&scope(), &key("large"), request).await);
+    let reason = "the arguments of the phase's staged jobs together are over Limits::job_args: stage \
+                  less, or raise it";
+    assert_eq!(cause, FailureCause::Phase { phase: "answered", reason });
+    db.sql("DELETE FROM atomic_phases_keys").await;
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
     // The phase's name in a webhook's resolution is compared and never stored.
     failed(engine.call(&scope(), &key("k"), Echo { text: "t".into(), job: "\0".into() }).await);
     let word = Resolution::executed("called\0'; --", &1).unwrap();

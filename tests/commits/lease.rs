@@ -20,6 +20,7 @@ on_every_store! {
     g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers,
     calls_that_wait_are_answered_by_the_failure_of_the_other,
+    g8_a_request_whose_first_phase_outlasts_the_retention_is_replayed,
 }
 
 pub(super) fn ms(millis: u64) -> Duration {
@@ -328,4 +329,33 @@ async fn g17_a_commit_is_due_for_the_workers_by_the_end_of_its_lease<S: TestDb>(
         finished(call.await.unwrap());
         db.sql("DELETE FROM atomic_phases_keys").await;
     }
+}
+
+/// Its only phase takes longer than a finished key is kept.
+#[derive(Clone, Serialize, Deserialize)]
+struct Outlasts;
+
+#[atomic_phases(name = "outlasts", version = 1)]
+impl<Db: TestDb> Outlasts {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "outlasts", "answered").await?;
+        tokio::time::sleep(ms(4000)).await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// No heartbeat moves the expiry of a row that is not committed yet. The end of the request does.
+async fn g8_a_request_whose_first_phase_outlasts_the_retention_is_replayed<S: TestDb>(db: S) {
+    let app = App::default();
+    let builder = Engine::builder(db.clone()).app(app).register::<Outlasts>();
+    let engine: TestEngine<S> = builder.lease(ms(1000)).retention(ms(3000)).build().unwrap();
+    let done = finished(engine.call(&scope(), &key("k"), Outlasts).await);
+    let again = finished(engine.call(&scope(), &key("k"), Outlasts).await);
+    assert!(again.replayed);
+    assert_eq!(again.reply, done.reply);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+    let row = engine.status(&scope(), &key("k")).await.unwrap().unwrap();
+    let kept = (done.expires_at - row.created_at).to_std().unwrap();
+    assert!(kept >= ms(6900) && done.expires_at <= row.expires_at + ms(100), "{kept:?}, {row:?}");
 }

@@ -40,9 +40,7 @@ async fn g3_g7_who_asks_about_a_lost_commit_takes_nothing_from_the_next_holder()
     proxy.arm("COMMIT", 1, Cut::Before);
     proxy.refuse(true);
     drop(waiting);
-    while proxy.fired() == 0 {
-        tokio::task::yield_now().await;
-    }
+    until(async || proxy.fired() > 0).await;
     db.let_leases_expire().await;
     let mut gate = app.provider.stop_before_the_effect();
     let holding = tokio::spawn(second.call(&scope(), &key("k"), book(20)).into_future());

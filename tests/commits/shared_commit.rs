@@ -66,9 +66,7 @@ impl Bench {
         let before = self.computed.load(Ordering::Relaxed);
         let writer = self.db.connection().await.unwrap();
         let calls: Vec<_> = calls.iter().map(|(name, sql)| self.call(name, sql)).collect();
-        while self.computed.load(Ordering::Relaxed) < before + calls.len() {
-            tokio::task::yield_now().await;
-        }
+        until(async || self.computed.load(Ordering::Relaxed) >= before + calls.len()).await;
         drop(writer);
         let mut told = Vec::new();
         for call in calls {
@@ -286,9 +284,7 @@ async fn another_process_that_writes_is_waited_for() {
     let other = rusqlite::Connection::open(file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let calls = [bench.call("a", &ADD[..1]), bench.call("b", &ADD[1..2])];
-    while bench.computed.load(Ordering::Relaxed) < 3 {
-        tokio::task::yield_now().await;
-    }
+    until(async || bench.computed.load(Ordering::Relaxed) >= 3).await;
     assert!(!calls[0].is_finished() && !calls[1].is_finished());
     other.execute_batch("COMMIT").unwrap();
     for call in calls {
@@ -301,9 +297,7 @@ async fn g13_a_batch_that_was_dropped_in_the_queue_is_not_begun() {
     let bench = Bench::new().await;
     let writer = bench.db.connection().await.unwrap();
     let calls = [bench.call("a", &ADD[..1]), bench.call("b", &ADD[1..2])];
-    while bench.computed.load(Ordering::Relaxed) < 3 {
-        tokio::task::yield_now().await;
-    }
+    until(async || bench.computed.load(Ordering::Relaxed) >= 3).await;
     let [dropped, kept] = calls;
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());

@@ -75,7 +75,7 @@ async fn g17_a_shutdown_does_not_end_the_back_off_in_which_a_client_came<S: Test
     let Outcome::Failed { cause: FailureCause::ShuttingDown, retry_after } = told else {
         panic!("{told:?}");
     };
-    assert!(retry_after > Duration::from_secs(500), "{retry_after:?}");
+    assert!(retry_after > Duration::from_secs(400), "{retry_after:?}");
     app.provider.stop_no_more();
     let staying = engine(&db, &app);
     assert_eq!(completed(&staying).await, Sweep::default(), "it is not due");

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::batch::mood::{Glad, moods};
 use super::races::{Begun, Gate, WAITING};
 use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy};
@@ -113,6 +114,54 @@ async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
             assert_eq!(gate.bodies.load(Ordering::SeqCst), u32::try_from(begun).unwrap());
             assert_eq!(db.number("SELECT count(*) FROM steps").await, begun);
         }
+    }
+}
+
+/// Its statements travel one by one, because one of them has a type of the application's.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Dozes {
+    first: bool,
+}
+
+#[atomic_phases(name = "dozes", version = 1, app = Gate)]
+impl Dozes {
+    #[phase(timeout = "3s")]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate) -> PhaseResult<Begun> {
+        self.doze(batch, gate, self.first);
+        Ok(Begun)
+    }
+
+    #[phase(commit, timeout = "3s")]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate) -> PhaseResult<Reply> {
+        self.doze(batch, gate, !self.first);
+        Ok(Reply::new(204))
+    }
+
+    fn doze(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate, here: bool) {
+        use diesel::ExpressionMethods;
+        if here {
+            gate.bodies.fetch_add(1, Ordering::SeqCst);
+            let row = (moods::id.eq("k"), moods::mood.eq(Glad));
+            batch.add(diesel::insert_into(moods::table).values(row));
+            batch.add(diesel::sql_query("SELECT pg_sleep(60)"));
+        }
+    }
+}
+
+/// G17: the same where nothing of it is sent before the answer to what stands in front of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_batch_that_travels_one_by_one_is_not_run_again_past_its_time_limit() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TYPE mood AS ENUM ('glad'); CREATE TABLE moods (id text, mood mood)").await;
+    for (name, phase, first) in [("f", "begun", true), ("l", "answered", false)] {
+        let gate = Gate::default();
+        let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Dozes>();
+        let engine = engine.build().unwrap();
+        let cause = failed(engine.call(&scope(), &key(name), Dozes { first }).await);
+        let limit = Duration::from_secs(3);
+        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
+        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{phase}");
+        assert_eq!(db.number("SELECT count(*) FROM moods").await, 0, "{phase}");
     }
 }
 

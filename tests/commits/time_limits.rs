@@ -8,7 +8,9 @@ use super::lease::{Begun, Done, ms};
 use crate::support::*;
 use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::{ForeignError, Reconciled};
-use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{
+    CallError, Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 
 on_every_store! {
@@ -19,6 +21,8 @@ on_every_store! {
     g17_a_local_phase_that_never_waits_has_its_time_limit,
     g2_an_unknown_call_rests_for_its_time_limit_at_least,
     g2_a_call_that_is_made_in_a_task_ends_with_its_phase,
+    g13_a_call_that_is_made_in_a_task_ends_with_a_request_that_is_dropped,
+    g2_a_call_in_a_task_ends_with_a_phase_that_panics_as_it_is_dropped,
 }
 
 /// A call that is moved into a task, which makes it after the phase has ended.
@@ -246,12 +250,24 @@ async fn g17_a_local_phase_may_have_a_time_limit<S: TestDb>(db: S) {
 
 /// A call that a task makes, as in code that shields the call from the end of the phase.
 #[derive(Clone, Serialize, Deserialize)]
-struct Shields;
+struct Shields {
+    panics: bool,
+}
+
+/// Panics as it is dropped, if it is to: a value of the application's, or of a library's.
+struct PanicsInDrop(bool);
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        assert!(!self.0, "asked for");
+    }
+}
 
 #[atomic_phases(name = "shields", version = 1)]
 impl<Db: TestDb> Shields {
-    #[phase(foreign(at_most_once), timeout = "1s")]
+    #[phase(foreign(at_most_once), timeout = "3s")]
     async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
+        let _value = PanicsInDrop(self.panics);
         let provider = app.provider.clone();
         let task = tokio::spawn(async move {
             call.make(async |key| Ok::<_, ()>(provider.call(key.as_str(), "mail").await)).await
@@ -280,8 +296,38 @@ async fn g2_a_call_that_is_made_in_a_task_ends_with_its_phase<S: TestDb>(db: S) 
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Shields>().build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
-    let told = engine.call(&scope(), &key("k"), Shields).await.unwrap();
+    let told = engine.call(&scope(), &key("k"), Shields { panics: false }).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    let waiting = gate.recv().await.unwrap();
+    app.provider.stop_no_more();
+    until(async || waiting.is_closed()).await;
+    assert_eq!(app.provider.effects(), 0, "the task's call was dropped");
+}
+
+/// As in a crash, with which the task would be gone, too.
+async fn g13_a_call_that_is_made_in_a_task_ends_with_a_request_that_is_dropped<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Shields>().build().unwrap();
+    let mut gate = app.provider.stop_before_the_effect();
+    let call = engine.call(&scope(), &key("k"), Shields { panics: false });
+    let call = tokio::spawn(call.__call_in_place());
+    let waiting = gate.recv().await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    app.provider.stop_no_more();
+    until(async || waiting.is_closed()).await;
+    assert_eq!(app.provider.effects(), 0, "the task's call was dropped");
+}
+
+/// The time limit drops the body, and the panic ends the request's task.
+async fn g2_a_call_in_a_task_ends_with_a_phase_that_panics_as_it_is_dropped<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Shields>().build().unwrap();
+    let mut gate = app.provider.stop_before_the_effect();
+    let told = engine.call(&scope(), &key("k"), Shields { panics: true }).await;
+    assert!(matches!(told, Err(CallError::TaskLost)), "{told:?}");
     let waiting = gate.recv().await.unwrap();
     app.provider.stop_no_more();
     until(async || waiting.is_closed()).await;

@@ -294,11 +294,7 @@ fn g10_a_halted_runtime_whose_phase_waits_for_its_turn_keeps_the_connection_from
     let held = alive.block_on(bench.db.connection()).unwrap();
     let before = bench.db.__handed_over();
     halted.spawn(bench.call("halted", Visit::Passes));
-    halted.block_on(async {
-        while bench.db.__handed_over() == before {
-            tokio::task::yield_now().await;
-        }
-    });
+    halted.block_on(until(async || bench.db.__handed_over() != before));
     drop(held);
     finished(alive.block_on(bench.call("alive", Visit::Passes)));
     // And the other request lost nothing.

@@ -406,6 +406,10 @@ async fn a_phase_is_paused_and_its_pause_is_ended<S: TestDb + OperatorStore>(db:
     let form = review.form("/pauses/act").with("reason", "the bank is closed");
     desk.submit(&form.clone().with("reason", "")).await.is(422).has("a reason is 1 to 500");
     desk.submit(&form.clone().with("for", "soon")).await.is(400).has("a number and a unit");
+    desk.submit(&form.clone().with("for", "0"))
+        .await
+        .is(422)
+        .has("a pause lasts a second at least");
     assert!(admin(&engine).pauses().await.unwrap().is_empty(), "a review changes nothing");
     // Twice, by a double click.
     let form = form.with("for", "2h");

@@ -76,6 +76,7 @@ pub fn operator(head: &Parts) -> Option<Actor> {
         names => permissions(names),
     };
     let scopes = match text("x-scopes").unwrap_or("all").split_once('=') {
+        Some(("only", "")) => Scopes::Only(Vec::new()),
         Some(("only", scope)) => Scopes::Only(vec![Scope::new(scope).unwrap()]),
         Some(("prefix", prefix)) => Scopes::Prefix(prefix.to_owned()),
         _ => Scopes::All,

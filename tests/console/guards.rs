@@ -289,8 +289,14 @@ const SETS: [&str; 18] = [
 ];
 
 /// The scopes of an operator, as the header of the desk has them.
-const SCOPES: [(&str, Rows); 3] =
-    [("all", Rows::OfAllScopes), ("only=tenant-1", Rows::Inside), ("only=tenant-2", Rows::Outside)];
+const SCOPES: [(&str, Rows); 6] = [
+    ("all", Rows::OfAllScopes),
+    ("only=tenant-1", Rows::Inside),
+    ("prefix=tenant-", Rows::Inside),
+    ("only=", Rows::Outside),
+    ("only=tenant-2", Rows::Outside),
+    ("prefix=tenant-11", Rows::Outside),
+];
 
 fn held(may: &str) -> Permissions {
     match may {
@@ -350,8 +356,8 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
         let written = db.number(rows).await - audited;
         assert_eq!(written, acts as i64, "{} {} {:?}", route.method, route.path, route.form);
     }
-    assert_eq!((ROUTES, checked), (75, 75 * 18 * 3));
-    is_told("75 routes x 18 sets of permissions x 3 kinds of scopes = 4,050");
+    assert_eq!((ROUTES, checked), (75, 75 * 18 * 6));
+    is_told("75 routes x 18 sets of permissions x 6 kinds of scopes = 8,100");
 
     // No route has another method, for any operator.
     let paths: Vec<&str> = routes
@@ -375,8 +381,8 @@ async fn each_route_needs_its_permission<S: TestDb + OperatorStore>(db: S) {
             }
         }
     }
-    assert_eq!((paths.len(), checked), (23, 23 * 3 * 18 * 3));
-    is_told("23 paths x 3 other methods x 18 sets of permissions x 3 kinds of scopes = 3,726");
+    assert_eq!((paths.len(), checked), (23, 23 * 3 * 18 * 6));
+    is_told("23 paths x 3 other methods x 18 sets of permissions x 6 kinds of scopes = 7,452");
     assert_eq!(db.number(rows).await, audited);
     assert_eq!(dump(&db).await, before, "nothing was changed");
 }

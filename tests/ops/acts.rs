@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use atomic_phases::engine::{EraseError, Resolution, ResolveError, Resolved};
 use atomic_phases::ops::{
-    Actor, AuditFilter, AuditRecord, BulkAct, OperatorStore, Ops, OpsError, Permissions, Scopes,
-    Selection, State, Summary, What,
+    Actor, AuditFilter, AuditRecord, BulkAct, OperatorStore, Ops, OpsError, Permissions,
+    RowVersion, Scopes, Selection, State, Summary, What,
 };
 use atomic_phases::worker::Enqueuer;
 use atomic_phases::{Outcome, Reply};
@@ -19,6 +19,7 @@ on_every_store! {
     g3_an_act_about_a_row_that_moved_on_is_refused,
     g3_a_reconcile_call_that_finds_nothing_out_changes_nothing,
     the_same_act_twice_is_one_act,
+    g19_who_may_not_reveal_is_not_told_that_a_guess_is_right,
     an_erasure_is_audited_and_outlived_by_its_audit,
     g18_a_dead_job_is_retried_or_discarded_as_it_was_seen,
     g4_the_audit_is_there_exactly_if_the_act_was_committed,
@@ -184,6 +185,46 @@ async fn the_same_act_twice_is_one_act<S: TestDb + OperatorStore>(db: S) {
     assert_eq!(applied, 1, "{one:?} {other:?}");
     let acts = ops.audit(Some(row.request_id), None, 10).await.unwrap().rows;
     assert_eq!(acts.iter().filter(|act| act.outcome == "applied").count(), 1, "{acts:?}");
+}
+
+/// A responder has no [`Permissions::REVEAL`]. One who gave the value knows it.
+async fn g19_who_may_not_reveal_is_not_told_that_a_guess_is_right<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let responder =
+        |name: &str| engine.ops(Actor::new(name, Permissions::responder(), Scopes::All).unwrap());
+    let (grace, bob) = (responder("grace"), responder("bob"));
+    let executed = |number: u32| {
+        let charge = Charge { id: format!("effect-{number}"), padding: String::new() };
+        Resolution::executed("notified", &charge).unwrap()
+    };
+    let finish = |number: u32| Resolution::finish(Reply::text(200, format!("by hand {number}")));
+    let words: [(&str, &dyn Fn(u32) -> Resolution); 2] =
+        [("executed", &executed), ("finish", &finish)];
+    for (name, word) in words {
+        unknown(&engine, name).await;
+        let before = seen(&ops, name).await;
+        let say = async |by: &Ops<S>, version: &RowVersion, number: u32| {
+            by.resolve(before.request_id, version, word(number), "the pilot's log").await
+        };
+        assert_eq!(say(&grace, &before.version, 4711).await.unwrap(), Resolved::Applied);
+        let now = seen(&ops, name).await;
+        for version in [&before.version, &now.version] {
+            let mut told = Vec::new();
+            for guess in 4705..4715 {
+                told.push(format!("{:?}", say(&bob, version, guess).await));
+            }
+            told.dedup();
+            assert_eq!(told.len(), 1, "the right one is told from the others: {told:?}");
+            assert!(told[0].starts_with("Err("), "{told:?}");
+            for knows in [&grace, &ops] {
+                assert_eq!(say(knows, version, 4711).await.unwrap(), Resolved::Already);
+                assert!(say(knows, version, 4712).await.is_err());
+            }
+        }
+    }
 }
 
 async fn an_erasure_is_audited_and_outlived_by_its_audit<S: TestDb + OperatorStore>(db: S) {

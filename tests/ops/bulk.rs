@@ -145,6 +145,13 @@ async fn a_selection_has_a_condition_and_a_thousand_requests_at_most<S: TestDb +
         Selection::Filter(Filter::new()),
         Selection::Filter(Filter::new().page(5)),
         Selection::Filter(Filter::new().definition("none", None)),
+        // What a script asks for whose variable is empty.
+        Selection::Filter(Filter::new().reason("")),
+        Selection::Filter(Filter::new().phase(" ")),
+        Selection::Filter(Filter::new().definition("", None)),
+        Selection::Filter(Filter::new().states([])),
+        Selection::Filter(Filter::new().older_than(Duration::ZERO)),
+        Selection::Filter(Filter::new().states([State::Finished]).reason("")),
         Selection::Requests(too_many),
         Selection::Requests(Vec::new()),
     ] {
@@ -154,6 +161,10 @@ async fn a_selection_has_a_condition_and_a_thousand_requests_at_most<S: TestDb +
         assert!(matches!(start, Err(OpsError::BadFilter(_))), "{selection:?}: {start:?}");
     }
     assert!(ops.bulks(None, 10).await.unwrap().rows.is_empty());
+    // Of more than one statement.
+    let ids = (0..250).map(Uuid::from_u128).chain([id_of(&engine, "k").await]);
+    let plan = ops.plan_bulk(BulkAct::Erase, &Selection::Requests(ids.collect())).await.unwrap();
+    assert_eq!((plan.count, plan.fitting, plan.sample.len()), (251, 1, 1));
     let erase = Selection::Filter(Filter::new().definition("book", None));
     db.sql("DELETE FROM atomic_phases_staged_jobs").await;
     let id = ops.start_bulk(BulkAct::Erase, &erase, 1, "asked for").await.unwrap();

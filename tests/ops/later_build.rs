@@ -111,7 +111,7 @@ async fn g14_a_status_of_a_later_build_is_listed_and_counted_and_left_alone<
 
     // A bulk act that meets it processes the others.
     let some = Selection::Requests([&those[..], &[dead]].concat());
-    let all = Selection::Filter(Filter::new().older_than(std::time::Duration::ZERO));
+    let all = Selection::Filter(Filter::new().scope(&scope()));
     for selection in [&some, &all] {
         let plan = ops.plan_bulk(BulkAct::Retry, selection).await.unwrap();
         assert_eq!((plan.count, plan.fitting), (3, 1));

@@ -9,6 +9,7 @@ use atomic_phases::ops::{
     Actor, AuditFilter, BulkAct, Cursor, Filter, HeldBy, OperatorStore, OpsError, Permissions,
     Place, Scopes, Selection, State, Summary,
 };
+use atomic_phases::worker::Announcer;
 use atomic_phases::{Engine, Outcome, Scope};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,6 +17,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::cast::*;
+use crate::support::work::config;
 use crate::support::*;
 
 on_every_store! {
@@ -23,6 +25,7 @@ on_every_store! {
     a_cursor_neither_skips_nor_repeats_while_rows_move,
     a_list_of_several_indexes_tells_each_row_once,
     a_request_that_is_being_reconciled_is_listed_once,
+    a_request_whose_holder_died_is_found_without_workers,
     counts_are_bounded_and_within_the_scopes,
     g16_no_list_leaves_the_scopes_of_its_actor,
     a_page_that_searched_ten_thousand_rows_says_so_and_goes_on,
@@ -96,6 +99,37 @@ async fn a_request_that_is_being_reconciled_is_listed_once<S: TestDb + OperatorS
             assert!(all(&engine, Filter::new().states([other])).await.is_empty(), "{other}");
         }
     }
+}
+
+/// No worker runs, or none has met it yet: it is in no index but that of all rows.
+async fn a_request_whose_holder_died_is_found_without_workers<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    set(&engine, "leased", "locked_until = created_at").await;
+    let ops = admin(&engine);
+    let leased = ops.find(&scope(), &key("leased")).await.unwrap();
+    assert_eq!((leased.state, leased.next_at), (State::LeaseEnded, None));
+    let ended = all(&engine, Filter::new().states([State::LeaseEnded])).await;
+    assert_eq!(ended.iter().map(|row| row.request_id).collect::<Vec<_>>(), [leased.request_id]);
+    let due = [State::Accepted, State::Due, State::LeaseEnded];
+    let waits = [&due[..], &[State::Unknown, State::DeadLetter, State::BackingOff]].concat();
+    for (states, number) in [(due.to_vec(), 3), (waits, 7)] {
+        let rows = all(&engine, Filter::new().states(states)).await;
+        let ids: BTreeSet<Uuid> = rows.iter().map(|row| row.request_id).collect();
+        assert_eq!((rows.len(), ids.len()), (number, number), "each once");
+        assert_eq!(rows.last().unwrap().request_id, leased.request_id, "behind the due ones");
+    }
+    // A search for it costs ten thousand rows, so it is not counted.
+    let counts = ops.counts().await.unwrap();
+    assert_eq!((counts.due.number, counts.due.or_more, counts.no_workers), (2, true, true));
+    Announcer::new(&engine, config()).run_once().await.unwrap();
+    let counts = ops.counts().await.unwrap();
+    assert_eq!((counts.due.number, counts.due.or_more, counts.no_workers), (2, false, false));
+    // A completer has met it.
+    set(&engine, "leased", "run_after = locked_until").await;
+    assert_eq!(ops.counts().await.unwrap().due.number, 3);
+    let rows = all(&engine, Filter::new().states(due)).await;
+    assert_eq!(rows.iter().filter(|row| row.request_id == leased.request_id).count(), 1);
 }
 
 /// Two unknown, one dead, one backing off, one due, one accepted, one leased, one finished.
@@ -228,6 +262,9 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
         Filter::new().reason("\0"),
         Filter::new().phase("\0"),
         Filter::new().definition("\0", None),
+        Filter::new().reason(""),
+        Filter::new().phase(" "),
+        Filter::waiting().definition("", None),
         // A time that no database has.
         Filter::new().older_than(Duration::MAX),
         Filter::new().waiting_for(Duration::from_secs(11 * 365 * 86_400)),
@@ -284,6 +321,7 @@ async fn counts_are_bounded_and_within_the_scopes<S: TestDb + OperatorStore>(db:
     let engine = engine(&db, &App::default());
     cast(&engine).await;
     db.sql("UPDATE atomic_phases_staged_jobs SET run_after = NULL WHERE name = 'receipt'").await;
+    Announcer::new(&engine, config()).run_once().await.unwrap();
     let ops = admin(&engine);
     let counts = ops.counts().await.unwrap();
     let numbers =

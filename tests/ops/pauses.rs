@@ -29,6 +29,7 @@ on_every_store! {
     g3_g14_of_the_pauses_under_two_names_only_the_seen_one_ends,
     g14_a_process_without_code_knows_the_pause_of_a_renamed_phase,
     a_pause_has_an_end_that_a_clock_holds,
+    a_pause_of_no_time_is_refused_and_ends_no_other,
     g3_a_pause_is_replaced_and_ended_only_as_it_was_seen,
     the_audit_says_what_a_pause_replaced,
     g3_of_two_acts_on_a_pause_at_a_time_one_is_done,
@@ -505,6 +506,24 @@ async fn a_pause_has_an_end_that_a_clock_holds<S: TestDb + OperatorStore>(db: S)
     assert!(ops.pauses().await.unwrap()[0].ends_at.is_some());
 }
 
+async fn a_pause_of_no_time_is_refused_and_ends_no_other<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let too_short = [Some(Duration::ZERO), Some(Duration::from_millis(999))];
+    for length in too_short {
+        let refused = ops.pause("book", "charged", length, "r").await;
+        assert!(matches!(refused, Err(OpsError::TooShort)), "{refused:?}");
+    }
+    assert!(ops.pauses().await.unwrap().is_empty());
+    ops.pause("book", "charged", None, "the bank is closed").await.unwrap();
+    let seen = pause_of(&ops, BOOK).await;
+    for length in too_short {
+        let refused = ops.replace_pause("book", "charged", &seen.version, length, "r").await;
+        assert!(matches!(refused, Err(OpsError::TooShort)), "{refused:?}");
+    }
+    assert_eq!(ops.pauses().await.unwrap(), [seen]);
+}
+
 /// Another operator replaces it, or ends it, or its time is over.
 async fn g3_a_pause_is_replaced_and_ended_only_as_it_was_seen<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
@@ -581,7 +600,7 @@ async fn the_audit_says_what_a_pause_replaced<S: TestDb + OperatorStore>(db: S) 
     let ends = pause_of(&ops, BOOK).await.ends_at.unwrap();
     unpause(&ops, BOOK).await;
     // One that is over is not replaced.
-    let moment = Some(Duration::from_millis(1));
+    let moment = Some(Duration::from_secs(1));
     ops.pause("book", "charged", moment, "a moment").await.unwrap();
     until(async || ops.pauses().await.unwrap().is_empty()).await;
     paused(&engine, ("book", "charged")).await;

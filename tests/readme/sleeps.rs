@@ -27,7 +27,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 34] = [
     ("otel/tests/story.rs", &[(1, "its `until`, in a package that is tested without the others")]),
     ("tests/commits/batch_parts.rs", &[(1, "the server reports its statistics late"), (1, ENDS)]),
     ("tests/commits/infrastructure_faults.rs", &[(1, "it polls within a phase")]),
-    ("tests/commits/lease.rs", &[(2, TAKES), (1, ENDS)]),
+    ("tests/commits/lease.rs", &[(3, TAKES), (1, ENDS)]),
     ("tests/commits/mysql_faults.rs", &[(1, LOAD)]),
     ("tests/commits/mysql_statements.rs", &[(1, "the server is short of statements for so long")]),
     ("tests/commits/mysql_waits.rs", &[(1, NOTHING)]),

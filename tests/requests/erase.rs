@@ -8,7 +8,7 @@ use atomic_phases::fingerprint::RequestOrigin;
 use atomic_phases::http::Policy;
 use atomic_phases::store::Status;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, Reaper, WorkerConfig};
-use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope};
+use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope, Sqlite};
 
 on_every_store! {
     g15_an_erased_request_is_a_tombstone_and_never_runs_again,
@@ -321,4 +321,55 @@ async fn g16_an_erasure_of_a_locked_row_waits_for_nothing_and_says_so() {
     holder.batch_execute("ROLLBACK").await.unwrap();
     engine.erase(&scope(), &key("locked")).await.unwrap();
     is_erased(engine.call(&scope(), &key("locked"), book(20)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_postgres() {
+    others_are_erased(
+        <Postgres as TestDb>::fresh().await,
+        "CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE EXCEPTION 'kept'; END $$; \
+         CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
+         WHEN (OLD.idempotency_key = 'kept') EXECUTE FUNCTION kept()",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_sqlite() {
+    others_are_erased(
+        <Sqlite as TestDb>::fresh().await,
+        "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
+         WHEN OLD.idempotency_key = 'kept' BEGIN SELECT RAISE(ABORT, 'kept'); END",
+    )
+    .await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_mariadb() {
+    others_are_erased(
+        <atomic_phases::Mysql as TestDb>::fresh().await,
+        "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN \
+         IF OLD.idempotency_key = 'kept' THEN \
+         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF; END",
+    )
+    .await;
+}
+
+async fn others_are_erased<S: TestDb>(db: S, refuse: &str) {
+    let engine = engine(&db, &App::default());
+    for name in ["a", "kept", "z"] {
+        booked(&engine, name).await;
+    }
+    deliver_all(&engine).await;
+    db.sql(refuse).await;
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.refused, erased.left), (2, 1, 1));
+    for name in ["a", "z"] {
+        is_erased(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    let told = engine.erase(&scope(), &key("kept")).await;
+    assert!(matches!(told, Err(EraseError::Unavailable(_))), "{told:?}");
+    assert!(engine.erase_scope(&scope()).await.is_err(), "it is the only one");
 }

@@ -11,9 +11,13 @@ use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::engine::{Resolution, ResolveError, Resolved};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::store::Status;
-use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{
+    Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::support::db::url_of;
+use crate::support::proxy::{Cut, Proxy};
 use crate::support::work::*;
 use crate::support::*;
 
@@ -278,4 +282,62 @@ async fn an_output_is_no_resolution_of_a_call_that_ends_the_request<S: TestDb>(d
     assert_eq!(reply.unwrap(), Resolved::Applied);
     let late = say(Resolution::executed("ran", &"effect-1").unwrap()).await;
     assert_eq!(late.unwrap(), Resolved::Finished);
+}
+
+/// A dead letter is retried by a process whose commit is cut off, and whose next connections are refused until the
+/// others have acted.
+async fn retried_through(
+    db: &Postgres,
+    here: &TestEngine<Postgres>,
+    cut: Cut,
+    others: impl AsyncFnOnce(),
+) -> Result<Resolved, ResolveError> {
+    failed(here.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    db.sql(
+        "UPDATE atomic_phases_keys SET status = 'dead_letter', run_after = NULL, \
+         waiting_since = created_at",
+    )
+    .await;
+    let url = url_of(db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
+    let proxy = Proxy::start(port.parse().unwrap()).await;
+    let store = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let there = engine_with(&store, &App::default(), |b| b.lease(Duration::from_secs(60)));
+    proxy.arm("COMMIT", 1, cut);
+    proxy.refuse_once_cut();
+    let (scope, key) = (scope(), key("k"));
+    let others = async {
+        until(async || proxy.fired() == 1).await;
+        others().await;
+        proxy.refuse(false);
+    };
+    tokio::join!(there.resolve(&scope, &key, Resolution::retry()), others).0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_retry_that_was_applied_is_not_refused_because_the_request_went_on() {
+    let db = Postgres::fresh().await;
+    let here = engine(&db, &App::default());
+    let told = retried_through(&db, &here, Cut::Answer, async || {
+        until(async || status(&here, "k").await.status == Status::FailedRetryable).await;
+        finished(here.call(&scope(), &key("k"), troubled(Trouble::RetryForeignOnce)).await);
+    });
+    let told = told.await;
+    assert!(matches!(told, Ok(Resolved::Applied)), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_a_retry_whose_outcome_is_unknown_is_not_refused_because_the_request_was_finished() {
+    let db = Postgres::fresh().await;
+    let here = engine(&db, &App::default());
+    let told = retried_through(&db, &here, Cut::Before, async || {
+        let finish = || Resolution::finish(Reply::new(204));
+        until(async || {
+            let told = here.resolve(&scope(), &key("k"), finish()).await;
+            matches!(told, Ok(Resolved::Applied | Resolved::Already))
+        })
+        .await;
+    });
+    let told = told.await;
+    assert!(matches!(told, Err(ResolveError::Unavailable(_))), "{told:?}");
 }

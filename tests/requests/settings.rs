@@ -30,6 +30,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("max_attempts", Box::new(|b| b.max_attempts(u32::MAX))),
         ("back_off", Box::new(move |b| b.back_off(second, ever))),
         ("back_off", Box::new(move |b| b.back_off(second * 2, second))),
+        ("back_off", Box::new(move |b| b.back_off(zero, second))),
         ("reconcile_after", Box::new(move |b| b.reconcile_after(ever))),
         ("max_reconciles", Box::new(|b| b.max_reconciles(0))),
         ("window_margin", Box::new(move |b| b.window_margin(ever))),
@@ -42,6 +43,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("Limits::context", limits(Limits::default().context(1 << 30))),
         ("Limits::reply_headers", limits(Limits::default().reply_headers(1))),
         ("Limits::reply_body", limits(Limits::default().reply_body(1 << 30))),
+        ("Limits::job_args", limits(Limits::default().job_args(1 << 30))),
         ("Quota::keys", quota(Quota::default().keys(0))),
         ("Quota::rate", quota(Quota::default().rate(0, second))),
         ("Quota::rate", quota(Quota::default().rate(1, zero))),
@@ -54,12 +56,14 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         assert!(error.setting.starts_with(setting), "{error}");
         assert!(error.to_string().contains("but it must be"), "{error}");
     }
-    let workers: [(&str, WorkerConfig); 12] = [
+    let workers: [(&str, WorkerConfig); 14] = [
         ("WorkerConfig::poll", WorkerConfig::default().poll(zero)),
         ("WorkerConfig::batch", WorkerConfig::default().batch(0)),
         ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(0)),
+        ("WorkerConfig::concurrency", WorkerConfig::default().concurrency(usize::MAX)),
         ("WorkerConfig::grace", WorkerConfig::default().grace(ever)),
         ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(ever)),
+        ("WorkerConfig::full_sweep", WorkerConfig::default().full_sweep(zero)),
         ("WorkerConfig::reap_every", WorkerConfig::default().reap_every(zero)),
         ("WorkerConfig::reap_batch", WorkerConfig::default().reap_batch(0)),
         ("WorkerConfig::census_every", WorkerConfig::default().census_every(zero)),

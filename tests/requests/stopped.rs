@@ -188,12 +188,11 @@ async fn graceful_shutdown_releases_the_row_for_another_node<S: TestDb>(db: S) {
         async move { leaving.shutdown(std::time::Duration::from_secs(30)).await }
     });
     // The engine accepts no more work, and waits for its running requests.
-    while !matches!(
-        leaving.call(&scope(), &key("other"), book(20)).await,
-        Err(CallError::ShuttingDown)
-    ) {
-        tokio::task::yield_now().await;
-    }
+    until(async || {
+        let other = leaving.call(&scope(), &key("other"), book(20)).await;
+        matches!(other, Err(CallError::ShuttingDown))
+    })
+    .await;
     assert!(!shutdown.is_finished());
     in_the_call.send(()).unwrap();
     assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);

@@ -3,8 +3,9 @@
 
 use crate::recorded::{self, alone};
 use crate::support::db::numbers;
-use crate::support::work::{config, dies_in_its_call};
+use crate::support::work::{config, dies_in_its_call, status};
 use crate::support::*;
+use atomic_phases::store::Status;
 use atomic_phases::worker::Completer;
 use atomic_phases::{Engine, Postgres, Sqlite};
 
@@ -120,4 +121,23 @@ async fn g17_a_batch_is_entered_and_run_before_the_next_is_entered() {
         assert_eq!(not_entered(&db).await, left * batch);
         assert_eq!(count(&recorded::sent(), ENTERS), 1);
     }
+}
+
+/// A worker that polls once and is started anew each time reads the whole table for abandoned requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_what_is_due_is_looked_for_before_the_table_is_read() {
+    let _alone = alone().await;
+    let db = <Postgres as TestDb>::fresh().await;
+    abandon(&db).await;
+    let engine = engine(&db.another().await, &App::default());
+    engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
+    recorded::sent();
+    let swept = Completer::new(&engine, config()).run_once().await.unwrap();
+    assert_eq!(swept.finished as usize, REQUESTS);
+    let sent = recorded::sent();
+    let first = |part: &str| sent.iter().position(|sql| sql.contains(part)).unwrap();
+    assert!(first("WHERE run_after <=") < first("WITH read AS MATERIALIZED"), "{sent:#?}");
+    // A batch in all, of which the accepted request is one.
+    assert_eq!(not_entered(&db).await, 0);
+    assert_eq!(status(&engine, "accepted").await.status, Status::Completed);
 }

@@ -1,6 +1,8 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and reads a bounded part of it.
 
-use atomic_phases::ops::{Actor, AuditFilter, Filter, Permissions, Scopes, State};
+use atomic_phases::ops::{
+    Actor, AuditFilter, BulkAct, Filter, Permissions, Scopes, Selection, State,
+};
 use atomic_phases::worker::{Announcer, BulkRunner, Census, WorkerConfig};
 use atomic_phases::{Postgres, Scope};
 
@@ -129,7 +131,7 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     // A page that is full immediately, and one that finds nothing.
     for (number, (filter, index)) in searches.into_iter().enumerate() {
         for (kind, filter) in [
-            ("full", filter.clone().reason("")),
+            ("full", filter.clone()),
             ("empty", filter.clone().reason(format!("marker-{number}"))),
             ("limited", filter.definition("book", Some(1)).scope(&Scope::new("tenant-7").unwrap())),
         ] {
@@ -340,6 +342,13 @@ async fn g19_no_list_count_or_audit_reads_a_value() {
     ops.dead_jobs(None, 10).await.unwrap();
     ops.bulks(None, 10).await.unwrap();
     ops.audit(AuditFilter::new().act("reveal"), None, 10).await.unwrap();
+    let listed = ops.list(Filter::new()).await.unwrap().rows.remove(0);
+    for some in [
+        Selection::Filter(Filter::new().states([State::Finished])),
+        Selection::Requests(vec![listed.request_id]),
+    ] {
+        assert_eq!(ops.plan_bulk(BulkAct::Erase, &some).await.unwrap().count, 1);
+    }
     assert!(!reads_values());
     let id = ops.find(&scope(), &key("k")).await.unwrap().request_id;
     assert!(reads_values());

@@ -7,7 +7,10 @@ use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Status;
-use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::worker::Reconciler;
+use atomic_phases::{
+    Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::support::work::*;
@@ -105,4 +108,33 @@ async fn g17_a_build_with_the_reconcile_function_asks_about_what_one_before_it_l
     assert_eq!(reconciled(&asked).await.finished, 1);
     assert_eq!(status(&asked, "k").await.status, Status::Completed);
     assert_eq!(app.provider.effects(), 1);
+}
+
+/// One that is due is asked about first, and the walk over the others passes those that the server refuses.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_an_outcome_whose_row_the_server_refuses_keeps_no_other_from_being_asked_about() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let app = App::default();
+    let (asked, unasked) =
+        (running::<Postgres, Asked>(&db, &app), running::<Postgres, Unasked>(&db, &app));
+    for name in ["bad-1", "good", "bad-2"] {
+        let told = unasked.call(&scope(), &key(name), Unasked).await;
+        assert!(matches!(told, Ok(Outcome::Unknown { is_asked: false, .. })), "{told:?}");
+    }
+    let told = asked.call(&scope(), &key("due"), Asked).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { is_asked: true, .. })), "{told:?}");
+    db.let_time_pass().await;
+    db.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF OLD.idempotency_key LIKE 'bad%' THEN RAISE EXCEPTION 'refused'; END IF; \
+         RETURN NEW; END $$; CREATE TRIGGER refuse BEFORE UPDATE ON atomic_phases_keys \
+         FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    .await;
+    app.provider.answer_searches();
+    let refused = Reconciler::new(&asked, config()).run_once().await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(status(&asked, "due").await.status, Status::Completed);
+    let told = asked.call(&scope(), &key("good"), Asked).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { is_asked: true, .. })), "{told:?}");
 }

@@ -173,6 +173,20 @@ async fn g16_a_name_has_no_more_under_way_than_its_bound_and_a_scope_half_of_it<
     drop(workers);
 }
 
+/// One of the two places in its scope's queue is left for the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_slow_name_delays_no_other_in_batches_of_one() {
+    let db = Postgres::fresh().await;
+    stage(&db, "one", "slow", 40).await;
+    stage(&db, "one", "quick", 5).await;
+    let sink = Counts::default();
+    let engine = engine(&db, &App::default());
+    let workers = engine.spawn_workers(config().batch(1).sink(sink.clone())).unwrap();
+    until(async || sink.quick.load(Ordering::SeqCst) == 10).await;
+    sink.is_open.store(true, Ordering::SeqCst);
+    drop(workers);
+}
+
 /// Jobs of scope `one` are quick, so that more of them are claimed; then all of them hang.
 #[derive(Clone, Default)]
 struct Turns {

@@ -351,6 +351,33 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     assert_eq!(names, ["receipt", "thanks"]);
 }
 
+/// The answer comes after two thirds of the claim, when it is too late to deliver, and not too late to say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_whose_claim_is_answered_late_is_given_back_uncounted() {
+    let db = Postgres::fresh().await;
+    let url = crate::support::db::url_of(&db);
+    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
+    let proxy = crate::support::proxy::Proxy::start(port).await;
+    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let app = App::default();
+    let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
+    let inbox = Inbox::default();
+    let config = config().delivery(Duration::from_secs(4));
+    let mut enqueuer = Enqueuer::new(&slow, inbox.sink(), config);
+    // Its connection and its statements are prepared before answers become slow.
+    finished(prompt.call(&scope(), &key("first"), book(20)).await);
+    while enqueuer.run_once().await.unwrap().delivered > 0 {}
+    assert_eq!(inbox.take().len(), 2);
+
+    finished(prompt.call(&scope(), &key("k"), book(20)).await);
+    proxy.answer_slowly(3300);
+    assert_eq!(enqueuer.run_once().await.unwrap().lost, 1);
+    assert!(inbox.take().is_empty());
+    let uncounted = "SELECT count(*) FROM atomic_phases_staged_jobs \
+        WHERE attempts = 1 AND forgiven_attempts = 1";
+    assert_eq!(db.number(uncounted).await, 1);
+}
+
 /// The store is unavailable for a moment after a delivery, as in a failover: no job waits until the claim has
 /// expired, and nothing is delivered twice.
 #[tokio::test(flavor = "multi_thread")]

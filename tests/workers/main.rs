@@ -14,6 +14,7 @@ mod no_connection;
 mod notices;
 mod partitions;
 mod redis_stream;
+mod refused_rows;
 mod single_polls;
 mod workers;
 mod young_requests;

@@ -256,9 +256,10 @@ async fn g2_what_stays_unknown_is_asked_less_often_and_ends_with_an_operator<S: 
         assert_eq!(reconciled(&engine).await.unknown, 1);
         rests.push(status(&engine, "k").await.retry_after);
     }
-    let seconds: Vec<u64> =
-        rests.iter().map(|rest| rest.as_millis().div_ceil(1000) as u64).collect();
-    assert_eq!(seconds, [30, 60, 120]);
+    // Each but the first a part less by chance.
+    for (rest, seconds) in rests.iter().zip([29..=30, 44..=60, 89..=120]) {
+        assert!(seconds.contains(&rest.as_millis().div_ceil(1000)), "{rests:?}");
+    }
     db.let_time_pass().await;
     assert_eq!(reconciled(&engine).await.dead_letters, 1);
     let standing = status(&engine, "k").await;

@@ -1,5 +1,7 @@
 //! What can be typed, in an application and in the program.
 
+use std::ops::RangeInclusive;
+
 use atomic_phases::ops::State;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -53,8 +55,8 @@ pub(crate) struct Output {
     /// How it is printed [default: table]
     #[arg(short = 'o', long = "format", global = true, value_enum)]
     pub(crate) format: Option<Format>,
-    /// How long one answer may take, in seconds [default: 30]
-    #[arg(long, global = true, value_name = "SECONDS")]
+    /// How long one answer may take, in seconds, a day at most [default: 30]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds())]
     pub(crate) timeout: Option<u64>,
 }
 
@@ -221,12 +223,27 @@ fn at_least_one() -> RangedU64ValueParser<u32> {
     RangedU64ValueParser::new().range(1..)
 }
 
+/// How long an answer may take, in seconds. A clock does not hold what is longer by far, and 0 leaves no time to answer.
+pub(crate) const SECONDS: RangeInclusive<u64> = 1..=86_400;
+
+fn seconds() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(SECONDS)
+}
+
 /// Names of states, with commas between them. What is none would list nothing, as if nothing were stuck.
 fn states(text: &str) -> Result<String, String> {
     let known = State::ALL.map(State::as_str);
     match text.split(',').find(|name| !known.contains(name)) {
         Some(name) => Err(format!("{name:?} is none of {}", known.join(", "))),
         None => Ok(text.to_owned()),
+    }
+}
+
+/// A condition. An empty one, of a script whose variable is not set, would be none.
+fn filled(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("a condition is not empty".to_owned()),
+        false => Ok(text.to_owned()),
     }
 }
 
@@ -247,19 +264,19 @@ pub(crate) struct Condition {
     #[arg(long, value_name = "STATES", value_parser = states)]
     pub(crate) state: Option<String>,
     /// A definition's name, as `definitions` tells it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) definition: Option<String>,
     /// Of the definition
     #[arg(long, value_name = "VERSION", requires = "definition")]
     pub(crate) definition_version: Option<u32>,
     /// The last committed phase, or the one whose call has no outcome
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) phase: Option<String>,
     /// A part of the reason
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = filled)]
     pub(crate) reason: Option<String>,
     /// Whose keys; what is typed here may be in the shell's history
-    #[arg(long)]
+    #[arg(long, value_parser = filled)]
     pub(crate) scope: Option<String>,
     /// Accepted at least so long ago: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = time)]

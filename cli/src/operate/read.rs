@@ -77,6 +77,12 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
                 println!("stranded    {}", count("stranded"));
             }
             println!("dead jobs   {}", count("dead_jobs"));
+            if told["no_workers"] == true {
+                eprintln!(
+                    "note: no process runs workers: more may be due; `list --state lease_ended` has those whose holder \
+                     died"
+                );
+            }
         }
         _ => document(&told, format),
     }
@@ -380,12 +386,15 @@ fn or_more(row: &Value, name: &str) -> String {
     format!("{}{}", text(&row[name]), if is_more { "+" } else { "" })
 }
 
-/// Which builds requests wait for. Ends with [`End::Found`] where some wait for one that no process runs.
+/// Which builds requests wait for. Ends with [`End::Found`] where some wait, or may wait, for one that no process runs.
 pub(crate) async fn definitions(api: &Api, format: Format) -> Result<End, Failure> {
     let (rows, _, now) = api.get("/definitions").await?.rows()?;
     print(&rows, &DEFINITIONS, now, format);
-    let is_stranded = |row: &Value| row["stranded"].as_u64().is_some_and(|stranded| stranded > 0);
-    Ok(if rows.iter().any(is_stranded) { End::Found } else { End::Fine })
+    // *0+* is not none, as in `status`.
+    let may_be_stranded = |row: &Value| {
+        row["stranded"].as_u64().is_some_and(|stranded| stranded > 0 || row["or_more"] == true)
+    };
+    Ok(if rows.iter().any(may_be_stranded) { End::Found } else { End::Fine })
 }
 
 const NODES: [Column; 6] = [

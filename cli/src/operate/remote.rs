@@ -28,15 +28,19 @@ impl Remote {
             return Err(Failure::usage(text));
         }
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-        let agent = Agent::config_builder()
+        let mut config = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
             // A token is sent to the named host and to no other.
             .max_redirects(0)
             .timeout_global(Some(within))
-            .user_agent(concat!("atomic-phases/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .into();
+            .user_agent(concat!("atomic-phases/", env!("CARGO_PKG_VERSION")));
+        if !is_tls {
+            // The client takes a proxy from the environment, also for this machine, and such a proxy reads all of it.
+            // Over https a proxy sees the name of the host only.
+            config = config.proxy(None);
+        }
+        let agent = config.build().into();
         let base = url.trim_end_matches('/').to_owned();
         Ok(Self { agent, base, token: token.map(ToOwned::to_owned) })
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toml::Table;
 
 use super::TIMEOUT;
-use super::arguments::{Format, Output};
+use super::arguments::{Format, Output, SECONDS};
 use super::end::{End, Failure};
 use super::program::Way;
 use super::table::{Column, Now, plain, print, text};
@@ -252,6 +252,10 @@ fn profile(
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         told(format!("line {line}: {}", error.message()))
     })?;
+    // Also if the secret is in another section than the one that counts: the others may read it all the same.
+    if all.values().any(has_a_secret) && is_for_others(file) {
+        return Err(told("others may read it, and it has a secret: chmod 600".to_owned()));
+    }
     let name = named.as_ref().map_or(DEFAULT, |name| &name.what);
     let Some(section) = all.remove(name) else {
         return none(&format!(" in {}", file.display()));
@@ -260,9 +264,6 @@ fn profile(
         return Err(told(format!("{:?} is not a section", plain(name))));
     };
     let held = Profile::of(section).map_err(|what| told(format!("[{}] {what}", plain(name))))?;
-    if held.is_secret() && is_for_others(file) {
-        return Err(told("others may read it, and it has a secret: chmod 600".to_owned()));
-    }
     let named = named.unwrap_or_else(|| Said { what: DEFAULT.to_owned(), by: By::Default });
     Ok((Some(named), held))
 }
@@ -280,8 +281,10 @@ impl Profile {
                 "token" => held.token = Some(text()?),
                 "as" => held.name = Some(text()?),
                 "timeout" => {
-                    let seconds = value.as_integer().and_then(|seconds| seconds.try_into().ok());
-                    let seconds = seconds.ok_or_else(|| is_none("number of seconds"))?;
+                    let seconds = value.as_integer().and_then(|number| u64::try_from(number).ok());
+                    let seconds = seconds.filter(|seconds| SECONDS.contains(seconds));
+                    let of_a_day = || is_none("number of seconds, a day at most");
+                    let seconds = seconds.ok_or_else(of_a_day)?;
                     held.timeout = Some(Duration::from_secs(seconds));
                 }
                 "format" => {
@@ -300,14 +303,13 @@ impl Profile {
             .map_err(|_| "names a service and a database: one is asked".to_owned())?;
         Ok(held)
     }
+}
 
-    /// Whether it has what opens something.
-    fn is_secret(&self) -> bool {
-        let url = self.target.as_ref().map(|target| match target {
-            Target::Service(url) | Target::Database(url) => url,
-        });
-        self.token.is_some() || url.is_some_and(|url| without_password(url) != *url)
-    }
+/// Whether a section has what opens something, whatever else is wrong with it.
+fn has_a_secret(section: &toml::Value) -> bool {
+    let value = |name: &str| section.get(name);
+    let mut urls = ["url", "database-url"].into_iter().filter_map(|name| value(name)?.as_str());
+    value("token").is_some() || urls.any(|url| without_password(url) != url)
 }
 
 #[cfg(unix)]
@@ -455,7 +457,9 @@ mod tests {
             ("[a]\ntoken = 1234567\n", "[a] `token` is not a text"),
             ("[a]\ntokn = 'sesame'\n", "`tokn` is none of url"),
             ("[a]\nurl = 'x'\ndatabase-url = 'sesame'\n", "one is asked"),
-            ("[a]\ntimeout = -1\n", "not a number of seconds"),
+            ("[a]\ntimeout = -1\n", "not a number of seconds, a day at most"),
+            ("[a]\ntimeout = 0\n", "not a number of seconds, a day at most"),
+            ("[a]\ntimeout = 86401\n", "not a number of seconds, a day at most"),
             ("[a]\nformat = 'sesame'\n", "`format` is not a format"),
             ("a = 'sesame'\n", "\"a\" is not a section"),
         ] {
@@ -472,6 +476,13 @@ mod tests {
         folder.mode(0o640);
         for profile in ["production", "staging"] {
             assert!(folder.refused(named(profile)).contains("chmod 600"), "{profile}");
+        }
+        // The secret is not in the section that counts, or none counts.
+        for other in ["[a]\nurl = 'https://example.com/ops'\n", "[default]\nas = 'ada'\n", ""] {
+            let folder = ProfileFolder::with(&format!("{other}{PROFILES}"), &[]);
+            folder.mode(0o644);
+            let way = if other.starts_with("[a]") { named("a") } else { Way::default() };
+            assert!(folder.refused(way).contains("chmod 600"), "{other}");
         }
         let folder = ProfileFolder::with("[a]\ndatabase-url = 'postgres://ada@host/db'\n", &[]);
         folder.mode(0o644);

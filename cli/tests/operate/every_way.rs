@@ -80,6 +80,8 @@ pub(super) fn does_what_needs_code(run: &Run) {
     assert!(told.contains("9007199254740993"), "a number keeps its digits: {told}");
     assert_eq!(reveal("key"), (0, "tenant-1\nfine\n".to_owned()));
     let pause = ["pause", "pilots.call", "called", "--for", "2h", "--reason", "the line is cut"];
+    let (code, told) = run.told(&pause.map(|word| if word == "2h" { "0s" } else { word }));
+    assert_eq!((code, told.contains("a second at least")), (2, true), "{told}");
     assert_eq!(run.told(&pause), (0, "applied\n".to_owned()));
     let (code, told, said) = run.with("", &pause);
     assert_eq!((code, &*told), (5, ""), "{said}");

@@ -90,6 +90,7 @@ async fn incident(file: &Path) -> Engine<Sqlite> {
     for name in ["a", "b", "c", "d"] {
         engine.call(&scope, &key(name), silent()).accept().await.unwrap();
     }
+    Announcer::new(&engine, WorkerConfig::default()).run_once().await.unwrap();
     engine
 }
 

@@ -40,6 +40,20 @@ fn usage_errors_exit_with_two() {
     for url in ["oracle://host/db", "app.db"] {
         assert_eq!(Run::on(&["--database-url", url]).told(&["status"]).0, 2, "{url}");
     }
+    // A script's variable that is not set.
+    for flag in ["--definition", "--phase", "--reason", "--scope"] {
+        for empty in ["", " "] {
+            let erase = ["bulk", "erase", "--state", "finished", flag, empty, "--because", "r"];
+            let (code, told) = Run::on(&["--url", "http://127.0.0.1:9"]).told(&erase);
+            assert_eq!((code, told.contains("a condition is not empty")), (2, true), "{told}");
+        }
+    }
+    // No clock holds a time that is so far ahead.
+    for seconds in ["0", "86401", "18446744073709551615"] {
+        let run = Run::on(&["--url", "http://127.0.0.1:9", "--timeout", seconds]);
+        let (code, told) = run.told(&["status"]);
+        assert_eq!((code, told.contains("1..=86400")), (2, true), "{told}");
+    }
     assert_eq!(Run::on(&["--database-url", "sqlite://none.db"]).told(&["status"]).0, 1);
     assert!(!std::path::Path::new("none.db").exists());
 }

@@ -89,6 +89,8 @@ async fn a_service_is_asked_with_a_token() {
         let (code, told) = run.told(&["bulk", "show", started]);
         assert!(code == 0 && told.contains("stopped by ada"), "{told}");
         assert_eq!(run.told(&["bulk", "retry", "--because", "r"]).0, 2, "a condition, or ids");
+        let all = ["bulk", "erase", "--older-than", "0s", "--because", "r"];
+        assert_eq!(run.told(&all).0, 2, "every request is as old");
         assert_eq!(run.told(&["bulk", "show", "none"]).0, 4);
         // As JSON, a reply near its limit is larger than that.
         let unknown = run.id("unknown");
@@ -252,6 +254,29 @@ fn service(answers: &'static [(&str, &str)]) -> String {
     url
 }
 
+/// Of an overview.
+const NOTHING_WAITS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+     {\"unknown\":{\"number\":0,\"or_more\":false},\"dead_letters\":{\"number\":0,\"or_more\":false},\
+     \"due\":{\"number\":0,\"or_more\":false},\"stranded\":{\"number\":0,\"or_more\":false},\
+     \"dead_jobs\":{\"number\":0,\"or_more\":false},\"oldest_waiting\":null}";
+
+/// A proxy that the environment names for all programs of a machine would read the token.
+#[test]
+fn a_token_for_this_machine_is_sent_to_no_proxy() {
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let at = format!("http://{}", proxy.local_addr().unwrap());
+    let url = service(&[("GET /overview ", NOTHING_WAITS)]);
+    for variable in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_atomic-phases"));
+        program.env_clear().env(variable, &at).args(["--url", &url, "--token", "sesame"]);
+        let ran = program.args(["--timeout", "5", "status"]).output().unwrap();
+        let met = proxy.accept().map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(met, Err(std::io::ErrorKind::WouldBlock), "{variable}: the proxy was asked");
+        assert_eq!(ran.status.code(), Some(0), "{variable}: {ran:?}");
+    }
+}
+
 /// An operator with some scopes, whose requests come after ten thousand rows of other scopes.
 #[test]
 fn none_or_more_is_not_fine() {
@@ -267,6 +292,17 @@ fn none_or_more_is_not_fine() {
     ]);
     let (code, told) = run.told(&["status"]);
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
+}
+
+/// The same of definitions: *0+* is not none.
+#[test]
+fn none_or_more_stranded_is_not_fine() {
+    const ROWS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"rows\":[{\"definition\":\"d\",\"definition_version\":1,\"phases\":[],\"nodes\":0,\"requests\":9,\
+         \"waiting\":9,\"stranded\":0,\"or_more\":true,\"oldest\":null}]}";
+    let run = Run::on(&["--url", &service(&[("GET /definitions ", ROWS)])]);
+    let (code, told) = run.told(&["definitions"]);
+    assert_eq!((code, told.contains("0+")), (6, true), "{told}");
 }
 
 /// The clock of the terminal may be off, and that of the service: ages are counted from the time in the answer.

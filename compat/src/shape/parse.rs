@@ -27,11 +27,14 @@ impl std::error::Error for ShapeError {}
 /// Shapes are not nested deeper than this, so that no file overflows the stack.
 const MAX_DEPTH: usize = 100;
 
+/// Nor is a shape higher, with what is written behind each of its levels.
+const MAX_HEIGHT: usize = 300;
+
 impl std::str::FromStr for Shape {
     type Err = ShapeError;
 
     fn from_str(text: &str) -> Result<Self, ShapeError> {
-        let mut parser = Parser { text, rest: text, depth: 0 };
+        let mut parser = Parser { text, rest: text, depth: 0, height: 0 };
         let shape = parser.shape()?;
         match parser.rest.trim_start() {
             "" => Ok(shape),
@@ -44,6 +47,8 @@ struct Parser<'t> {
     text: &'t str,
     rest: &'t str,
     depth: usize,
+    /// Of the highest shape so far within the one that is read.
+    height: usize,
 }
 
 impl Parser<'_> {
@@ -91,8 +96,13 @@ impl Parser<'_> {
         if self.depth > MAX_DEPTH {
             return Err(self.expected("no more levels than a hundred"));
         }
+        let beside = std::mem::take(&mut self.height);
         let mut shape = self.plain()?;
         loop {
+            self.height += 1;
+            if self.height > MAX_HEIGHT {
+                return Err(self.expected("no more levels and marks than three hundred"));
+            }
             if self.take("?") {
                 shape = Shape::Option(Box::new(shape));
             } else if self.take("but") {
@@ -105,6 +115,7 @@ impl Parser<'_> {
             }
         }
         self.depth -= 1;
+        self.height = self.height.max(beside);
         Ok(shape)
     }
 

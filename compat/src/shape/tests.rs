@@ -143,6 +143,14 @@ proptest! {
 #[test]
 fn a_deep_text_does_not_overflow_the_stack() {
     assert!("[".repeat(100_000).parse::<Shape>().is_err());
+    for mark in ["?", " but []"] {
+        assert!(format!("str{}", mark.repeat(1_000_000)).parse::<Shape>().is_err());
+        // Nor where each level has a part of them.
+        let (open, close) = ("[".repeat(90), format!("{}]", mark.repeat(90)).repeat(90));
+        assert!(format!("{open}str{close}").parse::<Shape>().is_err());
+    }
+    let (open, close) = ("[".repeat(90), "?]".repeat(90));
+    assert!(format!("{open}str{close}").parse::<Shape>().is_ok());
 }
 
 #[test]

@@ -215,7 +215,8 @@ impl From<OpsError> for Problem {
             OpsError::BadReason
             | OpsError::BadFilter(_)
             | OpsError::BadCursor
-            | OpsError::TooLong => Kind::Invalid,
+            | OpsError::TooLong
+            | OpsError::TooShort => Kind::Invalid,
             OpsError::Resolve(ResolveError::InProgress { .. })
             | OpsError::Erase(EraseError::InUse) => Kind::InUse,
             error if error.is_of_a_panic() => Kind::Panicked,

@@ -80,3 +80,79 @@ fn counted(rows: &[Summary], first: DateTime<Utc>, now: DateTime<Utc>) -> [[usiz
     }
     counts
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn request(created_at: DateTime<Utc>, state: State) -> Summary {
+        Summary {
+            request_id: Uuid::nil(),
+            version: "v".into(),
+            definition: ("book".to_owned(), 1),
+            state,
+            stranded: None,
+            recovery_point: "started".to_owned(),
+            open_intent: None,
+            reason: None,
+            attempts: 1,
+            created_at,
+            waiting_since: None,
+            leased_until: None,
+            next_at: None,
+            expires_at: created_at,
+            scope_hash: String::new(),
+            key_hash: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_bars_are_the_counts() {
+        use State::{DeadLetter, Erased, Finished, Running, Unknown};
+        let first = DateTime::from_timestamp(1_764_000_000, 0).unwrap();
+        // A minute for each bar.
+        let now = first + TimeDelta::minutes(BARS as i64);
+        let last = now - TimeDelta::seconds(30);
+        let rows: Vec<Summary> = [
+            (first, Finished),
+            (first, Unknown),
+            (first + TimeDelta::seconds(59), Running),
+            (first + TimeDelta::seconds(1), Finished),
+            (last, Erased),
+            (now, DeadLetter),
+        ]
+        .map(|(at, state)| request(at, state))
+        .into();
+        let drawn = arrivals(&rows, Now(now)).into_string();
+        let number = |bar: &str, name: &str| -> usize {
+            let (_, value) = bar.split_once(&format!(" {name}=\"")).unwrap();
+            value.split('"').next().unwrap().parse().unwrap()
+        };
+        let bars: Vec<(&str, usize, usize)> = drawn
+            .split("<rect class=\"")
+            .skip(1)
+            .map(|bar| (bar.split('"').next().unwrap(), number(bar, "x"), number(bar, "height")))
+            .collect();
+        // Four requests are as high as there is room.
+        let one = (HEIGHT - 4) / 4;
+        let at_the_end = (BARS - 1) * (WIDTH / BARS) + 2;
+        let expected = [
+            ("finished", 2, 2 * one),
+            ("work", 2, one),
+            ("waits", 2, one),
+            ("finished", at_the_end, one),
+            ("waits", at_the_end, one),
+        ];
+        assert_eq!(bars, expected, "{drawn}");
+        assert!(
+            drawn.contains("6 requests in ")
+                && drawn.contains(": 3 finished, 1 in work, 2 waiting")
+        );
+        for told in ["3 finished", "1 in work", "2 waiting for an operator"] {
+            assert!(drawn.contains(&format!(">{told}</li>")), "{told}: {drawn}");
+        }
+    }
+}

@@ -96,7 +96,7 @@ fn tiles(frame: &Frame, counts: &Counts, now: Now) -> Markup {
             "Due",
             counts.due,
             "requests?state=due&state=lease_ended&state=accepted",
-            html! { "for a worker" },
+            html! { @if counts.no_workers { "and no process runs workers" } @else { "for a worker" } },
         ),
         ("job", "Dead jobs", counts.dead_jobs, "jobs", html! { "not delivered" }),
     ];

@@ -289,7 +289,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Err(task) => trouble::lost(&asked.frame, &task),
         Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, false),
         Ok(Err(OpsError::MovedOn)) => moved_on(&asked, &form).await,
-        Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong))) => {
+        Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong | OpsError::TooShort))) => {
             again(&asked, &form, &error).await
         }
         Ok(Err(error)) => trouble::page(&asked.frame, &error),

@@ -39,7 +39,9 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
         | OpsError::NoSuchBulk => StatusCode::NOT_FOUND,
         OpsError::MovedOn => StatusCode::PRECONDITION_FAILED,
         OpsError::BadFilter(_) | OpsError::BadCursor => StatusCode::BAD_REQUEST,
-        OpsError::BadReason | OpsError::TooLong => StatusCode::UNPROCESSABLE_ENTITY,
+        OpsError::BadReason | OpsError::TooLong | OpsError::TooShort => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         OpsError::Resolve(
             ResolveError::OtherType | ResolveError::NotStorable | ResolveError::Undecodable(_),
         ) => StatusCode::UNPROCESSABLE_ENTITY,

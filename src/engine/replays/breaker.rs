@@ -1,8 +1,9 @@
 //! [`Breaker`]: leaves a cache alone that does not answer.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::lock::lock;
 use crate::moment::Moment;
 use crate::observe;
 
@@ -26,7 +27,7 @@ impl Breaker {
     /// Whether the cache may be asked. While it is left alone, one caller for each pause may,
     /// whatever becomes of them.
     pub(super) fn admits(&self) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         let Some(next) = state.next else { return true };
         let now = Moment::now();
         if now < next {
@@ -37,7 +38,7 @@ impl Breaker {
     }
 
     pub(super) fn answered(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         state.failures = 0;
         if state.next.take().is_some() {
             drop(state);
@@ -46,7 +47,7 @@ impl Breaker {
     }
 
     pub(super) fn failed(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         state.failures = state.failures.saturating_add(1);
         if state.failures < MOST_FAILURES {
             return;
@@ -58,10 +59,6 @@ impl Breaker {
             observe::replay_cache_left_alone(REST);
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
@@ -69,7 +66,7 @@ mod tests {
     use super::*;
 
     fn rest_is_over(breaker: &Breaker) {
-        breaker.state().next = Some(Moment::now());
+        lock(&breaker.0).next = Some(Moment::now());
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! [`DatabaseTime`]: between which two times the database's clock is now, without asking it each time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
+use crate::lock::lock;
 use crate::moment::Moment;
 use crate::store::Store;
 use crate::task;
@@ -63,7 +64,7 @@ impl DatabaseTime {
     }
 
     fn known(&self) -> Option<Now> {
-        let told = (*self.told.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let told = (*lock(&self.told))?;
         let at_most = told.sent.elapsed();
         (at_most < ASK_AFTER).then(|| Now {
             at_the_earliest: told.time + told.heard.elapsed(),
@@ -80,7 +81,7 @@ impl Asking {
         let sent = Moment::now();
         let Some(time) = told.await else { return };
         let told = Told { time, sent, heard: Moment::now() };
-        *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        *lock(&self.0.told) = Some(told);
     }
 }
 

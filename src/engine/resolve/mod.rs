@@ -6,6 +6,8 @@ mod weigh;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use self::types::ResolutionKind;
 pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{Prepared, Weighed};
@@ -28,6 +30,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A row as a run, and the phases that it is run under from now on.
 type Standing<S> = (Run<S>, Option<Arc<str>>);
 
+/// With what a resolution is compared, if its phase or its request has ended. To be told that it was so already confirms a
+/// stored value, which an operator may not be allowed to see (G19).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compares {
+    /// With the stored output, or the stored reply.
+    Values,
+    /// With no value: a resolution that has one is refused.
+    Nothing,
+}
+
 /// What a resolution is bound to that an operator gives, besides that the row waits for it.
 #[derive(Clone, Copy)]
 pub(crate) struct OperatorAct<'a> {
@@ -35,6 +47,7 @@ pub(crate) struct OperatorAct<'a> {
     pub(crate) is_as_seen: &'a (dyn Fn(&KeyRow) -> bool + Sync),
     /// Written with the resolution.
     pub(crate) audit: &'a AuditEntry,
+    pub(crate) compares: Compares,
 }
 
 /// The result of writing a resolution.
@@ -42,8 +55,15 @@ enum Written {
     Applied,
     /// The row has changed since it was read: another process was faster.
     Overtaken,
-    /// The same, after a commit that got no answer: the change may have been ours.
-    PerhapsBefore,
+    /// The same, after a commit that got no answer, with this error: the change may have been ours.
+    PerhapsBefore(StoreError),
+}
+
+/// A resolution that may have been written to the row that was read.
+struct Unanswered {
+    request_id: Uuid,
+    lease_token: i64,
+    error: StoreError,
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
@@ -69,10 +89,33 @@ impl<S: Store> Core<S> {
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
-        Resolution { kind, request }: &Resolution,
+        resolution: &Resolution,
         act: Option<OperatorAct<'_>>,
     ) -> Result<Resolved, ResolveError> {
-        let (mut perhaps_before, mut refused) = (false, None);
+        let mut unanswered = None;
+        let told = self.apply(scope, key, resolution, act, &mut unanswered).await;
+        match (told, unanswered) {
+            // What is refused may be what came of the row after its own commit. Of an operator's, the audit tells.
+            (Err(refusal), Some(Unanswered { error, .. }))
+                if act.is_none() && refusal.denies_a_write() =>
+            {
+                Err(ResolveError::Unavailable(error))
+            }
+            (told, _) => told,
+        }
+    }
+
+    /// Applies it, and notes if it may have been written by a commit that got no answer.
+    async fn apply(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        Resolution { kind, request }: &Resolution,
+        act: Option<OperatorAct<'_>>,
+        unanswered: &mut Option<Unanswered>,
+    ) -> Result<Resolved, ResolveError> {
+        let compares = act.map_or(Compares::Values, |act| act.compares);
+        let mut refused = None;
         for _ in 0..MAX_ROUNDS {
             let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
             let seen = Seen::of(&row);
@@ -87,11 +130,20 @@ impl<S: Store> Core<S> {
             if is_another && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);
             }
-            let weighed = self.weigh(scope, key, &row, kind).await;
+            // The request may have gone on behind the commit: nothing else of the row tells of a retry then.
+            let is_retried = matches!(kind, ResolutionKind::Retry)
+                && row.resolution.as_deref() == Some(kind.name())
+                && unanswered.as_ref().is_some_and(|before| {
+                    before.request_id == row.request_id && before.lease_token < row.lease_token
+                });
+            if is_retried && act.is_none() {
+                return Ok(Resolved::Applied);
+            }
+            let weighed = self.weigh(scope, key, &row, kind, compares).await;
             let has_moved = act.is_some_and(|act| !(act.is_as_seen)(&row));
             let prepared = match weighed {
                 // For an operator, the audit says who resolved it.
-                Ok(Weighed::Known(Resolved::Already)) if perhaps_before && act.is_none() => {
+                Ok(Weighed::Known(Resolved::Already)) if unanswered.is_some() && act.is_none() => {
                     return Ok(Resolved::Applied);
                 }
                 Ok(Weighed::Known(known)) => return Ok(known),
@@ -110,10 +162,13 @@ impl<S: Store> Core<S> {
                 Ok(Weighed::News(prepared)) => prepared,
             };
             let audit = act.map(|act| act.audit);
+            let (request_id, lease_token) = (row.request_id, row.lease_token);
             match self.settle(scope, key, row, kind, prepared, audit).await? {
                 Written::Applied => return Ok(Resolved::Applied),
                 Written::Overtaken => {}
-                Written::PerhapsBefore => perhaps_before = true,
+                Written::PerhapsBefore(error) => {
+                    *unanswered = Some(Unanswered { request_id, lease_token, error });
+                }
             }
         }
         Err(ResolveError::InProgress { retry_after: AGAIN })
@@ -173,7 +228,7 @@ impl<S: Store> Core<S> {
         let settled = settled.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
-        let (mut tries, mut is_unanswered) = (0, false);
+        let (mut tries, mut unanswered) = (0, None);
         // The log names the definition of the row, even one that is not registered here. A metric has labels of known
         // definitions only, so that their number is bounded.
         let subject = Subject { definition: &row.definition, ..run.subject() };
@@ -181,25 +236,23 @@ impl<S: Store> Core<S> {
         let definition = definition.unwrap_or(observe::OTHER);
         loop {
             reach!(&row.recovery_point, BeforeTakeOver);
-            let error = match run.settle(&claim, &settled, audit).await {
+            let (error, is_unanswered) = match run.settle(&claim, &settled, audit).await {
                 Commit::Done(()) => {
                     let phase = phase.unwrap_or_default();
                     observe::resolved(definition, subject, kind.name(), phase);
                     return Ok(Written::Applied);
                 }
-                Commit::Fenced | Commit::Refused(_) if is_unanswered => {
-                    return Ok(Written::PerhapsBefore);
+                Commit::Fenced | Commit::Refused(_) => {
+                    return Ok(unanswered.map_or(Written::Overtaken, Written::PerhapsBefore));
                 }
-                Commit::Fenced | Commit::Refused(_) => return Ok(Written::Overtaken),
                 // Sent again, it waits for the first, and finds the row as that one left it (G7).
                 Commit::Unknown(error) => {
-                    if !is_unanswered {
+                    if unanswered.is_none() {
                         observe::commit_unanswered(definition, subject);
                     }
-                    is_unanswered = true;
-                    error
+                    (error, true)
                 }
-                Commit::Failed(error) => error,
+                Commit::Failed(error) => (error, unanswered.is_some()),
             };
             let is_over = match (is_unanswered, &error) {
                 (true, _) => Moment::now() >= until,
@@ -214,6 +267,9 @@ impl<S: Store> Core<S> {
                     true => ResolveError::Unavailable(error),
                     false => error.into(),
                 });
+            }
+            if is_unanswered {
+                unanswered = Some(error);
             }
             tries += 1;
             tokio::time::sleep(jitter(tries)).await;
@@ -271,7 +327,7 @@ impl<S: Store> Run<S> {
                 self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
             }
             // The calls that were made before were made: the window continues (G11).
-            _ => self.released("retry".to_owned(), Settles::Attempts, Duration::ZERO),
+            _ => self.released(kind.name().to_owned(), Settles::Attempts, Duration::ZERO),
         })
     }
 }

@@ -91,6 +91,11 @@ impl Resolution {
         self.kind.phase()
     }
 
+    /// Whether it has a value, an output or a reply, that can be compared with a stored one.
+    pub(crate) fn has_value(&self) -> bool {
+        matches!(self.kind, ResolutionKind::Executed { .. } | ResolutionKind::Finish(_))
+    }
+
     /// What an audit row says of it, and in which status it leaves the request.
     pub(crate) fn act(&self) -> (&'static str, Status) {
         match &self.kind {
@@ -237,6 +242,16 @@ pub enum ResolveError {
         /// Which value.
         what: &'static str,
     },
+}
+
+impl ResolveError {
+    /// Whether it says for certain that nothing was written.
+    pub(super) fn denies_a_write(&self) -> bool {
+        !matches!(
+            self,
+            Self::InProgress { .. } | Self::TaskLost | Self::TaskPanicked | Self::Unavailable(_)
+        )
+    }
 }
 
 impl From<StoreError> for ResolveError {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::types::ResolutionKind;
-use super::{Resolution, ResolveError, Resolved};
+use super::{Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::resolution::not_executed;
 use crate::engine::revive::{Found, Revived};
@@ -38,6 +38,7 @@ impl<S: Store> Core<S> {
         key: &IdempotencyKey,
         row: &KeyRow,
         kind: &ResolutionKind,
+        compares: Compares,
     ) -> Result<Weighed, ResolveError> {
         let conflict = |what| Err(ResolveError::Conflict(what));
         let known = |resolved| Ok(Weighed::Known(resolved));
@@ -49,9 +50,10 @@ impl<S: Store> Core<S> {
                 not_running(row)?;
                 let mut outputs = self.stored_outputs(scope, key).await?;
                 if let Some(stored) = outputs.get(index) {
-                    return match equal(stored, output) {
-                        true => known(Resolved::Already),
-                        false => conflict("the phase has another output"),
+                    return match compares {
+                        Compares::Nothing => conflict("the phase has an output"),
+                        Compares::Values if equal(stored, output) => known(Resolved::Already),
+                        Compares::Values => conflict("the phase has another output"),
                     };
                 }
                 // Its output was not kept, or erased: by now, or since the row was read.
@@ -118,6 +120,9 @@ impl<S: Store> Core<S> {
                 }
                 self.keeps_replies(scope, key, row)?;
                 match row.status {
+                    Status::Completed if compares == Compares::Nothing => {
+                        conflict("the request is finished")
+                    }
                     Status::Completed if self.is_stored(scope, key, reply).await? => {
                         known(Resolved::Already)
                     }

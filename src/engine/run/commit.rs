@@ -75,6 +75,8 @@ impl<S: Store> Run<S> {
     ) -> Result<CommitFate, CallError> {
         let creates_row = writing.as_ref().is_some_and(Writing::creates_row);
         let is_of_new_row = writing.as_ref().is_some_and(Writing::is_of_new_row);
+        // Before it is sent: no later than what the database writes.
+        let kept = transition.keep_for.and_then(|keep_for| self.core.clock.after(keep_for));
         let sent = Moment::now();
         // Boxed, because a store's future is large, and a request would have room for it throughout its foreign calls.
         let answer = boxed!(self.send(writing, within, transition, jobs)).await;
@@ -114,6 +116,7 @@ impl<S: Store> Run<S> {
         };
         if let CommitFate::Applied(sent) = &fate {
             self.lease.confirm(*sent);
+            self.expires_at = kept.map_or(self.expires_at, |kept| kept.max(self.expires_at));
             if is_of_new_row {
                 self.creation.committed(self.definition.name);
             }

@@ -18,6 +18,9 @@ use crate::observe;
 use crate::phase::{Batch, PhaseFailure, PhaseInputs, Reply, Staging, Tx};
 use crate::store::{Statements, Store, StoreError, Transaction};
 
+const TOO_LARGE_ARGS: &str = "the arguments of the phase's staged jobs together are over Limits::job_args: stage \
+    less, or raise it";
+
 /// Why a phase has written nothing.
 enum Undone {
     /// It rejected the request: this reply is to be stored.
@@ -240,6 +243,12 @@ impl<S: Store> Run<S> {
         };
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let mut jobs = staging.into_jobs();
+        let args: usize = jobs.iter().map(|job| job.args.len()).sum();
+        let stages = matches!(body, Some(Body::Output(_) | Body::Reply(_)));
+        if stages && args > self.core.settings.limits.job_args {
+            let failure = PhaseFailure::Retryable { reason: TOO_LARGE_ARGS, after: None };
+            return Ok((Some(Body::Failed(failure)), Vec::new()));
+        }
         let trace = (!jobs.is_empty()).then(|| self.core.trace_of(&span)).flatten();
         let trace = trace.map(|trace| trace.stored());
         for job in &mut jobs {

@@ -31,6 +31,8 @@ pub(in crate::engine) struct Transition {
     /// The takeover called nothing, so that it was no attempt.
     pub(super) was_no_attempt: bool,
     pub(super) finished: Option<(Reply, StoredResponse)>,
+    /// How long the key is kept from now, at least; `None` leaves its expiry where it is.
+    pub(super) keep_for: Option<Duration>,
     /// What an operator is to read of it, where that is not a request's usual way: a [`line`].
     pub(super) event: Option<String>,
     /// A job that tells of it.
@@ -52,6 +54,7 @@ impl Transition {
             forgiven: 0,
             was_no_attempt: false,
             finished: None,
+            keep_for: None,
             event: None,
             notice: None,
         }
@@ -83,6 +86,7 @@ impl Transition {
             forgiven_attempts: self.forgiven,
             was_no_attempt: self.was_no_attempt,
             response: self.finished.as_ref().map(|(_, stored)| stored),
+            keep_for: self.keep_for,
             event: self.event.as_deref(),
         }
     }
@@ -171,8 +175,12 @@ impl<S: Store> Run<S> {
             let names = self.core.not_replayed(&reply);
             names.for_each(|name| observe::header_not_replayed(self.subject(), name));
         }
+        // No heartbeat moves the expiry while a phase keeps the row to itself. It has an index, which a fast request
+        // does not write to.
+        let keep_for = self.lease.is_old().then_some(self.core.settings.retention);
         Transition {
             finished: Some((reply, stored)),
+            keep_for,
             ..Transition::to(Status::Completed, FINISHED, None)
         }
     }

@@ -1,8 +1,9 @@
 //! The statements of erasure that both have, with owned values.
 
-use diesel::sql_types::{self, BigInt};
+use diesel::sql_types::{self, BigInt, Text};
 
 use super::InMillis;
+use crate::key::Scope;
 use crate::store::Seen;
 use crate::store::statement::statement;
 
@@ -33,6 +34,21 @@ statement! {
     " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
      FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
      AND k.idempotency_key = j.idempotency_key AND k.request_id = j.request_id)"
+}
+
+statement! {
+    /// A bounded part of a scope's settled keys, from one on.
+    KeysToErase in D: InMillis, rows Text,
+    { scope: String, after: String, limit: i64 },
+    "SELECT idempotency_key FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key > ", after,
+    " AND status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' ORDER BY idempotency_key LIMIT ", limit
+}
+
+impl KeysToErase {
+    pub(in crate::store) fn of(scope: &Scope, after: &str, limit: u32) -> Self {
+        let scope = scope.as_str().to_owned();
+        Self { scope, after: after.to_owned(), limit: limit.into() }
+    }
 }
 
 statement! {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::statements::COLUMNS;
 use super::{Allowed, InMillis, RowSql};
-use crate::store::operators::{Limits, ListRequests, ListedRow, RequestAt, Walk};
+use crate::store::operators::{IDS_PER_SEARCH, Limits, ListRequests, ListedRow, RequestAt, Walk};
 use crate::store::statement::{Part, statement};
 
 pub(in crate::store) type ListedSql = (
@@ -193,6 +193,46 @@ statement! {
 impl EndOfLook {
     pub(in crate::store) fn new(list: &ListRequests) -> Self {
         Self { last: LastLookedAt(Walked::of(list)) }
+    }
+}
+
+/// Some ids, always as many, so that a connection prepares one text: the last one fills up.
+pub(in crate::store) struct Ids(Vec<Vec<u8>>);
+
+impl Ids {
+    fn of(ids: &[Uuid]) -> Self {
+        let last = ids.last().copied().unwrap_or_default();
+        let filled = ids.iter().copied().chain(std::iter::repeat(last)).take(IDS_PER_SEARCH);
+        Self(filled.map(|id| id.as_bytes().to_vec()).collect())
+    }
+}
+
+impl<D: InMillis> Part<D> for Ids
+where
+    Vec<u8>: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        for (index, id) in self.0.iter().enumerate() {
+            out.push_sql(if index == 0 { "request_id IN (" } else { ", " });
+            id.push(out)?;
+        }
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+statement! {
+    /// Requests by their ids, as a list has them, by `atomic_phases_keys_request`.
+    ByIds in D: InMillis as varying, rows ListedSql, { ids: Ids, allowed: Allowed },
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, ",
+    (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]),
+    ", status, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM atomic_phases_keys WHERE ", ids, " AND ", allowed
+}
+
+impl ByIds {
+    pub(in crate::store) fn new<D: InMillis>(ids: &[Uuid], limits: &Limits) -> Self {
+        Self { ids: Ids::of(ids), allowed: Allowed::by::<D>(limits) }
     }
 }
 

@@ -116,6 +116,7 @@ pub(crate) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
 pub(crate) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
 
 pub(crate) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
+pub(crate) type ExpiredKeyRow = (i64, String, String, Vec<u8>);
 
 /// Where the search continues behind it.
 pub(crate) fn key_place((run_after, scope, key, ..): &DueKeyRow) -> KeyPlace {
@@ -145,6 +146,11 @@ pub(crate) fn held_key(
 ) -> due::HeldKeyRow {
     let id = Uuid::from_slice(&id).unwrap_or_default();
     (moment(expires_at), scope, key, id, token, left, is_the_last)
+}
+
+/// With such an id, too. SQLite may have a row with one; the statement about many deletes it.
+pub(crate) fn expired_key((expires_at, scope, key, id): ExpiredKeyRow) -> due::ExpiredRow {
+    (moment(expires_at), scope, key, Uuid::from_slice(&id).unwrap_or_default())
 }
 
 pub(crate) fn due_key(row: DueKeyRow) -> Option<due::DueKeyRow> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text};
 
 use super::InMillis;
-use crate::store::HeldKey;
 use crate::store::row::millis;
 use crate::store::statement::statement;
+use crate::store::{ExpiredKey, ExpiryPlace, HeldKey};
 
 /// Where a row stands, and what a process must know to continue it.
 const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
@@ -23,13 +23,13 @@ statement! {
     ///
     /// The last part is there where the youngest rows are more than were looked at.
     Survey in D: InMillis, rows SurveySql,
-    { limit: i64, behind: i64, youth_ms: i64 },
+    { limit: i64, latest: i64, behind: i64, youth_ms: i64 },
     "SELECT * FROM (SELECT 0 AS found_by, ", [PLACE], " FROM atomic_phases_keys \
      WHERE run_after IS NOT NULL ORDER BY run_after LIMIT ", limit, ") AS due \
      UNION ALL SELECT * FROM (SELECT 1 AS found_by, ", [PLACE], " FROM atomic_phases_keys \
      WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", limit, ") AS waiting \
      UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT run_after, waiting_since, ", [PLACE], " FROM atomic_phases_keys \
-     ORDER BY expires_at DESC LIMIT ", limit, ") AS latest \
+     ORDER BY expires_at DESC LIMIT ", latest, ") AS latest \
      WHERE status <> 'completed' AND run_after IS NULL AND waiting_since IS NULL \
      UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT created_at, ", [PLACE], " FROM atomic_phases_keys \
      ORDER BY expires_at DESC LIMIT 1 OFFSET ", behind, ") AS oldest WHERE created_at > ", (D::CLOCK), " - ",
@@ -37,9 +37,9 @@ statement! {
 }
 
 impl Survey {
-    pub(in crate::store) fn of(limit: u32, youth: Duration) -> Self {
-        let (limit, youth_ms) = (i64::from(limit), millis(youth));
-        Self { limit, behind: limit - 1, youth_ms }
+    pub(in crate::store) fn of(limit: u32, latest: u32, youth: Duration) -> Self {
+        let latest = i64::from(latest);
+        Self { limit: limit.into(), latest, behind: latest - 1, youth_ms: millis(youth) }
     }
 }
 
@@ -63,6 +63,44 @@ statement! {
      run_after <= ", (D::CLOCK), " - ", grace_ms, ", request_id FROM atomic_phases_keys WHERE run_after <= ", (D::CLOCK),
     " AND (run_after, scope, idempotency_key) > (", run_after, ", ", scope, ", ", key,
     ") AND run_after >= ", run_after, " ORDER BY run_after, scope, idempotency_key LIMIT ", limit
+}
+
+statement! {
+    /// A bounded part of the expired rows, from one place on.
+    ExpiredKeys in D: InMillis, rows (BigInt, Text, Text, Binary),
+    { expires_at: i64, scope: String, key: String, limit: i64 },
+    "SELECT expires_at, scope, idempotency_key, request_id FROM atomic_phases_keys WHERE expires_at <= ", (D::CLOCK),
+    " AND status = 'completed' AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
+    ") AND expires_at >= ", expires_at, " ORDER BY expires_at, scope, idempotency_key LIMIT ", limit
+}
+
+impl ExpiredKeys {
+    pub(in crate::store) fn after(after: &ExpiryPlace, limit: u32) -> Self {
+        Self {
+            expires_at: after.expires_at.timestamp_millis(),
+            scope: after.scope.clone(),
+            key: after.key.clone(),
+            limit: limit.into(),
+        }
+    }
+}
+
+statement! {
+    /// An expired row as it was found, if it still is completed and expired (G15).
+    StillExpired in D: InMillis, rows sql_types::Untyped,
+    { scope: String, key: String, request_id: Vec<u8> },
+    "scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
+    " AND status = 'completed' AND expires_at <= ", (D::CLOCK)
+}
+
+impl StillExpired {
+    pub(in crate::store) fn new(expired: &ExpiredKey) -> Self {
+        Self {
+            scope: expired.scope.clone(),
+            key: expired.key.clone(),
+            request_id: expired.request_id.as_bytes().to_vec(),
+        }
+    }
 }
 
 statement! {

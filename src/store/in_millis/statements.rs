@@ -136,8 +136,29 @@ where
     }
 }
 
+/// The end of the time for which the key is kept, which no other end is before; nothing, where it stays.
+pub(in crate::store) struct KeepFor(Option<i64>);
+
+impl<D: InMillis> Part<D> for KeepFor
+where
+    i64: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        let Some(keep_for) = &self.0 else { return Ok(()) };
+        out.push_sql(", expires_at = ");
+        out.push_sql(D::GREATEST);
+        out.push_sql("(expires_at, ");
+        out.push_sql(D::NOW);
+        out.push_sql(" + ");
+        keep_for.push(out)?;
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
 statement! {
-    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome.
+    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome. The first attempt has called
+    /// nothing, however long the request was queued: a provider's window begins with it (G11).
     TakeOver in D: InMillis as varying, rows sql_types::Untyped,
     {
         lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
@@ -146,7 +167,8 @@ statement! {
     },
     "UPDATE atomic_phases_keys", (D::BY_KEY), " SET lease_token = lease_token + 1, \
      locked_until = ", (D::NOW), " + ", lease_ms, ", run_after = ", (D::NOW), " + ", lease_ms,
-    ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms, "), \
+    ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms,
+    "), advanced_at = CASE WHEN attempts = 0 THEN ", (D::NOW), " ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
     ", phases), waiting_since = CASE WHEN NOT ", free,
     " OR open_intent IS NOT NULL THEN waiting_since END", event, trace, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
@@ -186,7 +208,8 @@ statement! {
         due_ms: Option<i64>, held: bool, resolution: Option<String>, window: bool, outcome: bool, attempts: bool,
         response_status: Option<i16>, response_headers: Option<Vec<u8>>,
         response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, event: NewEvent, token: i64, from: String,
+        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, event: NewEvent, keep_for: KeepFor, token: i64,
+        from: String,
     },
     "UPDATE atomic_phases_keys", (D::BY_KEY), " SET advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
     " THEN advanced_at ELSE ", (D::NOW), " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
@@ -197,7 +220,7 @@ statement! {
      forgiven_attempts = CASE WHEN ", attempts, " THEN attempts ELSE ", (D::LEAST), "(attempts, forgiven_attempts + ", forgiven, ") END, \
      attempts = attempts - ", no_attempt, ", reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
     " THEN coalesce(waiting_since, ", (D::NOW), ") END, response_status = ", response_status,
-    ", response_headers = ", response_headers, ", response_body = ", response_body, event,
+    ", response_headers = ", response_headers, ", response_body = ", response_body, event, keep_for,
     ", status = ", status, ", recovery_point = ", to, " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
 }
@@ -221,6 +244,7 @@ impl Write {
             reason: change.reason.map(str::to_owned),
             waits: change.waits(),
             event: NewEvent::of(change.event),
+            keep_for: KeepFor(change.keep_for.map(millis)),
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
             response_body: change.response.and_then(|response| response.body.clone()),

@@ -34,6 +34,27 @@ impl AdminStore for Memory {
         .await
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        let keys =
+            self.ask_again("search for settled keys", |session| read_keys(session).boxed()).await?;
+        let is_settled = |key: &KeyRecord| {
+            key.scope == scope.as_str()
+                && key.idempotency_key.as_str() > after
+                && (key.is(Status::Completed) || key.is(Status::DeadLetter))
+                && key.fingerprint != crate::store::ERASED
+        };
+        let settled = keys.into_iter().filter(is_settled).map(|key| key.idempotency_key);
+        let mut names: Vec<_> = settled.collect();
+        names.sort();
+        names.truncate(limit as usize);
+        Ok(names)
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
         let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());
@@ -100,9 +121,17 @@ impl AdminStore for Memory {
         Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
         let keys = self.ask_again("survey the keys", |session| read_keys(session).boxed()).await?;
-        let found = |by: i32, mut keys: Vec<&KeyRecord>, place: fn(&KeyRecord) -> Option<Time>| {
+        let found = |by: i32,
+                     most: u32,
+                     mut keys: Vec<&KeyRecord>,
+                     place: fn(&KeyRecord) -> Option<Time>| {
             keys.retain(|key| place(key).is_some());
             keys.sort_by_key(|key| place(key));
             let row = move |key: &KeyRecord| -> SurveyRow {
@@ -118,24 +147,24 @@ impl AdminStore for Memory {
                     ),
                 )
             };
-            keys.into_iter().take(limit as usize).map(row).collect::<Vec<_>>()
+            keys.into_iter().take(most as usize).map(row).collect::<Vec<_>>()
         };
         let all = || keys.iter().collect();
-        let mut rows = found(0, all(), |key| key.run_after);
-        rows.extend(found(1, all(), |key| key.waiting_since));
+        let mut rows = found(0, limit, all(), |key| key.run_after);
+        rows.extend(found(1, limit, all(), |key| key.waiting_since));
         let mut youngest: Vec<&KeyRecord> = all();
         youngest.sort_by_key(|key| std::cmp::Reverse(key.expires_at));
-        youngest.truncate(limit as usize);
-        let oldest = youngest.get((limit as usize).wrapping_sub(1)).copied();
+        youngest.truncate(latest as usize);
+        let oldest = youngest.get((latest as usize).wrapping_sub(1)).copied();
         let now = self.database().now();
         let is_young = |key: &&KeyRecord| after(key.created_at.0, youth).0 > now;
-        rows.extend(found(3, oldest.into_iter().filter(is_young).collect(), |key| {
+        rows.extend(found(3, 1, oldest.into_iter().filter(is_young).collect(), |key| {
             Some(key.expires_at)
         }));
         youngest.retain(|key| {
             !key.is(Status::Completed) && key.run_after.is_none() && key.waiting_since.is_none()
         });
-        rows.extend(found(2, youngest, |key| Some(key.expires_at)));
+        rows.extend(found(2, latest, youngest, |key| Some(key.expires_at)));
         Ok(rows.into_iter().map(surveyed).collect())
     }
 

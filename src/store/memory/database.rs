@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::key_state::{KeyChange, KeyState};
 use super::record::{Place, Record};
 use super::state::{By, Slot, State};
+use crate::lock::lock;
 use crate::store::census::CensusLease;
 use crate::store::nodes::NodeRow;
 
@@ -185,7 +186,7 @@ impl Database {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0.state)
     }
 }
 

@@ -154,6 +154,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
             was_no_attempt: unforgiven > 1 && numbers.happens(1, 2),
             response,
+            keep_for: response.and(Some(ends)).filter(|_| numbers.happens(1, 2)),
             event: Some(&event).filter(|_| numbers.happens(1, 2)).map(String::as_str),
         };
         // A phase's commit continues or finishes, and has nothing to say about a failure.
@@ -384,7 +385,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             .unwrap();
         log.push(std::mem::take(line));
     }
-    let survey = store.survey(100, Duration::from_secs(60)).await.unwrap();
+    let survey = store.survey(100, 100, Duration::from_secs(60)).await.unwrap();
     let survey = survey
         .iter()
         .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));

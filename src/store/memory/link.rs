@@ -1,6 +1,6 @@
 //! One connection, on the client's side, and the pool of them.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -14,6 +14,7 @@ use super::database::Database;
 use super::error::lost;
 use super::network::Network;
 use super::session::{Message, Session, Work};
+use crate::lock::lock;
 use crate::store::StoreError;
 
 /// As in the other store: how long it waits for the server's answer. Past it, the connection is
@@ -97,24 +98,20 @@ impl Pool {
             Ok(Ok(permit)) => permit,
             _ => return Err(StoreError::NoConnection("the pool is exhausted".to_owned())),
         };
-        let idle = self.idle().pop();
+        let idle = lock(&self.idle).pop();
         let link = match idle {
             Some(link) => link,
             None => self.open().await?,
         };
         let holder = task::try_id();
-        self.holders().push(holder);
+        lock(&self.holders).push(holder);
         Ok(ConnectionGuard { pool: self.clone(), link: Some(link), holder, _permit: permit })
     }
 
     /// How many connections this task has.
     pub(super) fn held_here(&self) -> usize {
         let here = task::try_id();
-        self.holders().iter().filter(|holder| **holder == here).count()
-    }
-
-    fn holders(&self) -> MutexGuard<'_, Vec<Option<task::Id>>> {
-        self.holders.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.holders).iter().filter(|holder| **holder == here).count()
     }
 
     async fn open(&self) -> Result<Link, StoreError> {
@@ -131,11 +128,7 @@ impl Pool {
 
     /// The idle connections are dead: the server was away.
     pub(super) fn forget_idle(&self) {
-        self.idle().clear();
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.idle).clear();
     }
 }
 
@@ -166,14 +159,14 @@ impl ConnectionGuard {
     /// Returns the connection to its pool. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
         if let Some(link) = self.link.take() {
-            self.pool.idle().push(link);
+            lock(&self.pool.idle).push(link);
         }
     }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut holders = self.pool.holders();
+        let mut holders = lock(&self.pool.holders);
         if let Some(at) = holders.iter().position(|holder| *holder == self.holder) {
             holders.swap_remove(at);
         }

@@ -143,6 +143,7 @@ pub(super) struct NextState {
     /// Whether it is left to a reconcile function or an operator; a phase's commit says nothing of it.
     waits: Option<bool>,
     response: Option<StoredResponse>,
+    keep_for: Option<Duration>,
     event: Option<String>,
 }
 
@@ -172,6 +173,7 @@ impl NextState {
             no_attempt: change.was_no_attempt,
             waits: Some(change.waits()),
             response: change.response.cloned(),
+            keep_for: change.keep_for,
             event: change.event.map(str::to_owned),
         }
     }
@@ -220,6 +222,9 @@ impl NextState {
         }
         if let Some(response) = &self.response {
             row.respond(response);
+        }
+        if let Some(keep_for) = self.keep_for {
+            row.expires_at = row.expires_at.max(after(now, keep_for));
         }
     }
 }
@@ -270,6 +275,10 @@ impl TakeOver {
         row.locked_until = Some(after(now, self.hold.lease));
         row.run_after = row.locked_until;
         row.expires_at = row.expires_at.max(after(now, self.hold.retention));
+        // The first attempt has called nothing, so a provider's window begins with it (G11).
+        if row.attempts == 0 {
+            row.advanced_at = Time(now);
+        }
         let found_none = row.open_intent.is_none() || mutated!(CountIntentFound);
         row.attempts += i32::from(self.right == Right::Free && found_none);
         row.reconciles += i32::from(self.right == Right::Reconcile);

@@ -14,6 +14,7 @@ use super::session::Session;
 use super::{Memory, audited as write_audit, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::Scope;
+use crate::lock::lock;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
@@ -243,8 +244,7 @@ impl Memory {
 
 impl Memory {
     fn change_nodes(&self, change: impl FnOnce(&mut Vec<NodeRow>)) {
-        let nodes = &self.database().0.nodes;
-        change(&mut nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        change(&mut lock(&self.database().0.nodes));
     }
 }
 
@@ -282,6 +282,17 @@ impl OperatorStore for Memory {
         }
         let asked = |row: &ListedRequest| is_asked_for(row, list, now).then(|| row.clone());
         Ok(looked(rows, list.limit, asked, |row| row.place(list.walk)))
+    }
+
+    async fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> Result<Vec<ListedRequest>, StoreError> {
+        let (keys, now) = (self.keys().await?, self.database().now());
+        let is_meant =
+            |row: &&KeyRecord| ids.contains(&row.request_id.uuid()) && limits.allow(&row.scope);
+        Ok(keys.iter().filter(is_meant).map(|row| listed(row, now)).collect())
     }
 
     async fn find_request(

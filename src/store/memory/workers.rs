@@ -14,11 +14,13 @@ use super::statements::Wait;
 use super::{Memory, place_of, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::job::FIRST_NOTICE;
-use crate::store::due::{DueJobRow, DueKeyRow, HeldKeyRow, due_jobs, due_keys, held_keys};
+use crate::store::due::{
+    DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, due_jobs, due_keys, expired_keys, held_keys,
+};
 use crate::store::pauses::PausedPhase;
 use crate::store::{
-    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    Status, StoreError, Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
+    Page, Status, StoreError, Undelivered, WorkerStore,
 };
 
 impl WorkerStore for Memory {
@@ -97,6 +99,36 @@ impl WorkerStore for Memory {
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
         self.ask("reap expired keys", move |session| reap(session, limit).boxed()).await
+    }
+
+    async fn expired(
+        &self,
+        place: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<ExpiredKey, ExpiryPlace>, StoreError> {
+        let keys =
+            self.ask_again("search for expired keys", |session| read_keys(session).boxed()).await?;
+        let now = self.database().now();
+        let behind = (place.expires_at, place.scope.as_str(), place.key.as_str());
+        let is_behind = |key: &&KeyRecord| {
+            let at = (key.expires_at.0, key.scope.as_str(), key.idempotency_key.as_str());
+            is_expired(key, now) && at > behind
+        };
+        let row = |key: &KeyRecord| -> ExpiredRow {
+            let (scope, name) = (key.scope.clone(), key.idempotency_key.clone());
+            (key.expires_at.0, scope, name, key.request_id.uuid())
+        };
+        let mut rows: Vec<_> = keys.iter().filter(is_behind).map(row).collect();
+        rows.sort();
+        rows.truncate(limit as usize);
+        Ok(expired_keys(rows, limit))
+    }
+
+    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
+        let place = Place::Key(expired.scope.clone(), expired.key.clone());
+        let request_id = expired.request_id;
+        self.ask("reap an expired key", move |session| reap_one(session, place, request_id).boxed())
+            .await
     }
 
     async fn jobs_due(
@@ -200,9 +232,22 @@ async fn reap(session: &mut Session, limit: u32) -> QueryResult<u32> {
     session.conclude(reaped).await
 }
 
+fn is_expired(key: &KeyRecord, now: DateTime<Utc>) -> bool {
+    key.is(Status::Completed) && key.expires_at.0 <= now
+}
+
+async fn reap_one(session: &mut Session, place: Place, request_id: Uuid) -> QueryResult<bool> {
+    session.begin(Isolation::ReadCommitted)?;
+    let now = session.now();
+    let same =
+        move |key: &KeyRecord, _| key.request_id.uuid() == request_id && is_expired(key, now);
+    let reaped = session.delete_key(&place, Wait::No, same).await;
+    session.conclude(reaped).await
+}
+
 async fn reap_batch(session: &mut Session, limit: u32) -> QueryResult<u32> {
     let now = session.now();
-    let expired = move |key: &KeyRecord, _| key.is(Status::Completed) && key.expires_at.0 <= now;
+    let expired = move |key: &KeyRecord, _| is_expired(key, now);
     let mut keys = session.read_keys()?;
     keys.retain(|key| expired(key, now));
     keys.sort_by_key(|key| key.expires_at);

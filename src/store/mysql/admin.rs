@@ -106,6 +106,17 @@ impl AdminStore for Mysql {
         Ok(erased.into())
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        ask_again!(self, "search for settled keys", |conn| {
+            sql::KeysToErase::of(scope, after, limit).rows::<String>(conn)
+        })
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountUnerased { scope: scope.as_str().to_owned() }.rows::<i64>(conn)
@@ -165,9 +176,14 @@ impl AdminStore for Mysql {
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).rows::<SurveyRow>(conn)
+            sql::Survey::of(limit, latest, youth).rows::<SurveyRow>(conn)
         })?;
         Ok(rows.into_iter().map(surveyed).collect())
     }

@@ -4,12 +4,13 @@
 //! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
 //! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::Mysql;
 use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
 use crate::caller::Caller;
+use crate::lock::lock;
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -80,7 +81,7 @@ pub(super) struct Left(Mutex<Option<Instant>>);
 impl Left {
     /// Whether it is to be left now: then this is the last time.
     fn is_due(&self, now: Instant) -> bool {
-        let mut last = self.last();
+        let mut last = lock(&self.0);
         let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= LEAVES_EVERY);
         if is_due {
             *last = Some(now);
@@ -90,11 +91,7 @@ impl Left {
 
     /// Whether that was later.
     pub(super) fn is_since(&self, opened: Instant) -> bool {
-        self.last().is_some_and(|last| last >= opened)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).is_some_and(|last| last >= opened)
     }
 }
 

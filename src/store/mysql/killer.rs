@@ -14,7 +14,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use super::error::is_of_an_ended_session;
 use super::server::Server;
 use super::statement_registry::StatementRegistry;
+use crate::lock::lock;
 use crate::observe;
 use crate::repeats::Repeats;
 
@@ -109,7 +110,7 @@ impl Killers {
     /// The killer of a session that was opened on this server. Where it takes the place of another one, its connection is
     /// opened now, while the server has room for it. `None` behind a proxy.
     pub(super) fn of(&self, server: Option<Server>) -> Option<Arc<Killer>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.is_behind_a_proxy |= server.is_none();
         let Some(server) = server.filter(|_| !known.is_behind_a_proxy) else {
             drop(known);

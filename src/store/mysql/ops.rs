@@ -170,6 +170,17 @@ impl OperatorStore for Mysql {
         Ok(Found { rows, searched_to: end.map(place) })
     }
 
+    async fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> Result<Vec<ListedRequest>, StoreError> {
+        let rows = search!(self, "find requests", |conn| {
+            ops::ByIds::new::<Db>(ids, limits).rows::<ops::StoredListed>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(ops::listed).map(listed_request).collect())
+    }
+
     async fn find_request(
         &self,
         at: RequestAt<'_>,

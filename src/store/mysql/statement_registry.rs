@@ -7,7 +7,9 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::lock::lock;
 
 /// In bytes. A longer one has its values in it, or places for very many.
 const LONGEST: usize = 4096;
@@ -40,7 +42,7 @@ impl StatementRegistry {
             return varying == 0;
         }
         let text = self.hasher.hash_one(text);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.kept.contains(&text) {
             return true;
         }
@@ -91,7 +93,7 @@ mod tests {
         let registry = StatementRegistry::default();
         for number in 0..3 * MOST_SEEN_ONCE {
             assert!(!registry.keeps(&number.to_string(), 1));
-            let known = registry.known.lock().unwrap();
+            let known = lock(&registry.known);
             assert!(known.seen_once.len() <= MOST_SEEN_ONCE);
         }
     }

@@ -12,14 +12,14 @@ use super::pool::ConnectionGuard;
 use super::store::{answered, as_u32, ask_again};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
-use crate::store::due::{due_job, due_key, held_keys, job, page};
+use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{
-    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    StoreError, Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
+    Page, StoreError, Undelivered, WorkerStore,
 };
 
 impl WorkerStore for Mysql {
@@ -87,6 +87,24 @@ impl WorkerStore for Mysql {
             sql::Reap { limit: limit.into() }.execute(conn)
         })?;
         Ok(as_u32(reaped))
+    }
+
+    async fn expired(
+        &self,
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<ExpiredKey, ExpiryPlace>, StoreError> {
+        let rows = ask_again!(self, "search for expired keys", |conn| {
+            sql::ExpiredKeys::after(after, limit).rows::<sql::ExpiredKeyRow>(conn)
+        })?;
+        Ok(expired_keys(rows.into_iter().map(sql::expired_key).collect(), limit))
+    }
+
+    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
+        let reaped = ask_again!(self, "reap an expired key", |conn| {
+            sql::ReapOne { expired: sql::StillExpired::new(expired) }.execute(conn)
+        })?;
+        Ok(reaped == 1)
     }
 
     async fn jobs_due(

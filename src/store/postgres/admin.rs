@@ -24,6 +24,18 @@ impl<P: Pool> AdminStore for Postgres<P> {
         Ok(count(patiently(|| self.try_erase(erase, key)).await?))
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        ask_again!(self, "search for settled keys", |conn| {
+            sql::KeysToErase { scope: scope.as_str(), after, limit: limit.into() }
+                .load::<String>(&mut conn)
+        })
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountUnerased { scope: scope.as_str() }.load::<i64>(&mut conn)
@@ -76,9 +88,14 @@ impl<P: Pool> AdminStore for Postgres<P> {
         Ok(listed_jobs(rows))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
         let rows = ask_again!(self, "survey the keys", |conn| {
-            sql::Survey::of(limit, youth).load::<SurveyRow>(&mut conn)
+            sql::Survey::of(limit, latest, youth).load::<SurveyRow>(&mut conn)
         })?;
         Ok(rows.into_iter().map(surveyed).collect())
     }

@@ -90,6 +90,7 @@ statement! {
      locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
      run_after = clock.now + given.lease_ms * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock.now + given.retention_ms * interval '1 millisecond'), \
+     advanced_at = CASE WHEN attempts = 0 THEN clock.now ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = CASE WHEN open_intent IS NOT NULL THEN waiting_since END, \
      events_written = CASE WHEN given.event IS NULL THEN events_written ELSE coalesce(events_written, 0) + 1 END, \
      events = coalesce(right(coalesce(events, '') || given.event \

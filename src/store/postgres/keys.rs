@@ -21,12 +21,11 @@ use super::{Pool, PoolOrigin, Postgres, sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::due::ExpiredRow;
 use crate::store::patience::LOCKED_WAIT;
 use crate::store::row::{KeySummaryRow, Row, millis};
 use crate::store::{
-    Change, Claim, Enrolled, Erase, Guard, HeldKey, Hold, NewRow, Reserved, Store, StoreError,
-    Transaction,
+    Change, Claim, Enrolled, Erase, ExpiredKey, Guard, HeldKey, Hold, NewRow, Reserved, Store,
+    StoreError, Transaction,
 };
 
 impl<P: Pool> Postgres<P> {
@@ -228,13 +227,13 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// Deletes these rows, but for those that another transaction has locked: in one round trip.
-    pub(super) async fn reap_page(&self, rows: &[ExpiredRow]) -> Result<u32, StoreError> {
+    pub(super) async fn reap_page(&self, rows: &[ExpiredKey]) -> Result<u32, StoreError> {
         if rows.is_empty() {
             return Ok(0);
         }
         let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
         let conn = connection.shared()?;
-        let deleting = rows.iter().map(|(_, scope, key, request_id)| {
+        let deleting = rows.iter().map(|ExpiredKey { scope, key, request_id }| {
             let reap = sql::Reap { scope, key, request_id: *request_id };
             async move { reap.execute(&mut &*conn).await }
         });

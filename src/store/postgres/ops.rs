@@ -243,6 +243,18 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         })
     }
 
+    async fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> Result<Vec<ListedRequest>, StoreError> {
+        let rows = search!(self, "find requests", |conn| {
+            let allowed = ops::Allowed::by(limits);
+            ops::ByIds { ids: ids.to_vec(), allowed }.load::<ListedRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(listed_request).collect())
+    }
+
     async fn find_request(
         &self,
         at: RequestAt<'_>,

@@ -196,6 +196,15 @@ statement! {
 }
 
 statement! {
+    /// Requests by their ids, as a list has them, by `atomic_phases_keys_request`.
+    ByIds<'a> for Pg, rows ListedSql, { ids: Vec<Uuid>, allowed: Allowed<'a> },
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, ", [STATE],
+    ", status::text, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM atomic_phases_keys WHERE request_id = ANY(",
+    ids, ") AND ", {allowed}
+}
+
+statement! {
     /// The request under this key.
     ByKey<'a> for Pg, rows (Text, Text, RowSql),
     { scope: &'a str, key: &'a str, allowed: Allowed<'a> },

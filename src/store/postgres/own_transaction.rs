@@ -94,6 +94,7 @@ fn to(recovery_point: &str) -> Change<'_> {
         forgiven_attempts: 0,
         was_no_attempt: false,
         response: None,
+        keep_for: None,
         event: None,
     }
 }

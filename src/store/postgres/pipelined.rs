@@ -291,7 +291,11 @@ impl<P: Pool> PgTransaction<P> {
                 }
                 refused(doing_refused, error)
             }
-            Answer::NotSent(error) => Commit::Failed(failed(error)),
+            Answer::NotSent(error) => Commit::Failed(match failed(error) {
+                // It would be as slow again.
+                error if error.is_unanswered() => StoreError::TimeLimit,
+                error => error,
+            }),
             Answer::Lost(error) => Commit::Unknown(failed(error)),
         }
     }

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use diesel::QueryResult;
 use diesel::pg::{Pg, PgMetadataLookup, PgQueryBuilder, PgTypeMetadata};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
 
+use crate::lock::lock;
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens, controls_transaction};
 
@@ -219,23 +220,19 @@ impl StatementRegistry {
     pub(super) fn ended(&self, attempt: MergeAttempt, accepted: bool) {
         let times = if accepted { 0 } else { attempt.refused.saturating_add(1) };
         if times != attempt.refused {
-            self.refused().insert(attempt.text, times);
+            lock(&self.refused).insert(attempt.text, times);
         }
     }
 
     /// How often in a row it was refused; `None` where there is no room for it.
     fn known(&self, text: u64) -> Option<u8> {
-        let mut refused = self.refused();
+        let mut refused = lock(&self.refused);
         let has_room = refused.len() < Self::MOST_TEXTS;
         match refused.entry(text) {
             Entry::Occupied(times) => Some(*times.get()),
             Entry::Vacant(new) if has_room => Some(*new.insert(0)),
             Entry::Vacant(_) => None,
         }
-    }
-
-    fn refused(&self) -> MutexGuard<'_, HashMap<u64, u8>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,9 +4,12 @@
 //! busier the process, the fewer statements and commits each caller takes.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
+
+use crate::lock::lock;
+use crate::task::{self, UnlessEnded};
 
 /// How many go together at most: about as many as a worker has under way.
 const MOST: usize = 128;
@@ -47,37 +50,36 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
     {
         let (tell, told) = oneshot::channel();
         let is_first = {
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.0);
             waiting.asked.push((asked, tell));
             !std::mem::replace(&mut waiting.is_under_way, true)
         };
         if is_first {
+            let (sender, lost) = (self.clone(), self.clone());
+            // If the task does not end, the waiting callers ask alone. Made before it: a runtime that is gone drops
+            // the task without polling it.
+            let lost = UnlessEnded::new(move || {
+                let mut waiting = lock(&lost.0);
+                waiting.asked.clear();
+                waiting.is_under_way = false;
+            });
             // On a task of its own: the first of them may be dropped, and the others are not.
-            let sender = Sender { together: self.clone(), has_ended: false };
-            crate::task::spawn(async move { sender.send_all(send).await });
+            task::spawn(async move {
+                sender.send_all(send).await;
+                lost.ended();
+            });
         }
         told.await.ok()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting<Q, A>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// The task that sends, for as long as any wait.
-struct Sender<Q: Send + 'static, A: Send + 'static> {
-    together: Together<Q, A>,
-    has_ended: bool,
-}
-
-impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
-    async fn send_all<F>(mut self, send: impl Fn(Vec<Q>) -> F)
+    /// Sends for as long as any wait.
+    async fn send_all<F>(self, send: impl Fn(Vec<Q>) -> F)
     where
         F: Future<Output = Vec<Option<A>>> + Send,
     {
         loop {
             let next: Vec<_> = {
-                let mut waiting = self.together.waiting();
+                let mut waiting = lock(&self.0);
                 // They gave up.
                 waiting.asked.retain(|(_, tell)| !tell.is_closed());
                 let most = waiting.asked.len().min(MOST);
@@ -91,24 +93,11 @@ impl<Q: Send + 'static, A: Send + 'static> Sender<Q, A> {
                     }
                 }
             }
-            let mut waiting = self.together.waiting();
+            let mut waiting = lock(&self.0);
             if waiting.asked.is_empty() {
                 waiting.is_under_way = false;
-                drop(waiting);
-                self.has_ended = true;
                 return;
             }
-        }
-    }
-}
-
-/// If it does not end, the waiting callers ask alone.
-impl<Q: Send + 'static, A: Send + 'static> Drop for Sender<Q, A> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            let mut waiting = self.together.waiting();
-            waiting.asked.clear();
-            waiting.is_under_way = false;
         }
     }
 }

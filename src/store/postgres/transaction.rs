@@ -1,15 +1,19 @@
 //! [`PgTransaction`]: an open transaction, and what its commit came to.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
+use diesel::QueryResult;
 use diesel::result::Error;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use futures_util::future::join;
+use futures_util::future::{join, maybe_done};
 
 use super::connection::ConnectionGuard;
 use super::error::{
-    Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_server, is_out_of_reach,
-    is_refused_by_server,
+    Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_client, is_of_the_server,
+    is_out_of_reach, is_refused_by_server,
 };
 use super::session::{Known, KnownRow};
 use super::time_limit::{answered, answered_within};
@@ -166,7 +170,8 @@ impl<P: Pool> PgTransaction<P> {
     }
 
     /// Guarded update, with the jobs, and `COMMIT` in one round trip. That is safe because the update raises
-    /// an error where it matches no row, and so turns the `COMMIT` behind it into a rollback.
+    /// an error where it matches no row, and so turns the `COMMIT` behind it into a rollback; and because the `COMMIT` is
+    /// not sent where the update was not.
     async fn try_commit(
         mut self,
         guard: &Guard<'_>,
@@ -184,21 +189,23 @@ impl<P: Pool> PgTransaction<P> {
         let sent = match jobs {
             [] => {
                 let advance = advance.load::<i32>(&mut &*conn);
-                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
+                answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
             [job] => {
                 let advance = commit_statements::AdvanceAndStageOne::new(advance, guard, job);
                 let advance = advance.load::<i32>(&mut &*conn);
-                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
+                answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
             jobs => {
                 let advance = commit_statements::AdvanceAndStage::new(advance, guard, jobs);
                 let advance = advance.load::<i32>(&mut &*conn);
-                answered(both(advance, sql::CommitTx {}.execute(&mut &*conn))).await
+                answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
         };
         match sent {
-            Ok((advanced, committed)) => Ok(self.concluded(advanced, committed)),
+            Ok(Ok((advanced, committed))) => Ok(self.concluded(advanced, committed)),
+            // The connection is closed, which rolls back.
+            Ok(Err(refused)) => Err(StoreError::database("write the recovery point", refused)),
             Err(error) => Ok(Commit::Unknown(StoreError::database("commit", error))),
         }
     }
@@ -265,6 +272,82 @@ pub(super) async fn both<A: Future, B: Future>(
     Ok(join(a, b).await)
 }
 
+/// A statement and the `COMMIT` behind it, sent together: each answers for itself. Or the error for which the client did
+/// not send the statement (one larger than a message may be): the `COMMIT`, which would commit what stands before it, is
+/// not sent then either. It is polled, and so sent, in its turn, as in [`pipelined`](super::pipelined).
+async fn and_commit<T>(
+    statement: impl Future<Output = QueryResult<T>>,
+    commit: impl Future<Output = QueryResult<usize>>,
+) -> QueryResult<Result<(QueryResult<T>, QueryResult<usize>), Error>> {
+    let (mut statement, mut commit) = (pin!(maybe_done(statement)), pin!(maybe_done(commit)));
+    poll_fn(|context| {
+        let pending = statement.as_mut().poll(context).is_pending();
+        if let Some(Err(error)) = statement.as_mut().output_mut()
+            && is_of_the_client(error)
+        {
+            return Poll::Ready(());
+        }
+        match commit.as_mut().poll(context).is_pending() || pending {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    })
+    .await;
+    match (statement.take_output(), commit.take_output()) {
+        (Some(told), Some(committed)) => Ok(Ok((told, committed))),
+        (Some(Err(refused)), None) => Ok(Err(refused)),
+        _ => Err(Error::BrokenTransactionManager),
+    }
+}
+
 opaque! {
     [P: Pool] PgTransaction<P>;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use diesel::result::DatabaseErrorKind;
+
+    use super::*;
+
+    /// Whether `COMMIT` is sent behind a statement that ends with this error, after it was prepared or had been before.
+    async fn is_committed(error: impl Fn() -> Error) -> [bool; 2] {
+        let mut all = [false; 2];
+        for (is_prepared, sent) in [true, false].into_iter().zip(&mut all) {
+            let is_sent = Cell::new(false);
+            let turn = async || {
+                if !is_prepared {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let statement = async {
+                turn().await;
+                Err::<(), _>(error())
+            };
+            let commit = async {
+                turn().await;
+                is_sent.set(true);
+                Ok(0)
+            };
+            let told = and_commit(statement, commit).await.unwrap();
+            *sent = is_sent.get();
+            assert_eq!(told.is_ok(), *sent);
+        }
+        all
+    }
+
+    /// What the client refuses is not sent, and nothing is behind it that would commit the phase's writes alone. An error
+    /// of the server's turns the `COMMIT` into a rollback.
+    #[tokio::test]
+    async fn g4_no_commit_is_sent_behind_what_the_client_refused() {
+        let of_a_kind = |kind, text: &str| Error::DatabaseError(kind, Box::new(text.to_owned()));
+        let too_large = "error encoding message to server";
+        let too_large = || of_a_kind(DatabaseErrorKind::UnableToSendCommand, too_large);
+        assert_eq!(is_committed(too_large).await, [false; 2]);
+        assert_eq!(is_committed(|| Error::SerializationError("no".into())).await, [false; 2]);
+        let of_the_server = || of_a_kind(DatabaseErrorKind::Unknown, "fenced");
+        assert_eq!(is_committed(of_the_server).await, [true; 2]);
+    }
 }

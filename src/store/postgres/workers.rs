@@ -9,13 +9,13 @@ use uuid::Uuid;
 use super::{Pool, Postgres, ask, ask_again, ask_for_many, on_another, statements as sql};
 use crate::store::due::{
     DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, NthJobRow, are_among, claimed_jobs,
-    due_jobs, due_keys, held_keys, job,
+    due_jobs, due_keys, expired_keys, held_keys, job,
 };
 use crate::store::pauses::{PauseRow, PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{
-    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    StoreError, Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
+    Page, StoreError, Undelivered, WorkerStore,
 };
 
 impl<P: Pool> WorkerStore for Postgres<P> {
@@ -71,25 +71,33 @@ impl<P: Pool> WorkerStore for Postgres<P> {
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
         let (mut reaped, mut after) = (0, ExpiryPlace::default());
         while reaped < limit {
-            let most = limit - reaped;
-            let rows = ask_again!(self, "search for expired keys", |conn| {
-                sql::ExpiredKeys {
-                    expires_at: after.expires_at,
-                    scope: &after.scope,
-                    key: &after.key,
-                    limit: most.into(),
-                }
-                .load::<ExpiredRow>(&mut conn)
-            })?;
-            reaped += self.reap_page(&rows).await?;
-            let is_full = rows.len() >= most as usize;
-            let Some((expires_at, scope, key, _)) = rows.into_iter().last().filter(|_| is_full)
-            else {
-                break;
-            };
-            after = ExpiryPlace { expires_at, scope, key };
+            let page = self.expired(&after, limit - reaped).await?;
+            reaped += self.reap_page(&page.rows).await?;
+            let Some(next) = page.next else { break };
+            after = next;
         }
         Ok(reaped)
+    }
+
+    async fn expired(
+        &self,
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<ExpiredKey, ExpiryPlace>, StoreError> {
+        let rows = ask_again!(self, "search for expired keys", |conn| {
+            sql::ExpiredKeys {
+                expires_at: after.expires_at,
+                scope: &after.scope,
+                key: &after.key,
+                limit: limit.into(),
+            }
+            .load::<ExpiredRow>(&mut conn)
+        })?;
+        Ok(expired_keys(rows, limit))
+    }
+
+    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
+        Ok(self.reap_page(std::slice::from_ref(expired)).await? == 1)
     }
 
     async fn jobs_due(

@@ -40,6 +40,16 @@ impl AdminStore for Sqlite {
         Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
     }
 
+    async fn keys_to_erase(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        let look = sql::KeysToErase::of(scope, after, limit);
+        self.run("search for settled keys", |conn| look.rows::<String>(conn)).await
+    }
+
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
         let counting = sql::CountUnerased { scope: scope.as_str().to_owned() };
         Ok(count(self.run("count the keys", |conn| counting.rows::<i64>(conn)).await?).into())
@@ -90,8 +100,13 @@ impl AdminStore for Sqlite {
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
-    async fn survey(&self, limit: u32, youth: Duration) -> Result<Vec<SurveyedRow>, StoreError> {
-        let survey = sql::Survey::of(limit, youth);
+    async fn survey(
+        &self,
+        limit: u32,
+        latest: u32,
+        youth: Duration,
+    ) -> Result<Vec<SurveyedRow>, StoreError> {
+        let survey = sql::Survey::of(limit, latest, youth);
         let rows = self.run("survey the keys", move |conn| survey.rows::<SurveyRow>(conn)).await?;
         Ok(rows.into_iter().map(surveyed).collect())
     }

@@ -2,7 +2,7 @@
 //! reader of requests. Health checks and workers, who do not wait for an operator's search, have one each, too. A database
 //! in memory has one connection, which all of them then share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,6 +16,7 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, sql, thread_gone};
 use crate::key::Scope;
+use crate::lock::lock;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
@@ -69,7 +70,7 @@ impl Own {
         &self,
         search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
-        let mut slot = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.conn);
         let mut conn = match slot.take() {
             Some(conn) => conn,
             None => open(&self.path)?,
@@ -177,6 +178,17 @@ impl OperatorStore for Sqlite {
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
         Ok(Found { rows, searched_to: self::place(end).map(place) })
+    }
+
+    async fn requests_by_ids(
+        &self,
+        ids: &[Uuid],
+        limits: &Limits,
+    ) -> Result<Vec<ListedRequest>, StoreError> {
+        let find = ops::ByIds::new::<Db>(ids, limits);
+        let rows =
+            self.search("find requests", move |conn| find.rows::<ops::StoredListed>(conn)).await?;
+        Ok(rows.into_iter().filter_map(ops::listed).map(listed_request).collect())
     }
 
     async fn find_request(

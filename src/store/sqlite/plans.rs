@@ -8,6 +8,7 @@ use diesel_migrations::MigrationHarness;
 use uuid::Uuid;
 
 use super::{MIGRATIONS, ops_statements as ops, statements as sql};
+use crate::store::ExpiryPlace;
 use crate::store::audit::AuditSearch;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk::{Bulks, CountedBulks};
@@ -67,6 +68,7 @@ fn a_page_is_read_from_its_place_on() {
         sql::DueKeys { grace_ms: 0, run_after: 0, scope, key, limit: 1 },
         "(run_after,scope,idempotency_key)>(?,?,?)"
     );
+    searches!(sql::ExpiredKeys::after(&ExpiryPlace::default(), 1), "atomic_phases_keys_expiry");
     searches!(
         DeadJobsAfter { staged_at: 0, id: request_id.clone(), allowed, limit: 1 },
         "(staged_at,job_id)>(?,?)"
@@ -131,6 +133,9 @@ fn a_search_of_operators_goes_by_an_index() {
         let end = ops::EndOfAudit::new(&search, (0, Vec::new()));
         goes_by(&plan_of(&mut conn, &end), Goes::From, index);
     }
+
+    let by_ids = plan_of(&mut conn, &ops::ByIds::new::<Db>(&[Uuid::nil()], &limits));
+    goes_by(&by_ids, Goes::From, "atomic_phases_keys_request");
 
     let bulks = plan_of(&mut conn, &Bulks { started_at: 0, id: Vec::new(), limit: 1 });
     let counted = plan_of(&mut conn, &CountedBulks::of::<Db>(&[]));

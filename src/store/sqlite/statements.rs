@@ -105,6 +105,12 @@ statement! {
 }
 
 statement! {
+    /// The same of one row, as it was found.
+    ReapOne for Db, rows sql_types::Untyped, { expired: StillExpired },
+    "DELETE FROM atomic_phases_keys WHERE ", expired
+}
+
+statement! {
     /// Acquires the right to deliver a job: `attempts` is its fencing token.
     ClaimJob for Db, rows (Text, Binary, Text, Binary, Integer, Integer, BigInt, Nullable<Binary>),
     { lease_ms: i64, scope: String, request_id: Vec<u8>, position: i64, attempts: i32 },

@@ -8,13 +8,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex as ConnectionMutex, Notify, OwnedMutexGuard};
 
 use super::SqliteConn;
+use crate::lock::lock;
 use crate::observe;
 
 /// How long an offer holds. A task that comes later waits again, behind the others.
@@ -56,7 +57,7 @@ impl Turns {
 
     /// Takes the turn if it is free and is not offered to another task. Otherwise waits in the queue.
     fn try_take(&self, own: &Arc<Notify>) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_others = matches!(&state.offer, Some((whose, _)) if !Arc::ptr_eq(whose, own));
         if !state.is_taken && !is_others {
             state.offer = None;
@@ -89,7 +90,7 @@ impl Turns {
 
     /// Passes on what was not taken in time, and says when to look again; `None`: when unparked.
     pub(super) fn pass_on(&self) -> Option<Duration> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let (_, since) = state.offer.as_ref().filter(|_| !state.waiting.is_empty())?;
         let left = OFFER.saturating_sub(since.elapsed());
         if left.is_zero() {
@@ -98,15 +99,11 @@ impl Turns {
         }
         Some(left)
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = lock(&self.0.state);
         state.is_taken = false;
         self.0.offer_next(&mut state);
     }
@@ -120,7 +117,7 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = lock(&self.turns.state);
         state.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.notify));
         if matches!(&state.offer, Some((whose, _)) if Arc::ptr_eq(whose, &self.notify)) {
             self.turns.offer_next(&mut state);

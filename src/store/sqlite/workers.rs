@@ -6,14 +6,14 @@ use chrono::{DateTime, Utc};
 use diesel::{QueryResult, RunQueryDsl};
 
 use super::{Sqlite, guarded_then, statements as sql};
-use crate::store::due::{due_job, due_key, held_keys, page};
+use crate::store::due::{due_job, due_key, expired_keys, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::PausedPhase;
 use crate::store::row::millis;
 use crate::store::{
-    DueJob, DueKey, Enrolled, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace, Page,
-    StoreError, Undelivered, WorkerStore,
+    DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
+    Page, StoreError, Undelivered, WorkerStore,
 };
 
 impl WorkerStore for Sqlite {
@@ -77,6 +77,23 @@ impl WorkerStore for Sqlite {
         let reap = sql::Reap { limit: limit.into() };
         let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
         Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
+    }
+
+    async fn expired(
+        &self,
+        after: &ExpiryPlace,
+        limit: u32,
+    ) -> Result<Page<ExpiredKey, ExpiryPlace>, StoreError> {
+        let look = sql::ExpiredKeys::after(after, limit);
+        let rows = self
+            .run("search for expired keys", |conn| look.rows::<sql::ExpiredKeyRow>(conn))
+            .await?;
+        Ok(expired_keys(rows.into_iter().map(sql::expired_key).collect(), limit))
+    }
+
+    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
+        let reap = sql::ReapOne { expired: sql::StillExpired::new(expired) };
+        Ok(self.run("reap an expired key", |conn| reap.execute(conn)).await? == 1)
     }
 
     async fn jobs_due(

@@ -251,6 +251,11 @@ async fn a_foreign_phase_is_paused_and_goes_on<S: TestDb + OperatorStore>(db: S)
             422,
             "invalid",
         ),
+        (
+            json!({ "definition": "book", "phase": "charged", "for": "0s", "reason": "r" }),
+            422,
+            "invalid",
+        ),
         (json!({ "definition": "book", "phase": "charged", "reason": "" }), 422, "invalid"),
     ] {
         post(&routes, "/pauses/begin", None, body).await.is(status, code);

@@ -48,6 +48,9 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
         ("version=1", 422, "invalid"),
         ("cursor=x", 422, "invalid"),
         ("older_than=4294967295d", 422, "invalid"),
+        ("reason=", 422, "invalid"),
+        ("phase=+", 422, "invalid"),
+        ("definition=&state=finished", 422, "invalid"),
         ("scope=tenant-1", 422, "invalid"),
     ] {
         get(&routes, &format!("/requests?{query}")).await.is(status, code);

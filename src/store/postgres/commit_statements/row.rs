@@ -200,6 +200,7 @@ pub(in crate::store) struct NextState<'a> {
     lease: Option<PgInterval>,
     due: Option<PgInterval>,
     response: Option<Response<'a>>,
+    keep_for: Option<PgInterval>,
 }
 
 impl<'a> NextState<'a> {
@@ -212,6 +213,7 @@ impl<'a> NextState<'a> {
             lease: change.lease().map(interval),
             due: change.due().map(interval),
             response: change.response.map(Response::new),
+            keep_for: change.keep_for.map(interval),
         }
     }
 }
@@ -258,6 +260,12 @@ impl QueryFragment<Pg> for NextState<'_> {
             push_next(&mut out, ", response_status = ", Some(&response.status))?;
             push_next(&mut out, ", response_headers = ", Some(&response.headers))?;
             push_next(&mut out, ", response_body = ", Some(&response.body))?;
+        }
+        if let Some(keep_for) = &self.keep_for {
+            // An index has it, so such an update is not HOT.
+            let expires_at = ", expires_at = greatest(expires_at, statement_timestamp() + ";
+            push_next(&mut out, expires_at, Some(keep_for))?;
+            out.push_sql(")");
         }
         Ok(())
     }

@@ -28,13 +28,13 @@ statement! {
     /// The last part is there where the youngest rows are more than were looked at: the oldest of those was
     /// created a moment ago.
     Survey for Pg, rows SurveySql,
-    { limit: i64, behind: i64, youth_ms: i64 },
+    { limit: i64, latest: i64, behind: i64, youth_ms: i64 },
     "SELECT * FROM (SELECT 0, ", [PLACE], " FROM atomic_phases_keys WHERE run_after IS NOT NULL \
      ORDER BY run_after LIMIT ", limit, ") AS due \
      UNION ALL SELECT * FROM (SELECT 1, ", [PLACE], " FROM atomic_phases_keys \
      WHERE waiting_since IS NOT NULL ORDER BY waiting_since LIMIT ", limit, ") AS waiting \
      UNION ALL SELECT 2, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
-     ORDER BY expires_at DESC LIMIT ", limit, ") AS latest \
+     ORDER BY expires_at DESC LIMIT ", latest, ") AS latest \
      WHERE status <> 'completed' AND run_after IS NULL AND waiting_since IS NULL \
      UNION ALL SELECT 3, ", [PLACE], " FROM (SELECT * FROM atomic_phases_keys \
      ORDER BY expires_at DESC OFFSET ", behind, " LIMIT 1) AS oldest \
@@ -42,9 +42,9 @@ statement! {
 }
 
 impl Survey {
-    pub(in crate::store::postgres) fn of(limit: u32, youth: Duration) -> Self {
-        let (limit, youth_ms) = (i64::from(limit), millis(youth));
-        Self { limit, behind: limit - 1, youth_ms }
+    pub(in crate::store::postgres) fn of(limit: u32, latest: u32, youth: Duration) -> Self {
+        let latest = i64::from(latest);
+        Self { limit: limit.into(), latest, behind: latest - 1, youth_ms: millis(youth) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use diesel::pg::Pg;
 use diesel::sql_types;
-use diesel::sql_types::{BigInt, Bool};
+use diesel::sql_types::{BigInt, Bool, Text};
 
 use super::lease::NotLocked;
 use crate::store::statement::statement;
@@ -78,6 +78,14 @@ statement! {
     " AND (", is_any, " OR j.idempotency_key = ", key, ") AND NOT EXISTS (SELECT 1 \
      FROM atomic_phases_keys AS k WHERE k.scope = j.scope \
      AND k.idempotency_key = j.idempotency_key AND k.request_id = j.request_id)"
+}
+
+statement! {
+    /// A bounded part of a scope's settled keys, from one on.
+    KeysToErase<'a> for Pg, rows Text,
+    { scope: &'a str, after: &'a str, limit: i64 },
+    "SELECT idempotency_key FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key > ", after,
+    " AND status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' ORDER BY idempotency_key LIMIT ", limit
 }
 
 statement! {

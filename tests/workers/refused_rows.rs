@@ -1,0 +1,86 @@
+//! A row that the server refuses to delete keeps no other from being deleted; and a reaper that rests stops when it is
+//! told to.
+
+use std::time::Duration;
+
+use crate::support::work::*;
+use crate::support::*;
+use atomic_phases::worker::Reaper;
+use atomic_phases::{Postgres, Scope, Sqlite};
+
+const KEPT: &str = "SELECT count(*) FROM atomic_phases_keys";
+
+/// A table of the application refers to its key, as that of the rides does in a schema where they belong together.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_postgres() {
+    others_are_deleted(
+        Postgres::fresh().await,
+        "CREATE TABLE receipts (scope text COLLATE \"C\", key text COLLATE \"C\", \
+         FOREIGN KEY (scope, key) REFERENCES atomic_phases_keys (scope, idempotency_key)); \
+         INSERT INTO receipts SELECT scope, idempotency_key FROM atomic_phases_keys \
+         WHERE idempotency_key LIKE 'kept%'",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_sqlite() {
+    others_are_deleted(
+        Sqlite::fresh().await,
+        "CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
+         WHEN OLD.idempotency_key LIKE 'kept%' BEGIN SELECT RAISE(ABORT, 'kept'); END",
+    )
+    .await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_mariadb() {
+    others_are_deleted(
+        <atomic_phases::Mysql as TestDb>::fresh().await,
+        "CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys FOR EACH ROW BEGIN \
+         IF OLD.idempotency_key LIKE 'kept%' THEN \
+         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF; END",
+    )
+    .await;
+}
+
+async fn others_are_deleted<S: TestDb>(db: S, refuse: &str) {
+    let engine = engine(&db, &App::default());
+    let other = Scope::new("zz").unwrap();
+    for name in ["kept-1", "kept-2", "kept-3"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    for name in ["other-1", "other-2"] {
+        finished(engine.call(&other, &key(name), book(20)).await);
+    }
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    db.sql(refuse).await;
+    let mut reaper = Reaper::new(&db, config().reap_batch(2));
+    // From the oldest on, two at a time: of the first two none, of the next two one, and the last. Then again.
+    for expected in [None, Some(1), Some(1), None] {
+        assert_eq!(reaper.run_once().await.ok(), expected);
+    }
+    assert_eq!(db.number(KEPT).await, 3, "those that cannot be deleted");
+}
+
+/// A batch takes two seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reaper_that_rests_stops_when_it_is_told_to() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for number in 0..20 {
+        finished(engine.call(&scope(), &key(&format!("k-{number}")), book(20)).await);
+    }
+    db.sql(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(0.1); RETURN OLD; END $$; \
+         CREATE TRIGGER slowly BEFORE DELETE ON atomic_phases_keys \
+         FOR EACH ROW EXECUTE FUNCTION slowly(); \
+         UPDATE atomic_phases_keys SET expires_at = created_at",
+    )
+    .await;
+    let workers = engine.spawn_workers(config().reap_batch(20)).unwrap();
+    until(async || db.number(KEPT).await == 0).await;
+    workers.shutdown(Duration::from_secs(3)).await.unwrap();
+}
