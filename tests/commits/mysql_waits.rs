@@ -9,6 +9,7 @@ use diesel_async::SimpleAsyncConnection;
 
 use crate::support::db::{my, open_my};
 use crate::support::mysql_proxy::MysqlProxy;
+use crate::support::work::{Inbox, config};
 use crate::support::*;
 
 /// Longer than any wait of a test.
@@ -137,6 +138,29 @@ async fn g19_a_key_is_erased_beside_a_locked_row_of_another_whose_job_is_dead() 
     assert_eq!((erased.erased, erased.left), (1, 1));
     assert_eq!(db.number(jobs).await, all / 4);
     other.batch_execute("ROLLBACK").await.unwrap();
+}
+
+/// G18: a claim asks for what is in front of its job only. Of what is behind it, another transaction may have locked a row.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_is_claimed_beside_a_locked_one_behind_it() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let last = db.number("SELECT MAX(position) FROM atomic_phases_staged_jobs").await;
+    let mut other = my(db.__url()).await;
+    let lock = format!(
+        "BEGIN; SELECT 1 FROM atomic_phases_staged_jobs WHERE scope = 'tenant-1' AND position = {last} FOR UPDATE"
+    );
+    other.batch_execute(&lock).await.unwrap();
+    let inbox = Inbox::default();
+    let workers = engine.spawn_workers(config().sink(inbox.sink())).unwrap();
+    until(async || inbox.0.lock().unwrap().len() == 1).await;
+    // The next one becomes due with the end of this one.
+    other.batch_execute("ROLLBACK").await.unwrap();
+    until(async || db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0).await;
+    drop(workers);
+    let delivered: Vec<_> = inbox.take().iter().map(|job| job.name.clone()).collect();
+    assert_eq!(delivered, ["receipt", "thanks"]);
 }
 
 /// The reaper takes a row of those that are about to be erased: the others are erased all the same.
