@@ -96,9 +96,9 @@ statement! {
 }
 
 statement! {
-    /// The dead jobs of these requests.
+    /// The dead jobs of these requests, by the primary key: by that of all dead letters it would lock those of other scopes.
     EraseJobsOf for Db as varying, rows sql_types::Untyped,
     { scope: String, requests: Listed<Vec<u8>> },
-    "DELETE FROM atomic_phases_staged_jobs WHERE scope = ", scope, " AND request_id IN (", {requests},
-    ") AND run_after IS NULL"
+    "DELETE j FROM atomic_phases_staged_jobs AS j FORCE INDEX (PRIMARY) WHERE j.scope = ", scope,
+    " AND j.request_id IN (", {requests}, ") AND j.run_after IS NULL"
 }
