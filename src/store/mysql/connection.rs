@@ -291,6 +291,17 @@ impl MysqlConn {
         done
     }
 
+    fn bound<Q>(&self, query: &Q) -> QueryResult<Bound>
+    where
+        Q: QueryFragment<Mysql> + QueryId,
+    {
+        match self.watch != Watch::Off || self.was_with_application {
+            true => Bound::of_application(query),
+            // The engine's own, of which there are few.
+            false => Bound::of(query),
+        }
+    }
+
     /// Runs what a user's text is, if the phase may.
     async fn watched(&mut self, bound: QueryResult<Bound>) -> QueryResult<(Vec<DieselRow>, u64)> {
         let bound = bound.inspect_err(|error| self.watch.note_unmade(error))?;
@@ -425,7 +436,7 @@ impl AsyncConnectionCore for MysqlConn {
         T: AsQuery + 'query,
         T::Query: QueryFragment<Mysql> + QueryId + 'query,
     {
-        let bound = Bound::of(&source.as_query());
+        let bound = self.bound(&source.as_query());
         async move {
             let (rows, _) = self.watched(bound).await?;
             Ok(stream::iter(rows.into_iter().map(Ok).collect::<Vec<_>>()))
@@ -440,7 +451,7 @@ impl AsyncConnectionCore for MysqlConn {
     where
         T: QueryFragment<Mysql> + QueryId + 'query,
     {
-        let bound = Bound::of(&source);
+        let bound = self.bound(&source);
         async move {
             let (_, affected) = self.watched(bound).await?;
             usize::try_from(affected).map_err(|error| Error::DeserializationError(Box::new(error)))

@@ -8,7 +8,7 @@ use diesel::deserialize::FromSql;
 use diesel::mysql::data_types::MysqlTime;
 use diesel::mysql::{Mysql, MysqlQueryBuilder, MysqlType, MysqlValue};
 use diesel::query_builder::bind_collector::RawBytesBindCollector;
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::{QueryBuilder, QueryFragment, QueryId};
 use diesel::result::Error;
 use mysql_async::Value;
 
@@ -31,6 +31,19 @@ impl Bound {
         let (sql, values) = (sql.finish(), values.collect::<QueryResult<_>>()?);
         let varying = if query.is_safe_to_cache_prepared(&Mysql)? { 0 } else { sql.len() };
         Ok(Self { sql, values, varying })
+    }
+
+    /// The same of an application's query. One without a type of its own, which a program has put together, may have any
+    /// text.
+    pub(super) fn of_application<Q>(query: &Q) -> QueryResult<Self>
+    where
+        Q: QueryFragment<Mysql> + QueryId,
+    {
+        let mut bound = Self::of(query)?;
+        if !Q::HAS_STATIC_QUERY_ID {
+            bound.varying = bound.sql.len();
+        }
+        Ok(bound)
     }
 
     /// About as many bytes as it takes to send.

@@ -2,7 +2,7 @@
 
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
-use diesel::query_builder::QueryFragment;
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error;
 
 use super::literal::Bound;
@@ -14,8 +14,8 @@ pub struct Statement {
 }
 
 impl Statement {
-    pub(super) fn of(query: &impl QueryFragment<Db>) -> Self {
-        Self { bound: Bound::of(query) }
+    pub(super) fn of(query: &(impl QueryFragment<Db> + QueryId)) -> Self {
+        Self { bound: Bound::of_application(query) }
     }
 
     pub(super) fn sql(&self) -> Option<&str> {

@@ -1,7 +1,7 @@
 //! [`StatementRegistry`]: which texts a connection keeps prepared although they may differ each time.
 //!
 //! A text that is always the same, as far as diesel knows, is kept: the program has as many as are in its source. The others
-//! are mostly the same, too (an `UPDATE`, a `sql_query`). But one may grow with its values, an `INSERT` of many rows, and
+//! are mostly the same, too (an `INSERT`, an `UPDATE`, a `sql_query`). But one may grow with its values, of many rows, and
 //! the server needs megabytes for a thousand of them, on each connection that keeps it. So one is kept once it was seen
 //! again, and of all of them so many bytes. Any other is given back behind its execution.
 
