@@ -149,7 +149,7 @@ impl Mysql {
         }
         let conn: &mut MysqlConn = &mut connection;
         let told = sql::Sessions { number }.rows::<(i64, i64)>(conn);
-        match answered(DOING, told).await?.first() {
+        match answered(DOING, told).await?.as_slice().first() {
             Some((sessions, 1)) => Ok(*sessions > 0),
             _ => Err(unknown()),
         }
