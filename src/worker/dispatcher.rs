@@ -9,7 +9,9 @@
 //!   seconds at most): behind any number of rows that it passes over, a worker spends a fifth of one
 //!   connection's time. Where nothing continues, the next one reads [`PAGE`] rows, so that it is past them soon;
 //! * what becomes due stands at the end of the index. Where a pass is of several pages, a search looks there for a
-//!   wakeup and about every `poll`, so that no scope waits until a pass is through the rows of another (G16);
+//!   wakeup and about every `poll`, so that no scope waits until a pass is through the rows of another (G16). Between two
+//!   such looks it reads a page of the pass, however many wakeups come: only the pass finds what was passed over or
+//!   has rested (G17);
 //! * a bounded number of rows waits in the process ([`Backlog`]);
 //! * a pass is followed by a rest of about `poll`. It ends early for a wakeup, or when work has ended
 //!   behind which there may be more;
@@ -39,11 +41,11 @@ const BATCHES_WAITING: usize = 10;
 const WAITING: usize = 1000;
 
 /// Which part of the index a search reads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// The next of the pass.
     Next,
-    /// What has come behind the last pass.
+    /// What has become due of late.
     End,
 }
 
@@ -66,8 +68,11 @@ pub(super) struct Dispatcher<T: Source> {
     place: T::Place,
     /// How many pages this pass has read.
     pages: u32,
-    /// Where the last page of the last pass began, if it was not the first.
+    /// Where a look at the end of the index begins, if a pass is of several pages. Behind it is what has become due of
+    /// late, and what the source refuses because it is early.
     end: Option<T::Place>,
+    /// Where the look at the end goes on, if it has left some behind that was early.
+    look: Option<T::Place>,
 }
 
 type Id<T> = <<T as Source>::Found as Candidate>::Id;
@@ -95,6 +100,7 @@ impl<T: Source> Dispatcher<T> {
             place: T::Place::default(),
             pages: 0,
             end: None,
+            look: None,
         }
     }
 
@@ -161,8 +167,10 @@ impl<T: Source> Dispatcher<T> {
             };
             let wants_more = limit > 0 && self.slots.is_free() && searching.is_none();
             if wants_more && pace.next() <= Instant::now() {
-                let is_endless = matches!(until, Until::Shutdown);
-                let end = self.end.clone().filter(|_| is_endless && pace.is_to_look_at_the_end());
+                // Of two searches one goes on with the pass: wakeups could come faster than one search behind another.
+                let may_look = matches!(until, Until::Shutdown) && part == Part::Next;
+                let end = self.look.as_ref().or(self.end.as_ref());
+                let end = end.filter(|_| may_look && pace.is_to_look_at_the_end()).cloned();
                 let (from, limit) = match end {
                     Some(end) => {
                         part = Part::End;
@@ -268,9 +276,10 @@ impl<T: Source> Dispatcher<T> {
         let Page { mut rows, next } = page;
         // In an order of its own on each node (H19), so that they do not all race for the same rows.
         shuffle(&mut rows);
-        let mut queued = false;
+        let (mut queued, mut has_early) = (false, false);
         let spins = mutated!(NoRest) && !rows.is_empty();
         for row in rows {
+            has_early |= self.source.is_early(&row);
             let id = row.id();
             let is_known = self.slots.holds(&id) || self.backlog.holds(&id);
             let is_resting = self.rests.is_resting(&(&id, row.state()));
@@ -301,7 +310,7 @@ impl<T: Source> Dispatcher<T> {
         }
         match part {
             Part::Next => self.read(queued, next, pace),
-            Part::End => self.read_the_end(queued, next, pace),
+            Part::End => self.read_the_end(queued, has_early, next, pace),
         }
         if spins && !queued {
             (pace.earliest, pace.planned) = (Instant::now(), Instant::now());
@@ -316,18 +325,34 @@ impl<T: Source> Dispatcher<T> {
             Some(next) => self.place = next,
             None => {
                 let last = std::mem::take(&mut self.place);
-                self.end = (self.pages > 1).then_some(last);
+                if self.pages == 1 {
+                    (self.end, self.look) = (None, None);
+                } else if self.end.is_none() {
+                    // From then on the looks move it: the last page of a pass may be behind something early.
+                    self.end = Some(last);
+                }
                 self.pages = 0;
             }
         }
     }
 
-    /// The pass goes on where it was, or begins. Behind a full page there is more.
-    fn read_the_end(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
+    /// The pass goes on where it was, or begins. Behind a full page there is more. The next look begins behind the full
+    /// pages before the first with something early.
+    fn read_the_end(
+        &mut self,
+        queued: bool,
+        has_early: bool,
+        next: Option<T::Place>,
+        pace: &mut Pace,
+    ) {
         pace.ended_search(queued, true, self.poll);
         match next {
-            Some(_) => self.end = next,
-            None => pace.looked_at_the_end(self.poll),
+            Some(next) if has_early || self.look.is_some() => self.look = Some(next),
+            Some(next) => self.end = Some(next),
+            None => {
+                self.look = None;
+                pace.looked_at_the_end(self.poll);
+            }
         }
     }
 
@@ -575,14 +600,35 @@ mod tests {
         }
     }
 
-    /// So many due rows of one scope, whose work hangs. Later one of another scope becomes due, behind them. A search
-    /// takes ten milliseconds.
+    /// So many due rows of one scope, whose work hangs, and one of another scope. A search takes ten milliseconds.
     struct Crowd {
         rows: u32,
+        /// How many of the first scope become due in a second, with a wakeup each five milliseconds.
+        grows: u32,
         crowd: Scope,
         began: Instant,
+        /// The place of the other scope's row, when it becomes due, and for how long it is early then.
+        other: u32,
         other_at: Duration,
+        early_for: Duration,
         other_begun: Arc<AtomicU32>,
+    }
+
+    impl Crowd {
+        /// The other's is the last. It is not early.
+        fn of(rows: u32, other_at: Duration) -> Self {
+            let (grows, other, early_for) = (0, rows, Duration::ZERO);
+            let (began, crowd) = (Instant::now(), Scope::new("crowd").unwrap());
+            let other_begun = Arc::default();
+            Self { rows, grows, crowd, began, other, other_at, early_for, other_begun }
+        }
+
+        /// How many are due.
+        fn due(&self) -> u32 {
+            let age = self.began.elapsed();
+            let crowd = self.rows + (f64::from(self.grows) * age.as_secs_f64()) as u32;
+            if age < self.other_at { crowd.min(self.other) } else { crowd.max(self.other + 1) }
+        }
     }
 
     impl Source for Crowd {
@@ -595,25 +641,28 @@ mod tests {
         }
 
         fn search(&self, after: u32, limit: u32) -> Searching<OfScope, u32> {
-            let (rows, crowd) = (self.rows, self.crowd.clone());
-            let all = rows + u32::from(self.began.elapsed() >= self.other_at);
+            let (all, crowd, other) = (self.due(), self.crowd.clone(), self.other);
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 let end = (after + limit).min(all);
-                let of = |row: u32| match row < rows {
-                    true => OfScope(row, crowd.clone()),
-                    false => OfScope(row, Scope::new("other").unwrap()),
+                let of = |row: u32| match row == other {
+                    true => OfScope(row, Scope::new("other").unwrap()),
+                    false => OfScope(row, crowd.clone()),
                 };
                 Ok(Page { rows: (after..end).map(of).collect(), next: (end < all).then_some(end) })
             })
         }
 
-        fn admits(&mut self, _: &OfScope) -> bool {
-            true
+        fn admits(&mut self, found: &OfScope) -> bool {
+            !self.is_early(found)
+        }
+
+        fn is_early(&self, found: &OfScope) -> bool {
+            found.0 == self.other && self.began.elapsed() < self.other_at + self.early_for
         }
 
         fn begin(&mut self, row: OfScope) -> impl Future<Output = ()> + Send + 'static {
-            let is_other = row.0 >= self.rows;
+            let is_other = row.0 == self.other;
             self.other_begun.fetch_add(u32::from(is_other), Ordering::SeqCst);
             async move {
                 if !is_other {
@@ -625,18 +674,24 @@ mod tests {
         fn settle(&mut self, (): ()) -> Settled {
             Settled::Progress
         }
+
+        async fn wakeup(&self) {
+            match self.grows {
+                0 => std::future::pending().await,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
     }
 
-    /// Whether the other scope's was begun so long after it became due.
-    async fn begins_within(rows: u32, batch: u32, other_at: Duration, bound: Duration) -> bool {
-        let other_begun = Arc::new(AtomicU32::new(0));
-        let (began, crowd) = (Instant::now(), Scope::new("crowd").unwrap());
-        let source = Crowd { rows, crowd, began, other_at, other_begun: other_begun.clone() };
+    /// Whether the other scope's was begun so long after it became due, and was early no more.
+    async fn begins_within(source: Crowd, batch: u32, bound: Duration) -> bool {
+        let other_begun = source.other_begun.clone();
+        let until = source.other_at + source.early_for + bound;
         let config = WorkerConfig::default().batch(batch);
         let mut dispatcher = Dispatcher::new(source, &config);
         // What hangs keeps it from its end.
         let work = dispatcher.forever(std::future::pending());
-        let _ = tokio::time::timeout(other_at + bound, work).await;
+        let _ = tokio::time::timeout(until, work).await;
         other_begun.load(Ordering::SeqCst) > 0
     }
 
@@ -645,11 +700,30 @@ mod tests {
         for batch in [1, 100] {
             // At first it is behind a hundred pages, of fifty milliseconds with their rests.
             let [soon, late] = [Duration::from_secs(10), Duration::from_secs(30)];
-            assert!(begins_within(100_000, batch, Duration::ZERO, soon).await, "{batch}");
+            let crowd = Crowd::of(100_000, Duration::ZERO);
+            assert!(begins_within(crowd, batch, soon).await, "{batch}");
             // Later it is looked for at the end, whatever the place of the pass.
-            let bound = Duration::from_secs(2);
-            assert!(begins_within(100_000, batch, late, bound).await, "{batch}");
+            let crowd = Crowd::of(100_000, late);
+            assert!(begins_within(crowd, batch, Duration::from_secs(2)).await, "{batch}");
         }
+    }
+
+    /// As a released request that its client has not repeated within the grace.
+    #[tokio::test(start_paused = true)]
+    async fn g16_what_was_early_is_found_at_the_end_once_it_is_not() {
+        // While it is early, twenty pages come behind it, and a pass ends there.
+        let [late, early_for, soon] = [30, 20, 4].map(Duration::from_secs);
+        let crowd = Crowd { grows: 1_000, other: 130_000, early_for, ..Crowd::of(100_000, late) };
+        assert!(begins_within(crowd, 100, soon).await);
+    }
+
+    /// As a row that has rested, or was turned away: no look at the end finds it.
+    #[tokio::test(start_paused = true)]
+    async fn g17_wakeups_keep_no_pass_from_going_on() {
+        let [early_for, bound] = [Duration::from_secs(30), Duration::from_secs(20)];
+        let crowd = Crowd::of(100_000, Duration::ZERO);
+        let crowd = Crowd { grows: 200, other: 50_000, early_for, ..crowd };
+        assert!(begins_within(crowd, 100, bound).await);
     }
 
     /// So many jobs, each of another scope, of a name whose bound others hold.

@@ -52,7 +52,7 @@ impl<S: Store> DueRequests<S> {
         match found.status {
             Status::Pending => self.right == Right::Free,
             Status::FailedRetryable | Status::InProgress => {
-                self.right == Right::Free && found.past_grace
+                self.right == Right::Free && !self.is_early(found)
             }
             Status::Unknown => self.right == Right::Reconcile,
             Status::Completed | Status::DeadLetter => false,
@@ -112,6 +112,11 @@ impl<S: Store> Source for DueRequests<S> {
             }
         }
         is_registered
+    }
+
+    /// Its client may still repeat it.
+    fn is_early(&self, found: &DueKey) -> bool {
+        matches!(found.status, Status::FailedRetryable | Status::InProgress) && !found.past_grace
     }
 
     fn begin(&mut self, found: DueKey) -> impl Future<Output = Self::Ended> + Send + 'static {

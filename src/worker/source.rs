@@ -28,6 +28,12 @@ pub(super) trait Source: Send {
     /// Whether it is this worker's to begin.
     fn admits(&mut self, found: &Self::Found) -> bool;
 
+    /// Whether it is refused at this moment only, and soon admitted, although nothing about its row changes.
+    fn is_early(&self, found: &Self::Found) -> bool {
+        let _ = found;
+        false
+    }
+
     /// Whether it may begin now, beside what is under way.
     fn may_begin(&self, found: &Self::Found) -> bool {
         let _ = found;
