@@ -99,36 +99,34 @@ impl<C: Candidate> Backlog<C> {
     /// Queues it, if its scope's queue is not full. Where `most` wait already, a scope that has more in its queue
     /// makes room.
     pub(super) fn push(&mut self, candidate: C, most: usize) -> Pushed {
-        self.push_as(candidate, false, most)
-    }
-
-    /// The same of one that is blocked. Of those a batch wait at most, and make room for one another only: they keep none
-    /// that may begin out of its queue, however many scopes have some.
-    pub(super) fn push_blocked(&mut self, candidate: C, most: usize) -> Pushed {
-        let queue = self.queues.get(candidate.scope());
-        let (waiting, blocked) = queue.map_or((0, 0), |queue| (queue.len(), blocked_in(queue)));
-        let is_full = self.blocked >= self.per_scope.max(BLOCKED);
-        if waiting >= self.per_scope || is_full && !self.make_room_of_blocked(blocked + 1) {
-            return Pushed::TurnedAway;
-        }
-        match self.push_as(candidate, true, most) {
-            Pushed::Alone if is_full => Pushed::InPlaceOfAnother,
-            pushed => pushed,
-        }
-    }
-
-    fn push_as(&mut self, candidate: C, is_blocked: bool, most: usize) -> Pushed {
         let waiting = self.queues.get(candidate.scope()).map_or(0, VecDeque::len);
         let is_full = self.len() >= most;
         if waiting >= self.per_scope || is_full && !self.make_room(waiting + 1) {
             return Pushed::TurnedAway;
         }
+        self.queue(candidate, false);
+        if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
+    }
+
+    /// The same of one that is blocked. Of those a batch wait at most, and make room for one another only: they take none
+    /// that may begin out of its queue, however many scopes have some.
+    pub(super) fn push_blocked(&mut self, candidate: C, most: usize) -> Pushed {
+        let queue = self.queues.get(candidate.scope());
+        let (waiting, blocked) = queue.map_or((0, 0), |queue| (queue.len(), blocked_in(queue)));
+        let is_full = self.len() >= most || self.blocked >= self.per_scope.max(BLOCKED);
+        if waiting >= self.per_scope || is_full && !self.make_room_of_blocked(blocked + 1) {
+            return Pushed::TurnedAway;
+        }
+        self.queue(candidate, true);
+        if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
+    }
+
+    fn queue(&mut self, candidate: C, is_blocked: bool) {
         let queue = self.queues.entry(candidate.scope().clone()).or_default();
         self.ids.insert(candidate.id());
         queue.push_back(Waiting { found: self.found, candidate, is_blocked });
         self.found += 1;
         self.blocked += usize::from(is_blocked);
-        if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
     }
 
     /// Takes the last out of the longest queue, if that is longer than so many.
@@ -270,5 +268,16 @@ mod tests {
         }
         assert_eq!((backlog.len(), backlog.blocked), (3 + BLOCKED, BLOCKED));
         assert!([0, 1, 2].iter().all(|id| backlog.holds(id)));
+        // Not where as many wait as may, either.
+        let mut backlog = Backlog::new(9);
+        for id in 0..4 {
+            assert_eq!(backlog.push(Found(id, free.clone()), 6), Pushed::Alone);
+        }
+        let mut push = |id, of: &Scope| backlog.push_blocked(Found(id, of.clone()), 6);
+        let pushed = [push(4, &many), push(5, &many), push(6, &few), push(7, &few)];
+        let [alone, another, away] = [Pushed::Alone, Pushed::InPlaceOfAnother, Pushed::TurnedAway];
+        assert_eq!(pushed, [alone, alone, another, away], "as much as the other");
+        assert!([0, 1, 2, 3, 4, 6].iter().all(|id| backlog.holds(id)) && backlog.len() == 6);
+        assert_eq!(backlog.blocked, 2);
     }
 }
