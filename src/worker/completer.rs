@@ -58,6 +58,7 @@ impl<S: Store> Completer<S> {
         let left = self.requests.one_pass().await?;
         // That may read the whole table: what is due does not wait for it.
         if self.enroller.enrol_some().await? > 0 {
+            self.requests.source().end_pass();
             self.requests.pass_of(left).await?;
         }
         Ok(self.requests.source().take_swept())

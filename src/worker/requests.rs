@@ -27,6 +27,10 @@ pub(super) struct DueRequests<S: Store> {
     gates: Gates,
     turns: Arc<Turns>,
     swept: Sweep,
+    /// How many rows of definitions that are not registered here this pass has met.
+    met_unregistered: u32,
+    /// How many an earlier pass of the same sweep has met: this one meets them again.
+    met_before: u32,
     unregistered: HashSet<(String, u32)>,
 }
 
@@ -39,13 +43,24 @@ impl<S: Store> DueRequests<S> {
             gates: Gates::new(config.concurrency),
             turns: Arc::new(Turns::new(config.concurrency)),
             swept: Sweep::default(),
+            met_unregistered: 0,
+            met_before: 0,
             unregistered: HashSet::new(),
         }
     }
 
+    /// A pass has ended. Another one of the same sweep meets its rows again.
+    pub(super) fn end_pass(&mut self) {
+        // So many are different rows for certain.
+        self.met_before = self.met_before.max(std::mem::take(&mut self.met_unregistered));
+    }
+
     /// What was counted since the last time.
     pub(super) fn take_swept(&mut self) -> Sweep {
-        std::mem::take(&mut self.swept)
+        self.end_pass();
+        let mut swept = std::mem::take(&mut self.swept);
+        swept.left += std::mem::take(&mut self.met_before);
+        swept
     }
 
     fn is_wanted(&self, found: &DueKey) -> bool {
@@ -105,7 +120,7 @@ impl<S: Store> Source for DueRequests<S> {
         }
         let is_registered = self.engine.is_registered(&found.definition, found.version);
         if !is_registered {
-            self.swept.left += 1;
+            self.met_unregistered = self.met_unregistered.saturating_add(1);
             let definition = (found.definition.clone(), found.version);
             if self.unregistered.len() < REPORTED && self.unregistered.insert(definition) {
                 observe::not_registered(&found.definition, found.version);
