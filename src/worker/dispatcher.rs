@@ -600,11 +600,13 @@ mod tests {
         }
     }
 
-    /// So many due rows of one scope, whose work hangs, and one of another scope. A search takes ten milliseconds.
+    /// So many due rows of one scope, and one of another scope. A search takes ten milliseconds.
     struct Crowd {
         rows: u32,
         /// How many of the first scope become due in a second, with a wakeup each five milliseconds.
         grows: u32,
+        /// How long work of the first scope takes, if it does not hang.
+        takes: Option<Duration>,
         crowd: Scope,
         began: Instant,
         /// The place of the other scope's row, when it becomes due, and for how long it is early then.
@@ -615,12 +617,13 @@ mod tests {
     }
 
     impl Crowd {
-        /// The other's is the last. It is not early.
+        /// The work of the first scope hangs. The other's row is the last, and is not early.
         fn of(rows: u32, other_at: Duration) -> Self {
             let (grows, other, early_for) = (0, rows, Duration::ZERO);
             let (began, crowd) = (Instant::now(), Scope::new("crowd").unwrap());
             let other_begun = Arc::default();
-            Self { rows, grows, crowd, began, other, other_at, early_for, other_begun }
+            let takes = None;
+            Self { rows, grows, takes, crowd, began, other, other_at, early_for, other_begun }
         }
 
         /// How many are due.
@@ -664,9 +667,11 @@ mod tests {
         fn begin(&mut self, row: OfScope) -> impl Future<Output = ()> + Send + 'static {
             let is_other = row.0 == self.other;
             self.other_begun.fetch_add(u32::from(is_other), Ordering::SeqCst);
+            let takes = if is_other { Some(Duration::ZERO) } else { self.takes };
             async move {
-                if !is_other {
-                    std::future::pending::<()>().await;
+                match takes {
+                    Some(takes) => tokio::time::sleep(takes).await,
+                    None => std::future::pending().await,
                 }
             }
         }
@@ -704,6 +709,12 @@ mod tests {
             assert!(begins_within(crowd, batch, soon).await, "{batch}");
             // Later it is looked for at the end, whatever the place of the pass.
             let crowd = Crowd::of(100_000, late);
+            assert!(begins_within(crowd, batch, Duration::from_secs(2)).await, "{batch}");
+            // Where work continues, at first behind ten times as many pages.
+            let takes = Some(Duration::from_millis(500));
+            let crowd = Crowd { takes, ..Crowd::of(100_000, Duration::ZERO) };
+            assert!(begins_within(crowd, batch, Duration::from_secs(60)).await, "{batch}");
+            let crowd = Crowd { takes, ..Crowd::of(100_000, Duration::from_secs(90)) };
             assert!(begins_within(crowd, batch, Duration::from_secs(2)).await, "{batch}");
         }
     }
