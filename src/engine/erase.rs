@@ -122,9 +122,10 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// [`StoreError`]; what was erased so far stays erased, and the next call continues. Also if the server refuses each
     /// of them.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
-        let mut sum = self.core.buried(scope, None, self.erase_rows(scope)).await?;
+        let erased = self.core.buried(scope, None, self.erase_rows(scope)).await;
+        // Also where the server refuses each row that is left: these jobs have none.
         self.erase_orphaned_jobs(scope, None).await?;
-        let store = &self.core.store;
+        let (mut sum, store) = (erased?, &self.core.store);
         sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
         Ok(sum)
     }
