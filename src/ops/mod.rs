@@ -124,9 +124,11 @@ pub struct Counts {
     pub oldest_waiting: Option<DateTime<Utc>>,
     /// Requests that a worker could resume now.
     pub due: Count,
-    /// Whether no process runs workers ([`Ops::nodes`]): no request is resumed but by its client's retry, and more may be
-    /// [due](Self::due) than was counted. [`State::LeaseEnded`] lists those whose holder died.
-    pub no_workers: bool,
+    /// Whether no process has announced itself in the last minute ([`Ops::nodes`]): unless workers run that announce
+    /// nothing, no request is resumed but by its client's retry, and more may be [due](Self::due) than was counted.
+    /// [`State::LeaseEnded`] lists those whose holder died. A process that has announced itself may run no
+    /// [completer](crate::worker::Completer).
+    pub none_announced: bool,
     /// Unfinished requests that this build cannot continue: [`Filter::stranded`].
     pub stranded: Count,
     /// Staged jobs that gave up.
@@ -251,9 +253,9 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn counts(&self) -> Result<Counts, OpsError> {
         let counts = self.counted().await?;
-        let no_workers = self.store.nodes().await?.iter().all(node::is_gone);
-        let due = Count { or_more: counts.due.or_more || no_workers, ..counts.due };
-        Ok(Counts { due, no_workers, ..counts })
+        let none_announced = !self.store.saw_a_node(node::GONE_AFTER).await?;
+        let due = Count { or_more: counts.due.or_more || none_announced, ..counts.due };
+        Ok(Counts { due, none_announced, ..counts })
     }
 
     /// The same as the indexes have it, whether workers run or not.
@@ -269,7 +271,7 @@ impl<S: OperatorStore> Ops<S> {
             dead_letters: count(counted.dead_letters, waiting),
             oldest_waiting: counted.oldest_waiting,
             due: count(counted.due, due),
-            no_workers: false,
+            none_announced: false,
             stranded: match self.core.has_no_code() {
                 true => Count::default(),
                 false => count(stranded.map(|group| group.rows).sum(), waiting || due),

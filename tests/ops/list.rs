@@ -121,10 +121,10 @@ async fn a_request_whose_holder_died_is_found_without_workers<S: TestDb + Operat
     }
     // A search for it costs ten thousand rows, so it is not counted.
     let counts = ops.counts().await.unwrap();
-    assert_eq!((counts.due.number, counts.due.or_more, counts.no_workers), (2, true, true));
+    assert_eq!((counts.due.number, counts.due.or_more, counts.none_announced), (2, true, true));
     Announcer::new(&engine, config()).run_once().await.unwrap();
     let counts = ops.counts().await.unwrap();
-    assert_eq!((counts.due.number, counts.due.or_more, counts.no_workers), (2, false, false));
+    assert_eq!((counts.due.number, counts.due.or_more, counts.none_announced), (2, false, false));
     // A completer has met it.
     set(&engine, "leased", "run_after = locked_until").await;
     assert_eq!(ops.counts().await.unwrap().due.number, 3);
