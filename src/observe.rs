@@ -397,11 +397,13 @@ pub(crate) fn erased(keys: u32) {
     debug!(keys, "erased");
 }
 
-/// A settled request; what the server said.
-pub(crate) fn not_erased(scope: &Scope, key: &IdempotencyKey, kind: &'static str) {
+/// A settled request; what the server said. Said once a minute for each request, of very many for one in a second, and
+/// counted each time.
+pub(crate) fn not_erased(subject: Subject<'_>, kind: &'static str) {
     metrics::STORE_ERRORS.add(1, [kind]);
-    let (scope, key) = (ShortHash(scope.as_str()), ShortHash(key.as_str()));
-    warn!(%scope, %key, kind, "the server refuses to erase a settled request");
+    if let Some(suppressed) = LEFT_ALONE.admits((subject.request_id, "not erased"), ONE_MINUTE) {
+        event!(warn, subject, { kind, suppressed, }, "the server refuses to erase a settled request");
+    }
 }
 
 /// The replay cache had the answer.

@@ -5,11 +5,14 @@ use std::time::Duration;
 use super::resolve::Resolved;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
-use crate::observe;
+use crate::observe::{self, Subject};
 use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
+
+/// How many requests the server refuses to erase, and erases none, before the reason is most likely not one of theirs.
+const REFUSED_AT_MOST: u64 = 100;
 
 /// The result of [`Engine::erase_scope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +24,8 @@ pub struct ErasedScope {
     /// the call once they are.
     pub left: u64,
     /// How many of these are settled, and the server refuses to change their row, because a trigger of the application's
-    /// raises, say. The log has a line for each; [`Engine::erase`] returns what the server says of one.
+    /// raises, say. The log names them, each once a minute, and of very many one in a second; [`Engine::erase`] returns what
+    /// the server says of one.
     pub refused: u64,
 }
 
@@ -120,11 +124,12 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     ///
     /// # Errors
     /// [`StoreError`]; what was erased so far stays erased, and the next call continues. Also if the server refuses each
-    /// of them.
+    /// of them, or the first hundred: the others are then not tried.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
-        let mut sum = self.core.buried(scope, None, self.erase_rows(scope)).await?;
+        let erased = self.core.buried(scope, None, self.erase_rows(scope)).await;
+        // Also where the server refuses each row that is left: these jobs have none.
         self.erase_orphaned_jobs(scope, None).await?;
-        let store = &self.core.store;
+        let (mut sum, store) = (erased?, &self.core.store);
         sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
         Ok(sum)
     }
@@ -157,10 +162,10 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         let (store, retention) = (&self.core.store, self.core.settings.retention);
         let (mut after, mut refused) = (String::new(), None);
         loop {
-            let names = store.keys_to_erase(scope, &after, BATCH).await?;
-            for name in &names {
+            let mut settled = store.keys_to_erase(scope, &after, BATCH).await?;
+            for found in &settled {
                 // One that no request can have was written by hand.
-                let Ok(key) = IdempotencyKey::new(name) else { continue };
+                let Ok(key) = IdempotencyKey::new(&found.key) else { continue };
                 let erase = Erase { scope, key: Some(&key), limit: 1, retention, act: None };
                 match store.erase(&erase).await {
                     Ok(erased) => {
@@ -171,15 +176,20 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
                     Err(StoreError::Locked) => {}
                     Err(error) if error.is_from_server() => {
                         sum.refused += 1;
-                        observe::not_erased(scope, &key, error.kind());
+                        let (definition, request_id) = (&found.definition, found.request_id);
+                        let subject = Subject { definition, request_id, scope, key: &key };
+                        observe::not_erased(subject, error.kind());
+                        if sum.erased == 0 && sum.refused >= REFUSED_AT_MOST {
+                            return Err(error);
+                        }
                         refused = Some(error);
                     }
                     Err(error) => return Err(error),
                 }
             }
-            let is_full = names.len() >= BATCH as usize;
-            match names.into_iter().last().filter(|_| is_full) {
-                Some(last) => after = last,
+            let is_full = settled.len() >= BATCH as usize;
+            match settled.pop().filter(|_| is_full) {
+                Some(last) => after = last.key,
                 None => break,
             }
         }

@@ -67,7 +67,7 @@ use crate::store::{KeyRow, Status};
 /// How many audit rows a request's timeline has at most.
 const MOST_ACTS: u32 = 100;
 
-/// How many rows a walk behind the first one reads at least: it passes over those that an earlier walk has returned.
+/// How many rows a walk behind the first one reads at least: it passes over those that an earlier walk has put on the page.
 const LATER_WALK_MIN_ROWS: u32 = 100;
 
 /// What an operator may see and do: see the [module](self).
@@ -124,9 +124,11 @@ pub struct Counts {
     pub oldest_waiting: Option<DateTime<Utc>>,
     /// Requests that a worker could resume now.
     pub due: Count,
-    /// Whether no process runs workers ([`Ops::nodes`]): no request is resumed but by its client's retry, and more may be
-    /// [due](Self::due) than was counted. [`State::LeaseEnded`] lists those whose holder died.
-    pub no_workers: bool,
+    /// Whether no process has announced itself in the last minute ([`Ops::nodes`]): unless workers run that announce
+    /// nothing, no request is resumed but by its client's retry, and more may be [due](Self::due) than was counted.
+    /// [`State::LeaseEnded`] lists those whose holder died. A process that has announced itself may run no
+    /// [completer](crate::worker::Completer).
+    pub none_announced: bool,
     /// Unfinished requests that this build cannot continue: [`Filter::stranded`].
     pub stranded: Count,
     /// Staged jobs that gave up.
@@ -170,7 +172,8 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// A request whose holder died in its first ten seconds enters the index of due rows when a completer meets it: within
     /// seconds, if one runs. Until then, *lease ended* finds it in the last index, and [`counts`](Self::counts) does not
-    /// count it.
+    /// count it. It may enter while the list is read, so that index is searched for each request in this state: on a later
+    /// page, one that the index of due rows had may come a second time.
     ///
     /// # Errors
     /// [`OpsError`].
@@ -218,8 +221,12 @@ impl<S: OperatorStore> Ops<S> {
             let searched_to = searched_to.map(place_of);
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
+                // By the walk before. On a later page it comes again: a row that is in the index of due rows by now may
+                // have entered it behind that walk.
+                let is_told = place.index > 0
+                    && page.rows.iter().any(|told| told.request_id == row.request_id);
                 let stranded = self.stranded(row);
-                if filter.was_met(place, row) || (stranded.is_none() && filter.is_judged()) {
+                if is_told || (stranded.is_none() && filter.is_judged()) {
                     continue;
                 }
                 if page.rows.len() as u32 == limit {
@@ -251,9 +258,9 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn counts(&self) -> Result<Counts, OpsError> {
         let counts = self.counted().await?;
-        let no_workers = self.store.nodes().await?.iter().all(node::is_gone);
-        let due = Count { or_more: counts.due.or_more || no_workers, ..counts.due };
-        Ok(Counts { due, no_workers, ..counts })
+        let none_announced = !self.store.saw_a_node(node::GONE_AFTER).await?;
+        let due = Count { or_more: counts.due.or_more || none_announced, ..counts.due };
+        Ok(Counts { due, none_announced, ..counts })
     }
 
     /// The same as the indexes have it, whether workers run or not.
@@ -269,7 +276,7 @@ impl<S: OperatorStore> Ops<S> {
             dead_letters: count(counted.dead_letters, waiting),
             oldest_waiting: counted.oldest_waiting,
             due: count(counted.due, due),
-            no_workers: false,
+            none_announced: false,
             stranded: match self.core.has_no_code() {
                 true => Count::default(),
                 false => count(stranded.map(|group| group.rows).sum(), waiting || due),

@@ -13,7 +13,7 @@ use crate::store::nodes::{NodeDefinition, NodeRow};
 use crate::store::operators::OperatorStore;
 
 /// Not seen for so long, a process counts as gone: four times as long as it is silent.
-const GONE_AFTER: TimeDelta = TimeDelta::seconds(60);
+pub(super) const GONE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
 /// A process that runs the workers of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) fn versions(rows: &[NodeRow]) -> BTreeMap<(String, u32), u32> {
     versions
 }
 
-pub(super) fn is_gone(row: &NodeRow) -> bool {
+fn is_gone(row: &NodeRow) -> bool {
     row.now - row.seen_at > GONE_AFTER
 }
 
@@ -107,7 +107,7 @@ fn listed(definition: &str, version: u32, text: &str) -> Listed {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// The processes that run workers, the most recently seen first, a thousand at most. Needs
+    /// The processes that announce themselves, the most recently seen first, a thousand at most. Needs
     /// [`Permissions::READ`].
     ///
     /// # Errors

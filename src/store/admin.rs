@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::{Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+use super::{Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
 use crate::key::{IdempotencyKey, Scope};
 
 /// The part of a [`Store`](super::Store) that operators and deploys need, beside
@@ -15,13 +15,13 @@ pub trait AdminStore: Send + Sync {
     /// are unfinished, or that have jobs to be delivered.
     fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Up to `limit` keys of the scope behind this one, of rows that [`erase`](Self::erase) may take.
+    /// Up to `limit` rows of the scope behind this key that [`erase`](Self::erase) may take.
     fn keys_to_erase(
         &self,
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<SettledKey>, StoreError>> + Send;
 
     /// How many rows of the scope are not erased.
     fn count_unerased(&self, scope: &Scope)

@@ -62,6 +62,14 @@ pub struct Erase<'a> {
     pub(crate) act: Option<EraseAct<'a>>,
 }
 
+/// A settled row that is to be erased, and what a log line says of it.
+pub struct SettledKey {
+    /// As the database has it.
+    pub(crate) key: String,
+    pub(crate) request_id: Uuid,
+    pub(crate) definition: String,
+}
+
 /// An operator's erasure of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct EraseAct<'a> {

@@ -95,8 +95,7 @@ impl Default for ExpiryPlace {
 
 /// A completed row past its expiry. Its names are as the database has them: whatever they are, the row goes.
 pub struct ExpiredKey {
-    pub(super) scope: String,
-    pub(super) key: String,
+    pub(crate) at: ExpiryPlace,
     pub(super) request_id: Uuid,
 }
 
@@ -231,8 +230,8 @@ pub(super) fn expired_keys(rows: Vec<ExpiredRow>, limit: u32) -> Page<ExpiredKey
         scope: scope.clone(),
         key: key.clone(),
     };
-    page(rows, limit, place, |(_, scope, key, request_id)| {
-        Some(ExpiredKey { scope, key, request_id })
+    page(rows, limit, place, |(expires_at, scope, key, request_id)| {
+        Some(ExpiredKey { at: ExpiryPlace { expires_at, scope, key }, request_id })
     })
 }
 

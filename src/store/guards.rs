@@ -335,15 +335,19 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     let page = store.expired(&start, 1).await.unwrap();
     assert!(store.expired(&page.next.unwrap(), 1).await.unwrap().rows.is_empty());
     let expired = page.rows.into_iter().next().unwrap();
-    assert!(store.reap_one(&expired).await.unwrap());
-    assert!(!store.reap_one(&expired).await.unwrap(), "it is gone");
-    let done = One::of(&store, OVER, OVER).await;
-    let done = ExpiredKey {
-        scope: done.scope.as_str().to_owned(),
-        key: done.key.as_str().to_owned(),
-        request_id: done.request_id,
+    let reaped = async |rows: &[ExpiredKey]| store.reap_rows(rows).await.unwrap();
+    let open = One::of(&store, OVER, OVER).await;
+    let open = ExpiredKey {
+        at: ExpiryPlace {
+            scope: open.scope.as_str().to_owned(),
+            key: open.key.as_str().to_owned(),
+            ..ExpiryPlace::default()
+        },
+        request_id: open.request_id,
     };
-    assert!(!store.reap_one(&done).await.unwrap(), "it is in progress");
+    let found = [open, expired];
+    assert_eq!(reaped(&found[..]).await, 1, "the other one is in progress");
+    assert_eq!(reaped(&found[..]).await, 0, "it is gone");
     assert!(store.expired(&start, 1).await.unwrap().rows.is_empty());
 }
 

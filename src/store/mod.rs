@@ -76,7 +76,7 @@ use crate::key::{IdempotencyKey, Scope};
 pub(crate) use self::admin::AdminStore;
 pub(crate) use self::by_text::ByText;
 pub(crate) use self::change::{Change, Guard, Settles, Statements, Undelivered, Writes};
-pub(crate) use self::claim::{Claim, Erase, EraseAct, Hold, Right, Seen};
+pub(crate) use self::claim::{Claim, Erase, EraseAct, Hold, Right, Seen, SettledKey};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 use self::commit::is_nested;
 pub(crate) use self::commit::{Commit, Refusal};

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::audit::{AuditEntry, AuditSearch, Audited};
@@ -503,6 +503,13 @@ pub trait OperatorStore: Store {
     /// The processes, a thousand at most, those that were seen last first.
     #[doc(hidden)]
     fn nodes(&self) -> impl Future<Output = Result<Vec<NodeRow>, StoreError>> + Send;
+
+    /// Whether one of them was seen within this time.
+    #[doc(hidden)]
+    fn saw_a_node(
+        &self,
+        within: TimeDelta,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The phases that are paused, a thousand at most: as [`Store::pauses`], and on no connection of requests.
     #[doc(hidden)]

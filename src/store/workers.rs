@@ -56,11 +56,11 @@ pub trait WorkerStore: Send + Sync {
         limit: u32,
     ) -> impl Future<Output = Result<Page<ExpiredKey, ExpiryPlace>, StoreError>> + Send;
 
-    /// As [`reap`](Self::reap), of one of them: whether it was deleted.
-    fn reap_one(
+    /// As [`reap`](Self::reap), of these: in one transaction, so that none is deleted where the server refuses one.
+    fn reap_rows(
         &self,
-        expired: &ExpiredKey,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+        expired: &[ExpiredKey],
+    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// Up to `limit` staged jobs that are due, behind this place, the longest due first.
     fn jobs_due(

@@ -14,6 +14,9 @@ use crate::store::{ExpiryPlace, Store, StoreError};
 const REST_RATIO: u32 = 4;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
+/// How many rows of a batch the server refuses, and deletes none, before the reason is most likely not one of theirs.
+const REFUSED_AT_MOST: u32 = 20;
+
 /// Deletes completed keys past their expiry, and nothing else: a request that runs, waits, is unknown or is a
 /// dead letter stays until it is settled (G15).
 ///
@@ -22,26 +25,30 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// [discards](crate::ops::Ops::discard_job) or [erases](crate::Engine::erase) them.
 ///
 /// A row that the server refuses to delete, because a table of the application refers to it, stays, is reported in the
-/// log and counted as an error of the store. It keeps no other row from being deleted.
+/// log and counted as an error of the store. It keeps no other row from being deleted: the reaper walks past it to the last
+/// expired row, and only then tries it again.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,
-    /// Where the next walk begins that deletes one by one.
-    place: ExpiryPlace,
+    /// Where the walk continues that began when the server refused a batch. `None`: the next batch begins with the row
+    /// that expired first.
+    walk: Option<ExpiryPlace>,
 }
 
 /// What came of a batch.
+#[derive(Default)]
 struct Reaped {
     keys: u32,
     is_more: bool,
-    /// Why the server did not delete others.
+    /// How many rows the server refused to delete, and why the last of them.
+    refusals: u32,
     refused: Option<StoreError>,
 }
 
 impl<S: Store> Reaper<S> {
     /// A reaper for the store.
     pub fn new(store: &S, config: WorkerConfig) -> Self {
-        Self { store: store.clone(), config, place: ExpiryPlace::default() }
+        Self { store: store.clone(), config, walk: None }
     }
 
     /// Deletes one batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys, and returns how many it deleted.
@@ -49,57 +56,67 @@ impl<S: Store> Reaper<S> {
     ///
     /// # Errors
     /// [`StoreError`]; a later call finds the rest of the batch. If the server refuses to delete some rows of a batch, the
-    /// others are deleted, and it is an error only if none was.
+    /// others are deleted, and it is an error only if none was: the next call continues behind them.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
-        let reaped = self.reap(&Stop::default()).await?;
-        match reaped.refused {
-            Some(error) if reaped.keys == 0 => Err(error),
-            _ => Ok(reaped.keys),
-        }
+        Ok(self.reap(&Stop::default()).await?.keys)
     }
 
     async fn reap(&mut self, stop: &Stop) -> Result<Reaped, StoreError> {
         self.config.check()?;
-        let batch = self.config.reap_batch;
-        let reaped = match self.store.reap(batch).await {
-            Ok(keys) => {
-                self.place = ExpiryPlace::default();
-                Reaped { keys, is_more: keys >= batch, refused: None }
-            }
-            Err(error) if error.may_be_of_one() => self.reap_each(stop).await?,
-            Err(error) => return Err(error),
-        };
+        let mut reaped = Reaped::default();
+        let done = self.reap_batch(&mut reaped, stop).await;
         observe::reaped(reaped.keys);
-        Ok(reaped)
+        if let Some(error) = &reaped.refused {
+            observe::not_reaped(reaped.refusals, error.kind());
+        }
+        done?;
+        match reaped.refused {
+            Some(error) if reaped.keys == 0 => Err(error),
+            _ => Ok(reaped),
+        }
     }
 
-    /// One by one, because the server may have refused one of a batch, and then has deleted none of it. It continues
-    /// where the last such walk ended, so that it comes past any number of rows that the server refuses.
-    async fn reap_each(&mut self, stop: &Stop) -> Result<Reaped, StoreError> {
-        let page = self.store.expired(&self.place, self.config.reap_batch).await?;
-        let mut reaped = Reaped { keys: 0, is_more: page.next.is_some(), refused: None };
-        let mut refused = 0;
-        for expired in &page.rows {
-            if stop.is_set() {
-                return Ok(reaped);
+    async fn reap_batch(&mut self, reaped: &mut Reaped, stop: &Stop) -> Result<(), StoreError> {
+        let batch = self.config.reap_batch;
+        if self.walk.is_none() {
+            match self.store.reap(batch).await {
+                Ok(keys) => {
+                    (reaped.keys, reaped.is_more) = (keys, keys >= batch);
+                    return Ok(());
+                }
+                Err(error) if error.may_be_of_one() => {}
+                Err(error) => return Err(error),
             }
-            match self.store.reap_one(expired).await {
-                Ok(is_reaped) => reaped.keys += u32::from(is_reaped),
-                Err(error) if error.may_be_of_one() => {
-                    refused += 1;
-                    reaped.refused = Some(error);
+        }
+        let place = self.walk.clone().unwrap_or_default();
+        let page = self.store.expired(&place, batch).await?;
+        reaped.is_more = true;
+        // What the server refuses is halved until it is one row.
+        let mut parts = vec![page.rows.as_slice()];
+        while let Some(part) = parts.pop() {
+            let Some(last) = part.last() else { break };
+            let is_of_all = reaped.keys == 0 && reaped.refusals >= REFUSED_AT_MOST;
+            if is_of_all || stop.is_set() {
+                return Ok(());
+            }
+            match self.store.reap_rows(part).await {
+                Ok(keys) => reaped.keys += keys,
+                Err(error) if !error.may_be_of_one() => return Err(error),
+                Err(_) if part.len() > 1 => {
+                    let (first, others) = part.split_at(part.len() / 2);
+                    parts.extend([others, first]);
+                    continue;
                 }
                 Err(error) => {
-                    observe::reaped(reaped.keys);
-                    return Err(error);
+                    reaped.refusals += 1;
+                    reaped.refused = Some(error);
                 }
             }
+            self.walk = Some(last.at.clone());
         }
-        self.place = page.next.unwrap_or_default();
-        if let Some(error) = &reaped.refused {
-            observe::not_reaped(refused, error.kind());
-        }
-        Ok(reaped)
+        reaped.is_more = page.next.is_some();
+        self.walk = page.next;
+        Ok(())
     }
 
     /// Reaps until `shutdown` is ready.
@@ -122,11 +139,7 @@ impl<S: Store> Worker for Reaper<S> {
         if !reaped.is_more {
             return Ok(More::No);
         }
-        // Where the server refuses all, the reason is most likely not one of theirs.
-        let rest = match reaped.refused.is_some() && reaped.keys == 0 {
-            true => LONGEST_REST,
-            false => (began.elapsed() * REST_RATIO).min(LONGEST_REST),
-        };
+        let rest = (began.elapsed() * REST_RATIO).min(LONGEST_REST);
         tokio::select! {
             biased;
             () = stop.set() => {}

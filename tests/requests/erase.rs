@@ -371,5 +371,12 @@ async fn others_are_erased<S: TestDb>(db: S, refuse: &str) {
     }
     let told = engine.erase(&scope(), &key("kept")).await;
     assert!(matches!(told, Err(EraseError::Unavailable(_))), "{told:?}");
+    // The dead jobs of a reaped key are erased beside a row that is not.
+    finished(engine.call(&scope(), &key("reaped"), book(20)).await);
+    give_up_all(&engine).await;
+    db.sql("DELETE FROM atomic_phases_keys WHERE idempotency_key = 'reaped'").await;
+    let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
+    assert_eq!(db.number(jobs).await, 2);
     assert!(engine.erase_scope(&scope()).await.is_err(), "it is the only one");
+    assert_eq!(db.number(jobs).await, 0);
 }

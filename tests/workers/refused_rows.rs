@@ -64,6 +64,34 @@ async fn others_are_deleted<S: TestDb>(db: S, refuse: &str) {
     assert_eq!(db.number(KEPT).await, 3, "those that cannot be deleted");
 }
 
+/// The row of a batch that is refused is found by halving it, and the next batch begins behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_beside_a_row_that_is_not_deleted_the_others_are_deleted_many_at_a_time() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for number in 0..32 {
+        finished(engine.call(&scope(), &key(&format!("k-{number:02}")), book(20)).await);
+    }
+    db.sql(
+        "UPDATE atomic_phases_keys SET expires_at = created_at; \
+         CREATE TABLE deletions (id bigint); \
+         CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF OLD.idempotency_key = 'k-00' THEN RAISE EXCEPTION 'kept'; END IF; \
+         INSERT INTO deletions VALUES (txid_current()); RETURN OLD; END $$; \
+         CREATE TRIGGER noted BEFORE DELETE ON atomic_phases_keys \
+         FOR EACH ROW EXECUTE FUNCTION noted()",
+    )
+    .await;
+    let mut reaper = Reaper::new(&db, config().reap_batch(16));
+    for (expected, transactions) in [(15, 4), (16, 5), (0, 5)] {
+        assert_eq!(reaper.run_once().await.unwrap(), expected);
+        let committed = "SELECT count(DISTINCT id) FROM deletions";
+        assert_eq!(db.number(committed).await, transactions, "1 + 2 + 4 + 8 rows, then 16");
+    }
+    assert!(reaper.run_once().await.is_err(), "it is tried again from the first row on");
+    assert_eq!(db.number(KEPT).await, 1);
+}
+
 /// A batch takes two seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reaper_that_rests_stops_when_it_is_told_to() {

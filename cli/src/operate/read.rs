@@ -77,10 +77,11 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
                 println!("stranded    {}", count("stranded"));
             }
             println!("dead jobs   {}", count("dead_jobs"));
-            if told["no_workers"] == true {
+            if told["none_announced"] == true {
                 eprintln!(
-                    "note: no process runs workers: more may be due; `list --state lease_ended` has those whose holder \
-                     died"
+                    "note: no process has announced itself in the last minute: unless workers run that announce \
+                     nothing, no request is resumed but by its client, and more may be due; `list --state lease_ended` \
+                     has those whose holder died"
                 );
             }
         }

@@ -10,7 +10,7 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert!(told.contains("\ndue         0 or more\n"), "{told}");
     assert!(told.ends_with("dead jobs   0\n"), "{told}");
     let (_, _, said) = run.with("", &["status"]);
-    assert!(said.contains("note: no process runs workers: "), "{said}");
+    assert!(said.contains("note: no process has announced itself"), "{said}");
 
     let (code, told) = run.told(&["list"]);
     assert_eq!((code, told.lines().count()), (0, 4), "{told}");

@@ -25,7 +25,7 @@ pub(super) fn counts(counts: &Counts) -> Value {
         "dead_letters": count(counts.dead_letters),
         "oldest_waiting": some_time(counts.oldest_waiting),
         "due": count(counts.due),
-        "no_workers": counts.no_workers,
+        "none_announced": counts.none_announced,
         "stranded": count(counts.stranded),
         "dead_jobs": count(counts.dead_jobs),
     })

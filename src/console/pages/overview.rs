@@ -96,7 +96,9 @@ fn tiles(frame: &Frame, counts: &Counts, now: Now) -> Markup {
             "Due",
             counts.due,
             "requests?state=due&state=lease_ended&state=accepted",
-            html! { @if counts.no_workers { "and no process runs workers" } @else { "for a worker" } },
+            html! {
+                @if counts.none_announced { "and no process is announced" } @else { "for a worker" }
+            },
         ),
         ("job", "Dead jobs", counts.dead_jobs, "jobs", html! { "not delivered" }),
     ];

@@ -1,11 +1,12 @@
 //! The statements of erasure that both have, with owned values.
 
-use diesel::sql_types::{self, BigInt, Text};
+use diesel::sql_types::{self, BigInt, Binary, Text};
+use uuid::Uuid;
 
 use super::InMillis;
 use crate::key::Scope;
-use crate::store::Seen;
 use crate::store::statement::statement;
+use crate::store::{Seen, SettledKey};
 
 statement! {
     /// Whether the row is as an operator saw it, if one did.
@@ -38,10 +39,17 @@ statement! {
 
 statement! {
     /// A bounded part of a scope's settled keys, from one on.
-    KeysToErase in D: InMillis, rows Text,
+    KeysToErase in D: InMillis, rows (Text, Binary, Text),
     { scope: String, after: String, limit: i64 },
-    "SELECT idempotency_key FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key > ", after,
+    "SELECT idempotency_key, request_id, definition FROM atomic_phases_keys \
+     WHERE scope = ", scope, " AND idempotency_key > ", after,
     " AND status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' ORDER BY idempotency_key LIMIT ", limit
+}
+
+pub(in crate::store) type SettledKeyRow = (String, Vec<u8>, String);
+
+pub(in crate::store) fn settled_key((key, id, definition): SettledKeyRow) -> SettledKey {
+    SettledKey { key, request_id: Uuid::from_slice(&id).unwrap_or_default(), definition }
 }
 
 impl KeysToErase {

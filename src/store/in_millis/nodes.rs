@@ -27,6 +27,13 @@ statement! {
     " FROM atomic_phases_nodes ORDER BY seen_at DESC LIMIT 1000"
 }
 
+statement! {
+    /// One, if one of them was seen lately.
+    SawNode in D: InMillis, rows BigInt, { within_ms: i64 },
+    "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_nodes WHERE seen_at >= ", (D::CLOCK), " - ", within_ms,
+    " LIMIT 1) AS seen"
+}
+
 type NodeSql = ((Binary, Text, Text, Text), (BigInt, BigInt, BigInt));
 
 pub(in crate::store) type StoredNode = ((Vec<u8>, String, String, String), (i64, i64, i64));

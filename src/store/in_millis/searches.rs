@@ -96,8 +96,8 @@ statement! {
 impl StillExpired {
     pub(in crate::store) fn new(expired: &ExpiredKey) -> Self {
         Self {
-            scope: expired.scope.clone(),
-            key: expired.key.clone(),
+            scope: expired.at.scope.clone(),
+            key: expired.at.key.clone(),
             request_id: expired.request_id.as_bytes().to_vec(),
         }
     }

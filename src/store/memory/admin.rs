@@ -14,7 +14,9 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{JobListRow, listed_jobs};
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, StagedJobRow, Status, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{
+    AdminStore, Erase, SettledKey, StagedJobRow, Status, StoreError, SurveyedJob, SurveyedRow,
+};
 
 impl AdminStore for Memory {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -39,7 +41,7 @@ impl AdminStore for Memory {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<Vec<SettledKey>, StoreError> {
         let keys =
             self.ask_again("search for settled keys", |session| read_keys(session).boxed()).await?;
         let is_settled = |key: &KeyRecord| {
@@ -48,11 +50,15 @@ impl AdminStore for Memory {
                 && (key.is(Status::Completed) || key.is(Status::DeadLetter))
                 && key.fingerprint != crate::store::ERASED
         };
-        let settled = keys.into_iter().filter(is_settled).map(|key| key.idempotency_key);
-        let mut names: Vec<_> = settled.collect();
-        names.sort();
-        names.truncate(limit as usize);
-        Ok(names)
+        let mut settled: Vec<_> = keys.into_iter().filter(is_settled).collect();
+        settled.sort_by(|one, other| one.idempotency_key.cmp(&other.idempotency_key));
+        settled.truncate(limit as usize);
+        let row = |row: KeyRecord| SettledKey {
+            request_id: row.request_id.uuid(),
+            key: row.idempotency_key,
+            definition: row.definition,
+        };
+        Ok(settled.into_iter().map(row).collect())
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {

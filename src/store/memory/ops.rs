@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
@@ -451,6 +451,10 @@ impl OperatorStore for Memory {
         self.change_nodes(|all| nodes.clone_from(all));
         nodes.sort_by_key(|node| std::cmp::Reverse(node.seen_at));
         Ok(nodes.into_iter().map(|node| NodeRow { now, ..node }).collect())
+    }
+
+    async fn saw_a_node(&self, within: TimeDelta) -> Result<bool, StoreError> {
+        Ok(self.nodes().await?.iter().any(|node| node.now - node.seen_at <= within))
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {

@@ -124,11 +124,12 @@ impl WorkerStore for Memory {
         Ok(expired_keys(rows, limit))
     }
 
-    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
-        let place = Place::Key(expired.scope.clone(), expired.key.clone());
-        let request_id = expired.request_id;
-        self.ask("reap an expired key", move |session| reap_one(session, place, request_id).boxed())
-            .await
+    async fn reap_rows(&self, expired: &[ExpiredKey]) -> Result<u32, StoreError> {
+        let found = |ExpiredKey { at, request_id }: &ExpiredKey| {
+            (Place::Key(at.scope.clone(), at.key.clone()), *request_id)
+        };
+        let found: Vec<_> = expired.iter().map(found).collect();
+        self.ask("reap expired keys", move |session| reap_each(session, found).boxed()).await
     }
 
     async fn jobs_due(
@@ -236,12 +237,19 @@ fn is_expired(key: &KeyRecord, now: DateTime<Utc>) -> bool {
     key.is(Status::Completed) && key.expires_at.0 <= now
 }
 
-async fn reap_one(session: &mut Session, place: Place, request_id: Uuid) -> QueryResult<bool> {
+async fn reap_each(session: &mut Session, found: Vec<(Place, Uuid)>) -> QueryResult<u32> {
     session.begin(Isolation::ReadCommitted)?;
-    let now = session.now();
-    let same =
-        move |key: &KeyRecord, _| key.request_id.uuid() == request_id && is_expired(key, now);
-    let reaped = session.delete_key(&place, Wait::No, same).await;
+    let each = async {
+        let (now, mut reaped) = (session.now(), 0);
+        for (place, request_id) in found {
+            let same = move |key: &KeyRecord, _| {
+                key.request_id.uuid() == request_id && is_expired(key, now)
+            };
+            reaped += u32::from(session.delete_key(&place, Wait::No, same).await?);
+        }
+        Ok(reaped)
+    };
+    let reaped = each.await;
     session.conclude(reaped).await
 }
 

@@ -13,7 +13,9 @@ use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{
+    AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
+};
 
 impl Mysql {
     async fn erase_keys(
@@ -111,10 +113,11 @@ impl AdminStore for Mysql {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        ask_again!(self, "search for settled keys", |conn| {
-            sql::KeysToErase::of(scope, after, limit).rows::<String>(conn)
-        })
+    ) -> Result<Vec<SettledKey>, StoreError> {
+        let rows = ask_again!(self, "search for settled keys", |conn| {
+            sql::KeysToErase::of(scope, after, limit).rows::<sql::SettledKeyRow>(conn)
+        })?;
+        Ok(rows.into_iter().map(sql::settled_key).collect())
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
 use diesel::query_builder::QueryFragment;
@@ -324,6 +324,13 @@ impl OperatorStore for Mysql {
             node_sql::Nodes {}.rows::<node_sql::StoredNode>(conn)
         })?;
         Ok(rows.into_iter().filter_map(node_sql::stored_node).map(node).collect())
+    }
+
+    async fn saw_a_node(&self, within: TimeDelta) -> Result<bool, StoreError> {
+        let saw = search!(self, "look for a process", |conn| {
+            node_sql::SawNode { within_ms: within.num_milliseconds() }.rows::<i64>(conn)
+        })?;
+        Ok(saw == [1])
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {

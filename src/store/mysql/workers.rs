@@ -100,11 +100,17 @@ impl WorkerStore for Mysql {
         Ok(expired_keys(rows.into_iter().map(sql::expired_key).collect(), limit))
     }
 
-    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
-        let reaped = ask_again!(self, "reap an expired key", |conn| {
-            sql::ReapOne { expired: sql::StillExpired::new(expired) }.execute(conn)
-        })?;
-        Ok(reaped == 1)
+    async fn reap_rows(&self, expired: &[ExpiredKey]) -> Result<u32, StoreError> {
+        let row = |expired: &ExpiredKey| {
+            let reap = sql::ReapOne { expired: sql::StillExpired::new(expired) };
+            Ok(EachTold {
+                writes: vec![Bound::of(&reap)?, Bound::of(&sql::NoteCount {})?],
+                tells: Bound::of(&sql::Noted {})?,
+            })
+        };
+        let script = expired.iter().map(row).collect();
+        let told = self.of_each("reap expired keys", script).await?;
+        Ok(as_u32(told.into_iter().map(is_one).filter(|is_reaped| *is_reaped).count()))
     }
 
     async fn jobs_due(
@@ -178,7 +184,6 @@ impl WorkerStore for Mysql {
             })
         };
         let told = self.of_each_job("delete delivered jobs", at, each).await?;
-        let is_one = |row: Option<Row>| row.and_then(|row| from_row_opt(row).ok()) == Some(1_i64);
         Ok(told.into_iter().map(is_one).collect())
     }
 
@@ -207,4 +212,9 @@ impl WorkerStore for Mysql {
         })?;
         Ok(rows.into_iter().filter_map(ops_statements::pause).map(paused_phase).collect())
     }
+}
+
+/// Whether the statement before has written one row, as was noted.
+fn is_one(noted: Option<Row>) -> bool {
+    noted.and_then(|row| from_row_opt(row).ok()) == Some(1_i64)
 }

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
+use uuid::Uuid;
 
 use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::{JobListRow, listed_jobs};
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{
+    AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
+};
 
 impl<P: Pool> AdminStore for Postgres<P> {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -29,11 +32,14 @@ impl<P: Pool> AdminStore for Postgres<P> {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        ask_again!(self, "search for settled keys", |conn| {
+    ) -> Result<Vec<SettledKey>, StoreError> {
+        type SettledRow = (String, Uuid, String);
+        let rows = ask_again!(self, "search for settled keys", |conn| {
             sql::KeysToErase { scope: scope.as_str(), after, limit: limit.into() }
-                .load::<String>(&mut conn)
-        })
+                .load::<SettledRow>(&mut conn)
+        })?;
+        let settled = |(key, request_id, definition)| SettledKey { key, request_id, definition };
+        Ok(rows.into_iter().map(settled).collect())
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {

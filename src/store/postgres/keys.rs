@@ -233,8 +233,8 @@ impl<P: Pool> Postgres<P> {
         }
         let connection = ConnectionGuard::of(&self.pool).await?.in_transaction()?;
         let conn = connection.shared()?;
-        let deleting = rows.iter().map(|ExpiredKey { scope, key, request_id }| {
-            let reap = sql::Reap { scope, key, request_id: *request_id };
+        let deleting = rows.iter().map(|ExpiredKey { at, request_id }| {
+            let reap = sql::Reap { scope: &at.scope, key: &at.key, request_id: *request_id };
             async move { reap.execute(&mut &*conn).await }
         });
         let answer = answered(async {

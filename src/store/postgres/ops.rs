@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
 use futures_util::future::join3;
@@ -402,6 +402,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             node_sql::Nodes {}.load::<NodeColumns>(&mut conn)
         })?;
         Ok(rows.into_iter().map(node).collect())
+    }
+
+    async fn saw_a_node(&self, within: TimeDelta) -> Result<bool, StoreError> {
+        let saw = search!(self, "look for a process", |conn| {
+            node_sql::SawNode { within_ms: within.num_milliseconds() }.load::<bool>(&mut conn)
+        })?;
+        Ok(saw == [true])
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {

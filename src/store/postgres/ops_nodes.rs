@@ -1,7 +1,7 @@
 //! The statements about the processes that run workers.
 
 use diesel::pg::Pg;
-use diesel::sql_types::{self, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{self, Bool, Text, Timestamptz, Uuid as SqlUuid};
 use uuid::Uuid;
 
 use crate::store::nodes::NodeEntry;
@@ -35,4 +35,11 @@ statement! {
     Nodes for Pg, rows ((SqlUuid, Text, Text, Text), (Timestamptz, Timestamptz, Timestamptz)), {},
     "SELECT id, name, build, definitions, started_at, seen_at, clock_timestamp() FROM atomic_phases_nodes \
      ORDER BY seen_at DESC LIMIT 1000"
+}
+
+statement! {
+    /// Whether one of them was seen lately.
+    SawNode for Pg, rows Bool, { within_ms: i64 },
+    "SELECT EXISTS (SELECT 1 FROM atomic_phases_nodes WHERE seen_at >= clock_timestamp() - ", within_ms,
+    " * interval '1 millisecond')"
 }

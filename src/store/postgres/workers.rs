@@ -96,8 +96,8 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         Ok(expired_keys(rows, limit))
     }
 
-    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
-        Ok(self.reap_page(std::slice::from_ref(expired)).await? == 1)
+    async fn reap_rows(&self, expired: &[ExpiredKey]) -> Result<u32, StoreError> {
+        self.reap_page(expired).await
     }
 
     async fn jobs_due(

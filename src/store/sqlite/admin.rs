@@ -10,7 +10,9 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{
+    AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
+};
 
 impl AdminStore for Sqlite {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -45,9 +47,12 @@ impl AdminStore for Sqlite {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<Vec<SettledKey>, StoreError> {
         let look = sql::KeysToErase::of(scope, after, limit);
-        self.run("search for settled keys", |conn| look.rows::<String>(conn)).await
+        let rows = self
+            .run("search for settled keys", |conn| look.rows::<sql::SettledKeyRow>(conn))
+            .await?;
+        Ok(rows.into_iter().map(sql::settled_key).collect())
     }
 
     async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {

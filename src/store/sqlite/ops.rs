@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
 use diesel::sqlite::Sqlite as Db;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
@@ -334,6 +334,12 @@ impl OperatorStore for Sqlite {
             |conn: &mut SqliteConnection| node_sql::Nodes {}.rows::<node_sql::StoredNode>(conn);
         let rows = self.search("read the processes", read).await?;
         Ok(rows.into_iter().filter_map(node_sql::stored_node).map(node).collect())
+    }
+
+    async fn saw_a_node(&self, within: TimeDelta) -> Result<bool, StoreError> {
+        let look = node_sql::SawNode { within_ms: within.num_milliseconds() };
+        let saw = self.search("look for a process", |conn| look.rows::<i64>(conn)).await?;
+        Ok(saw == [1])
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {

@@ -91,9 +91,16 @@ impl WorkerStore for Sqlite {
         Ok(expired_keys(rows.into_iter().map(sql::expired_key).collect(), limit))
     }
 
-    async fn reap_one(&self, expired: &ExpiredKey) -> Result<bool, StoreError> {
-        let reap = sql::ReapOne { expired: sql::StillExpired::new(expired) };
-        Ok(self.run("reap an expired key", |conn| reap.execute(conn)).await? == 1)
+    async fn reap_rows(&self, expired: &[ExpiredKey]) -> Result<u32, StoreError> {
+        let rows: Vec<_> = expired.iter().map(sql::StillExpired::new).collect();
+        let reaped = self.run("reap expired keys", |conn| {
+            conn.immediate_transaction(|conn| {
+                let rows = rows.into_iter();
+                rows.map(|expired| sql::ReapOne { expired }.execute(conn))
+                    .sum::<QueryResult<usize>>()
+            })
+        });
+        Ok(u32::try_from(reaped.await?).unwrap_or(u32::MAX))
     }
 
     async fn jobs_due(

@@ -2,7 +2,7 @@
 
 use diesel::pg::Pg;
 use diesel::sql_types;
-use diesel::sql_types::{BigInt, Bool, Text};
+use diesel::sql_types::{BigInt, Bool, Text, Uuid as SqlUuid};
 
 use super::lease::NotLocked;
 use crate::store::statement::statement;
@@ -82,9 +82,10 @@ statement! {
 
 statement! {
     /// A bounded part of a scope's settled keys, from one on.
-    KeysToErase<'a> for Pg, rows Text,
+    KeysToErase<'a> for Pg, rows (Text, SqlUuid, Text),
     { scope: &'a str, after: &'a str, limit: i64 },
-    "SELECT idempotency_key FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key > ", after,
+    "SELECT idempotency_key, request_id, definition FROM atomic_phases_keys \
+     WHERE scope = ", scope, " AND idempotency_key > ", after,
     " AND status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' ORDER BY idempotency_key LIMIT ", limit
 }
 
