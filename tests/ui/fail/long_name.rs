@@ -21,7 +21,7 @@ impl CreateRide {
     name = "€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€",
     version = 1
 )]
-impl Ride {
+impl Charge {
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
         Ok(Reply::new(200))
