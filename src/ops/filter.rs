@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::OpsError;
 use crate::key::Scope;
 use crate::store::millis;
-use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
+use crate::store::operators::{Limits, ListPlace, ListRequests, ListedRequest, Walk};
 
 /// How many rows a page has, unless it is said.
 const PAGE: u32 = 50;
@@ -302,6 +302,15 @@ impl Filter {
     pub(super) fn next_walk(&self, at: WalkPlace) -> Option<WalkPlace> {
         let index = at.index + 1;
         self.walks().get(index).map(|walk| WalkPlace { index, place: walk.start() })
+    }
+
+    /// Whether a walk before this one has told the row, whatever its state is by now.
+    pub(super) fn was_met(&self, at: WalkPlace, row: &ListedRequest) -> bool {
+        self.walks()[..at.index].iter().any(|walk| match walk {
+            Walk::Waiting => row.waiting_since.is_some(),
+            Walk::Due => row.run_after.is_some(),
+            Walk::Newest => true,
+        })
     }
 
     /// The search from this place on.

@@ -67,7 +67,7 @@ use crate::store::{KeyRow, Status};
 /// How many audit rows a request's timeline has at most.
 const MOST_ACTS: u32 = 100;
 
-/// How many rows a walk behind the first one reads at least: it passes over those that an earlier walk has put on the page.
+/// How many rows a walk behind the first one reads at least: it passes over those that an earlier walk has returned.
 const LATER_WALK_MIN_ROWS: u32 = 100;
 
 /// What an operator may see and do: see the [module](self).
@@ -172,8 +172,7 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// A request whose holder died in its first ten seconds enters the index of due rows when a completer meets it: within
     /// seconds, if one runs. Until then, *lease ended* finds it in the last index, and [`counts`](Self::counts) does not
-    /// count it. It may enter while the list is read, so that index is searched for each request in this state: on a later
-    /// page, one that the index of due rows had may come a second time.
+    /// count it.
     ///
     /// # Errors
     /// [`OpsError`].
@@ -221,12 +220,8 @@ impl<S: OperatorStore> Ops<S> {
             let searched_to = searched_to.map(place_of);
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
-                // By the walk before. On a later page it comes again: a row that is in the index of due rows by now may
-                // have entered it behind that walk.
-                let is_told = place.index > 0
-                    && page.rows.iter().any(|told| told.request_id == row.request_id);
                 let stranded = self.stranded(row);
-                if is_told || (stranded.is_none() && filter.is_judged()) {
+                if filter.was_met(place, row) || (stranded.is_none() && filter.is_judged()) {
                     continue;
                 }
                 if page.rows.len() as u32 == limit {
