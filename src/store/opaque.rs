@@ -19,7 +19,7 @@ use super::operators::{Found, FoundRequest, JobAct, ListRequests, ListedRequest,
 use super::pauses::PauseAct;
 use super::{
     Change, Claim, DueJob, DueKey, Erase, Guard, HeldKey, JobRow, NewRow, Page, Reserved,
-    StagedJobRow, Store, SurveyedJob, SurveyedRow, Writes,
+    SettledKey, StagedJobRow, Store, SurveyedJob, SurveyedRow, Writes,
 };
 
 opaque! {
@@ -46,6 +46,7 @@ opaque! {
     [] Audited;
     [] KeyPlace;
     [] ExpiredKey;
+    [] SettledKey;
     [] ExpiryPlace;
     [] JobPlace;
     [] JobAct<'_>;
