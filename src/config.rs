@@ -168,13 +168,13 @@ impl Limits {
 
     fn check(&self) -> Result<(), SettingError> {
         // PostgreSQL holds less than 1 GB in a value, and a hex digit for each half byte of it in a message.
-        const MOST: u64 = 256 << 20;
-        number("Limits::params", self.params, 4, MOST)?;
-        number("Limits::context", self.context, 0, MOST)?;
-        number("Limits::outputs", self.outputs, 2, MOST)?;
-        number("Limits::reply_headers", self.reply_headers, 2, MOST)?;
-        number("Limits::reply_body", self.reply_body, 0, MOST)?;
-        number("Limits::job_args", self.job_args, 0, MOST)
+        const MAX_BYTES: u64 = 256 << 20;
+        number("Limits::params", self.params, 4, MAX_BYTES)?;
+        number("Limits::context", self.context, 0, MAX_BYTES)?;
+        number("Limits::outputs", self.outputs, 2, MAX_BYTES)?;
+        number("Limits::reply_headers", self.reply_headers, 2, MAX_BYTES)?;
+        number("Limits::reply_body", self.reply_body, 0, MAX_BYTES)?;
+        number("Limits::job_args", self.job_args, 0, MAX_BYTES)
     }
 }
 

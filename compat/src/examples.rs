@@ -16,22 +16,22 @@ pub(crate) const UNKNOWN: &str = "\u{1}unknown\u{1}";
 const KEPT: &str = "kept_member";
 
 /// More values than these are not made of one shape, so that no file makes the comparison slow.
-const MOST: usize = 20_000;
+const MAX_EXAMPLES: usize = 20_000;
 
 /// A value that is longer is not made.
-const MOST_BYTES: usize = 1 << 16;
+const MAX_BYTES: usize = 1 << 16;
 
 /// Nor are more values of one shape, than are so long together.
-const MOST_BYTES_OF_ALL: usize = 1 << 24;
+const MAX_BYTES_OF_ALL: usize = 1 << 24;
 
 /// Shapes that are gone into, all in all.
-const MOST_STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
 /// Lists are tried with so many elements, and their lengths are told up to that.
 const LENGTHS: [u32; 3] = [2, 3, 101];
 
 /// No list of more than one element is longer.
-const MOST_BYTES_OF_LIST: usize = 4096;
+const MAX_BYTES_OF_LIST: usize = 4096;
 
 /// A value that a type of a shape may have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl<'a> Maker<'a> {
     /// The first is the one that stands in others. None, where each would hold itself without end.
     fn of(&mut self, shape: &'a Shape) -> Vec<Example> {
         self.steps += 1;
-        if self.steps > MOST_STEPS {
+        if self.steps > MAX_STEPS {
             self.is_cut = true;
             return vec![unknown()];
         }
@@ -110,8 +110,8 @@ impl<'a> Maker<'a> {
             Shape::Union { written, .. } => written.iter().flat_map(|form| self.of(form)).collect(),
             Shape::Named(name) => self.named(name),
         };
-        self.is_cut |= examples.len() > MOST;
-        examples.truncate(MOST);
+        self.is_cut |= examples.len() > MAX_EXAMPLES;
+        examples.truncate(MAX_EXAMPLES);
         examples
     }
 
@@ -128,13 +128,13 @@ impl<'a> Maker<'a> {
         };
         if length.takes(1) {
             lists.extend(elements.iter().map(|element| element.clone().within("[", "]")));
-        } else if let Some(list) = first_of(length.least as usize, MOST_BYTES) {
+        } else if let Some(list) = first_of(length.least as usize, MAX_BYTES) {
             lists.push(list);
         }
         if matches!(order, Order::Kept | Order::Sorted) {
             let counts = LENGTHS.into_iter().chain([length.least]).chain(length.most);
             let counts = counts.filter(|count| *count > 1);
-            for list in counts.filter_map(|count| first_of(count as usize, MOST_BYTES_OF_LIST)) {
+            for list in counts.filter_map(|count| first_of(count as usize, MAX_BYTES_OF_LIST)) {
                 if !lists.contains(&list) {
                     lists.push(list);
                 }
@@ -295,11 +295,11 @@ impl Maker<'_> {
         };
         let first = put_together(0, None);
         let length = first.json.len();
-        if length > MOST_BYTES {
+        if length > MAX_BYTES {
             self.is_cut = true;
             return vec![unknown()];
         }
-        let most = MOST.min(MOST_BYTES_OF_ALL / length.max(1));
+        let most = MAX_EXAMPLES.min(MAX_BYTES_OF_ALL / length.max(1));
         let others = parts
             .iter()
             .enumerate()

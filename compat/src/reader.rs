@@ -12,7 +12,7 @@ const MARK: char = '\u{2}';
 const OTHER_FORM: char = '\u{3}';
 
 /// Types that name each other without end are not gone into.
-const MOST_NAMES: usize = 32;
+const MAX_NAMES: usize = 32;
 
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl Reader<'_> {
 
     fn named(&self, name: &str) -> Result<&Shape, Unread> {
         let mut shape = self.types.get(name).ok_or(NotKnown)?;
-        for _ in 0..MOST_NAMES {
+        for _ in 0..MAX_NAMES {
             match shape {
                 Shape::Named(name) => shape = self.types.get(name).ok_or(NotKnown)?,
                 shape => return Ok(shape),

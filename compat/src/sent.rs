@@ -15,10 +15,10 @@ use crate::reader::Reader;
 use crate::shape::{FLOATS, INTEGERS, List, OTHER, Order, Shape, Types, Unknown};
 
 /// So many values are tried at most.
-const MOST: usize = 4000;
+const MAX_TRIED: usize = 4000;
 
 /// How many differences are reported.
-const MOST_TOLD: usize = 8;
+const MAX_TOLD: usize = 8;
 
 /// A member that no type knows.
 const ANOTHER: &str = "another_member";
@@ -64,7 +64,7 @@ fn told_apart(old: Typed<'_>, new: Typed<'_>) -> Vec<MemberChange> {
         if !found.contains(&change) {
             found.push(change);
         }
-        if found.len() == MOST_TOLD {
+        if found.len() == MAX_TOLD {
             break;
         }
     }
@@ -76,7 +76,7 @@ fn sent(typed: Typed<'_>) -> Vec<(Value, String, Otherwise)> {
     let (seen, found) = (BTreeSet::new(), Vec::new());
     let mut client = Client { types: typed.types, seen, found };
     for made in examples(typed.shape, typed.types).iter().filter(|made| made.is_complete) {
-        if client.found.len() > MOST {
+        if client.found.len() > MAX_TRIED {
             break;
         }
         if let Ok(value) = serde_json::from_str::<Value>(&made.json) {

@@ -11,7 +11,7 @@ pub const SIGNATURE: &str = "stripe-signature";
 const TOLERANCE: u64 = 300;
 
 /// More than a provider sends while a secret is being replaced.
-const MOST_SIGNATURES: usize = 8;
+const MAX_SIGNATURES: usize = 8;
 
 /// What the header says. Proves nothing before [`signs`](Self::signs) does.
 pub struct Signature {
@@ -24,7 +24,7 @@ impl Signature {
     pub fn parse(header: &str) -> Option<Self> {
         let fields = || header.split(',').filter_map(|field| field.trim().split_once('='));
         let time = fields().find(|(name, _)| *name == "t")?.1.parse().ok()?;
-        let v1 = fields().filter(|(name, _)| *name == "v1").take(MOST_SIGNATURES);
+        let v1 = fields().filter(|(name, _)| *name == "v1").take(MAX_SIGNATURES);
         let v1: Vec<_> = v1.filter_map(|(_, hex)| unhex(hex)).collect();
         (!v1.is_empty()).then_some(Self { time, v1 })
     }

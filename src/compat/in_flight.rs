@@ -12,7 +12,7 @@ use crate::setting::DAY;
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, UnknownStatus};
 
 /// How many rows each search returns at most.
-const MOST_ROWS: u32 = 10_000;
+const MAX_ROWS: u32 = 10_000;
 
 /// How many of the youngest rows are looked at: most of them are finished.
 const LATEST_ROWS: u32 = 100_000;
@@ -100,7 +100,7 @@ impl InFlight {
         let mut counts = [0; 2];
         let mut found = Self::default();
         let mut places: HashMap<Standing, usize> = HashMap::new();
-        for row in store.survey(MOST_ROWS, LATEST_ROWS, youth).await? {
+        for row in store.survey(MAX_ROWS, LATEST_ROWS, youth).await? {
             match row.found_by {
                 FoundBy::OldestOfYouth => {
                     found.truncated = true;
@@ -126,8 +126,8 @@ impl InFlight {
             });
             found.places[index].rows += 1;
         }
-        found.truncated |= counts.contains(&MOST_ROWS);
-        let (jobs, truncated) = staged::read(store, MOST_ROWS).await?;
+        found.truncated |= counts.contains(&MAX_ROWS);
+        let (jobs, truncated) = staged::read(store, MAX_ROWS).await?;
         found.jobs = jobs;
         found.truncated |= truncated;
         Ok(found)

@@ -9,11 +9,11 @@ use crate::engine::WAITING_JOB;
 use crate::store::{Store, StoreError, SurveyedJob};
 
 /// Arguments that are longer are not looked at, so that a check costs a few megabytes at most.
-const MOST_BYTES: u32 = 4096;
+const MAX_BYTES: u32 = 4096;
 
 /// Of each name so many jobs are looked into: those that have been due for longest, which the earliest builds
 /// staged, come first.
-const MOST_ARGUMENTS: usize = 1000;
+const MAX_ARGUMENTS: usize = 1000;
 
 /// Staged jobs of one name. `Debug` does not show their arguments (G19).
 #[derive(Clone)]
@@ -117,7 +117,7 @@ pub(super) async fn read<S: Store>(
 ) -> Result<(Vec<StagedJobs>, bool), StoreError> {
     let mut found: Vec<StagedJobs> = Vec::new();
     let mut counts = [0; 2];
-    for SurveyedJob { is_dead, name, args } in store.survey_jobs(limit, MOST_BYTES).await? {
+    for SurveyedJob { is_dead, name, args } in store.survey_jobs(limit, MAX_BYTES).await? {
         counts[usize::from(is_dead)] += 1;
         let index = found.iter().position(|jobs| jobs.name == name).unwrap_or_else(|| {
             found.push(StagedJobs { name, jobs: 0, dead: 0, unread: 0, args: Vec::new() });
@@ -127,7 +127,7 @@ pub(super) async fn read<S: Store>(
         jobs.jobs += 1;
         jobs.dead += u64::from(is_dead);
         match args.and_then(|args| serde_json::from_slice(&args).ok()) {
-            Some(args) if jobs.args.len() < MOST_ARGUMENTS => jobs.args.push(args),
+            Some(args) if jobs.args.len() < MAX_ARGUMENTS => jobs.args.push(args),
             _ => jobs.unread += 1,
         }
     }

@@ -9,7 +9,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow, UnknownStatus};
 
 /// How many rows each of the three searches of [`Engine::check`] returns at most.
-const MOST_ROWS: u32 = 10_000;
+const MAX_ROWS: u32 = 10_000;
 
 /// How long after the end of its first lease a row whose holder died young is in the index of due rows, where
 /// a completer runs.
@@ -20,7 +20,7 @@ const ENROLLED_WITHIN: Duration = Duration::from_secs(60);
 const SAMPLES: usize = 3;
 
 /// And so many in all.
-const MOST_SAMPLES: usize = 300;
+const MAX_SAMPLES: usize = 300;
 
 /// The result of [`Engine::check`]. Run it at start-up, before traffic, and in the deploy pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,10 +124,10 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         }
         let dead_jobs = self.core.store.dead_jobs().await?;
         let youth = self.core.settings.lease + ENROLLED_WITHIN;
-        let mut surveyed = self.core.store.survey(MOST_ROWS, MOST_ROWS, youth).await?;
+        let mut surveyed = self.core.store.survey(MAX_ROWS, MAX_ROWS, youth).await?;
         let found = |by| surveyed.iter().filter(|row| row.found_by == by).count();
         let truncated = found(FoundBy::OldestOfYouth) > 0
-            || [FoundBy::Due, FoundBy::Waiting].map(found).contains(&(MOST_ROWS as usize));
+            || [FoundBy::Due, FoundBy::Waiting].map(found).contains(&(MAX_ROWS as usize));
         surveyed.retain(|row| row.found_by != FoundBy::OldestOfYouth);
         let (groups, unknown_status) = grouped(surveyed);
         let known = groups.iter().map(|group| group.rows.rows);
@@ -138,7 +138,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             unknown_status,
             ..CheckReport::default()
         };
-        let mut left = MOST_SAMPLES;
+        let mut left = MAX_SAMPLES;
         for Group { rows, samples } in groups {
             report.in_flight.push(rows.clone());
             let known = self.core.registry.find(&rows.definition, rows.version);

@@ -12,7 +12,7 @@ use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 const BATCH: u32 = 1000;
 
 /// How many requests the server refuses to erase, and erases none, before the reason is most likely not one of theirs.
-const REFUSED_AT_MOST: u64 = 100;
+const MAX_REFUSED: u64 = 100;
 
 /// The result of [`Engine::erase_scope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
                         let (definition, request_id) = (&found.definition, found.request_id);
                         let subject = Subject { definition, request_id, scope, key: &key };
                         observe::not_erased(subject, error.kind());
-                        if sum.erased == 0 && sum.refused >= REFUSED_AT_MOST {
+                        if sum.erased == 0 && sum.refused >= MAX_REFUSED {
                             return Err(error);
                         }
                         refused = Some(error);

@@ -29,7 +29,7 @@ use crate::store::{KeyRow, Right, Status, Store};
 
 /// How often a request may be driven on before it counts as stuck. Each case has two faults at most,
 /// and a reconcile function may have to be asked in between.
-pub(super) const MOST_ATTEMPTS: usize = 12;
+pub(super) const MAX_ATTEMPTS: usize = 12;
 
 /// How long a second worker may take beside one that stands still, until it counts as waiting for it.
 /// If it is too short, both run for a while, which does no harm.
@@ -317,7 +317,7 @@ where
     async fn takeover(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
         self.pass_time().await?;
         let held = self.token().await?;
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let waits = self.compete().await?;
             self.hold(self.always).await?;
             if held.is_some() && self.token().await? != held {
@@ -343,7 +343,7 @@ where
     /// ask yet for the outcome of its commit. `None` where that commit has settled the request.
     async fn overtake(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
         let held = self.token().await?;
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             self.pass_time().await?;
             let orders = Orders { step_by_step: true, ..self.orders(Who::Another) };
             let mut rival = self.begin(orders, Driver::Retry).await?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::Mutant;
 use super::case::{CASE, Case, Driver, Turn};
 use super::case_runner::{
-    Assertion, CaseRunner, Check, MOST_ATTEMPTS, Who, Wrong, listed, shown, told,
+    Assertion, CaseRunner, Check, MAX_ATTEMPTS, Who, Wrong, listed, shown, told,
 };
 use super::mode::{Fault, Mode};
 use super::points::Point;
@@ -463,7 +463,7 @@ where
                 (&[][..], Driver::Retry)
             }
         };
-        while !settled && passed.len() < MOST_ATTEMPTS {
+        while !settled && passed.len() < MAX_ATTEMPTS {
             // Of the first attempt there is no row yet, of which workers could know.
             let of_it = faults.get(passed.len()).map(Vec::as_slice).unwrap_or_default();
             passed.push(runner.attempt(of_it, driver, Who::First).await?);
@@ -476,7 +476,7 @@ where
         let status = runner.status().await?;
         if !settled && status != Some(Status::Unknown) {
             return Err(format!(
-                "not settled after {MOST_ATTEMPTS} attempts: it {}; {}",
+                "not settled after {MAX_ATTEMPTS} attempts: it {}; {}",
                 told(status),
                 runner.last()
             ));

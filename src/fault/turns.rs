@@ -16,7 +16,7 @@ use crate::store::{Status, Store};
 const STEP: Duration = Duration::from_millis(250);
 
 /// After how many rounds without a step they are taken to wait for each other for good.
-const MOST_WAITS: u32 = 80;
+const MAX_WAITS: u32 = 80;
 
 /// A place where a worker stood while the other could have gone on: the next turn may be there.
 pub(super) struct Stop {
@@ -125,7 +125,7 @@ where
             match step {
                 Step::Waits => {
                     waited = true;
-                    if waits > MOST_WAITS {
+                    if waits > MAX_WAITS {
                         return Err(format!("both workers wait, {}", where_they_are(pair)));
                     }
                     // Where one transaction at a time is open, it can only be this worker's: then

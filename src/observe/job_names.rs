@@ -7,7 +7,7 @@ use super::OTHER;
 use crate::lock::lock;
 
 /// How many names have series in a process; all others have one together.
-const MOST: usize = 200;
+const MAX_NAMES: usize = 200;
 
 static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
@@ -20,7 +20,7 @@ fn of(names: &mut BTreeSet<&'static str>, name: &str) -> &'static str {
     if let Some(known) = names.get(name) {
         return known;
     }
-    if names.len() >= MOST {
+    if names.len() >= MAX_NAMES {
         return OTHER;
     }
     let name: &'static str = Box::leak(name.into());
@@ -37,7 +37,7 @@ mod tests {
         let mut names = BTreeSet::new();
         let labels: BTreeSet<_> =
             (0..10_000).map(|number| of(&mut names, &format!("job-{number}"))).collect();
-        assert_eq!(labels.len(), MOST + 1);
+        assert_eq!(labels.len(), MAX_NAMES + 1);
         assert_eq!((of(&mut names, "job-7"), of(&mut names, "job-9999")), ("job-7", OTHER));
     }
 }

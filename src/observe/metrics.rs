@@ -181,11 +181,11 @@ mod keys {
     use super::{LabelValue, Metric};
 
     /// No metric has more labels.
-    const MOST_LABELS: usize = 4;
+    const MAX_LABELS: usize = 4;
 
     /// Name and words, by where they stand in the program: of one text there may be two, and then two keys that are
     /// equal.
-    type Place = ([(usize, usize); MOST_LABELS], usize);
+    type Place = ([(usize, usize); MAX_LABELS], usize);
 
     /// A key, and that of the other name where there is one.
     type Keys = (Key, Option<Key>);
@@ -199,7 +199,7 @@ mod keys {
         metric: &Metric<LABELS>,
         words: &[LabelValue; LABELS],
     ) -> Option<Place> {
-        let mut place = [(0, 0); MOST_LABELS];
+        let mut place = [(0, 0); MAX_LABELS];
         for (at, word) in place.iter_mut().zip(words) {
             let LabelValue::Borrowed(word) = word else { return None };
             *at = (word.as_ptr() as usize, word.len());
@@ -208,7 +208,7 @@ mod keys {
     }
 
     fn keys<const LABELS: usize>(metric: &Metric<LABELS>, words: [LabelValue; LABELS]) -> Keys {
-        const { assert!(LABELS <= MOST_LABELS) };
+        const { assert!(LABELS <= MAX_LABELS) };
         let labels = metric.labels.into_iter().zip(words);
         let labels: Vec<Label> = labels.map(|(name, word)| Label::new(name, word)).collect();
         #[cfg(feature = "metrics-seed-names")]

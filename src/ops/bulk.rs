@@ -21,16 +21,16 @@ use crate::store::operators::{Found, IDS_PER_SEARCH, OperatorStore, Walk};
 
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
 /// mistake than intended.
-pub(super) const MOST: usize = 1000;
+pub(super) const MAX_ITEMS: usize = 1000;
 
 const TOO_MANY: OpsError =
     OpsError::BadFilter("a bulk act is about a thousand requests at most: narrow it");
 
 /// How many bulk acts one search reads, of an actor who does not see them all.
-const MOST_BULKS: u32 = 1000;
+const MAX_BULKS: u32 = 1000;
 
 /// How many pages a plan reads: each searches ten thousand rows at most.
-const MOST_PAGES: usize = 10;
+const MAX_PAGES: usize = 10;
 
 /// How many requests a plan shows.
 const SAMPLE: usize = 10;
@@ -150,7 +150,7 @@ impl Selection {
     /// [`OpsError::BadFilter`]: what is never planned.
     fn check(&self) -> Result<(), OpsError> {
         match self {
-            Self::Requests(ids) if ids.len() > MOST => Err(TOO_MANY),
+            Self::Requests(ids) if ids.len() > MAX_ITEMS => Err(TOO_MANY),
             Self::Filter(filter) if !filter.has_condition() => {
                 Err(OpsError::BadFilter("a bulk act needs a condition"))
             }
@@ -437,8 +437,8 @@ impl<S: OperatorStore> Ops<S> {
     async fn bulks_within_limits(&self, before: At) -> Result<(Until, Vec<BulkRow>), OpsError> {
         let mut bound = Bound::new(Goes::Down, before);
         loop {
-            let mut rows = self.store.bulks(bound.start(), MOST_BULKS).await?;
-            let is_all = (rows.len() as u32) < MOST_BULKS;
+            let mut rows = self.store.bulks(bound.start(), MAX_BULKS).await?;
+            let is_all = (rows.len() as u32) < MAX_BULKS;
             let searched_to = rows.last().map(place).filter(|_| !is_all);
             let Break(end) = bound.told(searched_to) else { continue };
             let is_behind = |one, other| Goes::Down.is_before(one, other);
@@ -472,7 +472,7 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let bulk = self.store.bulk(id).await?.filter(|bulk| self.may_see(bulk));
         let bulk = bulk.ok_or(OpsError::NoSuchBulk)?;
-        let items = self.store.bulk_items(id, true, MOST as u32).await?;
+        let items = self.store.bulk_items(id, true, MAX_ITEMS as u32).await?;
         let refusal = |item: BulkItem| {
             let outcome = item.outcome.filter(|outcome| outcome != "applied")?;
             Some(BulkRefusal { request_id: item.request_id, outcome, because: item.because })
@@ -537,8 +537,8 @@ impl<S: OperatorStore> Ops<S> {
                     selected.extend(news.map(|row| (row.request_id, Some(row))));
                     pages += 1;
                     match page.next {
-                        _ if selected.len() > MOST => return Err(TOO_MANY),
-                        Some(_) if pages == MOST_PAGES => {
+                        _ if selected.len() > MAX_ITEMS => return Err(TOO_MANY),
+                        Some(_) if pages == MAX_PAGES => {
                             let text = "the filter has to search too many rows: narrow it";
                             return Err(OpsError::BadFilter(text));
                         }

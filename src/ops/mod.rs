@@ -65,7 +65,7 @@ use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
 /// How many audit rows a request's timeline has at most.
-const MOST_ACTS: u32 = 100;
+const MAX_ACTS: u32 = 100;
 
 /// How many rows a walk behind the first one reads at least: it passes over those that an earlier walk has returned.
 const LATER_WALK_MIN_ROWS: u32 = 100;
@@ -307,7 +307,7 @@ impl<S: OperatorStore> Ops<S> {
         let mut earlier_acts = None;
         if self.actor.permissions().contain(Permissions::AUDIT) {
             let acts = AuditSearch::of_request(Some(request_id));
-            let acts = self.audit_page(&acts, None, MOST_ACTS).await?;
+            let acts = self.audit_page(&acts, None, MAX_ACTS).await?;
             earlier_acts = acts.next;
             timeline.extend(
                 acts.rows.into_iter().map(|act| Happened::at(act.at, Event::Acted(Box::new(act)))),

@@ -17,7 +17,7 @@ use atomic_phases_compat::{
 };
 
 /// So many values that a rule refuses are remembered of one place.
-const MOST_REFUSED: usize = 4;
+const MAX_REFUSED: usize = 4;
 
 /// Where a question belongs to: the innermost named type, and the way from there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +157,7 @@ impl Answers<'_> {
         let (id, path) = (frame.id.clone(), self.path_of(&frame.path));
         let Some(value @ (Value::Array(_) | Value::Object(_))) = at(input, &path) else { return };
         let refused = self.catalogue.rules.entry(id).or_default();
-        if refused.len() < MOST_REFUSED && !refused.contains(value) {
+        if refused.len() < MAX_REFUSED && !refused.contains(value) {
             refused.push(value.clone());
         }
     }
@@ -190,14 +190,14 @@ impl Answers<'_> {
     }
 
     fn length(&mut self, leaf: &Leaf) -> Length {
-        const MOST: usize = 101;
+        const MAX_LENGTH: usize = 101;
         let mut takes = |length| self.takes(leaf, Forced::Length(length));
         let Some(least) = [0, 1, 2, 3].into_iter().find(|length| takes(*length)) else {
             return Length::default();
         };
         let short = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        let (mut taken, mut refused) = (least, MOST);
-        if takes(MOST) {
+        let (mut taken, mut refused) = (least, MAX_LENGTH);
+        if takes(MAX_LENGTH) {
             return Length { least: short(least), most: None };
         }
         while refused - taken > 1 {

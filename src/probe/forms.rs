@@ -14,10 +14,10 @@ use super::written::Written;
 use atomic_phases_compat::{Field, Shape};
 
 /// More forms are not told apart.
-const MOST_FORMS: usize = 64;
+const MAX_FORMS: usize = 64;
 
 /// So many members of one value are filled at most.
-const MOST_FILLED: usize = 32;
+const MAX_FILLED: usize = 32;
 
 pub(super) type Path = Vec<String>;
 
@@ -63,7 +63,7 @@ impl Answers<'_> {
             only_read.into_iter().for_each(|form| add(&mut read, form));
         }
         read.retain(|(shape, _)| !forms.iter().any(|(written, _)| written == shape));
-        if forms.is_empty() || forms.len() + read.len() > MOST_FORMS {
+        if forms.is_empty() || forms.len() + read.len() > MAX_FORMS {
             return None;
         }
         asking.as_tried(&mut forms);
@@ -197,7 +197,7 @@ impl Asking<'_, '_> {
             return None;
         }
         let mut seen: BTreeSet<Path> = BTreeSet::new();
-        for _ in 0..MOST_FILLED {
+        for _ in 0..MAX_FILLED {
             let written = self.echo(&base)?.written;
             let is_empty = |place: &Path| {
                 at(&base, place).is_some_and(is_empty) && !written.holds_itself(place)

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{de, ser};
 
 /// More are not kept of one value.
-const MOST: usize = 64;
+const MAX_HINTS: usize = 64;
 
 thread_local! {
     static HEARD: RefCell<Option<Vec<Hint>>> = const { RefCell::new(None) };
@@ -41,7 +41,7 @@ pub(super) fn heard() -> Vec<Hint> {
 
 fn hear(hint: impl FnOnce() -> Hint) {
     HEARD.with_borrow_mut(|heard| {
-        if let Some(heard) = heard.as_mut().filter(|heard| heard.len() < MOST) {
+        if let Some(heard) = heard.as_mut().filter(|heard| heard.len() < MAX_HINTS) {
             heard.push(hint());
         }
     });

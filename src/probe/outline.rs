@@ -18,8 +18,8 @@ use atomic_phases_compat::{
 };
 
 /// With so many elements, and read so often, a list shows whether its order is by chance.
-const MOST_ELEMENTS: usize = 6;
-const MOST_READS: usize = 8;
+const MAX_ELEMENTS: usize = 6;
+const MAX_READS: usize = 8;
 
 impl Asking<'_, '_> {
     /// What is at a place of a value, told by what the type writes there and by what it takes in its place.
@@ -95,8 +95,7 @@ impl Asking<'_, '_> {
     /// What is kept of the order of elements: told by some that are given forwards, backwards, and twice.
     fn order_of(&mut self, base: &Value, path: &[String], element: &Shape) -> Order {
         let made = examples(element, &Types::new()).into_iter().filter(|made| made.is_complete);
-        let made =
-            made.take(MOST_ELEMENTS).filter_map(|made| serde_json::from_str(&made.json).ok());
+        let made = made.take(MAX_ELEMENTS).filter_map(|made| serde_json::from_str(&made.json).ok());
         let forwards: Vec<Value> = made.collect();
         let mut written = |list: Vec<Value>| -> Option<Value> {
             let trial = Trial::with(base, path, list.into())?;
@@ -105,7 +104,7 @@ impl Asking<'_, '_> {
         let (Some(first), true) = (written(forwards.clone()), forwards.len() > 1) else {
             return Order::Kept;
         };
-        if (0..MOST_READS).any(|_| written(forwards.clone()).as_ref() != Some(&first)) {
+        if (0..MAX_READS).any(|_| written(forwards.clone()).as_ref() != Some(&first)) {
             return Order::Chance;
         }
         let backwards = forwards.iter().rev().cloned().collect();

@@ -12,7 +12,7 @@ use atomic_phases_compat::{
 };
 
 /// A default that is longer is not written down.
-const MOST_BYTES_OF_DEFAULT: usize = 400;
+const MAX_BYTES_OF_DEFAULT: usize = 400;
 
 /// Finds optional members, other names of members, and whether unknown ones are refused, of each type in
 /// the value that was not changed yet.
@@ -197,7 +197,7 @@ pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
 /// next lock file. That an `Option` is `None` is not said.
 pub(super) fn constant(first: &Value, again: &Value, shape: &Shape) -> Option<Value> {
     let is_said = !first.is_null() || !matches!(shape, Shape::Option(_));
-    let is_constant = is_said && first == again && first.to_string().len() <= MOST_BYTES_OF_DEFAULT;
+    let is_constant = is_said && first == again && first.to_string().len() <= MAX_BYTES_OF_DEFAULT;
     (is_constant && !is_of_the_moment(first)).then(|| first.clone())
 }
 

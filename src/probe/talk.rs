@@ -14,13 +14,13 @@ use super::refine::at;
 use atomic_phases_compat::{INTEGERS, TEXTS};
 
 /// So many values are tried at one place at most.
-const MOST_VALUES: usize = 600;
+const MAX_VALUES: usize = 600;
 
 /// And so many where one member of it is filled.
-const MOST_OF_MEMBER: usize = 80;
+const MAX_VALUES_OF_MEMBER: usize = 80;
 
 /// Of the texts that are tried those that tell kinds apart; the others are of the same forms.
-const MOST_TEXTS: usize = 12;
+const MAX_TEXTS: usize = 12;
 
 /// What a place takes.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(super) fn at_mut<'v>(value: &'v mut Value, path: &[String]) -> Option<&'v mu
 /// A value of each kind.
 pub(super) fn kinds() -> Vec<Value> {
     let plain = json!([null, true, 0, 1, 0.5, [], {}]);
-    let texts = TEXTS.iter().take(MOST_TEXTS).map(|(_, text)| Value::from(*text));
+    let texts = TEXTS.iter().take(MAX_TEXTS).map(|(_, text)| Value::from(*text));
     plain.as_array().into_iter().flatten().cloned().chain(texts).collect()
 }
 
@@ -94,7 +94,7 @@ impl Answers<'_> {
         let kinds = kinds.into_iter().chain(integers());
         let kinds = kinds.map(|value| Trial { value, cursor: Some(Vec::new()) });
         let mut values = Vec::new();
-        self.search(leaf, given.chain(kinds).collect(), MOST_VALUES, |_, value| {
+        self.search(leaf, given.chain(kinds).collect(), MAX_VALUES, |_, value| {
             values.push(value.clone());
             false
         });
@@ -137,7 +137,7 @@ impl Answers<'_> {
         mut wanted: impl FnMut(&mut Self, &Value) -> bool,
     ) -> Option<Value> {
         let mut found = None;
-        self.search(leaf, trials, MOST_OF_MEMBER, |answers, value| {
+        self.search(leaf, trials, MAX_VALUES_OF_MEMBER, |answers, value| {
             let is_it = wanted(answers, value);
             found = is_it.then(|| value.clone());
             is_it

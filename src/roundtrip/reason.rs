@@ -12,7 +12,7 @@ use crate::lock::lock;
 static GIVEN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// A type that contains itself has places without end.
-const MOST: usize = 1_000;
+const MAX_REASONS: usize = 1_000;
 
 impl Loss {
     /// Why the output of a phase is refused, where within it, and what to return instead.
@@ -25,7 +25,7 @@ impl Loss {
         let mut given = lock(&GIVEN);
         match given.get(text.as_str()) {
             Some(known) => known,
-            None if given.len() >= MOST => self.because.advice(),
+            None if given.len() >= MAX_REASONS => self.because.advice(),
             None => {
                 let text: &'static str = Box::leak(text.into_boxed_str());
                 given.insert(text);

@@ -27,7 +27,7 @@ pub(crate) const IDS_PER_SEARCH: usize = 100;
 
 /// How many staged jobs of one request are listed; as the statements of the other stores say it.
 #[cfg(feature = "simulation")]
-pub(crate) const MOST_JOBS: u32 = 100;
+pub(crate) const MAX_JOBS: u32 = 100;
 
 /// How long the database may take for one search.
 #[cfg(feature = "postgres")]

@@ -54,9 +54,9 @@ pub(crate) enum PauseWhat<'a> {
 }
 
 /// How long the name of a definition or of a phase is at most, in bytes.
-const MOST_OF_A_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 
 /// Whether a definition or a phase may be called so: as each store keeps it.
 pub(crate) fn is_name(text: &str) -> bool {
-    (1..=MOST_OF_A_NAME).contains(&text.len()) && !text.contains(char::is_control)
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains(char::is_control)
 }

@@ -187,7 +187,7 @@ fn until(then: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Duration {
 
 /// How many expired keys of a scope are passed over where its keys are counted. The reaper deletes them
 /// within minutes; where it does not run, the count must not grow slow.
-pub(super) const MOST_EXPIRED: i64 = 10_000;
+pub(super) const MAX_EXPIRED: i64 = 10_000;
 
 /// A time of creation in the precision that every store keeps, so that the attempt that computes it and
 /// those that read it see the same (G5).

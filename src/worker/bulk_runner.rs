@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const MAX_ACTS_PER_PASS: usize = 8;
 
 /// And among how many it searches for those: another build's acts may be in front of them.
-const MOST_OPEN: u32 = 1000;
+const MAX_OPEN: u32 = 1000;
 
 /// Runs [bulk acts](crate::ops::Ops::start_bulk), a slice at a time, on any number of nodes.
 pub struct BulkRunner<S: OperatorStore> {
@@ -59,7 +59,7 @@ impl<S: OperatorStore> BulkRunner<S> {
     }
 
     async fn slices(&mut self, stop: &Stop) -> Result<u32, StoreError> {
-        let open = self.store.open_bulks(MOST_OPEN).await?;
+        let open = self.store.open_bulks(MAX_OPEN).await?;
         let known = open.iter().filter_map(|bulk| Some((bulk, self.engine.starter_of(bulk)?)));
         let known: Vec<_> = known.take(MAX_ACTS_PER_PASS).collect();
         let (mut settled, mut failed) = (0, None);

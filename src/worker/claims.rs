@@ -9,7 +9,7 @@ use crate::moment::Moment;
 use crate::store::{JobAt, JobRow, Store};
 
 /// How many go together at most: the locks of one statement, and the arguments that arrive together.
-const MOST: usize = 500;
+const MAX_TOGETHER: usize = 500;
 
 /// The outcome of a claim.
 pub(super) struct Claimed {
@@ -45,7 +45,7 @@ impl Claims {
     /// Sends what was added, on tasks of its own.
     pub(super) fn send<S: Store>(&mut self, settlements: &Settlements<S>, lease: Duration) {
         while !self.0.is_empty() {
-            let rest = self.0.split_off(self.0.len().min(MOST));
+            let rest = self.0.split_off(self.0.len().min(MAX_TOGETHER));
             let (asked, settlements) = (std::mem::replace(&mut self.0, rest), settlements.clone());
             crate::task::spawn(async move { claim(&settlements, lease, asked).await });
         }

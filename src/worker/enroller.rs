@@ -42,7 +42,7 @@ const REST_RATIO: u32 = 4;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// How many rows the server refuses in a row before the worker takes the reason for one that concerns all.
-const REFUSED_AT_MOST: u32 = 3;
+const MAX_REFUSED: u32 = 3;
 
 /// What came of a batch of rows whose lease had ended.
 #[derive(Default)]
@@ -175,7 +175,7 @@ impl<S: Store> Enroller<S> {
                 Err(error) => {
                     self.watch_on(place);
                     refused += 1;
-                    let is_of_all = !judged.more && refused >= REFUSED_AT_MOST;
+                    let is_of_all = !judged.more && refused >= MAX_REFUSED;
                     if is_of_all || !error.may_be_of_one() {
                         return Err(error);
                     }

@@ -80,7 +80,7 @@ fn show(definitions: &[&'static str], tally: Option<&Tally>) {
 }
 
 /// How many versions of definitions are reported at most: those of this process, and those of others that it has met.
-const MOST_VERSIONS: usize = 500;
+const MAX_VERSIONS: usize = 500;
 
 /// Which versions of definitions processes run.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Versions {
         for ((name, version), processes) in nodes {
             // Of a definition that this process does not have, the name may be any text.
             let Some((name, _)) = self.own.iter().find(|(own, _)| own == name) else { continue };
-            if self.told.len() < MOST_VERSIONS || self.told.contains(&(*name, *version)) {
+            if self.told.len() < MAX_VERSIONS || self.told.contains(&(*name, *version)) {
                 self.told.insert((*name, *version));
                 counts.insert((*name, *version), *processes);
             }

@@ -15,7 +15,7 @@ const REST_RATIO: u32 = 4;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// How many rows of a batch the server refuses, and deletes none, before the reason is most likely not one of theirs.
-const REFUSED_AT_MOST: u32 = 20;
+const MAX_REFUSED: u32 = 20;
 
 /// Deletes completed keys past their expiry, and nothing else: a request that runs, waits, is unknown or is a
 /// dead letter stays until it is settled (G15).
@@ -95,7 +95,7 @@ impl<S: Store> Reaper<S> {
         let mut parts = vec![page.rows.as_slice()];
         while let Some(part) = parts.pop() {
             let Some(last) = part.last() else { break };
-            let is_of_all = reaped.keys == 0 && reaped.refusals >= REFUSED_AT_MOST;
+            let is_of_all = reaped.keys == 0 && reaped.refusals >= MAX_REFUSED;
             if is_of_all || stop.is_set() {
                 return Ok(());
             }

@@ -18,7 +18,7 @@ use crate::store::{JobAt, Store, StoreError};
 pub(super) const GATHERS: Duration = Duration::from_millis(5);
 
 /// How many go together at most.
-const MOST: usize = 500;
+const MAX_TOGETHER: usize = 500;
 
 /// What the statement for many came to, for one of them.
 pub(super) enum Deleted {
@@ -115,7 +115,7 @@ impl Writer {
             self.gather().await;
             let all = {
                 let mut state = self.shared.state();
-                let most = state.waiting.len().min(MOST);
+                let most = state.waiting.len().min(MAX_TOGETHER);
                 state.waiting.drain(..most).collect::<Vec<_>>()
             };
             write(store, all).await;
@@ -135,7 +135,7 @@ impl Writer {
         loop {
             {
                 let state = self.shared.state();
-                if state.waiting.len() >= state.under_way.min(MOST) {
+                if state.waiting.len() >= state.under_way.min(MAX_TOGETHER) {
                     return;
                 }
             }

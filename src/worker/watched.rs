@@ -8,7 +8,7 @@ use crate::moment::Moment;
 use crate::store::HeldKey;
 
 /// How many rows are watched before no more are read: some ten megabytes. A page may bring a few more.
-const MOST: usize = 50_000;
+const MAX_WATCHED: usize = 50_000;
 
 /// Where a row stands among them: the end of its lease, and a number.
 pub(super) type Place = (Moment, u64);
@@ -23,7 +23,7 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) fn has_room(&self) -> bool {
-        self.rows.len() < MOST
+        self.rows.len() < MAX_WATCHED
     }
 
     /// Watches it until then, unless it is watched already.

@@ -259,20 +259,20 @@ impl HandsOver {
 /// Else a connection keeps 256 of them, of megabytes each at the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_statement_whose_text_depends_on_its_rows_is_kept_on_no_connection() {
-    const MOST_ROWS: usize = 100;
+    const MAX_ROWS: usize = 100;
     let (server, db) = on_own_server(&[]).await;
     let store = open_my(db.__url(), 1).await;
     let builder = Engine::builder(store).register::<Inserts>().register::<HandsOver>();
     let engine = builder.build().unwrap();
     let mut before = None;
-    for rows in 1..=MOST_ROWS {
+    for rows in 1..=MAX_ROWS {
         finished(engine.call(&scope(), &key(&format!("i{rows}")), Inserts(rows)).await);
         finished(engine.call(&scope(), &key(&format!("h{rows}")), HandsOver(rows)).await);
         before.get_or_insert_with(|| prepared(&server));
     }
     let (before, after) = (before.unwrap(), prepared(&server));
     assert!(after < before + 20, "{before} were prepared, and {after} are");
-    let steps = MOST_ROWS * (MOST_ROWS + 1);
+    let steps = MAX_ROWS * (MAX_ROWS + 1);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, i64::try_from(steps).unwrap());
 }
 

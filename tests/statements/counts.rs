@@ -170,7 +170,7 @@ async fn a_fresh_request_writes_so_much_log_and_a_replay_none() {
     }
     println!("bytes of log for each request: {each:?}");
     for (path, bytes) in each {
-        assert!((1_000..=MOST_LOG).contains(&bytes), "{path}: {bytes} bytes");
+        assert!((1_000..=MAX_LOG).contains(&bytes), "{path}: {bytes} bytes");
     }
     // Now and then the server notes by itself what is under way.
     let mut tries = 0;
@@ -189,7 +189,7 @@ async fn a_fresh_request_writes_so_much_log_and_a_replay_none() {
     }
 }
 
-const MOST_LOG: i64 = 3_000;
+const MAX_LOG: i64 = 3_000;
 
 /// A page of the table keeps a fifth of its room for updates (`fillfactor`), which suffices for those of the newest row.
 /// And they change no column that an index names.

@@ -9,7 +9,7 @@ use super::ask::{Answer, Asking};
 use super::end::Failure;
 
 /// The largest answer that is read: more than a stored value may have.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 pub(crate) struct Remote {
     agent: Agent,
@@ -65,7 +65,7 @@ impl Remote {
             asking.unanswered(&format!("the service does not answer: {error}"))
         };
         let mut response = sent.map_err(unanswered)?;
-        let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
+        let body = response.body_mut().with_config().limit(MAX_BYTES).read_to_vec();
         let body = body.map_err(unanswered)?;
         Ok(asking.answered(response.status().as_u16(), response.headers(), &body))
     }

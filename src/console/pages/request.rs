@@ -219,13 +219,13 @@ fn jobs(frame: &Frame, details: &Details) -> Markup {
         section #jobs {
             h2 { "Staged jobs" }
             (table("Staged jobs that are not delivered", &["Job", "Staged", "Attempts", "Reason", "Next"], rows))
-            @if jobs.len() >= MOST_JOBS { p.quiet { "The first hundred are shown; there may be more." } }
+            @if jobs.len() >= MAX_JOBS { p.quiet { "The first hundred are shown; there may be more." } }
         }
     }
 }
 
 /// How many jobs of a request are told.
-const MOST_JOBS: usize = 100;
+const MAX_JOBS: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use crate::moment::Moment;
 use crate::observe;
 
 /// So many failures one after another may be chance.
-const MOST_FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
 /// How long the cache is left alone. Then one call in so much time asks it, until it answers.
 const REST: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ impl Breaker {
     pub(super) fn failed(&self) {
         let mut state = lock(&self.0);
         state.failures = state.failures.saturating_add(1);
-        if state.failures < MOST_FAILURES {
+        if state.failures < MAX_FAILURES {
             return;
         }
         let is_news = state.next.is_none();

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use self::breaker::Breaker;
 pub(super) use self::seal::Whose;
-use self::seal::{Entry, MOST_BYTES, Opened, Seal};
+use self::seal::{Entry, MAX_BYTES, Opened, Seal};
 use self::time::{DatabaseTime, Now};
 use super::Core;
 use crate::key::{IdempotencyKey, Scope};
@@ -36,7 +36,7 @@ use crate::store::{Store, StoredResponse};
 use crate::task;
 
 /// How many entries are on their way into the cache at most. What comes on top of that is not written.
-const MOST_WRITES: usize = 256;
+const MAX_WRITES: usize = 256;
 
 /// A tombstone outlives the entries that it hides by so much: the cache's clock may be off, and an entry that
 /// was committed just before the row was erased is younger than its tombstone.
@@ -85,7 +85,7 @@ impl Replays {
             cached,
             breaker: Breaker::default(),
             time: Arc::default(),
-            writes: Arc::new(Semaphore::new(MOST_WRITES)),
+            writes: Arc::new(Semaphore::new(MAX_WRITES)),
             before_expiry: BEFORE_EXPIRY.min(retention / 10),
         }
     }
@@ -105,7 +105,7 @@ impl Replays {
         let found = self.within(limit, async {
             // One byte more than is ever written: what is longer does not open.
             let tombstones = tombstones.each_ref().map(String::as_str);
-            self.cached.cache.get(&name, tombstones, MOST_BYTES + 1).await
+            self.cached.cache.get(&name, tombstones, MAX_BYTES + 1).await
         });
         let Some(value) = found.await.ok()?.filter(|value| !value.is_empty()) else {
             observe::replay_cache_missed(whose.definition);

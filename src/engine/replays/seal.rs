@@ -15,7 +15,7 @@ use crate::store::StoredResponse;
 
 /// A larger answer is not put into the cache: it would push out many others, and the database reads it in little more
 /// time than it takes to send it.
-pub(super) const MOST_BYTES: usize = 64 << 10;
+pub(super) const MAX_BYTES: usize = 64 << 10;
 
 const ANSWER: u8 = 1;
 const IN_PROGRESS: u8 = 2;
@@ -87,7 +87,7 @@ impl Seal {
     ) -> Option<Vec<u8>> {
         let body = response.body.as_ref()?;
         let size = HEAD + response.headers.len() + body.len() + TAG;
-        if size > MOST_BYTES {
+        if size > MAX_BYTES {
             return None;
         }
         let mut value = Vec::with_capacity(size);
@@ -117,7 +117,7 @@ impl Seal {
 
     /// `None` where it was not sealed here for this very request.
     pub(super) fn open(&self, whose: &Whose<'_>, value: &[u8]) -> Option<Opened> {
-        if value.len() > MOST_BYTES {
+        if value.len() > MAX_BYTES {
             return None;
         }
         let (sealed, tag) = value.split_last_chunk::<TAG>()?;
@@ -266,7 +266,7 @@ mod tests {
             assert!(!opens(&value[..length]), "{length} bytes");
         }
         assert!(!opens(&[value, b" "].concat()));
-        assert!(!opens(&vec![0; MOST_BYTES + 1]));
+        assert!(!opens(&vec![0; MAX_BYTES + 1]));
     }
 
     #[test]
@@ -288,8 +288,8 @@ mod tests {
     fn what_was_not_retained_or_is_large_is_not_sealed() {
         let seal = Seal::new(SECRET);
         assert!(sealed(&seal, b"", None).is_none());
-        let most = MOST_BYTES - HEAD - TAG;
-        assert_eq!(sealed(&seal, b"", Some(&vec![0; most])).unwrap().len(), MOST_BYTES);
+        let most = MAX_BYTES - HEAD - TAG;
+        assert_eq!(sealed(&seal, b"", Some(&vec![0; most])).unwrap().len(), MAX_BYTES);
         assert!(sealed(&seal, b"", Some(&vec![0; most + 1])).is_none());
     }
 

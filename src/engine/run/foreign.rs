@@ -30,7 +30,7 @@ use crate::phase::{
 use crate::store::Store;
 
 /// How often the lease is renewed for one call before the store counts as too slow for it.
-const MOST_RENEWALS: u32 = 3;
+const MAX_RENEWALS: u32 = 3;
 
 const TOO_SLOW: &str = "the store answers too late for a lease to be held";
 
@@ -195,7 +195,7 @@ impl<S: Store> Run<S> {
         key: &DerivedKey,
     ) -> Result<(Called, bool), CallError> {
         // A body whose call was refused has done nothing, and runs again under a lease that is known.
-        for _ in 0..MOST_RENEWALS {
+        for _ in 0..MAX_RENEWALS {
             match self.confirm_lease(phase).await? {
                 Confirmed::Ours => {}
                 Confirmed::Lost => return Ok((Called::Lost, false)),
@@ -326,7 +326,7 @@ impl<S: Store> Run<S> {
     /// Asks the store whether the lease still is ours, if that is not known for the next third of it.
     async fn confirm_lease(&self, phase: &Phase) -> Result<Confirmed, CallError> {
         let fresh = self.core.settings.lease * 2 / 3;
-        for _ in 0..MOST_RENEWALS {
+        for _ in 0..MAX_RENEWALS {
             if self.lease.unconfirmed_for() < fresh {
                 return Ok(Confirmed::Ours);
             }

@@ -21,16 +21,16 @@ use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
-    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    MAX_ROWS_PER_SEARCH, MOST_JOBS, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk,
-    found_request, listed_request, operated_job, state_name,
+    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
+    MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk, found_request,
+    listed_request, operated_job, state_name,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::whole_millis;
 use crate::store::{ERASED, Store, StoreError};
 use diesel::QueryResult;
 
-const MOST: usize = MAX_ROWS_PER_SEARCH as usize;
+const MAX_ROWS: usize = MAX_ROWS_PER_SEARCH as usize;
 
 fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
     let time = |time: Option<Time>| time.map(|time| time.0);
@@ -132,10 +132,10 @@ fn looked<R, T, P>(
     found: impl Fn(&R) -> Option<T>,
     place: impl Fn(&R) -> P,
 ) -> Found<T, P> {
-    let looked_at = &rows[..rows.len().min(MOST)];
+    let looked_at = &rows[..rows.len().min(MAX_ROWS)];
     let page: Vec<T> = looked_at.iter().filter_map(found).take(limit as usize).collect();
     let is_full = page.len() == limit as usize;
-    let last = looked_at.last().filter(|_| looked_at.len() == MOST && !is_full);
+    let last = looked_at.last().filter(|_| looked_at.len() == MAX_ROWS && !is_full);
     Found { rows: page, searched_to: last.map(place) }
 }
 
@@ -329,9 +329,9 @@ impl OperatorStore for Memory {
         let mut due: Vec<_> = keys.iter().filter(|key| key.run_after.is_some()).collect();
         due.sort_by_key(|key| key.run_after);
         let dead: Vec<_> = jobs.iter().filter(|job| job.run_after.is_none()).collect();
-        let more = [waiting.len(), due.len(), dead.len()].map(|rows| rows > MOST);
-        waiting.truncate(MOST + 1);
-        due.truncate(MOST + 1);
+        let more = [waiting.len(), due.len(), dead.len()].map(|rows| rows > MAX_ROWS);
+        waiting.truncate(MAX_ROWS + 1);
+        due.truncate(MAX_ROWS + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
         let count = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let of = |all: &[&str]| {
@@ -354,7 +354,7 @@ impl OperatorStore for Memory {
                 .min(),
             due: count(working().filter(is_due).count()),
             dead_jobs: count(
-                dead.iter().take(MOST + 1).filter(|job| limits.allow(&job.scope)).count(),
+                dead.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
             waiting_is_more: more[0],
             due_is_more: more[1],
@@ -392,7 +392,7 @@ impl OperatorStore for Memory {
         let jobs = self.jobs().await?;
         let ours =
             |job: &&JobRecord| job.scope == scope.as_str() && job.request_id.uuid() == request_id;
-        Ok(jobs.iter().filter(ours).take(MOST_JOBS as usize).map(operated).collect())
+        Ok(jobs.iter().filter(ours).take(MAX_JOBS as usize).map(operated).collect())
     }
 
     async fn dead_jobs_after(

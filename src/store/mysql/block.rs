@@ -54,7 +54,7 @@ pub(super) struct Trouble {
 }
 
 /// A prepared statement has 65,535 at most, of which some are the engine's.
-const MOST_VALUES: usize = 60_000;
+const MAX_VALUES: usize = 60_000;
 
 /// A block that leaves nothing of its transaction behind where it fails.
 const WHOLE: &str = "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN \
@@ -102,7 +102,7 @@ impl Block {
         session.has_blocks
             && of_jobs + of_statements <= session.max_packet / 2
             && statements.iter().map(Statement::values).sum::<usize>() + 10 * jobs.len()
-                <= MOST_VALUES
+                <= MAX_VALUES
             && statements.iter().all(is_part_of_a_block)
     }
 

@@ -15,10 +15,10 @@ use crate::lock::lock;
 const LONGEST: usize = 4096;
 
 /// How many bytes of them are kept. The server needs a hundred times as much for a text that is mostly `?`.
-const MOST_BYTES: usize = 128 * 1024;
+const MAX_BYTES: usize = 128 * 1024;
 
 /// How many are remembered that were seen once.
-const MOST_SEEN_ONCE: usize = 4096;
+const MAX_SEEN_ONCE: usize = 4096;
 
 /// Those of one store, as hashes.
 #[derive(Debug, Default)]
@@ -46,14 +46,14 @@ impl StatementRegistry {
         if known.kept.contains(&text) {
             return true;
         }
-        if known.bytes + varying > MOST_BYTES {
+        if known.bytes + varying > MAX_BYTES {
             return false;
         }
         if known.seen_once.remove(&text) {
             known.bytes += varying;
             return known.kept.insert(text);
         }
-        if known.seen_once.len() == MOST_SEEN_ONCE {
+        if known.seen_once.len() == MAX_SEEN_ONCE {
             known.seen_once.clear();
         }
         known.seen_once.insert(text);
@@ -83,7 +83,7 @@ mod tests {
             assert!(!registry.keeps(&text, LONGEST));
             kept += usize::from(registry.keeps(&text, LONGEST));
         }
-        assert_eq!(kept, MOST_BYTES / LONGEST);
+        assert_eq!(kept, MAX_BYTES / LONGEST);
         assert!(registry.keeps("0", LONGEST), "it is kept");
         assert!(registry.keeps("constant", 0));
     }
@@ -91,10 +91,10 @@ mod tests {
     #[test]
     fn what_was_seen_once_is_forgotten() {
         let registry = StatementRegistry::default();
-        for number in 0..3 * MOST_SEEN_ONCE {
+        for number in 0..3 * MAX_SEEN_ONCE {
             assert!(!registry.keeps(&number.to_string(), 1));
             let known = lock(&registry.known);
-            assert!(known.seen_once.len() <= MOST_SEEN_ONCE);
+            assert!(known.seen_once.len() <= MAX_SEEN_ONCE);
         }
     }
 }

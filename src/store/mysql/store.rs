@@ -31,7 +31,7 @@ use crate::store::audit::AuditEntry;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
-use crate::store::row::{MOST_EXPIRED, count, key_row};
+use crate::store::row::{MAX_EXPIRED, count, key_row};
 use crate::store::{
     Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
     Reserved, RowTimes, Store, StoreError, TransactionId, Writes,
@@ -567,7 +567,7 @@ impl Store for Mysql {
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountKeys {
                 scope: scope.as_str().to_owned(),
-                most: i64::from(cap) + MOST_EXPIRED,
+                most: i64::from(cap) + MAX_EXPIRED,
                 cap: cap.into(),
             }
             .rows::<i64>(conn)

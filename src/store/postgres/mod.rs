@@ -60,7 +60,7 @@ use self::twin::{Twin, Waits};
 use super::audit::AuditEntry;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
 use super::patience::{LOCKED_WAIT, patiently};
-use super::row::{MOST_EXPIRED, count, key_row, key_summary};
+use super::row::{MAX_EXPIRED, count, key_row, key_summary};
 use super::shares::Shares;
 use super::{
     Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, PoolSettings,
@@ -87,7 +87,7 @@ const MIGRATION_TERMS: Terms = Terms {
 };
 
 /// The largest number of connections that a setting takes.
-const MOST_CONNECTIONS: u64 = 100_000;
+const MAX_CONNECTIONS: u64 = 100_000;
 
 /// Rows in PostgreSQL 14 or newer, reached through a connection pool.
 ///
@@ -220,7 +220,7 @@ impl<P: Pool> Postgres<P> {
     /// # Errors
     /// [`StoreError::Configuration`] for a number out of these bounds.
     pub fn pool_size(self, connections: usize) -> Result<Self, StoreError> {
-        number("Postgres::pool_size", connections, 1, MOST_CONNECTIONS)?;
+        number("Postgres::pool_size", connections, 1, MAX_CONNECTIONS)?;
         let shares = Shares::new(connections, self.pool.wait(), self.shares.chosen());
         let waits = Arc::new(Waits::new(connections));
         let operators = self.operators.clone().resized(connections);
@@ -234,7 +234,7 @@ impl<P: Pool> Postgres<P> {
     /// # Errors
     /// [`StoreError::Configuration`] for zero, or more than 100,000.
     pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
-        number("Postgres::connections_per_scope", most, 1, MOST_CONNECTIONS)?;
+        number("Postgres::connections_per_scope", most, 1, MAX_CONNECTIONS)?;
         let shares = Shares::new(self.shares.pool_size(), self.pool.wait(), Some(most));
         Ok(Self { shares: Arc::new(shares), ..self })
     }
@@ -496,7 +496,7 @@ impl<P: Pool> Store for Postgres<P> {
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountKeys {
                 scope: scope.as_str(),
-                most: i64::from(cap) + MOST_EXPIRED,
+                most: i64::from(cap) + MAX_EXPIRED,
                 cap: cap.into(),
             }
             .load::<i64>(&mut conn)

@@ -112,7 +112,7 @@ pub(super) async fn unreachable(url: &str, error: StoreError) -> StoreError {
 /// When the client asks a silent server, by TCP, whether it is still there, and again if it does not say so.
 const SILENT_FOR: Duration = Duration::from_secs(15);
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
-const MOST_ASKED: u32 = 3;
+const MAX_ASKED: u32 = 3;
 
 /// How long the server may leave unacknowledged what the client sent, or asked: a machine or a network that
 /// is gone without a word. As long as all the questions take.
@@ -128,7 +128,7 @@ fn with_bounds(url: &str) -> ConnectionResult<Config> {
         config.keepalives_interval(ASKED_AGAIN);
     }
     if config.get_keepalives_retries().is_none() {
-        config.keepalives_retries(MOST_ASKED);
+        config.keepalives_retries(MAX_ASKED);
     }
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(UNACKNOWLEDGED_FOR);

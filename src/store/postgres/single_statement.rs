@@ -27,8 +27,8 @@ use crate::store::{ByText, Writes};
 
 /// Most parts of a single statement, and most binds in it: a statement that long has no round trip to
 /// save, and PostgreSQL takes 65,535 binds at most.
-const MOST_PARTS: usize = 32;
-const MOST_BINDS: usize = 10_000;
+const MAX_PARTS: usize = 32;
+const MAX_BINDS: usize = 10_000;
 
 /// A server that does not take writes as a single statement says so before it executes them, and so immediately.
 /// What takes longer is an error of the writes themselves, a time limit say, and need not be heard twice.
@@ -51,8 +51,8 @@ impl<P: Pool> Postgres<P> {
     pub(super) fn merge_attempt(&self, writes: &Writes<'_, Self>) -> Option<MergeAttempt> {
         let all = &writes.statements.all;
         let can = (all.len() < 2 || !writes.statements.in_order)
-            && all.len() + writes.jobs.len() <= MOST_PARTS
-            && all.iter().map(|statement| statement.about().binds).sum::<usize>() <= MOST_BINDS
+            && all.len() + writes.jobs.len() <= MAX_PARTS
+            && all.iter().map(|statement| statement.about().binds).sum::<usize>() <= MAX_BINDS
             && all.iter().all(|statement| statement.about().merges);
         // What tells its text from others.
         can.then(|| self.registry.attempt(&(all, writes.jobs.len()))).flatten()

@@ -187,7 +187,7 @@ pub(super) fn keeps_prepared(query: &impl QueryFragment<Pg>, registry: &Statemen
 ///
 /// diesel prepares an `UPDATE` anew each time, one round trip more, because its text may differ each
 /// time and a connection keeps what it prepared. Here the text is looked at: the first
-/// [`MOST_TEXTS`](Self::MOST_TEXTS) different ones are kept, which in nearly every application is all.
+/// [`MAX_TEXTS`](Self::MAX_TEXTS) different ones are kept, which in nearly every application is all.
 pub(super) struct StatementRegistry {
     hasher: RandomState,
     /// How often in a row a text was refused as a part of another, and succeeded by itself.
@@ -195,9 +195,9 @@ pub(super) struct StatementRegistry {
 }
 
 impl StatementRegistry {
-    const MOST_TEXTS: usize = 256;
+    const MAX_TEXTS: usize = 256;
     /// After so many, it is not tried any more.
-    const MOST_REFUSALS: u8 = 3;
+    const MAX_REFUSALS: u8 = 3;
 
     pub(super) fn new() -> Self {
         Self { hasher: RandomState::new(), refused: Mutex::new(HashMap::new()) }
@@ -212,7 +212,7 @@ impl StatementRegistry {
     /// far as is known.
     pub(super) fn attempt(&self, text: &impl Hash) -> Option<MergeAttempt> {
         let text = self.hasher.hash_one(text);
-        let refused = self.known(text).filter(|&times| times < Self::MOST_REFUSALS)?;
+        let refused = self.known(text).filter(|&times| times < Self::MAX_REFUSALS)?;
         Some(MergeAttempt { text, refused })
     }
 
@@ -227,7 +227,7 @@ impl StatementRegistry {
     /// How often in a row it was refused; `None` where there is no room for it.
     fn known(&self, text: u64) -> Option<u8> {
         let mut refused = lock(&self.refused);
-        let has_room = refused.len() < Self::MOST_TEXTS;
+        let has_room = refused.len() < Self::MAX_TEXTS;
         match refused.entry(text) {
             Entry::Occupied(times) => Some(*times.get()),
             Entry::Vacant(new) if has_room => Some(*new.insert(0)),
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_connection_keeps_so_many_texts_and_no_more() {
         let registry = StatementRegistry::new();
-        for text in 0..StatementRegistry::MOST_TEXTS {
+        for text in 0..StatementRegistry::MAX_TEXTS {
             assert!(registry.admits(&text.to_string()));
         }
         assert!(!registry.admits("one more"));
@@ -310,11 +310,11 @@ mod tests {
     fn a_text_that_is_refused_again_and_again_is_not_tried_any_more() {
         let registry = StatementRegistry::new();
         assert!(registry.admits(&"a"));
-        for _ in 0..StatementRegistry::MOST_REFUSALS - 1 {
+        for _ in 0..StatementRegistry::MAX_REFUSALS - 1 {
             registry.ended(registry.attempt(&"a").unwrap(), false);
         }
         registry.ended(registry.attempt(&"a").unwrap(), true);
-        for _ in 0..StatementRegistry::MOST_REFUSALS {
+        for _ in 0..StatementRegistry::MAX_REFUSALS {
             registry.ended(registry.attempt(&"a").expect("in a row"), false);
         }
         assert!(registry.attempt(&"a").is_none());

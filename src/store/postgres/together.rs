@@ -12,7 +12,7 @@ use crate::lock::lock;
 use crate::task::{self, UnlessEnded};
 
 /// How many go together at most: about as many as a worker has under way.
-const MOST: usize = 128;
+const MAX_TOGETHER: usize = 128;
 
 pub(super) struct Together<Q, A>(Arc<Mutex<Waiting<Q, A>>>);
 
@@ -82,7 +82,7 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
                 let mut waiting = lock(&self.0);
                 // They gave up.
                 waiting.asked.retain(|(_, tell)| !tell.is_closed());
-                let most = waiting.asked.len().min(MOST);
+                let most = waiting.asked.len().min(MAX_TOGETHER);
                 waiting.asked.drain(..most).collect()
             };
             let (asked, tell): (Vec<_>, Vec<_>) = next.into_iter().unzip();

@@ -25,7 +25,7 @@ use super::watched::{WatchedConnection, end};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
-const MOST: usize = 64;
+const MAX_TOGETHER: usize = 64;
 
 /// A transaction, to be run by the connection's thread. It may run again after all that it did
 /// was undone.
@@ -98,7 +98,7 @@ pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
                 Work::Transaction(transaction) => group.push(transaction),
                 Work::Statement(statement) => statements.push(statement),
             }
-            let is_full = group.len() + statements.len() >= MOST;
+            let is_full = group.len() + statements.len() >= MAX_TOGETHER;
             next = if is_full { None } else { queue.try_recv().ok().map(|(_, work)| work) };
         }
         group.retain(|transaction| transaction.begin());

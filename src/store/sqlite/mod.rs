@@ -53,7 +53,7 @@ use self::turns::{ConnectionLock, Turns};
 pub use self::watched::WatchedConnection;
 use super::audit::AuditEntry;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
-use super::row::{MOST_EXPIRED, count, key_row};
+use super::row::{MAX_EXPIRED, count, key_row};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
     Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, Refusal,
@@ -521,7 +521,7 @@ impl Store for Sqlite {
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
         let counting = sql::CountKeys {
             scope: scope.as_str().to_owned(),
-            most: i64::from(cap) + MOST_EXPIRED,
+            most: i64::from(cap) + MAX_EXPIRED,
             cap: cap.into(),
         };
         Ok(count(self.run("count the keys", |conn| counting.rows::<i64>(conn)).await?))

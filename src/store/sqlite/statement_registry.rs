@@ -19,7 +19,7 @@ pub(super) struct Known {
 }
 
 impl StatementRegistry {
-    const MOST: usize = 256;
+    const MAX_TEXTS: usize = 256;
     /// In bytes. A longer one holds its values, most likely.
     const LONGEST: usize = 4096;
 
@@ -27,7 +27,7 @@ impl StatementRegistry {
         if let Some(known) = self.0.get(&text) {
             return *known;
         }
-        let has_room = self.0.len() < Self::MOST && text.len() <= Self::LONGEST;
+        let has_room = self.0.len() < Self::MAX_TEXTS && text.len() <= Self::LONGEST;
         let holds_several = holds_several(&text, Dialect::Sqlite);
         let known = Known { holds_several, is_kept: has_room && changes_rows(&text) };
         if has_room {
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn so_many_texts_are_kept_and_no_more() {
         let mut registry = StatementRegistry::default();
-        for number in 0..StatementRegistry::MOST {
+        for number in 0..StatementRegistry::MAX_TEXTS {
             assert!(registry.known(format!("UPDATE a SET b = {number}")).is_kept);
         }
         assert!(!registry.known("UPDATE a SET b = 'new'".to_owned()).is_kept, "there is no room");

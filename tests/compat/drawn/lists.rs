@@ -8,7 +8,7 @@ use super::types::TYPES;
 
 /// Definitions of a family are changes of one.
 pub(super) const FAMILY: usize = 6;
-pub(super) const MOST_PHASES: usize = 5;
+pub(super) const MAX_PHASES: usize = 5;
 
 pub(super) const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 pub(super) const WAS: [&[&str]; 8] = [&["a"], &["b"], &["c"], &["d"], &["e"], &["f"], &["g"], &[]];
@@ -34,7 +34,7 @@ pub(super) struct Drawn {
 /// A definition, by numbers.
 #[derive(Clone, Copy)]
 pub(super) struct List {
-    pub(super) phases: [Drawn; MOST_PHASES],
+    pub(super) phases: [Drawn; MAX_PHASES],
     pub(super) len: usize,
     pub(super) request: usize,
 }
@@ -80,7 +80,7 @@ impl List {
 
     const fn insert(&mut self, at: usize, chance: &mut Chance) {
         let name = self.unused(chance);
-        if self.len == MOST_PHASES || name == NONE {
+        if self.len == MAX_PHASES || name == NONE {
             return;
         }
         let mut index = self.len;
@@ -141,7 +141,7 @@ impl List {
 pub(super) const fn list(number: usize) -> List {
     let mut chance = Chance(SEED.wrapping_mul(1_000_003).wrapping_add((number / FAMILY) as u64));
     let phase = Drawn { name: NONE, was: NONE, kind: 0, output: 0 };
-    let mut list = List { phases: [phase; MOST_PHASES], len: 0, request: chance.below(TYPES) };
+    let mut list = List { phases: [phase; MAX_PHASES], len: 0, request: chance.below(TYPES) };
     let wanted = 2 + chance.below(3);
     while list.len < wanted {
         let at = list.len;

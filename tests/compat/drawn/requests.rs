@@ -12,7 +12,7 @@ use atomic_phases::{Batch, ForeignCall, PhaseError, Reply, Tx};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::lists::{List, MOST_PHASES, list, phase};
+use super::lists::{List, MAX_PHASES, list, phase};
 use super::types::{any_of, read_as, reads, type_of};
 
 /// A request of the definition of that number. Its parameters are a value of its type, in JSON.
@@ -20,7 +20,7 @@ pub(super) struct Request<const N: usize>(pub(super) String);
 
 impl<const N: usize> Request<N> {
     pub(super) const LIST: List = list(N);
-    const ALL: [Phase; MOST_PHASES] = {
+    const ALL: [Phase; MAX_PHASES] = {
         let drawn = Self::LIST.phases;
         [phase(drawn[0]), phase(drawn[1]), phase(drawn[2]), phase(drawn[3]), phase(drawn[4])]
     };
