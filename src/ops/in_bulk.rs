@@ -20,7 +20,7 @@ use crate::store::{Status, StoreError};
 
 /// What became of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnEnd {
     /// It is written what became of the request.
     Settled,
     /// The bulk act was stopped before the request's turn.
@@ -73,14 +73,14 @@ impl End {
         done: Result<Resolved, OpsError>,
         place: Place,
         panicked: &mut Panicked,
-    ) -> Result<Self, Turn> {
+    ) -> Result<Self, TurnEnd> {
         let is_first_panic = panicked.is_first(place, &done);
         Ok(match done {
             Ok(Resolved::Applied) => Self { outcome: "applied", because: None },
             Ok(_) => Self { outcome: "already", because: None },
-            Err(_) if is_first_panic => return Err(Turn::Panicked),
+            Err(_) if is_first_panic => return Err(TurnEnd::Panicked),
             Err(error) if error.is_of_no_answer() && !error.is_of_a_panic() => {
-                return Err(Turn::Lost);
+                return Err(TurnEnd::Lost);
             }
             Err(refused) => Self { outcome: "refused", because: Some(refused.to_string()) },
         })
@@ -104,7 +104,7 @@ impl<S: OperatorStore> Ops<S> {
         slice: &Slice<'_>,
         item: &BulkItem,
         panicked: &mut Panicked,
-    ) -> Result<Turn, StoreError> {
+    ) -> Result<TurnEnd, StoreError> {
         let Slice { bulk, act, .. } = *slice;
         let mut entry = self.entry(act.as_str(), Some(item.request_id), &bulk.reason);
         entry.bulk_id = Some(bulk.id);
@@ -143,13 +143,13 @@ impl<S: OperatorStore> Ops<S> {
         &self,
         slice: &Slice<'_>,
         item: &BulkItem,
-    ) -> Result<Turn, StoreError> {
+    ) -> Result<TurnEnd, StoreError> {
         match self.was_applied(slice.bulk, item).await? {
             true => {
                 let done = End { outcome: "applied", because: None };
                 self.settle_item(slice, item, &done, None).await
             }
-            false => Ok(Turn::LeftAsItIs),
+            false => Ok(TurnEnd::LeftAsItIs),
         }
     }
 
@@ -159,7 +159,7 @@ impl<S: OperatorStore> Ops<S> {
         item: &BulkItem,
         end: &End,
         audit: Option<&AuditEntry>,
-    ) -> Result<Turn, StoreError> {
+    ) -> Result<TurnEnd, StoreError> {
         let settled = SettledItem {
             bulk_id: slice.bulk.id,
             token: slice.token,
@@ -171,9 +171,9 @@ impl<S: OperatorStore> Ops<S> {
         Ok(match self.store.settle_bulk_item(&settled).await? {
             true => {
                 observe::operated(slice.act.as_str(), end.outcome);
-                Turn::Settled
+                TurnEnd::Settled
             }
-            false => Turn::Lost,
+            false => TurnEnd::Lost,
         })
     }
 
@@ -198,8 +198,8 @@ mod tests {
             End::of(Err(error), place(request), &mut panicked)
         };
         // A commit that the task sent may be under way: the audit cannot say yet that nothing was done.
-        assert_eq!(turn(2).err(), Some(Turn::Panicked));
-        assert_eq!(turn(3).err(), Some(Turn::Panicked), "each request has its own");
+        assert_eq!(turn(2).err(), Some(TurnEnd::Panicked));
+        assert_eq!(turn(3).err(), Some(TurnEnd::Panicked), "each request has its own");
         let refused = turn(2).ok().unwrap();
         assert_eq!(refused.outcome, "refused", "a bulk act ends, whatever panics");
         assert!(refused.because.unwrap().contains("ended in a panic"));
@@ -214,10 +214,10 @@ mod tests {
         let end = |error| of(Err(OpsError::Resolve(error)));
         assert_eq!(
             end(ResolveError::TaskLost).err(),
-            Some(Turn::Lost),
+            Some(TurnEnd::Lost),
             "another worker finds it out"
         );
-        let outcome = |end: Result<End, Turn>| end.ok().unwrap().outcome;
+        let outcome = |end: Result<End, TurnEnd>| end.ok().unwrap().outcome;
         assert_eq!(outcome(end(ResolveError::OtherType)), "refused");
         assert_eq!(outcome(of(Ok(Resolved::Applied))), "applied");
         assert_eq!(outcome(of(Ok(Resolved::Already))), "already");

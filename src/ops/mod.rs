@@ -37,7 +37,7 @@ pub use self::bulk::{BulkAct, BulkDetails, BulkPlan, BulkRefusal, BulkView, Plan
 pub(crate) use self::census::Tally;
 pub use self::error::OpsError;
 pub use self::filter::{Cursor, Filter, State};
-pub(crate) use self::in_bulk::{Panicked, Slice, Turn};
+pub(crate) use self::in_bulk::{Panicked, Slice, TurnEnd};
 pub use self::jobs::{JobView, Place};
 pub(crate) use self::node::versions;
 pub use self::node::{DefinitionView, NodeView};

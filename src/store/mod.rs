@@ -27,6 +27,8 @@ pub(crate) mod events;
 mod guards;
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod in_millis;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod keyed_limit;
 mod limits;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -57,8 +59,6 @@ mod statement;
 mod survey;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tokenizer;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod turns;
 mod types;
 mod workers;
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::turns::{Turn, Turns};
+use super::keyed_limit::{KeyedLimit, KeyedPermit};
 use crate::key::Scope;
 use crate::setting::HOUR;
 use crate::store::StoreError;
@@ -34,13 +34,13 @@ pub(super) struct Shares {
     in_all: usize,
     chosen: Option<usize>,
     wait: Duration,
-    scopes: Turns<Scope>,
+    scopes: KeyedLimit<Scope>,
     all: Arc<Semaphore>,
 }
 
 /// The right of a phase to hold one connection. Dropped after the connection went back.
 pub(super) struct Place {
-    _of_the_scope: Turn<Scope>,
+    _of_the_scope: KeyedPermit<Scope>,
     _of_all: OwnedSemaphorePermit,
 }
 
@@ -60,7 +60,7 @@ impl Shares {
             chosen,
             // Beyond that, the end of the wait may be a time that the clock does not know.
             wait: wait.min(HOUR),
-            scopes: Turns::new(per_scope),
+            scopes: KeyedLimit::new(per_scope),
             all: Arc::new(Semaphore::new(in_all)),
         }
     }
@@ -86,11 +86,18 @@ impl Shares {
     }
 
     /// Waits for the share of the scope only: for a statement whose wait in the database is bounded.
-    pub(super) async fn for_a_statement(&self, scope: &Scope) -> Result<Turn<Scope>, StoreError> {
+    pub(super) async fn for_a_statement(
+        &self,
+        scope: &Scope,
+    ) -> Result<KeyedPermit<Scope>, StoreError> {
         self.of_the_scope(scope, Instant::now() + self.wait).await
     }
 
-    async fn of_the_scope(&self, scope: &Scope, until: Instant) -> Result<Turn<Scope>, StoreError> {
+    async fn of_the_scope(
+        &self,
+        scope: &Scope,
+        until: Instant,
+    ) -> Result<KeyedPermit<Scope>, StoreError> {
         let turn = self.scopes.take(scope, until).await;
         turn.ok_or_else(|| self.busy("this scope hold", self.per_scope))
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::engine::Engine;
 use crate::moment::Moment;
-use crate::ops::{BulkAct, Ops, Panicked, Slice, Turn};
+use crate::ops::{BulkAct, Ops, Panicked, Slice, TurnEnd};
 use crate::store::StoreError;
 use crate::store::bulk::{BulkClaim, BulkItem, BulkRow};
 use crate::store::operators::OperatorStore;
@@ -108,11 +108,11 @@ impl<S: OperatorStore> BulkRunner<S> {
                 false => ops.take_turn(&slice, &item, &mut self.panicked).await?,
             };
             match turn {
-                Turn::Settled => settled += 1,
-                Turn::LeftAsItIs => {}
+                TurnEnd::Settled => settled += 1,
+                TurnEnd::LeftAsItIs => {}
                 // Those behind it have their turn; it has its next one after the lease.
-                Turn::Panicked => is_kept = true,
-                Turn::Lost => return Ok(settled),
+                TurnEnd::Panicked => is_kept = true,
+                TurnEnd::Lost => return Ok(settled),
             }
         }
         if !is_kept {

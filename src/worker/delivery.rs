@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::by_chance;
 use super::claims::{Claimed, NotClaimed, Won};
-use super::gates::{Turn, Turns, Way};
+use super::gates::{Way, WorkLimits, WorkPermit};
 use super::job::{DeliveryError, DynSink, Job, Then};
 use super::settlements::{Deleted, Settlements};
 use crate::chance;
@@ -47,7 +47,7 @@ pub(super) struct Delivery<S: Store> {
     pub(super) max_deliveries: u32,
     pub(super) settlements: Settlements<S>,
     /// For jobs whose name has no bound of its own.
-    pub(super) turns: Turns,
+    pub(super) limits: WorkLimits,
 }
 
 pub(super) enum Ended {
@@ -192,9 +192,9 @@ impl<S: Store> Delivery<S> {
                 // Given back uncounted: else a store that always answers late would use up the deliveries.
                 Err(Failure::NoTurn)
             } else {
-                match (self.job(row, span), self.turn(&way, sent).await) {
-                    (Ok(job), Ok(turn)) => {
-                        let handing_over = pin!(self.hand_over(&job, ends, turn));
+                match (self.job(row, span), self.permit(&way, sent).await) {
+                    (Ok(job), Ok(permit)) => {
+                        let handing_over = pin!(self.hand_over(&job, ends, permit));
                         span.clone().around(handing_over).await
                     }
                     (Err(why), _) => Err(Failure::Left(why)),
@@ -253,17 +253,21 @@ impl<S: Store> Delivery<S> {
     }
 
     /// Waits for its turn, for a part of the claim: with the rest it is delivered.
-    async fn turn<'t>(&'t self, way: &'t Way, sent: Moment) -> Result<Option<Turn<'t>>, Failure> {
+    async fn permit<'t>(
+        &'t self,
+        way: &'t Way,
+        sent: Moment,
+    ) -> Result<Option<WorkPermit<'t>>, Failure> {
         let Way::Gate(gate) = way else { return Ok(None) };
-        let turn = self.turns.by(gate, sent.after(self.lease / 6)).await;
-        turn.map(Some).ok_or(Failure::NoTurn)
+        let permit = self.limits.by(gate, sent.after(self.lease / 6)).await;
+        permit.map(Some).ok_or(Failure::NoTurn)
     }
 
     async fn hand_over(
         &self,
         job: &Job,
         ends: Moment,
-        turn: Option<Turn<'_>>,
+        permit: Option<WorkPermit<'_>>,
     ) -> Result<(), Failure> {
         // In an async block: a sink may panic before it returns its future, too.
         let delivery = async {
@@ -280,8 +284,8 @@ impl<S: Store> Delivery<S> {
             false => Poll::Ready(None),
         });
         let delivery = tokio::time::timeout(ends.since(Moment::now()), delivery);
-        let ended = match turn {
-            Some(turn) => turn.for_work(delivery).await,
+        let ended = match permit {
+            Some(permit) => permit.for_work(delivery).await,
             None => delivery.await,
         };
         match ended {

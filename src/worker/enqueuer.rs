@@ -12,7 +12,7 @@ use super::backlog::Candidate;
 use super::claims::Claims;
 use super::delivery::{Delivery, Ended, Why};
 use super::dispatcher::Dispatcher;
-use super::gates::{Gates, Turns, Way};
+use super::gates::{Gates, Way, WorkLimits};
 use super::job::{DynSink, JobSink};
 use super::rests::Rests;
 use super::settlements::Settlements;
@@ -77,7 +77,7 @@ impl<S: Store> Enqueuer<S> {
             lease: config.delivery,
             max_deliveries: config.max_deliveries,
             settlements: Settlements::new(engine.store()),
-            turns: Turns::new(config.concurrency),
+            limits: WorkLimits::new(config.concurrency),
         };
         let source = DueJobs {
             delivery: Arc::new(delivery),
@@ -228,7 +228,7 @@ impl<S: Store> Source for DueJobs<S> {
 
     fn stop(&mut self) {
         self.gates.close();
-        self.delivery.turns.close();
+        self.delivery.limits.close();
     }
 
     fn settle(&mut self, (scope, name, is_bounded, ended): Self::Ended) -> Settled {

@@ -102,19 +102,19 @@ impl Gates {
 /// What all scopes share behind their gates: as many pieces of work begin in a second as the worker has slots, and
 /// [`STRETCH`] times as many are done at the same time, those that take long included. A scope that hangs has
 /// no more before them than its gate lets through.
-pub(super) struct Turns {
+pub(super) struct WorkLimits {
     recent: Semaphore,
     all: Semaphore,
 }
 
 /// Held while a piece of work is done.
-pub(super) struct Turn<'t> {
+pub(super) struct WorkPermit<'t> {
     /// Given back when it has taken long.
     recent: Option<SemaphorePermit<'t>>,
     _rest: [SemaphorePermit<'t>; 2],
 }
 
-impl Turns {
+impl WorkLimits {
     pub(super) fn new(concurrency: usize) -> Self {
         // A number that is refused when the worker runs must not panic before.
         let semaphore = |permits: usize| Semaphore::new(permits.min(Semaphore::MAX_PERMITS));
@@ -122,15 +122,19 @@ impl Turns {
     }
 
     /// `None`: it will not come.
-    pub(super) async fn next<'t>(&'t self, gate: &'t Semaphore) -> Option<Turn<'t>> {
+    pub(super) async fn next<'t>(&'t self, gate: &'t Semaphore) -> Option<WorkPermit<'t>> {
         let of_scope = gate.acquire().await.ok()?;
         let of_all = self.all.acquire().await.ok()?;
         let recent = Some(self.recent.acquire().await.ok()?);
-        Some(Turn { recent, _rest: [of_scope, of_all] })
+        Some(WorkPermit { recent, _rest: [of_scope, of_all] })
     }
 
     /// `None`: it does not come until then.
-    pub(super) async fn by<'t>(&'t self, gate: &'t Semaphore, until: Moment) -> Option<Turn<'t>> {
+    pub(super) async fn by<'t>(
+        &'t self,
+        gate: &'t Semaphore,
+        until: Moment,
+    ) -> Option<WorkPermit<'t>> {
         let left = until.since(Moment::now());
         timeout(left, self.next(gate)).await.ok().flatten()
     }
@@ -142,7 +146,7 @@ impl Turns {
     }
 }
 
-impl Turn<'_> {
+impl WorkPermit<'_> {
     /// What takes long most likely waits for a foreign system, and lets another begin.
     pub(super) async fn for_work<T>(mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::WorkerConfig;
 use super::backlog::Candidate;
-use super::gates::{Gates, Turns};
+use super::gates::{Gates, WorkLimits};
 use super::source::{Searching, Settled, Source};
 use super::sweep::Sweep;
 use crate::engine::{Driven, Engine, subject};
@@ -25,7 +25,7 @@ pub(super) struct DueRequests<S: Store> {
     right: Right,
     grace: Duration,
     gates: Gates,
-    turns: Arc<Turns>,
+    limits: Arc<WorkLimits>,
     swept: Sweep,
     /// How many rows of definitions that are not registered here this pass has met.
     met_unregistered: u32,
@@ -41,7 +41,7 @@ impl<S: Store> DueRequests<S> {
             right,
             grace: config.grace,
             gates: Gates::new(config.concurrency),
-            turns: Arc::new(Turns::new(config.concurrency)),
+            limits: Arc::new(WorkLimits::new(config.concurrency)),
             swept: Sweep::default(),
             met_unregistered: 0,
             met_before: 0,
@@ -135,27 +135,27 @@ impl<S: Store> Source for DueRequests<S> {
     }
 
     fn begin(&mut self, found: DueKey) -> impl Future<Output = Self::Ended> + Send + 'static {
-        let (engine, turns, right) = (self.engine.clone(), self.turns.clone(), self.right);
+        let (engine, limits, right) = (self.engine.clone(), self.limits.clone(), self.right);
         let (scope, gate) = (found.scope.clone(), self.gates.enter_scope(&found.scope));
         let (driver, of) = (self.engine.clone(), found.clone());
         let driving = boxed!(async move {
             let found = subject(&of);
             if !of.may_go_ahead() {
-                let Some(turn) = turns.next(&gate).await else { return Driven::Lost };
-                return turn.for_work(engine.drive_in_place(found, right)).await;
+                let Some(permit) = limits.next(&gate).await else { return Driven::Lost };
+                return permit.for_work(engine.drive_in_place(found, right)).await;
             }
             let claimed = match engine.claim_pending(found).await {
                 Ok(claimed) => claimed,
                 Err(driven) => return driven,
             };
             let until = Moment::now().after(engine.settings().lease / 6);
-            let turn = tokio::select! {
+            let permit = tokio::select! {
                 biased;
-                turn = turns.by(&gate, until) => turn,
+                permit = limits.by(&gate, until) => permit,
                 () = engine.closing() => None,
             };
-            match turn {
-                Some(turn) => turn.for_work(claimed.go_on(found)).await,
+            match permit {
+                Some(permit) => permit.for_work(claimed.go_on(found)).await,
                 None => claimed.give_back(found).await,
             }
         });
@@ -164,7 +164,7 @@ impl<S: Store> Source for DueRequests<S> {
 
     fn stop(&mut self) {
         self.gates.close();
-        self.turns.close();
+        self.limits.close();
     }
 
     fn settle(&mut self, (scope, driven): Self::Ended) -> Settled {

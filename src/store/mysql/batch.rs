@@ -18,7 +18,7 @@ use super::session::{LockWait, Session};
 use super::statement::Statement;
 use super::statements as sql;
 use super::transaction::{MysqlTransaction, Script};
-use super::{ANSWER_WITHIN, KeyTurn, Mysql};
+use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
@@ -49,7 +49,7 @@ pub(super) enum Created {
 impl Mysql {
     /// Waits for the others of this process that are about to create the same key. `None` where one of them still is,
     /// past the bound or when the caller has given up.
-    pub(super) async fn turn(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyTurn> {
+    pub(super) async fn turn(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyPermit> {
         let key = (row.scope.clone(), row.key.clone());
         row.caller.unless_gone(self.keys.take(&key, until)).await.flatten()
     }

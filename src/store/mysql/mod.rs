@@ -56,11 +56,11 @@ pub use self::pool::MysqlHandle;
 use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
 use self::statement::Statement;
+use super::keyed_limit::{KeyedLimit, KeyedPermit};
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
 use super::shares::Shares;
-use super::turns::{Turn, Turns};
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 use crate::setting::number;
@@ -88,7 +88,7 @@ const TIMES_ASKED: u32 = 6;
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// The right to create a key, of one request in this process at a time.
-type KeyTurn = Turn<(Scope, IdempotencyKey)>;
+type KeyPermit = KeyedPermit<(Scope, IdempotencyKey)>;
 
 /// Rows in MariaDB 10.6 or newer, or MySQL 8.0 or newer, reached through a connection pool of the store's own.
 ///
@@ -112,7 +112,7 @@ pub struct Mysql {
     probes: MysqlPool,
     /// Of what workers search for: nor does that.
     workers: MysqlPool,
-    keys: Arc<Turns<(Scope, IdempotencyKey)>>,
+    keys: Arc<KeyedLimit<(Scope, IdempotencyKey)>>,
     shares: Arc<Shares>,
     /// As its first connection has found it.
     session: Arc<Session>,
@@ -161,7 +161,7 @@ impl Mysql {
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
         let (pool, searches) = (opened(settings)?, operators.clone());
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
-        let keys = Arc::new(Turns::new(1));
+        let keys = Arc::new(KeyedLimit::new(1));
         let (session, killer) = {
             let first = ConnectionGuard::of(&pool).await?;
             (Arc::new(first.session().clone()), first.killer())

@@ -16,7 +16,7 @@ use super::pool::{ConnectionGuard, MysqlPool, Taken};
 use super::session::{LockWait, WAIT_BRIEFLY};
 use super::statements as sql;
 use super::watch::{Watch, gone};
-use super::{ANSWER_WITHIN, KeyTurn, Mysql};
+use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::store::shares::Place;
@@ -28,7 +28,7 @@ use crate::store::{
 pub struct MysqlTransaction {
     pub(super) connection: ConnectionGuard,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
-    pub(super) turn: Option<KeyTurn>,
+    pub(super) turn: Option<KeyPermit>,
     /// Behind the connection, and so free only when that has gone back.
     pub(super) place: Option<Place>,
 }

@@ -52,26 +52,26 @@ const OTHERS: usize = 2;
 /// How many connections all of them have.
 pub(super) const CONNECTIONS: usize = SEARCHES + OTHERS;
 
-/// Where searches run, and whose turns they take.
+/// Where searches run, and in whose slots.
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
     /// `None`: the requests' own, of which they take half at most.
     pool: Option<P>,
     /// Of operators, or of those who ask in their place.
-    turns: Turns,
-    probes: Turns,
-    workers: Turns,
+    slots: SearchSlots,
+    probes: SearchSlots,
+    workers: SearchSlots,
 }
 
 /// How many searches run at a time.
 #[derive(Clone, Debug)]
-struct Turns {
+struct SearchSlots {
     free: Arc<Semaphore>,
     none_is_free: &'static str,
 }
 
 /// A connection for a search, and the right to have one.
-struct Turn<P: Pool> {
+struct SearchConnection<P: Pool> {
     connection: ConnectionGuard<P>,
     _permit: OwnedSemaphorePermit,
 }
@@ -96,21 +96,21 @@ impl<P: Pool> Operators<P> {
     /// With so many connections at a time. Of fewer than they could use, operators leave one to each of the others; then
     /// those share one; and then all do.
     fn with(pool: Option<P>, connections: usize) -> Self {
-        let turns = |number| Arc::new(Semaphore::new(number));
-        let operators = turns(connections.saturating_sub(OTHERS).clamp(1, SEARCHES));
-        let probes = if connections < OTHERS { operators.clone() } else { turns(1) };
-        let workers = if connections <= OTHERS { probes.clone() } else { turns(1) };
-        let of = |free, none_is_free| Turns { free, none_is_free };
+        let semaphore = |number| Arc::new(Semaphore::new(number));
+        let operators = semaphore(connections.saturating_sub(OTHERS).clamp(1, SEARCHES));
+        let probes = if connections < OTHERS { operators.clone() } else { semaphore(1) };
+        let workers = if connections <= OTHERS { probes.clone() } else { semaphore(1) };
+        let of = |free, none_is_free| SearchSlots { free, none_is_free };
         Self {
             pool,
-            turns: of(operators, "each connection for operators' searches is in use"),
+            slots: of(operators, "each connection for operators' searches is in use"),
             probes: of(probes, "the connection for health checks is in use"),
             workers: of(workers, "the connection for workers' searches is in use"),
         }
     }
 
-    fn in_turns(&self, turns: &Turns) -> Self {
-        Self { turns: turns.clone(), ..self.clone() }
+    fn in_slots(&self, slots: &SearchSlots) -> Self {
+        Self { slots: slots.clone(), ..self.clone() }
     }
 }
 
@@ -131,14 +131,14 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// A connection in a transaction that is about to be begun.
-    async fn turn(&self) -> Result<Turn<P>, StoreError> {
-        let Turns { free, none_is_free } = &self.operators.turns;
+    async fn search_connection(&self) -> Result<SearchConnection<P>, StoreError> {
+        let SearchSlots { free, none_is_free } = &self.operators.slots;
         let permit = tokio::time::timeout(self.pool.wait(), free.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             return Err(StoreError::NoConnection((*none_is_free).to_owned()));
         };
         let connection = ConnectionGuard::of(self.pool_of_operators()).await?.in_transaction()?;
-        Ok(Turn { connection, _permit: permit })
+        Ok(SearchConnection { connection, _permit: permit })
     }
 
     fn pool_of_operators(&self) -> &P {
@@ -150,8 +150,8 @@ impl<P: Pool> Postgres<P> {
 macro_rules! look {
     ($store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr => $place:ty) => {
         on_another($store.pool_of_operators(), || async {
-            let turn = $store.turn().await?;
-            let conn = turn.connection.shared()?;
+            let searching = $store.search_connection().await?;
+            let conn = searching.connection.shared()?;
             let looking = async {
                 let (begun, set, rows) = join3(
                     ops::BeginReadOnly {}.execute(&mut &*conn),
@@ -176,7 +176,7 @@ macro_rules! look {
                 committed.map(|_| looked)
             });
             let answer = answer.await;
-            turn.connection.settle($doing, answer).await
+            searching.connection.settle($doing, answer).await
         })
         .await
     };
@@ -186,9 +186,9 @@ macro_rules! look {
 macro_rules! search {
     ($store:expr, $doing:literal, |$conn:ident| $query:expr) => {
         on_another($store.pool_of_operators(), || async {
-            let turn = $store.turn().await?;
+            let searching = $store.search_connection().await?;
             ask_in_transaction!(
-                turn.connection,
+                searching.connection,
                 $doing,
                 [ops::BeginReadOnly {}, ops::SearchLimit { bound: SEARCH_WITHIN }],
                 |$conn| $query
@@ -200,12 +200,12 @@ macro_rules! search {
 
 impl<P: Pool> OperatorStore for Postgres<P> {
     fn for_probes(&self) -> Self {
-        let operators = self.operators.in_turns(&self.operators.probes);
+        let operators = self.operators.in_slots(&self.operators.probes);
         Self { operators, ..self.clone() }
     }
 
     fn for_workers(&self) -> Self {
-        let operators = self.operators.in_turns(&self.operators.workers);
+        let operators = self.operators.in_slots(&self.operators.workers);
         Self { operators, ..self.clone() }
     }
 
@@ -294,9 +294,9 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
         let CensusLease { holder, length } = lease;
         let claim = census_sql::ClaimCensus { holder, lease_ms: millis(length) };
-        let turn = self.turn().await?;
+        let searching = self.search_connection().await?;
         let claimed = ask_in_transaction!(
-            turn.connection,
+            searching.connection,
             "claim the census",
             [sql::Begin(Isolation::ReadCommitted), Settings::new(Some(LOCKED_WAIT))],
             |conn| claim.execute(&mut conn)
@@ -594,9 +594,9 @@ mod tests {
 
     /// How many searches run at a time in the requests' pool of this size.
     fn taken_of(size: usize) -> usize {
-        let Operators { turns, probes, workers, .. } =
+        let Operators { slots, probes, workers, .. } =
             Operators::<DeadpoolPool>::beside_requests(size);
-        let mut all = vec![turns.free];
+        let mut all = vec![slots.free];
         for free in [probes.free, workers.free] {
             if !all.iter().any(|known| Arc::ptr_eq(known, &free)) {
                 all.push(free);

@@ -22,8 +22,8 @@ use super::transaction::PgTransaction;
 use super::{Pool, Postgres, answered, session, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::store::keyed_limit::{KeyedLimit, KeyedPermit};
 pub(super) use crate::store::patience::Patience;
-use crate::store::turns::{Turn, Turns};
 use crate::store::{NewRow, StoreError, Transaction};
 
 /// How long a statement waits for a key's row while it holds a connection. Long enough for a twin that
@@ -36,13 +36,13 @@ const ASK_WAIT: Duration = Duration::from_secs(5);
 /// Which requests of this process may create a key.
 #[derive(Debug)]
 pub(super) struct Waits {
-    keys: Turns<(Scope, IdempotencyKey)>,
-    asking: Turns<Scope>,
+    keys: KeyedLimit<(Scope, IdempotencyKey)>,
+    asking: KeyedLimit<Scope>,
     asking_in_all: Semaphore,
 }
 
 /// The right to create a key, of one request in this process at a time.
-pub(super) type KeyTurn = Turn<(Scope, IdempotencyKey)>;
+pub(super) type KeyPermit = KeyedPermit<(Scope, IdempotencyKey)>;
 
 /// What became of the transaction that was about to create the key's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +61,15 @@ impl Waits {
     /// Of a pool with so many connections.
     pub(super) fn new(connections: usize) -> Self {
         Self {
-            keys: Turns::new(1),
-            asking: Turns::new(1),
+            keys: KeyedLimit::new(1),
+            asking: KeyedLimit::new(1),
             asking_in_all: Semaphore::new((connections / 4).max(1)),
         }
     }
 
     /// Waits for the others of this process that are about to create the same key. `None` where one of
     /// them still is, past the bound or when the caller has given up.
-    pub(super) async fn for_the_key(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyTurn> {
+    pub(super) async fn for_the_key(&self, row: &NewRow<'_>, until: Instant) -> Option<KeyPermit> {
         let key = (row.scope.clone(), row.key.clone());
         row.caller.unless_gone(self.keys.take(&key, until)).await.flatten()
     }

@@ -49,7 +49,7 @@ use self::statements as sql;
 use self::thread::{HandedOver, TaskQueue, Worker};
 use self::transaction::{SqliteTransaction, begin};
 pub use self::turns::ConnectionGuard;
-use self::turns::{ConnectionLock, Turns};
+use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::audit::AuditEntry;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
@@ -131,11 +131,11 @@ impl Sqlite {
     /// [`StoreError::NoConnection`] if the file cannot be opened.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (work, queue) = mpsc::unbounded_channel();
-        let turns = Arc::<Turns>::default();
+        let offers = Arc::<OfferQueue>::default();
         let handed_over = HandedOver::default();
         let (task_queue, poll_moved_tasks) = TaskQueue::open(handed_over.clone());
         let beside = future::join(work_off(queue), poll_moved_tasks).map(|_| ());
-        let mut worker = Worker::start(beside, turns.clone(), handed_over.clone())
+        let mut worker = Worker::start(beside, offers.clone(), handed_over.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let file = url.to_owned();
         let url = file.clone();
@@ -152,7 +152,7 @@ impl Sqlite {
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
         let operators = Operators::beside(reader.is_open().then_some(file));
-        let (lock, task_queue) = (ConnectionLock::new(conn, turns), Arc::new(task_queue));
+        let (lock, task_queue) = (ConnectionLock::new(conn, offers), Arc::new(task_queue));
         Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }
 

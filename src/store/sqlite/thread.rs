@@ -26,7 +26,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::WRITER_WAIT;
-use super::turns::Turns;
+use super::turns::OfferQueue;
 use crate::movable_task::{MovedTask, PollingThread};
 
 /// A thread that runs what it is sent, in order, until its last sender is dropped.
@@ -65,10 +65,10 @@ thread_local! {
 }
 
 impl Worker {
-    /// Starts the thread. It runs `beside`, too, in between, and sees to it that `turns` go on.
+    /// Starts the thread. It runs `beside`, too, in between, and sees to it that `offers` go on.
     pub(super) fn start(
         beside: impl Future<Output = ()> + Send + 'static,
-        turns: Arc<Turns>,
+        offers: Arc<OfferQueue>,
         handed_over: HandedOver,
     ) -> io::Result<Self> {
         let (jobs, queue) = mpsc::unbounded_channel::<Job>();
@@ -77,7 +77,7 @@ impl Worker {
             .stack_size(STACK)
             .spawn(move || {
                 QUEUE.set(Some(queue));
-                block_on(future::join(serve(), beside), &turns);
+                block_on(future::join(serve(), beside), &offers);
             })?;
         Ok(Self(Some(Running { jobs, thread: thread.thread().id(), handed_over })))
     }
@@ -199,13 +199,13 @@ impl SpawnBlocking for Worker {
 }
 
 /// Drives `work` on this thread, which is none of a runtime's: what runs on it may block.
-fn block_on(work: impl Future, turns: &Turns) {
-    turns.watched_by(thread::current());
+fn block_on(work: impl Future, offers: &OfferQueue) {
+    offers.watched_by(thread::current());
     let mut work = pin!(work);
     let waker = Waker::from(Arc::new(Sleeper(thread::current())));
     while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
         // Returns immediately, if it was woken since the poll.
-        match turns.pass_on() {
+        match offers.pass_on() {
             Some(left) => thread::park_timeout(left),
             None => thread::park(),
         }

@@ -22,7 +22,7 @@ use crate::observe;
 const OFFER: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct OfferQueue {
     state: Mutex<State>,
     /// Passes offers on. It parks while it has nothing to do.
     thread: OnceLock<Thread>,
@@ -36,23 +36,23 @@ struct State {
 }
 
 /// The right to use the connection; dropped, it is the next one's.
-pub(super) struct Turn(Arc<Turns>);
+pub(super) struct OfferedTurn(Arc<OfferQueue>);
 
-impl Turns {
+impl OfferQueue {
     /// The thread that calls [`pass_on`](Self::pass_on), whenever it is unparked.
     pub(super) fn watched_by(&self, thread: Thread) {
         let _ = self.thread.set(thread);
     }
 
-    pub(super) async fn take(self: Arc<Self>) -> Turn {
+    pub(super) async fn take(self: Arc<Self>) -> OfferedTurn {
         let began = Instant::now();
-        let place = Place { turns: &self, notify: Arc::default() };
+        let place = QueuePlace { queue: &self, notify: Arc::default() };
         while !self.try_take(&place.notify) {
             place.notify.notified().await;
         }
         drop(place);
         observe::connected(began);
-        Turn(self)
+        OfferedTurn(self)
     }
 
     /// Takes the turn if it is free and is not offered to another task. Otherwise waits in the queue.
@@ -101,7 +101,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for OfferedTurn {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         state.is_taken = false;
@@ -110,17 +110,17 @@ impl Drop for Turn {
 }
 
 /// A place in the queue, which a future leaves also where it is dropped.
-struct Place<'a> {
-    turns: &'a Turns,
+struct QueuePlace<'a> {
+    queue: &'a OfferQueue,
     notify: Arc<Notify>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.turns.state);
+        let mut state = lock(&self.queue.state);
         state.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.notify));
         if matches!(&state.offer, Some((whose, _)) if Arc::ptr_eq(whose, &self.notify)) {
-            self.turns.offer_next(&mut state);
+            self.queue.offer_next(&mut state);
         }
     }
 }
@@ -129,16 +129,16 @@ impl Drop for Place<'_> {
 #[derive(Clone)]
 pub(super) struct ConnectionLock {
     conn: Arc<ConnectionMutex<SqliteConn>>,
-    turns: Arc<Turns>,
+    queue: Arc<OfferQueue>,
 }
 
 impl ConnectionLock {
-    pub(super) fn new(conn: SqliteConn, turns: Arc<Turns>) -> Self {
-        Self { conn: Arc::new(ConnectionMutex::new(conn)), turns }
+    pub(super) fn new(conn: SqliteConn, queue: Arc<OfferQueue>) -> Self {
+        Self { conn: Arc::new(ConnectionMutex::new(conn)), queue }
     }
 
     pub(super) async fn acquire(self) -> ConnectionGuard {
-        let turn = self.turns.take().await;
+        let turn = self.queue.take().await;
         // Whose turn it is finds it free.
         ConnectionGuard { conn: self.conn.lock_owned().await, _turn: turn }
     }
@@ -148,7 +148,7 @@ impl ConnectionLock {
 pub struct ConnectionGuard {
     // In this order: the connection is free before it is the next one's turn.
     conn: OwnedMutexGuard<SqliteConn>,
-    _turn: Turn,
+    _turn: OfferedTurn,
 }
 
 impl fmt::Debug for ConnectionGuard {
@@ -180,46 +180,46 @@ mod tests {
 
     use super::*;
 
-    type Taking = Pin<Box<dyn Future<Output = Turn>>>;
+    type Taking = Pin<Box<dyn Future<Output = OfferedTurn>>>;
 
-    fn poll(taking: &mut Taking) -> Option<Turn> {
+    fn poll(taking: &mut Taking) -> Option<OfferedTurn> {
         match taking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(turn) => Some(turn),
             Poll::Pending => None,
         }
     }
 
-    fn taking(turns: &Arc<Turns>) -> Taking {
-        Box::pin(turns.clone().take())
+    fn taking(queue: &Arc<OfferQueue>) -> Taking {
+        Box::pin(queue.clone().take())
     }
 
     #[test]
     fn turns_are_taken_in_the_order_of_the_queue_and_a_place_can_be_left() {
-        let turns = Arc::default();
-        let held = poll(&mut taking(&turns)).unwrap();
-        let [mut one, mut two, mut three] = [(); 3].map(|()| taking(&turns));
+        let queue = Arc::default();
+        let held = poll(&mut taking(&queue)).unwrap();
+        let [mut one, mut two, mut three] = [(); 3].map(|()| taking(&queue));
         assert!([&mut one, &mut two, &mut three].map(poll).iter().all(Option::is_none));
         drop(held);
         assert!(poll(&mut two).is_none(), "it is offered to the first");
-        assert!(poll(&mut taking(&turns)).is_none(), "nor is it a newcomer's");
+        assert!(poll(&mut taking(&queue)).is_none(), "nor is it a newcomer's");
         // Dropped with the offer in its hands.
         drop(one);
         let held = poll(&mut two).unwrap();
         assert!(poll(&mut three).is_none());
         drop(held);
         drop(poll(&mut three).unwrap());
-        assert!(poll(&mut taking(&turns)).is_some());
+        assert!(poll(&mut taking(&queue)).is_some());
     }
 
     #[test]
     fn a_task_that_is_polled_no_more_is_passed_over_and_may_come_again() {
-        let turns: Arc<Turns> = Arc::default();
-        let held = poll(&mut taking(&turns)).unwrap();
-        let (mut halted, mut alive) = (taking(&turns), taking(&turns));
+        let queue: Arc<OfferQueue> = Arc::default();
+        let held = poll(&mut taking(&queue)).unwrap();
+        let (mut halted, mut alive) = (taking(&queue), taking(&queue));
         assert!(poll(&mut halted).is_none() && poll(&mut alive).is_none());
         drop(held);
         assert!(poll(&mut alive).is_none());
-        while let Some(left) = turns.pass_on() {
+        while let Some(left) = queue.pass_on() {
             thread::sleep(left);
         }
         let held = poll(&mut alive).unwrap();

@@ -1,4 +1,4 @@
-//! [`Turns`]: who of this process may do something next, by a key. Waited for in memory.
+//! [`KeyedLimit`]: who of this process may do something next, by a key. Waited for in memory.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,44 +11,44 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::lock::lock;
 
 /// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
-/// as a task holds or waits for a turn of it.
-pub(super) struct Turns<K: Eq + Hash + Clone> {
+/// as a task holds or waits for a permit of it.
+pub(super) struct KeyedLimit<K: Eq + Hash + Clone> {
     limit: usize,
     keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
 }
 
-/// A turn, or a place in the queue for one; dropped, it is the next one's.
-pub(super) struct Turn<K: Eq + Hash + Clone> {
+/// A permit, or a place in the queue for one; dropped, it is the next one's.
+pub(super) struct KeyedPermit<K: Eq + Hash + Clone> {
     key: K,
     keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
     queue: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl<K: Eq + Hash + Clone> Turns<K> {
+impl<K: Eq + Hash + Clone> KeyedLimit<K> {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), keys: Arc::default() }
     }
 
-    /// Waits for a turn; `None` where there is none by `until`.
-    pub(super) async fn take(&self, key: &K, until: Instant) -> Option<Turn<K>> {
+    /// Waits for a permit; `None` where there is none by `until`.
+    pub(super) async fn take(&self, key: &K, until: Instant) -> Option<KeyedPermit<K>> {
         let queue = lock(&self.keys)
             .entry(key.clone())
             .or_insert_with(|| Arc::new(Semaphore::new(self.limit)))
             .clone();
-        let mut turn = Turn {
+        let mut own = KeyedPermit {
             key: key.clone(),
             keys: self.keys.clone(),
             queue: Some(queue.clone()),
             permit: None,
         };
         let permit = tokio::time::timeout_at(until.into(), queue.acquire_owned()).await;
-        turn.permit = Some(permit.ok()?.ok()?);
-        Some(turn)
+        own.permit = Some(permit.ok()?.ok()?);
+        Some(own)
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Turn<K> {
+impl<K: Eq + Hash + Clone> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
         self.permit = None;
         let mut keys = lock(&self.keys);
@@ -60,9 +60,9 @@ impl<K: Eq + Hash + Clone> Drop for Turn<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> fmt::Debug for Turns<K> {
+impl<K: Eq + Hash + Clone> fmt::Debug for KeyedLimit<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("KeyedLimit").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -74,22 +74,22 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_at_a_time_and_a_key_is_forgotten() {
-        let turns = Turns::new(2);
+        let limit = KeyedLimit::new(2);
         let now = Instant::now;
-        let (one, two) = (turns.take(&1, now()).await.unwrap(), turns.take(&1, now()).await);
+        let (one, two) = (limit.take(&1, now()).await.unwrap(), limit.take(&1, now()).await);
         assert!(two.is_some());
-        assert!(turns.take(&1, now()).await.is_none(), "a third");
-        assert!(turns.take(&2, now()).await.is_some(), "another key");
-        let waits = turns.take(&1, now() + Duration::from_secs(60));
+        assert!(limit.take(&1, now()).await.is_none(), "a third");
+        assert!(limit.take(&2, now()).await.is_some(), "another key");
+        let waits = limit.take(&1, now() + Duration::from_secs(60));
         let (third, ()) = tokio::join!(waits, async { drop(one) });
         assert!(third.is_some());
-        assert_eq!(lock(&turns.keys).len(), 1);
+        assert_eq!(lock(&limit.keys).len(), 1);
         drop((two, third));
-        assert_eq!(lock(&turns.keys).len(), 0);
-        let cancelled = turns.take(&3, now() + Duration::from_secs(60));
-        let held = turns.take(&3, now()).await;
+        assert_eq!(lock(&limit.keys).len(), 0);
+        let cancelled = limit.take(&3, now() + Duration::from_secs(60));
+        let held = limit.take(&3, now()).await;
         tokio::select! { biased; _ = cancelled => {}, () = std::future::ready(()) => {} }
         drop(held);
-        assert_eq!(lock(&turns.keys).len(), 0);
+        assert_eq!(lock(&limit.keys).len(), 0);
     }
 }
