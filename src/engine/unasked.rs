@@ -6,7 +6,7 @@ use super::outcome::CallError;
 use super::resume::Acquired;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::operators::{Limits, ListRequests, ListedRequest, OperatorStore, Walk};
+use crate::store::operators::{ListRequests, ListedRequest, OperatorStore, ScopeLimits, Walk};
 use crate::store::{Right, Status, Store, StoreError};
 
 /// How many rows a search returns.
@@ -26,7 +26,7 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
         let mut list = ListRequests {
             limit: PAGE,
             states: Some(vec![Status::Unknown.as_str().to_owned()]),
-            ..ListRequests::of(walk, walk.start(), Limits::default())
+            ..ListRequests::of(walk, walk.start(), ScopeLimits::default())
         };
         // Operators may have their connections in use for long.
         let store = self.store().for_workers();

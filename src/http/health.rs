@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::engine::Engine;
 use crate::ops::{Actor, Counts, Ops, Permissions, Scopes};
 use crate::store::StoreError;
-use crate::store::operators::{Limits, OperatorStore, RequestAt};
+use crate::store::operators::{OperatorStore, RequestAt, ScopeLimits};
 
 /// How long the database has for an answer.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -181,7 +181,7 @@ impl<S: OperatorStore> Asked<S> {
 
     /// The shortest of the operators' searches: by indexes, for what is not there.
     async fn find_nothing(&self) -> Result<(), StoreError> {
-        let (store, limits) = (&self.probes, Limits::default());
+        let (store, limits) = (&self.probes, ScopeLimits::default());
         if !self.is_migrated.load(Ordering::Relaxed) {
             store.find_request(RequestAt::Id(Uuid::nil()), &limits).await?;
         }

@@ -14,7 +14,7 @@ use crate::chance;
 use crate::engine::{Compares, EraseError, OperatorAct, Resolution, ResolveError, Resolved};
 use crate::observe;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
-use crate::store::operators::{FoundRequest, JobAct, JobFate, Limits, OperatorStore, Walk};
+use crate::store::operators::{FoundRequest, JobAct, JobFate, OperatorStore, ScopeLimits, Walk};
 use crate::store::pauses::is_name;
 use crate::store::{EraseAct, KeyRow, Status, StoreError};
 
@@ -184,7 +184,7 @@ impl<S: OperatorStore> Ops<S> {
         since: DateTime<Utc>,
         is_so: impl Fn(&Audited) -> bool + Send,
     ) -> Result<bool, StoreError> {
-        let (all, since) = (Limits::default(), since - CLOCKS_DIFFER);
+        let (all, since) = (ScopeLimits::default(), since - CLOCKS_DIFFER);
         let search = AuditSearch::of_request(request_id);
         let mut before = (Walk::Newest.start().time, Uuid::max());
         loop {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::BitOr;
 
 use crate::key::{Scope, ShortHash};
-use crate::store::operators::Limits;
+use crate::store::operators::ScopeLimits;
 
 /// Longest name of an actor, in characters.
 const MAX_NAME: usize = 200;
@@ -24,7 +24,7 @@ const MAX_NAME: usize = 200;
 pub struct Actor {
     name: String,
     permissions: Permissions,
-    limits: Limits,
+    limits: ScopeLimits,
 }
 
 /// The name of an [`Actor`] is invalid.
@@ -74,11 +74,11 @@ impl Actor {
     }
 
     /// Who started a bulk act, on whose behalf a worker does it.
-    pub(super) fn of_bulk(name: String, limits: Limits) -> Self {
+    pub(super) fn of_bulk(name: String, limits: ScopeLimits) -> Self {
         Self { name, permissions: Permissions::ACT | Permissions::ERASE, limits }
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &ScopeLimits {
         &self.limits
     }
 }
@@ -97,14 +97,14 @@ pub enum Scopes {
 }
 
 impl Scopes {
-    fn limits(self) -> Limits {
+    fn limits(self) -> ScopeLimits {
         match self {
-            Self::All => Limits::default(),
+            Self::All => ScopeLimits::default(),
             Self::Only(scopes) => {
                 let only = scopes.iter().map(|scope| scope.as_str().to_owned()).collect();
-                Limits { only: Some(only), ..Limits::default() }
+                ScopeLimits { only: Some(only), ..ScopeLimits::default() }
             }
-            Self::Prefix(prefix) => Limits { prefix, ..Limits::default() },
+            Self::Prefix(prefix) => ScopeLimits { prefix, ..ScopeLimits::default() },
         }
     }
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::OpsError;
 use crate::key::Scope;
 use crate::store::millis;
-use crate::store::operators::{Limits, ListPlace, ListRequests, ListedRequest, Walk};
+use crate::store::operators::{ListPlace, ListRequests, ListedRequest, ScopeLimits, Walk};
 
 /// How many rows a page has, unless it is said.
 const PAGE: u32 = 50;
@@ -315,7 +315,7 @@ impl Filter {
     }
 
     /// The search from this place on.
-    pub(super) fn search(&self, at: WalkPlace, limit: u32, limits: &Limits) -> ListRequests {
+    pub(super) fn search(&self, at: WalkPlace, limit: u32, limits: &ScopeLimits) -> ListRequests {
         let walk = self.walks()[at.index];
         let mut states = self.states.clone();
         // What waits was met on the walk before; what is in both indexes is told once.

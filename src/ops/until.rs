@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::bound::{At, Bound, Goes};
 use super::{Ops, OpsError, Page, Place};
 use crate::store::audit::AuditSearch;
-use crate::store::operators::{Found, Limits, ListPlace, ListRequests, OperatorStore, Walk};
+use crate::store::operators::{Found, ListPlace, ListRequests, OperatorStore, ScopeLimits, Walk};
 
 /// Up to which place a list is told.
 pub(super) enum Until {
@@ -94,8 +94,8 @@ pub(super) fn place_of((time, request_id): At) -> ListPlace {
 }
 
 /// Of an actor who sees no scope: such a search finds nothing, and so tells where it ended.
-fn limits_of_no_scope() -> Limits {
-    Limits { only: Some(Vec::new()), ..Limits::default() }
+fn limits_of_no_scope() -> ScopeLimits {
+    ScopeLimits { only: Some(Vec::new()), ..ScopeLimits::default() }
 }
 
 /// Which list is searched.

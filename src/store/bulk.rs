@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::audit::AuditEntry;
-use super::limits::Limits;
+use super::scope_limits::ScopeLimits;
 
 /// A bulk act, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct BulkRow {
     pub(crate) actor: String,
     pub(crate) reason: String,
     /// `None`: a text of a later build. It allows nothing.
-    pub(crate) limits: Option<Limits>,
+    pub(crate) limits: Option<ScopeLimits>,
     pub(crate) items: u32,
     /// How many requests had their turn, and on how many of them the act was done.
     pub(crate) settled: u32,
@@ -58,7 +58,7 @@ pub(super) fn bulk_row(row: BulkColumns) -> BulkRow {
     }
 }
 
-/// [`Limits`] as they are stored.
+/// [`ScopeLimits`] as they are stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredLimits {
@@ -66,13 +66,13 @@ struct StoredLimits {
     prefix: String,
 }
 
-fn limits_of(text: &str) -> Option<Limits> {
+fn limits_of(text: &str) -> Option<ScopeLimits> {
     let StoredLimits { only, prefix } = serde_json::from_str(text).ok()?;
-    Some(Limits { only, prefix })
+    Some(ScopeLimits { only, prefix })
 }
 
-pub(super) fn limits_text(limits: &Limits) -> String {
-    let Limits { only, prefix } = limits.clone();
+pub(super) fn limits_text(limits: &ScopeLimits) -> String {
+    let ScopeLimits { only, prefix } = limits.clone();
     // Texts and lists of them have a JSON form.
     serde_json::to_string(&StoredLimits { only, prefix }).unwrap_or_default()
 }
@@ -98,7 +98,7 @@ pub(super) fn bulk_item((position, request_id, seen, outcome, because): ItemColu
 pub struct NewBulk<'a> {
     pub(crate) id: Uuid,
     pub(crate) act: &'static str,
-    pub(crate) limits: &'a Limits,
+    pub(crate) limits: &'a ScopeLimits,
     /// The requests, each with its version.
     pub(crate) items: &'a [(Uuid, String)],
     /// Says who and why, too.
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn g16_limits_come_back_from_their_text_and_a_text_of_a_later_build_allows_nothing() {
         let only = Some(vec!["a".to_owned(), "b\"".to_owned()]);
-        for limits in [Limits::default(), Limits { only, prefix: "eu/".into() }] {
+        for limits in [ScopeLimits::default(), ScopeLimits { only, prefix: "eu/".into() }] {
             assert_eq!(limits_of(&limits_text(&limits)), Some(limits));
         }
         for later in ["", "{}", r#"{"only":null,"prefix":"","regions":["eu"]}"#] {

@@ -7,7 +7,7 @@ use super::*;
 use crate::job::FIRST_NOTICE;
 use crate::store::Statements;
 use crate::store::audit::AuditEntry;
-use crate::store::operators::{JobAct, JobFate, Limits, OperatorStore};
+use crate::store::operators::{JobAct, JobFate, OperatorStore, ScopeLimits};
 
 macro_rules! over_every_store {
     ($($name:ident),* $(,)?) => {
@@ -377,7 +377,7 @@ async fn staged_at<S: Store>(store: &S, positions: [i64; 2]) -> [JobAt; 2] {
 /// Lets each dead job try again, and says how many there were.
 pub(super) async fn retry_dead_jobs<S: OperatorStore>(store: &S) -> usize {
     let first = (DateTime::UNIX_EPOCH, Uuid::nil());
-    let dead = store.dead_jobs_after(&Limits::default(), first, 1000).await.unwrap().rows;
+    let dead = store.dead_jobs_after(&ScopeLimits::default(), first, 1000).await.unwrap().rows;
     for job in &dead {
         let audit = AuditEntry {
             // Of this act alone: the attempts grow.

@@ -29,7 +29,6 @@ mod guards;
 mod in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod keyed_limit;
-mod limits;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mariadb.rs"]
@@ -50,6 +49,7 @@ mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
+mod scope_limits;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod shares;
 #[cfg(feature = "sqlite")]

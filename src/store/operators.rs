@@ -1,7 +1,7 @@
 //! [`OperatorStore`]: what operators ask a store for. None of it is on the way of a request.
 //!
 //! Each search walks one index from one place on, and reads [`MAX_ROWS_PER_SEARCH`] rows at most. What an
-//! operator may see is a condition of the statement ([`Limits`]), so that no caller can forget it.
+//! operator may see is a condition of the statement ([`ScopeLimits`]), so that no caller can forget it.
 
 use std::future::Future;
 
@@ -12,10 +12,10 @@ use super::audit::{AuditEntry, AuditSearch, Audited};
 use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
 use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
-pub(crate) use super::limits::Limits;
 use super::nodes::{NodeEntry, NodeRow};
 use super::pauses::{PauseAct, PausedPhase};
 use super::row::{Row, key_row};
+pub(crate) use super::scope_limits::ScopeLimits;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
 
@@ -120,7 +120,7 @@ pub struct ListRequests {
     pub(crate) walk: Walk,
     pub(crate) after: ListPlace,
     pub(crate) limit: u32,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ScopeLimits,
     /// Names of states, as the stores tell them ([`state_name`]).
     pub(crate) states: Option<Vec<String>>,
     pub(crate) scope: Option<String>,
@@ -138,7 +138,7 @@ pub struct ListRequests {
 
 impl ListRequests {
     /// The first that these limits allow.
-    pub(crate) fn of(walk: Walk, after: ListPlace, limits: Limits) -> Self {
+    pub(crate) fn of(walk: Walk, after: ListPlace, limits: ScopeLimits) -> Self {
         Self {
             walk,
             after,
@@ -412,7 +412,7 @@ pub trait OperatorStore: Store {
     fn requests_by_ids(
         &self,
         ids: &[Uuid],
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> impl Future<Output = Result<Vec<ListedRequest>, StoreError>> + Send;
 
     /// One request, with all that is stored of it.
@@ -420,14 +420,14 @@ pub trait OperatorStore: Store {
     fn find_request(
         &self,
         at: RequestAt<'_>,
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> impl Future<Output = Result<Option<FoundRequest>, StoreError>> + Send;
 
     /// How much waits.
     #[doc(hidden)]
     fn count_waiting(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> impl Future<Output = Result<WaitingCounts, StoreError>> + Send;
 
     /// Acquires or renews the right to take the census. `false`: another process has it.
@@ -442,7 +442,7 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn unfinished(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         paused: &str,
     ) -> impl Future<Output = Result<Vec<CensusGroup>, StoreError>> + Send;
 
@@ -466,7 +466,7 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn dead_jobs_after(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         after: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> impl Future<Output = Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
@@ -475,7 +475,7 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn dead_job(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         id: Uuid,
     ) -> impl Future<Output = Result<Option<OperatedJob>, StoreError>> + Send;
 
@@ -606,7 +606,7 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn audit_before(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         search: &AuditSearch,
         before: (DateTime<Utc>, Uuid),
         limit: u32,

@@ -12,7 +12,7 @@ use crate::engine::{Core, Engine, PAUSED};
 use crate::ops::versions;
 use crate::store::StoreError;
 use crate::store::census::{Census as Counted, CensusLease};
-use crate::store::operators::{Limits, OperatorStore};
+use crate::store::operators::{OperatorStore, ScopeLimits};
 
 /// Counts requests and jobs that wait, are due or are stranded, and exports the numbers as gauges: see
 /// `docs/metrics.md`.
@@ -75,7 +75,7 @@ impl<S: OperatorStore> Census<S> {
             return Ok(false);
         }
         let store = &self.store;
-        let groups = store.unfinished(&Limits::default(), PAUSED).await?;
+        let groups = store.unfinished(&ScopeLimits::default(), PAUSED).await?;
         let census = Counted { groups, jobs: store.job_census().await? };
         let nodes = versions(&store.nodes().await?);
         gauges::counted(&self.definitions, &self.core.tally(&census));

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::InMillis;
 use crate::store::audit::{AuditEntry, AuditRow, AuditSearch};
-use crate::store::operators::Limits;
+use crate::store::operators::ScopeLimits;
 use crate::store::statement::{Part, statement};
 
 statement! {
@@ -135,7 +135,7 @@ impl Audit {
     pub(in crate::store) fn new<D: InMillis>(
         search: &AuditSearch,
         place: (i64, Vec<u8>),
-        limits: &Limits,
+        limits: &ScopeLimits,
         limit: u32,
     ) -> Self {
         Self {

@@ -6,7 +6,7 @@ use diesel::sql_types::{self, BigInt, Nullable, Text};
 use super::{Allowed, InMillis};
 use crate::store::census::GroupColumns;
 use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
-use crate::store::operators::Limits;
+use crate::store::operators::ScopeLimits;
 use crate::store::statement::statement;
 
 type GroupSql = (
@@ -52,7 +52,7 @@ statement! {
 }
 
 impl Groups {
-    pub(in crate::store) fn of<D: InMillis>(limits: &Limits, paused: &str) -> Self {
+    pub(in crate::store) fn of<D: InMillis>(limits: &ScopeLimits, paused: &str) -> Self {
         Self { paused: paused.to_owned(), allowed: Allowed::by::<D>(limits) }
     }
 }

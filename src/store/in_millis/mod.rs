@@ -25,7 +25,7 @@ use diesel::backend::Backend;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, SmallInt, Text};
 
 pub(super) use self::rows::*;
-use super::operators::{Limits, Walk};
+use super::operators::{ScopeLimits, Walk};
 use super::statement::{Bind, statement};
 
 /// A database whose times are milliseconds since 1970.
@@ -89,7 +89,7 @@ statement! {
 }
 
 impl Allowed {
-    pub(super) fn by<D: InMillis>(limits: &Limits) -> Self {
+    pub(super) fn by<D: InMillis>(limits: &ScopeLimits) -> Self {
         Self { only: limits.only.as_deref().map(D::list), prefix: limits.prefix.clone() }
     }
 }

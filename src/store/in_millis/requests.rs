@@ -8,7 +8,9 @@ use uuid::Uuid;
 
 use super::statements::COLUMNS;
 use super::{Allowed, InMillis, RowSql};
-use crate::store::operators::{IDS_PER_SEARCH, Limits, ListRequests, ListedRow, RequestAt, Walk};
+use crate::store::operators::{
+    IDS_PER_SEARCH, ListRequests, ListedRow, RequestAt, ScopeLimits, Walk,
+};
 use crate::store::statement::{Part, statement};
 
 pub(in crate::store) type ListedSql = (
@@ -231,7 +233,7 @@ statement! {
 }
 
 impl ByIds {
-    pub(in crate::store) fn new<D: InMillis>(ids: &[Uuid], limits: &Limits) -> Self {
+    pub(in crate::store) fn new<D: InMillis>(ids: &[Uuid], limits: &ScopeLimits) -> Self {
         Self { ids: Ids::of(ids), allowed: Allowed::by::<D>(limits) }
     }
 }
@@ -271,7 +273,7 @@ statement! {
 }
 
 impl Find {
-    pub(in crate::store) fn new<D: InMillis>(at: RequestAt<'_>, limits: &Limits) -> Self {
+    pub(in crate::store) fn new<D: InMillis>(at: RequestAt<'_>, limits: &ScopeLimits) -> Self {
         let at = match at {
             RequestAt::Id(id) => At::Id(id.as_bytes().to_vec()),
             RequestAt::Key(scope, key) => {
@@ -304,7 +306,7 @@ statement! {
 }
 
 impl Count {
-    pub(in crate::store) fn new<D: InMillis>(limits: &Limits) -> Self {
+    pub(in crate::store) fn new<D: InMillis>(limits: &ScopeLimits) -> Self {
         Self { allowed: Allowed::by::<D>(limits) }
     }
 }

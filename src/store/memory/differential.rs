@@ -10,7 +10,7 @@ use super::*;
 use crate::simulation::Chance;
 use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::guards::retry_dead_jobs;
-use crate::store::operators::{Limits, OperatorStore, RequestAt, Walk};
+use crate::store::operators::{OperatorStore, RequestAt, ScopeLimits, Walk};
 use crate::store::{
     Birth, DueJob, Enrolled, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements,
     Status, StoredResponse, Transaction, Undelivered,
@@ -392,7 +392,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
     log.push(format!("{:?}", sorted(survey.collect())));
     let newest = (Walk::Newest.start().time, Uuid::max());
     let acts = store
-        .audit_before(&Limits::default(), &AuditSearch::default(), newest, 1000)
+        .audit_before(&ScopeLimits::default(), &AuditSearch::default(), newest, 1000)
         .await
         .unwrap()
         .rows;
@@ -424,7 +424,7 @@ fn entry(id: Uuid, scope: &Scope, request_id: Uuid) -> AuditEntry {
 /// The events of a row, but for their times, and how many are gone.
 async fn told<S: OperatorStore>(store: &S, scope: &Scope, key: &IdempotencyKey) -> Option<String> {
     let at = RequestAt::Key(scope, key);
-    let found = store.find_request(at, &Limits::default()).await.unwrap()?;
+    let found = store.find_request(at, &ScopeLimits::default()).await.unwrap()?;
     let events = store.events(&found).await.unwrap();
     let kept = events.kept().into_iter();
     let kept = kept.map(|it| (it.kind, it.attempt, it.reason.map(|reason| reason.chars().count())));

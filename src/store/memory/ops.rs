@@ -21,9 +21,9 @@ use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
-    Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
-    MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, WaitingCounts, Walk, found_request,
-    listed_request, operated_job, state_name,
+    Found, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
+    MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, ScopeLimits, WaitingCounts, Walk,
+    found_request, listed_request, operated_job, state_name,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::whole_millis;
@@ -287,7 +287,7 @@ impl OperatorStore for Memory {
     async fn requests_by_ids(
         &self,
         ids: &[Uuid],
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Vec<ListedRequest>, StoreError> {
         let (keys, now) = (self.keys().await?, self.database().now());
         let is_meant =
@@ -298,7 +298,7 @@ impl OperatorStore for Memory {
     async fn find_request(
         &self,
         at: RequestAt<'_>,
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let (keys, now) = (self.keys().await?, self.database().now());
         let is_meant = |row: &&KeyRecord| match at {
@@ -322,7 +322,7 @@ impl OperatorStore for Memory {
         Ok(StoredEvents::of(columns.0, columns.1))
     }
 
-    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+    async fn count_waiting(&self, limits: &ScopeLimits) -> Result<WaitingCounts, StoreError> {
         let (keys, jobs, now) = (self.keys().await?, self.jobs().await?, self.database().now());
         let mut waiting: Vec<_> = keys.iter().filter(|key| key.waiting_since.is_some()).collect();
         waiting.sort_by_key(|key| key.waiting_since);
@@ -368,7 +368,7 @@ impl OperatorStore for Memory {
 
     async fn unfinished(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let mut keys = self.keys().await?;
@@ -397,7 +397,7 @@ impl OperatorStore for Memory {
 
     async fn dead_jobs_after(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         place: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
@@ -409,7 +409,11 @@ impl OperatorStore for Memory {
         Ok(looked(jobs, limit, seen, place_of))
     }
 
-    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+    async fn dead_job(
+        &self,
+        limits: &ScopeLimits,
+        id: Uuid,
+    ) -> Result<Option<OperatedJob>, StoreError> {
         let jobs = self.jobs().await?;
         let meant = |job: &&JobRecord| {
             job.run_after.is_none() && job.job_id.uuid() == id && limits.allow(&job.scope)
@@ -609,7 +613,7 @@ impl OperatorStore for Memory {
 
     async fn audit_before(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         search: &AuditSearch,
         before: (DateTime<Utc>, Uuid),
         limit: u32,

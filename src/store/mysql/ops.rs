@@ -34,9 +34,9 @@ use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    OperatedJob, OperatorStore, RequestAt, WaitingCounts, found_request, listed_request,
-    operated_job,
+    Counted, Found, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest,
+    OperatedJob, OperatorStore, RequestAt, ScopeLimits, WaitingCounts, found_request,
+    listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -173,7 +173,7 @@ impl OperatorStore for Mysql {
     async fn requests_by_ids(
         &self,
         ids: &[Uuid],
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Vec<ListedRequest>, StoreError> {
         let rows = search!(self, "find requests", |conn| {
             ops::ByIds::new::<Db>(ids, limits).rows::<ops::StoredListed>(conn)
@@ -184,7 +184,7 @@ impl OperatorStore for Mysql {
     async fn find_request(
         &self,
         at: RequestAt<'_>,
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let rows = search!(self, "find a request", |conn| {
             ops::Find::new::<Db>(at, limits).rows::<(String, String, sql::StoredRow)>(conn)
@@ -207,7 +207,7 @@ impl OperatorStore for Mysql {
         Ok(StoredEvents::of(text, written))
     }
 
-    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+    async fn count_waiting(&self, limits: &ScopeLimits) -> Result<WaitingCounts, StoreError> {
         let rows = search!(self, "count what waits", |conn| {
             ops::Count::new::<Db>(limits).rows::<Counted<i64>>(conn)
         })?;
@@ -225,7 +225,7 @@ impl OperatorStore for Mysql {
 
     async fn unfinished(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let groups = search!(self, "count unfinished requests", |conn| {
@@ -263,7 +263,7 @@ impl OperatorStore for Mysql {
 
     async fn dead_jobs_after(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
@@ -284,7 +284,11 @@ impl OperatorStore for Mysql {
         Ok(Found { rows, searched_to })
     }
 
-    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+    async fn dead_job(
+        &self,
+        limits: &ScopeLimits,
+        id: Uuid,
+    ) -> Result<Option<OperatedJob>, StoreError> {
         let rows = search!(self, "find a dead job", |conn| {
             ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) }
                 .rows::<ops::StoredJob>(conn)
@@ -490,7 +494,7 @@ impl OperatorStore for Mysql {
 
     async fn audit_before(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::ops_statements::Allowed;
 use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
-use crate::store::operators::Limits;
+use crate::store::operators::ScopeLimits;
 use crate::store::statement::statement;
 
 type GroupSql = (
@@ -34,7 +34,7 @@ statement! {
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn of(limits: &'a Limits, paused: &'a str) -> Self {
+    pub(super) fn of(limits: &'a ScopeLimits, paused: &'a str) -> Self {
         Self { paused, allowed: Allowed::by(limits) }
     }
 }

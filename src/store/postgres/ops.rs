@@ -36,9 +36,9 @@ use crate::store::events::StoredEvents;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, FoundRow, JobAct, JobFate, Limits, ListPlace, ListRequests,
+    Counted, Found, FoundRequest, FoundRow, JobAct, JobFate, ListPlace, ListRequests,
     ListedRequest, ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN,
-    WaitingCounts, found_request, listed_request, operated_job,
+    ScopeLimits, WaitingCounts, found_request, listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -246,7 +246,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     async fn requests_by_ids(
         &self,
         ids: &[Uuid],
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Vec<ListedRequest>, StoreError> {
         let rows = search!(self, "find requests", |conn| {
             let allowed = ops::Allowed::by(limits);
@@ -258,7 +258,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     async fn find_request(
         &self,
         at: RequestAt<'_>,
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let rows = match at {
             RequestAt::Id(request_id) => search!(self, "find a request", |conn| {
@@ -284,7 +284,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(StoredEvents::of(text, written))
     }
 
-    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+    async fn count_waiting(&self, limits: &ScopeLimits) -> Result<WaitingCounts, StoreError> {
         let rows = search!(self, "count what waits", |conn| {
             ops::Count::new(limits).load::<Counted<DateTime<Utc>>>(&mut conn)
         })?;
@@ -306,7 +306,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn unfinished(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let groups = search!(self, "count unfinished requests", |conn| {
@@ -344,7 +344,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn dead_jobs_after(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
@@ -357,7 +357,11 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         Ok(Found { rows: rows.into_iter().map(operated_job).collect(), searched_to })
     }
 
-    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+    async fn dead_job(
+        &self,
+        limits: &ScopeLimits,
+        id: Uuid,
+    ) -> Result<Option<OperatedJob>, StoreError> {
         let rows = search!(self, "find a dead job", |conn| {
             ops::DeadJob { id, allowed: ops::Allowed::by(limits) }.load::<OperatedRow>(&mut conn)
         })?;
@@ -563,7 +567,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn audit_before(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,

@@ -14,7 +14,7 @@ use super::commit_statements::Write;
 use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
 use crate::store::EraseAct;
 use crate::store::audit::{AuditEntry, AuditSearch};
-use crate::store::operators::{Limits, ListPlace, ListRequests, Walk};
+use crate::store::operators::{ListPlace, ListRequests, ScopeLimits, Walk};
 use crate::store::pauses::{PauseAct, PausedPhase};
 use crate::store::statement::{push_bind, statement};
 
@@ -54,7 +54,7 @@ statement! {
 }
 
 impl<'a> Allowed<'a> {
-    pub(super) fn by(limits: &'a Limits) -> Self {
+    pub(super) fn by(limits: &'a ScopeLimits) -> Self {
         Self { only: limits.only.clone(), prefix: &limits.prefix }
     }
 }
@@ -236,7 +236,7 @@ statement! {
 }
 
 impl<'a> Count<'a> {
-    pub(super) fn new(limits: &'a Limits) -> Self {
+    pub(super) fn new(limits: &'a ScopeLimits) -> Self {
         Self { allowed: Allowed::by(limits) }
     }
 }
@@ -501,7 +501,7 @@ statement! {
 }
 
 impl<'a> AskedAudit<'a> {
-    pub(super) fn of(search: &'a AuditSearch, limits: &'a Limits) -> Self {
+    pub(super) fn of(search: &'a AuditSearch, limits: &'a ScopeLimits) -> Self {
         let (only, prefix) = (limits.only.clone(), &*limits.prefix);
         Self { only, prefix, actor: search.actor.as_deref(), acts: search.acts.clone() }
     }

@@ -31,9 +31,9 @@ use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, JobAct, JobFate, Limits, ListPlace, ListRequests, ListedRequest,
-    OperatedJob, OperatorStore, RequestAt, WaitingCounts, found_request, listed_request,
-    operated_job,
+    Counted, Found, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest,
+    OperatedJob, OperatorStore, RequestAt, ScopeLimits, WaitingCounts, found_request,
+    listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -183,7 +183,7 @@ impl OperatorStore for Sqlite {
     async fn requests_by_ids(
         &self,
         ids: &[Uuid],
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Vec<ListedRequest>, StoreError> {
         let find = ops::ByIds::new::<Db>(ids, limits);
         let rows =
@@ -194,7 +194,7 @@ impl OperatorStore for Sqlite {
     async fn find_request(
         &self,
         at: RequestAt<'_>,
-        limits: &Limits,
+        limits: &ScopeLimits,
     ) -> Result<Option<FoundRequest>, StoreError> {
         let find = ops::Find::new::<Db>(at, limits);
         let rows = self
@@ -219,7 +219,7 @@ impl OperatorStore for Sqlite {
         Ok(StoredEvents::of(text, written))
     }
 
-    async fn count_waiting(&self, limits: &Limits) -> Result<WaitingCounts, StoreError> {
+    async fn count_waiting(&self, limits: &ScopeLimits) -> Result<WaitingCounts, StoreError> {
         let count = ops::Count::new::<Db>(limits);
         let load = move |conn: &mut SqliteConnection| count.rows::<Counted<i64>>(conn);
         let rows = self.search("count what waits", load).await?;
@@ -235,7 +235,7 @@ impl OperatorStore for Sqlite {
 
     async fn unfinished(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         paused: &str,
     ) -> Result<Vec<CensusGroup>, StoreError> {
         let groups = census_sql::Groups::of::<Db>(limits, paused);
@@ -274,7 +274,7 @@ impl OperatorStore for Sqlite {
 
     async fn dead_jobs_after(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
@@ -292,7 +292,11 @@ impl OperatorStore for Sqlite {
         Ok(Found { rows, searched_to: place(end) })
     }
 
-    async fn dead_job(&self, limits: &Limits, id: Uuid) -> Result<Option<OperatedJob>, StoreError> {
+    async fn dead_job(
+        &self,
+        limits: &ScopeLimits,
+        id: Uuid,
+    ) -> Result<Option<OperatedJob>, StoreError> {
         let job = ops::DeadJob { id: id.as_bytes().to_vec(), allowed: Allowed::by::<Db>(limits) };
         let rows =
             self.search("find a dead job", move |conn| job.rows::<ops::StoredJob>(conn)).await?;
@@ -486,7 +490,7 @@ impl OperatorStore for Sqlite {
 
     async fn audit_before(
         &self,
-        limits: &Limits,
+        limits: &ScopeLimits,
         search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
@@ -529,7 +533,7 @@ mod tests {
         });
         let others = async {
             begun.await.unwrap();
-            let limits = Limits::default();
+            let limits = ScopeLimits::default();
             let asked = async {
                 db.for_probes().dead_job(&limits, Uuid::nil()).await.unwrap();
                 db.for_workers().unfinished(&limits, "paused").await.unwrap();

@@ -14,7 +14,7 @@ use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk::{Bulks, CountedBulks};
 use crate::store::in_millis::census::Groups;
 use crate::store::in_millis::jobs::{DeadJobsAfter, EndOfDeadJobs};
-use crate::store::operators::{Limits, ListRequests, Walk};
+use crate::store::operators::{ListRequests, ScopeLimits, Walk};
 
 #[derive(QueryableByName)]
 struct Line {
@@ -43,7 +43,7 @@ fn plan_of<T: QueryFragment<Db>>(conn: &mut SqliteConnection, statement: &T) -> 
 fn a_page_is_read_from_its_place_on() {
     let mut conn = migrated();
     let (scope, key, request_id) = (String::new(), String::new(), Vec::new());
-    let allowed = Allowed::by::<Db>(&Limits::default());
+    let allowed = Allowed::by::<Db>(&ScopeLimits::default());
     macro_rules! searches {
         ($statement:expr, $by:literal) => {
             let plan = plan_of(&mut conn, &$statement);
@@ -109,7 +109,7 @@ fn goes_by(plan: &[String], how: Goes, index: &str) {
 #[test]
 fn a_search_of_operators_goes_by_an_index() {
     let mut conn = migrated();
-    let limits = Limits { only: Some(vec!["tenant-1".to_owned()]), ..Limits::default() };
+    let limits = ScopeLimits { only: Some(vec!["tenant-1".to_owned()]), ..ScopeLimits::default() };
     for (walk, index) in [
         (Walk::Waiting, "atomic_phases_keys_waiting"),
         (Walk::Due, "atomic_phases_keys_due"),

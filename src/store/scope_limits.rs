@@ -1,4 +1,4 @@
-//! [`Limits`]: whose rows an operator may see.
+//! [`ScopeLimits`]: whose rows an operator may see.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use crate::key::ShortHash;
 
 /// The scopes whose rows an operator may see: all, those that are named, or those that begin so.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ScopeLimits {
     pub(crate) only: Option<Vec<String>>,
     pub(crate) prefix: String,
 }
 
-impl fmt::Debug for Limits {
+impl fmt::Debug for ScopeLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // G19: hashed, as a scope is.
         match &self.only {
-            _ if self.allow_all() => f.write_str("Limits(none)"),
+            _ if self.allow_all() => f.write_str("ScopeLimits(none)"),
             Some(only) => {
                 let only: Vec<_> = only.iter().map(|scope| ShortHash(scope).to_string()).collect();
-                write!(f, "Limits(#{})", only.join(", #"))
+                write!(f, "ScopeLimits(#{})", only.join(", #"))
             }
-            None => write!(f, "Limits(prefix #{})", ShortHash(&self.prefix)),
+            None => write!(f, "ScopeLimits(prefix #{})", ShortHash(&self.prefix)),
         }
     }
 }
 
-impl Limits {
+impl ScopeLimits {
     pub(crate) fn allow_all(&self) -> bool {
         self.only.is_none() && self.prefix.is_empty()
     }
@@ -56,12 +56,15 @@ impl Limits {
 mod tests {
     use super::*;
 
-    fn only(scopes: &[&str]) -> Limits {
-        Limits { only: Some(scopes.iter().map(|scope| (*scope).to_owned()).collect()), ..of("") }
+    fn only(scopes: &[&str]) -> ScopeLimits {
+        ScopeLimits {
+            only: Some(scopes.iter().map(|scope| (*scope).to_owned()).collect()),
+            ..of("")
+        }
     }
 
-    fn of(prefix: &str) -> Limits {
-        Limits { only: None, prefix: prefix.to_owned() }
+    fn of(prefix: &str) -> ScopeLimits {
+        ScopeLimits { only: None, prefix: prefix.to_owned() }
     }
 
     #[test]
@@ -78,7 +81,7 @@ mod tests {
         assert!(!only(&["a"]).contain(&only(&["a", "b"])) && !only(&["a"]).contain(&of("a")));
         assert!(!only(&["a"]).contain(&only(&[])) && !only(&[]).contain(&only(&[])));
         // Of a list and a prefix, what both allow.
-        let both = Limits { prefix: "eu/".to_owned(), ..only(&["eu/a", "us/b"]) };
+        let both = ScopeLimits { prefix: "eu/".to_owned(), ..only(&["eu/a", "us/b"]) };
         assert!(only(&["eu/a"]).contain(&both) && !only(&["us/b"]).contain(&both));
     }
 }
