@@ -1,4 +1,4 @@
-//! [`Bound`]: a request together with the state that its phases ask for.
+//! [`BoundRequest`]: a request together with the state that its phases ask for.
 //!
 //! Behind it nothing of the engine names a type of the application. So the engine is compiled once for each store, in this
 //! crate, and not again for each application.
@@ -12,7 +12,7 @@ use crate::request::{PhaseFuture, Phases, Step};
 use crate::store::Store;
 
 /// As [`Phases`], with the application's state. A method that is not overridden fails: see [`Undecodable`].
-pub(super) trait Bound<S: Store>: Send + Sync {
+pub(super) trait BoundRequest<S: Store>: Send + Sync {
     fn run_local<'a>(
         &'a self,
         _: usize,
@@ -59,14 +59,14 @@ const WHY: &str = "the stored values of the request do not decode";
 /// Its phases only fail.
 pub(super) struct Undecodable;
 
-impl<S: Store> Bound<S> for Undecodable {}
+impl<S: Store> BoundRequest<S> for Undecodable {}
 
 pub(super) struct WithApp<R, A> {
     pub(super) request: R,
     pub(super) app: Arc<A>,
 }
 
-impl<S: Store, A: Send + Sync + 'static, R: Phases<S, A>> Bound<S> for WithApp<R, A> {
+impl<S: Store, A: Send + Sync + 'static, R: Phases<S, A>> BoundRequest<S> for WithApp<R, A> {
     fn run_local<'a>(
         &'a self,
         index: usize,

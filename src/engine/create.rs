@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::attempt::{Attempt, Mode};
-use super::bound::Bound;
+use super::bound::BoundRequest;
 use super::call::within;
 use super::lease::Lease;
 use super::outcome::CallError;
@@ -95,7 +95,7 @@ impl<S: Store> Attempt<S> {
     /// A request from which nothing has run yet. `sent`: a moment before the statement that creates its row.
     fn start(
         &self,
-        request: Box<dyn Bound<S>>,
+        request: Box<dyn BoundRequest<S>>,
         created_at: DateTime<Utc>,
         expires_at: DateTime<Utc>,
         sent: Moment,

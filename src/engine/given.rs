@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bound::{Bound, WithApp};
+use super::bound::{BoundRequest, WithApp};
 use crate::fingerprint::{
     Fingerprint, FingerprintError, FingerprintRule, FingerprintVersion, RequestOrigin, fingerprint,
     fingerprint_in,
@@ -33,7 +33,7 @@ pub(super) trait Asking<S: Store>: Send + Sync {
         params: &[u8],
         given: &Fingerprint,
         readings: u32,
-    ) -> Result<Box<dyn Bound<S>>, CallError>;
+    ) -> Result<Box<dyn BoundRequest<S>>, CallError>;
 
     /// The fingerprint in another version than that of this process.
     fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint>;
@@ -79,7 +79,7 @@ where
         params: &[u8],
         given: &Fingerprint,
         readings: u32,
-    ) -> Result<Box<dyn Bound<S>>, CallError> {
+    ) -> Result<Box<dyn BoundRequest<S>>, CallError> {
         let read = || {
             serde_json::from_slice::<R>(params).map_err(|_| {
                 let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);

@@ -125,14 +125,14 @@ struct Shared(Arc<Mutex<Beating>>);
 
 #[derive(Default)]
 struct Beating {
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, HeldLease>,
     next: u64,
     /// One on each runtime on which requests run: it ends when none of that runtime's is held, and with
     /// the runtime. So a runtime that is blocked, or gone, holds up the leases of its own requests only.
     tasks: HashMap<runtime::Id, JoinHandle<()>>,
 }
 
-struct Held {
+struct HeldLease {
     holder: Holder,
     lease: Lease,
     /// Whose task renews it.
@@ -159,7 +159,7 @@ impl Heartbeats {
         let number = beating.next;
         beating.next += 1;
         let runtime = runtime::Handle::current().id();
-        beating.held.insert(number, Held { holder, lease, runtime, renewing: Arc::default() });
+        beating.held.insert(number, HeldLease { holder, lease, runtime, renewing: Arc::default() });
         if beating.tasks.get(&runtime).is_none_or(JoinHandle::is_finished) {
             let beat = self.0.clone().beat(runtime, store.clone(), hold);
             beating.tasks.insert(runtime, crate::task::spawn(beat));
@@ -217,7 +217,7 @@ struct Due {
 struct Renewing(Arc<AtomicBool>);
 
 impl Due {
-    fn begin(held: &Held) -> Option<Self> {
+    fn begin(held: &HeldLease) -> Option<Self> {
         let is_first = !held.renewing.swap(true, Ordering::AcqRel);
         is_first.then(|| Self {
             holder: held.holder.clone(),

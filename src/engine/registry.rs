@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::bound::{Bound, WithApp};
+use super::bound::{BoundRequest, WithApp};
 use super::progress::OpenCall;
 use super::stranded::StrandedBecause;
 use crate::definition::{Definition, PhaseList};
@@ -13,7 +13,8 @@ use crate::request::RequestDefinition;
 use crate::store::Store;
 
 /// From stored parameters to a request that can run.
-type Decode<S> = Box<dyn Fn(&[u8]) -> Result<Box<dyn Bound<S>>, serde_json::Error> + Send + Sync>;
+type Decode<S> =
+    Box<dyn Fn(&[u8]) -> Result<Box<dyn BoundRequest<S>>, serde_json::Error> + Send + Sync>;
 
 /// How to bring a stored request of one definition back to life.
 pub(crate) struct Entry<S: Store> {

@@ -9,7 +9,7 @@ use super::lease::Lease;
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::Progress;
 use super::resolution::knows_no_call;
-use super::revive::{Found, Judged, Revived};
+use super::revive::{Judged, Revival, Revived};
 use super::run::{RoundEnd, Run};
 use super::stranded::StrandedBecause;
 use super::{Core, observed};
@@ -207,7 +207,7 @@ impl<S: Store> Core<S> {
 pub(super) struct Acquired<S: Store> {
     pub(super) run: Run<S>,
     row: KeyRow,
-    found: Found,
+    found: Revival,
     right: Right,
     /// Its last holder's lease ended before the request did.
     crashed: bool,
@@ -227,31 +227,35 @@ impl<S: Store> Acquired<S> {
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);
         let next = plan(&row, &run.definition, done, settings.max_attempts, settings.window_margin);
         match (found, next) {
-            (Found::Ready(_), _) if right == Right::Reconcile => boxed!(run.reconcile(&row)).await,
-            (Found::Undecodable(because), _) if right == Right::Reconcile => {
+            (Revival::Ready(_), _) if right == Right::Reconcile => {
+                boxed!(run.reconcile(&row)).await
+            }
+            (Revival::Undecodable(because), _) if right == Right::Reconcile => {
                 let intent = row.open_intent.as_deref();
                 run.still_unknown(&row, intent, Some(because.as_str())).await
             }
-            (Found::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => run.resume().await,
+            (Revival::Ready(_), Plan::OpenIntent) if mutated!(RepeatOpenIntent) => {
+                run.resume().await
+            }
             (_, Plan::OpenIntent) if has_waited => run.waits_on(row.open_intent.as_deref()).await,
             (_, Plan::OpenIntent) => {
                 run.leave_unknown(row.open_intent.as_deref(), CALL_UNDER_WAY).await
             }
-            (Found::Ready(Progress::CallMayHaveBeenMade), _) => {
+            (Revival::Ready(Progress::CallMayHaveBeenMade), _) => {
                 let reason = StrandedBecause::CallMayHaveBeenMade.as_str();
                 run.found_unknown(phase, reason).await
             }
-            (Found::Ready(Progress::Continues), Plan::WindowPassed) => {
+            (Revival::Ready(Progress::Continues), Plan::WindowPassed) => {
                 run.found_unknown(phase, WINDOW_PASSED).await
             }
             (_, Plan::GiveUp) => {
                 let last = if crashed { Some(LEASE_ENDED) } else { row.reason.as_deref() };
                 run.give_up(last).await
             }
-            (Found::Undecodable(because), Plan::Run | Plan::WindowPassed) => {
+            (Revival::Undecodable(because), Plan::Run | Plan::WindowPassed) => {
                 run.release(FailureCause::Undecodable { what: because.as_str() }, None).await
             }
-            (Found::Ready(Progress::Continues), Plan::Run) => run.resume().await,
+            (Revival::Ready(Progress::Continues), Plan::Run) => run.resume().await,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::bound::{Bound, Undecodable};
+use super::bound::{BoundRequest, Undecodable};
 use super::outcome::{CallError, unreadable};
 use super::progress::{OpenCall, Progress, Stands, progress};
 use super::registry::{Entry, UNREGISTERED};
@@ -20,7 +20,7 @@ use crate::store::{KeyRow, Status, Store};
 
 /// What this process can make of a row's stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Revival {
     /// A request that can continue.
     Ready(Progress),
     /// They do not decode as the registered types: nothing of the request can run here.
@@ -29,8 +29,8 @@ pub(super) enum Found {
 
 /// The stored values of a row, decoded.
 pub(super) struct Revived<S: Store> {
-    pub(super) found: Found,
-    pub(super) request: Box<dyn Bound<S>>,
+    pub(super) found: Revival,
+    pub(super) request: Box<dyn BoundRequest<S>>,
     pub(super) context: Option<Box<RawValue>>,
     pub(super) outputs: Outputs,
     /// What it may have called already.
@@ -48,14 +48,14 @@ pub(super) struct Judged<S: Store> {
 impl<S: Store> Judged<S> {
     /// Whether it continues here, under this build's classes and provider keys.
     pub(super) fn is_run_here(&self) -> bool {
-        self.revived.found == Found::Ready(Progress::Continues)
+        self.revived.found == Revival::Ready(Progress::Continues)
     }
 
     /// Whether the call that is next could have been made, and has no reconcile function here.
     pub(super) fn is_unasked(&self) -> bool {
         let next = self.definition.phases.get(self.revived.outputs.len());
         let is_unasked = |next: &Phase| !next.kind.is_local() && !next.reconciles;
-        matches!(self.revived.found, Found::Ready(_)) && next.is_some_and(is_unasked)
+        matches!(self.revived.found, Revival::Ready(_)) && next.is_some_and(is_unasked)
     }
 }
 
@@ -74,7 +74,7 @@ impl<S: Store> Revived<S> {
 
     fn undecodable(because: StrandedBecause) -> Self {
         Self {
-            found: Found::Undecodable(because),
+            found: Revival::Undecodable(because),
             request: Box::new(Undecodable),
             context: None,
             outputs: Outputs::default(),
@@ -150,7 +150,7 @@ impl<S: Store> Core<S> {
         if !are_read.unwrap_or(false) {
             return undecodable(StrandedBecause::OutputsUndecodable);
         }
-        Ok(Ok(Revived { found: Found::Ready(progress), request, context, outputs, call }))
+        Ok(Ok(Revived { found: Revival::Ready(progress), request, context, outputs, call }))
     }
 
     /// Why this process cannot continue an unfinished row, if it cannot. Touches nothing.
@@ -169,16 +169,16 @@ impl<S: Store> Core<S> {
             Ok(Err(because)) => Some(because),
             Ok(Ok(judged)) => match judged.revived.found {
                 // One that waits for an operator alone is not left to another build.
-                Found::Ready(Progress::Continues)
+                Revival::Ready(Progress::Continues)
                     if row.status == Status::Unknown && row.for_workers && judged.is_unasked() =>
                 {
                     Some(StrandedBecause::NotAskedHere)
                 }
-                Found::Ready(Progress::Continues) => None,
-                Found::Ready(Progress::CallMayHaveBeenMade) => {
+                Revival::Ready(Progress::Continues) => None,
+                Revival::Ready(Progress::CallMayHaveBeenMade) => {
                     Some(StrandedBecause::CallMayHaveBeenMade)
                 }
-                Found::Undecodable(because) => Some(because),
+                Revival::Undecodable(because) => Some(because),
             },
         }
     }
@@ -262,7 +262,7 @@ impl<S: Store> Core<S> {
 }
 
 /// Whether the phases that are left can read the outputs that they ask for.
-fn are_read<S: Store>(request: &dyn Bound<S>, outputs: &Outputs) -> bool {
+fn are_read<S: Store>(request: &dyn BoundRequest<S>, outputs: &Outputs) -> bool {
     let next = outputs.len();
     (0..next).all(|index| outputs.get(index).is_some_and(|out| request.reads(index, out, next)))
 }

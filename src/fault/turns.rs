@@ -76,10 +76,10 @@ impl Worker {
 struct Pair {
     workers: [Option<Worker>; 2],
     ended: [bool; 2],
-    held: Option<Held>,
+    held: Option<SeenLease>,
 }
 
-struct Held {
+struct SeenLease {
     by: usize,
     token: i64,
     alive: bool,
@@ -200,7 +200,7 @@ where
         {
             return Err(TAKEN.to_owned());
         }
-        pair.held = now.map(|row| Held {
+        pair.held = now.map(|row| SeenLease {
             by: kept.filter(|kept| kept.1 == row.lease_token).map_or(stepped, |kept| kept.0),
             token: row.lease_token,
             alive: !row.lease_left.is_zero(),

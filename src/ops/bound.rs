@@ -84,7 +84,7 @@ fn cell(goes: Goes, level: usize, (time, id): At) -> Cell {
 const LEVELS: usize = MICROS.len() + 16;
 
 /// A search for how far to read behind a place: from cell to smaller cell.
-pub(super) struct Bound {
+pub(super) struct CellSearch {
     goes: Goes,
     place: At,
     level: usize,
@@ -92,7 +92,7 @@ pub(super) struct Bound {
     within: Option<At>,
 }
 
-impl Bound {
+impl CellSearch {
     pub(super) fn new(goes: Goes, place: At) -> Self {
         Self { goes, place, level: 0, within: None }
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn told(goes: Goes, rows: &[At], place: At) -> Option<At> {
-        let mut bound = Bound::new(goes, place);
+        let mut bound = CellSearch::new(goes, place);
         loop {
             if let Break(end) = bound.told(searched_to(goes, rows, bound.start())) {
                 return end;

@@ -9,15 +9,17 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::act::Done;
-use super::bound::{At, Bound, Goes};
+use super::bound::{At, CellSearch, Goes};
 use super::until::{Until, page};
-use super::{Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary, Told};
+use super::{
+    Audience, Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary,
+};
 use crate::chance;
 use crate::engine::Resolved;
 use crate::key::hex;
 use crate::store::audit::AuditEntry;
 use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
-use crate::store::operators::{Found, IDS_PER_SEARCH, OperatorStore, Walk};
+use crate::store::operators::{IDS_PER_SEARCH, OperatorStore, SearchPage, Walk};
 
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
 /// mistake than intended.
@@ -429,13 +431,13 @@ impl<S: OperatorStore> Ops<S> {
         rows.truncate(limit as usize + 1);
         let told = rows.len().min(limit as usize);
         self.count_settled(&mut rows[..told]).await?;
-        let found = Found { rows, searched_to: None };
+        let found = SearchPage { rows, searched_to: None };
         Ok(page(&until, Goes::Down, before, limit, found, place).map(BulkView::from))
     }
 
     /// Those that the actor may see of the newest, and up to which place they are told.
     async fn bulks_within_limits(&self, before: At) -> Result<(Until, Vec<BulkRow>), OpsError> {
-        let mut bound = Bound::new(Goes::Down, before);
+        let mut bound = CellSearch::new(Goes::Down, before);
         loop {
             let mut rows = self.store.bulks(bound.start(), MAX_BULKS).await?;
             let is_all = (rows.len() as u32) < MAX_BULKS;
@@ -532,7 +534,7 @@ impl<S: OperatorStore> Ops<S> {
                 let (mut filter, mut pages) = (filter.whole(), 0);
                 loop {
                     // Not the caller's place but the one where the search ended, so that nothing is read twice.
-                    let page = self.list_as(filter.clone(), Told::Inside).await?;
+                    let page = self.list_as(filter.clone(), Audience::BulkPlan).await?;
                     let news = page.rows.into_iter().filter(|row| known.insert(row.request_id));
                     selected.extend(news.map(|row| (row.request_id, Some(row))));
                     pages += 1;

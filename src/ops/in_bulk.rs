@@ -33,15 +33,15 @@ pub(crate) enum TurnEnd {
 }
 
 /// A request of a bulk act.
-type Place = (Uuid, Uuid);
+type ItemId = (Uuid, Uuid);
 
 /// The requests at which a worker's act panicked, each until its next turn.
 #[derive(Debug, Default)]
-pub(crate) struct Panicked(HashSet<Place>);
+pub(crate) struct Panicked(HashSet<ItemId>);
 
 impl Panicked {
     /// Whether the act's task panicked, and did not in the turn before.
-    fn is_first(&mut self, place: Place, done: &Result<Resolved, OpsError>) -> bool {
+    fn is_first(&mut self, place: ItemId, done: &Result<Resolved, OpsError>) -> bool {
         let is_again = self.0.remove(&place);
         let is_first = !is_again && done.as_ref().is_err_and(OpsError::is_of_a_panic);
         if is_first {
@@ -71,7 +71,7 @@ impl End {
     /// operator reads why: it may panic in each turn, and then the bulk act would never end.
     fn of(
         done: Result<Resolved, OpsError>,
-        place: Place,
+        place: ItemId,
         panicked: &mut Panicked,
     ) -> Result<Self, TurnEnd> {
         let is_first_panic = panicked.is_first(place, &done);

@@ -59,7 +59,7 @@ use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditSearch;
 use crate::store::operators::{
-    Found, FoundRequest, ListedRequest, MAX_ROWS_PER_SEARCH, RequestAt, Walk,
+    FoundRequest, ListedRequest, MAX_ROWS_PER_SEARCH, RequestAt, SearchPage, Walk,
 };
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
@@ -177,11 +177,11 @@ impl<S: OperatorStore> Ops<S> {
     /// # Errors
     /// [`OpsError`].
     pub async fn list(&self, filter: Filter) -> Result<Page<Summary>, OpsError> {
-        self.list_as(filter, Told::Outside).await
+        self.list_as(filter, Audience::Client).await
     }
 
-    /// A page of what `told` says.
-    async fn list_as(&self, filter: Filter, told: Told) -> Result<Page<Summary>, OpsError> {
+    /// A page for this audience.
+    async fn list_as(&self, filter: Filter, audience: Audience) -> Result<Page<Summary>, OpsError> {
         self.needs(Permissions::READ)?;
         let limit = filter.rows()?;
         let limits = self.actor.limits();
@@ -200,13 +200,13 @@ impl<S: OperatorStore> Ops<S> {
             };
             let search = filter.search(place, asked, limits);
             let goes = goes_of(search.walk);
-            let until = match told {
-                Told::Inside => Until::AsSearched,
-                Told::Outside => {
+            let until = match audience {
+                Audience::BulkPlan => Until::AsSearched,
+                Audience::Client => {
                     self.until(List::Requests(search.walk), at_of(place.place)).await?
                 }
             };
-            let Found { mut rows, searched_to } = self.store.list_requests(&search).await?;
+            let SearchPage { mut rows, searched_to } = self.store.list_requests(&search).await?;
             rows_read += rows.len() as u32;
             let is_all_asked = rows.len() as u32 == asked;
             let row_at = |row: &ListedRequest| at_of(row.place(search.walk));
@@ -490,11 +490,11 @@ impl<S: OperatorStore> Ops<S> {
 
 /// Who reads a list.
 #[derive(Clone, Copy)]
-enum Told {
-    /// To a client, which may ask from any place.
-    Outside,
-    /// To the plan of a bulk act, which tells no place.
-    Inside,
+enum Audience {
+    /// Which may ask from any place.
+    Client,
+    /// Which tells no place.
+    BulkPlan,
 }
 
 impl<S: OperatorStore> Clone for Ops<S> {

@@ -5,10 +5,12 @@ use std::ops::ControlFlow::Break;
 
 use uuid::Uuid;
 
-use super::bound::{At, Bound, Goes};
+use super::bound::{At, CellSearch, Goes};
 use super::{Ops, OpsError, Page, Place};
 use crate::store::audit::AuditSearch;
-use crate::store::operators::{Found, ListPlace, ListRequests, OperatorStore, ScopeLimits, Walk};
+use crate::store::operators::{
+    ListPlace, ListRequests, OperatorStore, ScopeLimits, SearchPage, Walk,
+};
 
 /// Up to which place a list is told.
 pub(super) enum Until {
@@ -53,10 +55,10 @@ pub(super) fn page<T>(
     goes: Goes,
     from: At,
     limit: u32,
-    found: Found<T, At>,
+    found: SearchPage<T, At>,
     at: impl Fn(&T) -> At,
 ) -> Page<T, Place> {
-    let Found { mut rows, searched_to } = found;
+    let SearchPage { mut rows, searched_to } = found;
     let limit = limit as usize;
     let is_all_asked = rows.len() > limit;
     let searched_to = until.cut(goes, from, (&mut rows, is_all_asked), searched_to, &at);
@@ -123,7 +125,7 @@ impl<S: OperatorStore> Ops<S> {
         if self.actor.sees_every_scope() {
             return Ok(Until::AsSearched);
         }
-        let mut bound = Bound::new(list.goes(), from);
+        let mut bound = CellSearch::new(list.goes(), from);
         loop {
             if let Break(end) = bound.told(self.searched_to(list, bound.start()).await?) {
                 return Ok(Until::End(end));

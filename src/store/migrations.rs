@@ -47,7 +47,7 @@ where
             // In a new database there is no request that could wait.
             let bounds = if *applied == 0 { "" } else { terms.bounds };
             for migration in harness.pending_migrations(Borrowed(&source))? {
-                harness.run_migration(&Bound { migration: &*migration, bounds })?;
+                harness.run_migration(&BoundedMigration { migration: &*migration, bounds })?;
             }
             Ok(())
         })
@@ -103,7 +103,7 @@ where
             migrations.retain(|migration| applied.contains(&migration.name().version().as_owned()));
             migrations.sort_by_key(|migration| migration.name().version().as_owned());
             for migration in migrations.iter().rev() {
-                let bound = Bound { migration: &**migration, bounds: terms.bounds };
+                let bound = BoundedMigration { migration: &**migration, bounds: terms.bounds };
                 harness.revert_migration(&bound)?;
             }
             Ok(())
@@ -156,12 +156,12 @@ impl Terms {
 }
 
 /// A migration that begins with the store's bounds.
-struct Bound<'m, DB: Backend> {
+struct BoundedMigration<'m, DB: Backend> {
     migration: &'m dyn Migration<DB>,
     bounds: &'static str,
 }
 
-impl<DB: Backend> Bound<'_, DB> {
+impl<DB: Backend> BoundedMigration<'_, DB> {
     fn begin(&self, conn: &mut dyn BoxableConnection<DB>) -> Ran<()> {
         match self.bounds {
             "" => Ok(()),
@@ -170,7 +170,7 @@ impl<DB: Backend> Bound<'_, DB> {
     }
 }
 
-impl<DB: Backend> Migration<DB> for Bound<'_, DB> {
+impl<DB: Backend> Migration<DB> for BoundedMigration<'_, DB> {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> Ran<()> {
         self.begin(conn)?;
         self.migration.run(conn)

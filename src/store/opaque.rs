@@ -15,7 +15,9 @@ macro_rules! opaque {
 use super::audit::{AuditEntry, AuditSearch, Audited};
 use super::bulk::{NewBulk, SettledItem};
 use super::due::{ExpiredKey, ExpiryPlace, JobPlace, KeyPlace};
-use super::operators::{Found, FoundRequest, JobAct, ListRequests, ListedRequest, OperatedJob};
+use super::operators::{
+    FoundRequest, JobAct, ListRequests, ListedRequest, OperatedJob, SearchPage,
+};
 use super::pauses::PauseAct;
 use super::{
     Change, Claim, DueJob, DueKey, Erase, Guard, HeldKey, JobRow, NewRow, Page, Reserved,
@@ -36,7 +38,7 @@ opaque! {
     [] DueJob;
     [] JobRow;
     [] StagedJobRow;
-    [T, P] Found<T, P>;
+    [T, P] SearchPage<T, P>;
     [] FoundRequest;
     [] ListRequests;
     [] ListedRequest;

@@ -157,7 +157,7 @@ impl ListRequests {
 }
 
 /// What a search found.
-pub struct Found<T, P> {
+pub struct SearchPage<T, P> {
     pub(crate) rows: Vec<T>,
     /// Behind which place to continue, where the bound was reached before the page was full; a full page goes
     /// on behind its last row.
@@ -405,7 +405,7 @@ pub trait OperatorStore: Store {
     fn list_requests(
         &self,
         list: &ListRequests,
-    ) -> impl Future<Output = Result<Found<ListedRequest, ListPlace>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<SearchPage<ListedRequest, ListPlace>, StoreError>> + Send;
 
     /// Requests by their ids, [`IDS_PER_SEARCH`] at most, in any order: as a list has them, without their values.
     #[doc(hidden)]
@@ -469,7 +469,7 @@ pub trait OperatorStore: Store {
         limits: &ScopeLimits,
         after: (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> impl Future<Output = Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
 
     /// The job of this id, if it is a dead letter.
     #[doc(hidden)]
@@ -610,5 +610,5 @@ pub trait OperatorStore: Store {
         search: &AuditSearch,
         before: (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> impl Future<Output = Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<SearchPage<Audited, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
 }

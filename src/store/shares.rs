@@ -2,7 +2,7 @@
 //!
 //! A local phase keeps its connection for as long as it takes. The pool's own queue knows no scopes: in it,
 //! the slow phases of one scope are served before the replays and heartbeats of all others. So a phase
-//! gets a [`Place`] first, waited for in memory, and asks the pool only then.
+//! gets a [`PhaseSlot`] first, waited for in memory, and asks the pool only then.
 //!
 //! | pool | phases of one scope | phases of all scopes | left for statements by themselves |
 //! |---|---|---|---|
@@ -39,7 +39,7 @@ pub(super) struct Shares {
 }
 
 /// The right of a phase to hold one connection. Dropped after the connection went back.
-pub(super) struct Place {
+pub(super) struct PhaseSlot {
     _of_the_scope: KeyedPermit<Scope>,
     _of_all: OwnedSemaphorePermit,
 }
@@ -75,12 +75,12 @@ impl Shares {
     }
 
     /// Waits until a phase of the scope may hold a connection.
-    pub(super) async fn for_a_phase(&self, scope: &Scope) -> Result<Place, StoreError> {
+    pub(super) async fn for_a_phase(&self, scope: &Scope) -> Result<PhaseSlot, StoreError> {
         let until = Instant::now() + self.wait;
         let of_the_scope = self.of_the_scope(scope, until).await?;
         let of_all = tokio::time::timeout_at(until.into(), self.all.clone().acquire_owned());
         match of_all.await {
-            Ok(Ok(of_all)) => Ok(Place { _of_the_scope: of_the_scope, _of_all: of_all }),
+            Ok(Ok(of_all)) => Ok(PhaseSlot { _of_the_scope: of_the_scope, _of_all: of_all }),
             _ => Err(self.busy("all scopes hold", self.in_all)),
         }
     }

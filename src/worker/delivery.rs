@@ -175,7 +175,7 @@ impl<S: Store> Delivery<S> {
         let (at, lag, forgiven) = (row.at.clone(), row.lag, row.forgiven_attempts);
         let (store, settlements) = (self.engine.store(), &self.settlements);
         let ends = sent.after(self.lease);
-        let claim = Claim { store, settlements, at: &at, seen, ends };
+        let claim = OpenDelivery { store, settlements, at: &at, seen, ends };
         let tries = at.attempts.saturating_sub(forgiven);
         let delivered = if tries > self.max_deliveries {
             // Its last delivery ended with its process, which left no word of that.
@@ -317,7 +317,7 @@ enum Settlement {
 }
 
 /// A job that is ours until the claim ends.
-struct Claim<'a, S> {
+struct OpenDelivery<'a, S> {
     store: &'a S,
     settlements: &'a Settlements<S>,
     at: &'a JobAt,
@@ -325,7 +325,7 @@ struct Claim<'a, S> {
     ends: Moment,
 }
 
-impl<S: Store> Claim<'_, S> {
+impl<S: Store> OpenDelivery<'_, S> {
     /// Says what came of the delivery, as often as it takes while the claim stands: no other node has the job
     /// before, so that it need not wait for the claim's end where the store was away for a moment. Whether
     /// it was ours to say.

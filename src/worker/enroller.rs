@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::watched::{Place, Watched};
+use super::watched::{WatchKey, Watched};
 use super::{More, Stop, Worker, WorkerConfig};
 use crate::engine::Engine;
 use crate::moment::Moment;
@@ -161,7 +161,7 @@ impl<S: Store> Enroller<S> {
     /// reason is not one of theirs.
     async fn enter_each(
         &mut self,
-        places: &[Place],
+        places: &[WatchKey],
         rows: &[HeldKey],
         stop: &Stop,
     ) -> Result<Judged, StoreError> {
@@ -186,7 +186,7 @@ impl<S: Store> Enroller<S> {
     }
 
     /// What came of each.
-    fn settle(&mut self, places: &[Place], enrolled: &[Enrolled]) -> Judged {
+    fn settle(&mut self, places: &[WatchKey], enrolled: &[Enrolled]) -> Judged {
         let mut judged = Judged::default();
         for (place, enrolled) in places.iter().zip(enrolled) {
             match *enrolled {
@@ -211,7 +211,7 @@ impl<S: Store> Enroller<S> {
     }
 
     /// None of them was entered.
-    fn watch_on(&mut self, places: &[Place]) {
+    fn watch_on(&mut self, places: &[WatchKey]) {
         places.iter().for_each(|place| self.watched.watch_on(*place, Moment::now()));
     }
 

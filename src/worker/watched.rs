@@ -11,12 +11,12 @@ use crate::store::HeldKey;
 const MAX_WATCHED: usize = 50_000;
 
 /// Where a row stands among them: the end of its lease, and a number.
-pub(super) type Place = (Moment, u64);
+pub(super) type WatchKey = (Moment, u64);
 
 /// Rows by the end of their lease, each once.
 #[derive(Default)]
 pub(super) struct Watched {
-    rows: BTreeMap<Place, HeldKey>,
+    rows: BTreeMap<WatchKey, HeldKey>,
     known: HashSet<(Uuid, i64)>,
     inserted: u64,
 }
@@ -36,7 +36,7 @@ impl Watched {
 
     /// Up to `most` rows whose lease has ended, the longest ended first. They are watched on until it is known what
     /// came of them: a poll that is given up loses none.
-    pub(super) fn ended(&self, most: usize) -> Vec<(Place, HeldKey)> {
+    pub(super) fn ended(&self, most: usize) -> Vec<(WatchKey, HeldKey)> {
         let ended = self.rows.range(..=(Moment::now(), u64::MAX)).take(most);
         ended.map(|(place, row)| (*place, row.clone())).collect()
     }
@@ -45,18 +45,18 @@ impl Watched {
         self.rows.range(..=(Moment::now(), u64::MAX)).count()
     }
 
-    pub(super) fn forget(&mut self, place: Place) {
+    pub(super) fn forget(&mut self, place: WatchKey) {
         self.take(place);
     }
 
     /// Watches it until then; behind those whose lease has ended by now.
-    pub(super) fn watch_on(&mut self, place: Place, until: Moment) {
+    pub(super) fn watch_on(&mut self, place: WatchKey, until: Moment) {
         if let Some(row) = self.take(place) {
             self.insert(row, until);
         }
     }
 
-    fn take(&mut self, place: Place) -> Option<HeldKey> {
+    fn take(&mut self, place: WatchKey) -> Option<HeldKey> {
         let row = self.rows.remove(&place)?;
         self.known.remove(&(row.request_id, row.lease_token));
         Some(row)
@@ -87,7 +87,7 @@ mod tests {
         watched.insert(row(2), now);
         watched.insert(row(3), now);
         watched.insert(row(1), now);
-        let ids = |rows: &[(Place, HeldKey)]| {
+        let ids = |rows: &[(WatchKey, HeldKey)]| {
             rows.iter().map(|(_, row)| row.request_id.as_u128()).collect::<Vec<_>>()
         };
         assert_eq!(ids(&watched.ended(1)), [2], "no more than it is asked for");

@@ -18,14 +18,14 @@ const ASK_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct DatabaseTime {
-    told: Mutex<Option<Told>>,
+    told: Mutex<Option<ClockReading>>,
     is_asking: AtomicBool,
     heard: Notify,
 }
 
 /// The database looked at its clock somewhere between the two moments.
 #[derive(Clone, Copy)]
-struct Told {
+struct ClockReading {
     time: DateTime<Utc>,
     sent: Moment,
     heard: Moment,
@@ -80,7 +80,7 @@ impl Asking {
     async fn ask(self, told: impl Future<Output = Option<DateTime<Utc>>>) {
         let sent = Moment::now();
         let Some(time) = told.await else { return };
-        let told = Told { time, sent, heard: Moment::now() };
+        let told = ClockReading { time, sent, heard: Moment::now() };
         *lock(&self.0.told) = Some(told);
     }
 }

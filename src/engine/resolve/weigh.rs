@@ -8,7 +8,7 @@ use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::resolution::not_executed;
-use crate::engine::revive::{Found, Revived};
+use crate::engine::revive::{Revival, Revived};
 use crate::engine::{Core, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
@@ -70,7 +70,7 @@ impl<S: Store> Core<S> {
                 let Some(revived) = revived else {
                     return known(Resolved::Finished);
                 };
-                if let Found::Undecodable(because) = revived.found {
+                if let Revival::Undecodable(because) = revived.found {
                     return Err(ResolveError::Undecodable(because));
                 }
                 self.reads(row, &revived, index, output)?;
@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
         let ResolutionKind::Executed { phase, output } = &resolution.kind else { return Ok(()) };
         let (index, _) = self.phase_of(row, phase)?;
         match self.revived(scope, key, row)? {
-            Some(Revived { found: Found::Undecodable(because), .. }) => {
+            Some(Revived { found: Revival::Undecodable(because), .. }) => {
                 Err(ResolveError::Undecodable(because))
             }
             Some(revived) => self.reads(row, &revived, index, output),

@@ -22,7 +22,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::Core;
-use super::bound::Bound;
+use super::bound::BoundRequest;
 use super::creation::Creation;
 use super::lease::{Heartbeat, Holder, Lease};
 use super::outcome::{CallError, FailureCause, Outcome};
@@ -42,7 +42,7 @@ pub(super) use self::transition::Transition;
 pub(super) struct Run<S: Store> {
     pub(super) core: Arc<Core<S>>,
     pub(super) definition: Definition,
-    pub(super) request: Box<dyn Bound<S>>,
+    pub(super) request: Box<dyn BoundRequest<S>>,
     pub(super) fingerprint: String,
     /// How the keys for its calls are made.
     pub(super) derivation: Arc<Derivation>,

@@ -21,9 +21,9 @@ use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
-    Found, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
-    MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, ScopeLimits, WaitingCounts, Walk,
-    found_request, listed_request, operated_job, state_name,
+    FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
+    MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, ScopeLimits, SearchPage,
+    WaitingCounts, Walk, found_request, listed_request, operated_job, state_name,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::whole_millis;
@@ -131,12 +131,12 @@ fn looked<R, T, P>(
     limit: u32,
     found: impl Fn(&R) -> Option<T>,
     place: impl Fn(&R) -> P,
-) -> Found<T, P> {
+) -> SearchPage<T, P> {
     let looked_at = &rows[..rows.len().min(MAX_ROWS)];
     let page: Vec<T> = looked_at.iter().filter_map(found).take(limit as usize).collect();
     let is_full = page.len() == limit as usize;
     let last = looked_at.last().filter(|_| looked_at.len() == MAX_ROWS && !is_full);
-    Found { rows: page, searched_to: last.map(place) }
+    SearchPage { rows: page, searched_to: last.map(place) }
 }
 
 async fn read_audit(session: &mut Session) -> QueryResult<Vec<AuditRecord>> {
@@ -268,7 +268,7 @@ impl OperatorStore for Memory {
     async fn list_requests(
         &self,
         list: &ListRequests,
-    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+    ) -> Result<SearchPage<ListedRequest, ListPlace>, StoreError> {
         let (keys, now) = (self.keys().await?, self.database().now());
         let mut rows: Vec<ListedRequest> = keys.iter().map(|key| listed(key, now)).collect();
         rows.retain(|row| is_behind(row, list));
@@ -400,7 +400,7 @@ impl OperatorStore for Memory {
         limits: &ScopeLimits,
         place: (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let mut jobs = self.jobs().await?;
         let place_of = |job: &JobRecord| (job.staged_at.0, job.job_id.uuid());
         jobs.retain(|job| job.run_after.is_none() && place_of(job) > place);
@@ -617,7 +617,7 @@ impl OperatorStore for Memory {
         search: &AuditSearch,
         before: (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let mut rows =
             self.ask_again("read the audit", |session| read_audit(session).boxed()).await?;
         let place = |row: &AuditRecord| (row.at.0, row.id.uuid());

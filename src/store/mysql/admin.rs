@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
 
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
 use super::store::{as_u32, ask, ask_again};
 use super::{Mysql, statements as sql};
@@ -94,14 +94,14 @@ impl AdminStore for Mysql {
         };
         let jobs = || {
             let (scope, key) = (erase.scope.as_str().to_owned(), key.as_str().to_owned());
-            Bound::of(&sql::EraseJobs { scope, key })
+            BoundStatement::of(&sql::EraseJobs { scope, key })
         };
         let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
         let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
         let erased = match erase.act {
             None => self.by_an_operator(DOING, &one, &[&jobs]).await?,
             Some(act) => {
-                let audit = || Bound::of(&InsertAudit::of(act.audit));
+                let audit = || BoundStatement::of(&InsertAudit::of(act.audit));
                 self.by_an_operator(DOING, &one, &[&jobs, &audit]).await?
             }
         };

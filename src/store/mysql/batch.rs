@@ -13,7 +13,7 @@ use super::another::{Another, Reason};
 use super::block::{Block, Place, Trouble};
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::session::{LockWait, Session};
 use super::statement::Statement;
 use super::statements as sql;
@@ -60,7 +60,7 @@ impl Mysql {
         &self,
         row: &NewRow<'_>,
         until: Instant,
-        insert: impl Fn() -> QueryResult<Bound>,
+        insert: impl Fn() -> QueryResult<BoundStatement>,
     ) -> Result<Created, StoreError> {
         let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
         loop {
@@ -77,7 +77,7 @@ impl Mysql {
         &self,
         row: &NewRow<'_>,
         until: Instant,
-        insert: impl Fn() -> QueryResult<Bound>,
+        insert: impl Fn() -> QueryResult<BoundStatement>,
         writes: Writes<'_, Self>,
     ) -> Commit<RowTimes> {
         let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
@@ -170,7 +170,7 @@ impl Mysql {
         &self,
         row: &NewRow<'_>,
         until: Instant,
-        insert: impl Fn() -> QueryResult<Bound>,
+        insert: impl Fn() -> QueryResult<BoundStatement>,
     ) -> Result<Created, StoreError> {
         let (mut deadlocks, mut another) = (0, Another::until(until, row.caller));
         loop {
@@ -205,8 +205,8 @@ impl Mysql {
     async fn try_to_create(
         &self,
         row: &NewRow<'_>,
-        place: shares::Place,
-        insert: QueryResult<Bound>,
+        place: shares::PhaseSlot,
+        insert: QueryResult<BoundStatement>,
     ) -> Result<Result<Created, StoreError>, Failure> {
         let mut tx = match MysqlTransaction::on(&self.pool).await {
             Ok(tx) => tx,
@@ -283,7 +283,7 @@ impl Mysql {
         &self,
         row: &NewRow<'_>,
         until: Instant,
-        insert: impl Fn() -> QueryResult<Bound>,
+        insert: impl Fn() -> QueryResult<BoundStatement>,
         writes: Writes<'_, Self>,
     ) -> Commit<RowTimes> {
         let (tx, written_at, expires_at) = match self.create_when_free(row, until, insert).await {
@@ -322,7 +322,7 @@ const RESERVE: &str = "reserve the key";
 async fn reserve(
     conn: &mut MysqlConn,
     row: &NewRow<'_>,
-    insert: QueryResult<Bound>,
+    insert: QueryResult<BoundStatement>,
 ) -> QueryResult<Result<Vec<Vec<Row>>, Failure>> {
     let (insert, session) = (insert?, conn.session());
     if session.has_blocks {
@@ -333,11 +333,11 @@ async fn reserve(
     let mut script = Script::default();
     script.push(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
     if let Some(request_id) = row.replaces {
-        script.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
+        script.push_bound(BoundStatement::of(&sql::DeleteExpired::of(row, request_id))?);
     }
     script.push_bound(insert);
     script.push(&session.server_lock_wait());
-    script.push_bound(Bound::of(&sql::Times::of(row.scope, row.key))?);
+    script.push_bound(BoundStatement::of(&sql::Times::of(row.scope, row.key))?);
     let Answers { rows, failure } = script.send(conn).await;
     Ok(failure.map_or(Ok(rows), Err))
 }

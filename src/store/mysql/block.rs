@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::MysqlConn;
 use super::error::Failure;
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::session::{LockWait, Session, WAIT_BRIEFLY};
 use super::statement::Statement;
 use super::statements as sql;
@@ -28,7 +28,7 @@ use crate::store::{Commit, Guard, NewRow, Refusal, StoreError};
 
 /// A block so far.
 pub(super) struct Block {
-    bound: Bound,
+    bound: BoundStatement,
 }
 
 /// Where in the block the server is.
@@ -107,12 +107,14 @@ impl Block {
     }
 
     fn whole() -> Self {
-        Self { bound: Bound { sql: WHOLE.to_owned(), values: Vec::new(), varying: 0 } }
+        Self { bound: BoundStatement { sql: WHOLE.to_owned(), values: Vec::new(), varying: 0 } }
     }
 
     /// One that begins with this statement.
     fn part(sql: &str) -> Self {
-        Self { bound: Bound { sql: format!("{PART}{sql}"), values: Vec::new(), varying: 0 } }
+        Self {
+            bound: BoundStatement { sql: format!("{PART}{sql}"), values: Vec::new(), varying: 0 },
+        }
     }
 
     fn push(&mut self, sql: &str) {
@@ -125,7 +127,7 @@ impl Block {
         self
     }
 
-    fn push_bound(&mut self, bound: Bound) {
+    fn push_bound(&mut self, bound: BoundStatement) {
         // One that is in it already was added by a loop: the next block has more of it, or fewer.
         let is_repeated = self.bound.sql.contains(&bound.sql);
         self.bound.varying += if is_repeated { bound.sql.len() } else { bound.varying };
@@ -141,7 +143,11 @@ impl Block {
 
     /// The begin of a transaction whose phase executes its statements one by one.
     /// `pin` locks the row, where what is seen from here on stays as it is: the rows of the block are its rows.
-    pub(super) fn opening(session: &Session, isolation: Isolation, pin: Option<Bound>) -> Self {
+    pub(super) fn opening(
+        session: &Session,
+        isolation: Isolation,
+        pin: Option<BoundStatement>,
+    ) -> Self {
         let waits = LockWait::of_a_begin(pin.is_some());
         let mut block = Self::part(&session.begin(isolation, waits));
         if let Some(pin) = pin {
@@ -155,7 +161,7 @@ impl Block {
     pub(super) fn reserving(
         session: &Session,
         row: &NewRow<'_>,
-        insert: Bound,
+        insert: BoundStatement,
     ) -> QueryResult<Self> {
         let mut block = Self::part(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
         block.insert(row, insert)?;
@@ -184,7 +190,7 @@ impl Block {
     pub(super) fn creating(
         session: &Session,
         row: &NewRow<'_>,
-        insert: Bound,
+        insert: BoundStatement,
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
@@ -206,9 +212,9 @@ impl Block {
         block.end(session, guard, jobs, Some(write))
     }
 
-    fn insert(&mut self, row: &NewRow<'_>, insert: Bound) -> QueryResult<()> {
+    fn insert(&mut self, row: &NewRow<'_>, insert: BoundStatement) -> QueryResult<()> {
         if let Some(request_id) = row.replaces {
-            self.push_bound(Bound::of(&sql::DeleteExpired::of(row, request_id))?);
+            self.push_bound(BoundStatement::of(&sql::DeleteExpired::of(row, request_id))?);
         }
         self.push_bound(insert);
         self.bound.sql.push_str(ITS_TIMES);
@@ -247,10 +253,10 @@ impl Block {
             self.come_to_with(Place::Engine, WAIT_BRIEFLY);
         }
         for job in jobs {
-            self.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
+            self.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);
         }
         if let Some(write) = write {
-            self.push_bound(Bound::of(write)?);
+            self.push_bound(BoundStatement::of(write)?);
             self.push(UNLESS_ONE);
         }
         Ok(())
@@ -262,7 +268,7 @@ impl Block {
         conn: &mut MysqlConn,
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
-        let Bound { sql, values, varying } = self.bound;
+        let BoundStatement { sql, values, varying } = self.bound;
         let prepared = match conn.prepare(&sql).await {
             Ok(prepared) => prepared,
             Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
@@ -373,7 +379,7 @@ mod tests {
             let statement = |number: &usize| {
                 let values = vec![mysql_async::Value::Int(1); *number];
                 let sql = "INSERT INTO t VALUES (?)".to_owned();
-                Statement { bound: Ok(Bound { sql, values, varying: 0 }) }
+                Statement { bound: Ok(BoundStatement { sql, values, varying: 0 }) }
             };
             let statements: Vec<_> = numbers.iter().map(statement).collect();
             Block::takes(&session, &statements, &[])
@@ -424,7 +430,11 @@ mod tests {
 
     #[test]
     fn a_block_differs_each_time_by_what_does_and_by_what_is_repeated() {
-        let of = |sql: &str, varying| Bound { sql: sql.to_owned(), values: Vec::new(), varying };
+        let of = |sql: &str, varying| BoundStatement {
+            sql: sql.to_owned(),
+            values: Vec::new(),
+            varying,
+        };
         let mut block = Block::whole();
         for (bound, varying) in [
             (of("INSERT INTO a VALUES (?)", 0), 0),

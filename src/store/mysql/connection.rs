@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use super::ANSWER_WITHIN;
 use super::error::Failure;
 use super::killer::{Killer, Killers};
-use super::literal::{Bound, size_of};
+use super::literal::{BoundStatement, size_of};
 use super::rewritten::may_be_rewritten;
 use super::server::Server;
 use super::session::{self, Session};
@@ -215,7 +215,7 @@ impl MysqlConn {
     }
 
     /// Sends one statement of a batch, prepared.
-    pub(super) async fn execute_one(&mut self, bound: Bound) -> Result<u64, Failure> {
+    pub(super) async fn execute_one(&mut self, bound: BoundStatement) -> Result<u64, Failure> {
         self.has_strayed |= !leaves_its_session_alone(&bound.sql);
         Ok(self.run(bound).await?.1)
     }
@@ -262,7 +262,7 @@ impl MysqlConn {
         self.answered(done)
     }
 
-    async fn run(&mut self, bound: Bound) -> Result<(Vec<DieselRow>, u64), Failure> {
+    async fn run(&mut self, bound: BoundStatement) -> Result<(Vec<DieselRow>, u64), Failure> {
         let keeps = self.keeps(&bound.sql, bound.varying);
         let done = match self.sent(bound.size()) {
             Ok(conn) => prepared(conn, bound, keeps).await,
@@ -291,19 +291,22 @@ impl MysqlConn {
         done
     }
 
-    fn bound<Q>(&self, query: &Q) -> QueryResult<Bound>
+    fn bound<Q>(&self, query: &Q) -> QueryResult<BoundStatement>
     where
         Q: QueryFragment<Mysql> + QueryId,
     {
         match self.watch != Watch::Off || self.was_with_application {
-            true => Bound::of_application(query),
+            true => BoundStatement::of_application(query),
             // The engine's own, of which there are few.
-            false => Bound::of(query),
+            false => BoundStatement::of(query),
         }
     }
 
     /// Runs what a user's text is, if the phase may.
-    async fn watched(&mut self, bound: QueryResult<Bound>) -> QueryResult<(Vec<DieselRow>, u64)> {
+    async fn watched(
+        &mut self,
+        bound: QueryResult<BoundStatement>,
+    ) -> QueryResult<(Vec<DieselRow>, u64)> {
         let bound = bound.inspect_err(|error| self.watch.note_unmade(error))?;
         if self.watch.admit(&bound.sql)? == Admission::Pretend {
             return Ok((Vec::new(), 0));
@@ -339,7 +342,7 @@ async fn ask(conn: &mut Conn, text: &str, rows: &mut Vec<Vec<Row>>) -> mysql_asy
 
 async fn prepared(
     conn: &mut Conn,
-    bound: Bound,
+    bound: BoundStatement,
     keeps: bool,
 ) -> Result<(Vec<DieselRow>, u64), Failure> {
     if may_be_rewritten(&bound.sql) {

@@ -14,14 +14,14 @@ use mysql_async::Value;
 
 /// A statement, with what is bound in it.
 #[derive(Clone)]
-pub(super) struct Bound {
+pub(super) struct BoundStatement {
     pub(super) sql: String,
     pub(super) values: Vec<Value>,
     /// How many bytes of the text may differ each time: none, if it is always the same, as far as diesel knows.
     pub(super) varying: usize,
 }
 
-impl Bound {
+impl BoundStatement {
     pub(super) fn of(query: &impl QueryFragment<Mysql>) -> QueryResult<Self> {
         let mut sql = MysqlQueryBuilder::new();
         query.to_sql(&mut sql, &Mysql)?;
@@ -174,7 +174,7 @@ mod tests {
             Value::Bytes(Vec::new()),
         ];
         let sql = "SELECT ?, ?, t + ? WHERE a = ?".to_owned();
-        let bound = Bound { sql, values, varying: 0 };
+        let bound = BoundStatement { sql, values, varying: 0 };
         assert_eq!(bound.into_text(), "SELECT x'6127625c', NULL, t + -7 WHERE a = ''");
     }
 }

@@ -12,7 +12,7 @@ use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
 use super::error::is_of_reading_only;
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::{ConnectionGuard, Taken};
@@ -34,8 +34,8 @@ use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest,
-    OperatedJob, OperatorStore, RequestAt, ScopeLimits, WaitingCounts, found_request,
+    Counted, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, OperatedJob,
+    OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
     listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
@@ -115,7 +115,7 @@ impl Mysql {
     async fn settled(
         &self,
         guarded: &(impl QueryFragment<diesel::mysql::Mysql> + Sync),
-        audit: &(dyn Fn() -> diesel::QueryResult<Bound> + Sync),
+        audit: &(dyn Fn() -> diesel::QueryResult<BoundStatement> + Sync),
     ) -> Result<bool, StoreError> {
         self.by_an_operator("settle a dead job", guarded, &[audit]).await
     }
@@ -157,7 +157,7 @@ impl OperatorStore for Mysql {
     async fn list_requests(
         &self,
         list: &ListRequests,
-    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+    ) -> Result<SearchPage<ListedRequest, ListPlace>, StoreError> {
         let (rows, end) = look!(
             self,
             "list requests",
@@ -167,7 +167,7 @@ impl OperatorStore for Mysql {
         )?;
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
-        Ok(Found { rows, searched_to: end.map(place) })
+        Ok(SearchPage { rows, searched_to: end.map(place) })
     }
 
     async fn requests_by_ids(
@@ -266,7 +266,7 @@ impl OperatorStore for Mysql {
         limits: &ScopeLimits,
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
         let (rows, searched_to) = look!(
             self,
@@ -281,7 +281,7 @@ impl OperatorStore for Mysql {
             ops::EndOfDeadJobs { staged_at, id: id.clone() }
         )?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
-        Ok(Found { rows, searched_to })
+        Ok(SearchPage { rows, searched_to })
     }
 
     async fn dead_job(
@@ -297,7 +297,7 @@ impl OperatorStore for Mysql {
     }
 
     async fn settle_job(&self, act: &JobAct<'_>) -> Result<bool, StoreError> {
-        let audit = || Bound::of(&ops::InsertAudit::of(act.audit));
+        let audit = || BoundStatement::of(&ops::InsertAudit::of(act.audit));
         let (scope, job_id) = (act.scope.to_owned(), act.id.as_bytes().to_vec());
         let attempts = act.attempts.cast_signed();
         match act.fate {
@@ -349,15 +349,15 @@ impl OperatorStore for Mysql {
         let (definition, phase) = (|| act.definition.to_owned(), || act.phase.to_owned());
         let hold = || match act.what {
             PauseWhat::Begin(_) => {
-                Bound::of(&ops::HoldPause { definition: definition(), phase: phase() })
+                BoundStatement::of(&ops::HoldPause { definition: definition(), phase: phase() })
             }
             PauseWhat::Replace(..) | PauseWhat::End(_) => {
-                Bound::of(&ops::HoldPaused { definition: definition(), phase: phase() })
+                BoundStatement::of(&ops::HoldPaused { definition: definition(), phase: phase() })
             }
         };
         let write = || match act.what {
             PauseWhat::Begin(length) | PauseWhat::Replace(_, length) => {
-                Bound::of(&ops::PausePhase {
+                BoundStatement::of(&ops::PausePhase {
                     definition: definition(),
                     phase: phase(),
                     reason: act.audit.reason.clone(),
@@ -366,7 +366,7 @@ impl OperatorStore for Mysql {
                 })
             }
             PauseWhat::End(_) => {
-                Bound::of(&ops::UnpausePhase { definition: definition(), phase: phase() })
+                BoundStatement::of(&ops::UnpausePhase { definition: definition(), phase: phase() })
             }
         };
         // Between the lock and the write, so that it says what that replaces, and only if that is as it was seen.
@@ -388,8 +388,8 @@ impl OperatorStore for Mysql {
             bulk.items.iter().map(|(id, seen)| (id.simple().to_string(), &**seen)).collect();
         // Texts have a JSON form.
         let requests = serde_json::to_string(&pairs).unwrap_or_default();
-        let items = || Bound::of(&ops::AddItems { id: id(), requests: requests.clone() });
-        let audit = || Bound::of(&ops::InsertAudit::of(bulk.audit));
+        let items = || BoundStatement::of(&ops::AddItems { id: id(), requests: requests.clone() });
+        let audit = || BoundStatement::of(&ops::InsertAudit::of(bulk.audit));
         self.by_an_operator("start a bulk act", &start, &[&items, &audit]).await.map(drop)
     }
 
@@ -461,7 +461,7 @@ impl OperatorStore for Mysql {
         match item.audit {
             None => self.together(DOING, &settle, &[]).await,
             Some(entry) => {
-                let audit = || Bound::of(&ops::InsertAudit::of(entry));
+                let audit = || BoundStatement::of(&ops::InsertAudit::of(entry));
                 self.together(DOING, &settle, &[&audit]).await
             }
         }
@@ -477,7 +477,7 @@ impl OperatorStore for Mysql {
     async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
         let (by, id) = (audit.actor.clone(), id.as_bytes().to_vec());
         let stop = bulk_sql::StopBulk { by, id };
-        let audit = || Bound::of(&ops::InsertAudit::of(audit));
+        let audit = || BoundStatement::of(&ops::InsertAudit::of(audit));
         self.by_an_operator("stop a bulk act", &stop, &[&audit]).await
     }
 
@@ -498,7 +498,7 @@ impl OperatorStore for Mysql {
         search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
         let (rows, searched_to) = look!(
             self,
@@ -508,6 +508,6 @@ impl OperatorStore for Mysql {
             ops::EndOfAudit::new(search, place_of.clone())
         )?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
-        Ok(Found { rows, searched_to })
+        Ok(SearchPage { rows, searched_to })
     }
 }

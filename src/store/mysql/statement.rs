@@ -5,17 +5,17 @@ use diesel::mysql::Mysql as Db;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error;
 
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::watch::only_touches_rows;
 
 /// A statement of a phase, to be executed later.
 pub struct Statement {
-    pub(super) bound: QueryResult<Bound>,
+    pub(super) bound: QueryResult<BoundStatement>,
 }
 
 impl Statement {
     pub(super) fn of(query: &(impl QueryFragment<Db> + QueryId)) -> Self {
-        Self { bound: Bound::of_application(query) }
+        Self { bound: BoundStatement::of_application(query) }
     }
 
     pub(super) fn sql(&self) -> Option<&str> {
@@ -23,7 +23,7 @@ impl Statement {
     }
 
     pub(super) fn size(&self) -> usize {
-        self.bound.as_ref().map_or(0, Bound::size)
+        self.bound.as_ref().map_or(0, BoundStatement::size)
     }
 
     /// How many values are bound in it.
@@ -31,9 +31,9 @@ impl Statement {
         self.bound.as_ref().map_or(0, |bound| bound.values.len())
     }
 
-    pub(super) fn bound(&self) -> QueryResult<Bound> {
+    pub(super) fn bound(&self) -> QueryResult<BoundStatement> {
         let unreadable = |error: &Error| Error::QueryBuilderError(error.to_string().into());
-        self.bound.as_ref().map(Bound::clone).map_err(unreadable)
+        self.bound.as_ref().map(BoundStatement::clone).map_err(unreadable)
     }
 
     pub(super) fn is_refused(&self) -> bool {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::batch::{Created, refusal};
 use super::block::Block;
 use super::error::{failure_of, is_of_a_deadlock};
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
 use super::pool::{ConnectionGuard, Taken};
 use super::server::Server;
@@ -85,15 +85,18 @@ macro_rules! ask_again {
 pub(super) use ask_again;
 
 /// Makes a statement, anew each time that it is sent.
-type Make<'a> = dyn Fn() -> QueryResult<Bound> + Sync + 'a;
+type Make<'a> = dyn Fn() -> QueryResult<BoundStatement> + Sync + 'a;
 
-fn made(doing: &'static str, each: &[&Make<'_>]) -> Result<Vec<Bound>, StoreError> {
+fn made(doing: &'static str, each: &[&Make<'_>]) -> Result<Vec<BoundStatement>, StoreError> {
     let made = each.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
     made.map_err(|error| StoreError::database(doing, error))
 }
 
-fn bound(doing: &'static str, query: &impl QueryFragment<Db>) -> Result<Bound, StoreError> {
-    Bound::of(query).map_err(|error| StoreError::database(doing, error))
+fn bound(
+    doing: &'static str,
+    query: &impl QueryFragment<Db>,
+) -> Result<BoundStatement, StoreError> {
+    BoundStatement::of(query).map_err(|error| StoreError::database(doing, error))
 }
 
 impl Mysql {
@@ -401,7 +404,7 @@ impl Store for Mysql {
     async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MysqlTransaction>, StoreError> {
         let until = Instant::now() + row.creation_wait;
         let Some(turn) = self.turn(row, until).await else { return Ok(Reserved::Busy) };
-        let insert = || Bound::of(&sql::Insert::new(row));
+        let insert = || BoundStatement::of(&sql::Insert::new(row));
         match self.create_when_free(row, until, insert).await? {
             Created::Yes { mut tx, created_at, expires_at, .. } => {
                 tx.turn = Some(turn);
@@ -428,7 +431,7 @@ impl Store for Mysql {
         let Some(_turn) = self.turn(row, until).await else {
             return Commit::Failed(StoreError::Locked);
         };
-        let insert = || Bound::of(&sql::Create::new(row, created_at, change));
+        let insert = || BoundStatement::of(&sql::Create::new(row, created_at, change));
         match Block::takes(&self.session, &writes.statements.all, writes.jobs) {
             true => self.create_as_block(row, until, insert, writes).await,
             false => self.try_create(row, until, insert, writes).await,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::pool::{ConnectionGuard, MysqlPool, Taken};
 use super::session::{LockWait, WAIT_BRIEFLY};
 use super::statements as sql;
@@ -19,7 +19,7 @@ use super::watch::{Watch, gone};
 use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
-use crate::store::shares::Place;
+use crate::store::shares::PhaseSlot;
 use crate::store::{
     Change, Commit, Guard, Refusal, StoreError, Transaction, TransactionId, is_nested,
 };
@@ -30,7 +30,7 @@ pub struct MysqlTransaction {
     /// Of the key that it is about to create: until then the others of this process wait in memory.
     pub(super) turn: Option<KeyPermit>,
     /// Behind the connection, and so free only when that has gone back.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<PhaseSlot>,
 }
 
 /// A text of several statements, and where in it what stands.
@@ -52,7 +52,7 @@ impl Script {
     }
 
     /// Adds one statement of the engine's with what is bound in it.
-    pub(super) fn push_bound(&mut self, bound: Bound) -> usize {
+    pub(super) fn push_bound(&mut self, bound: BoundStatement) -> usize {
         self.push_one(&bound.into_text())
     }
 
@@ -96,7 +96,7 @@ impl MysqlTransaction {
     pub(super) async fn open(
         &mut self,
         isolation: Isolation,
-        pin: Option<Bound>,
+        pin: Option<BoundStatement>,
     ) -> Result<Vec<Row>, Failure> {
         let session = self.connection.session();
         if session.has_blocks {
@@ -243,11 +243,11 @@ fn concluding(
         script.push_one(statement);
     }
     for job in jobs {
-        script.push_bound(Bound::of(&sql::InsertJob::new(guard, job))?);
+        script.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);
     }
     let jobs = mark + homecoming.len() + jobs.len();
     if let Some(write) = write {
-        script.push_bound(Bound::of(write)?);
+        script.push_bound(BoundStatement::of(write)?);
         script.push(RAISE_UNLESS_ONE);
     }
     let commit = script.push(sql::COMMIT);
@@ -263,8 +263,8 @@ const RAISE_UNLESS_ONE: &str =
 pub(super) async fn in_one_go(
     pool: &MysqlPool,
     taken: Taken,
-    up_to_guarded: Vec<Bound>,
-    then: Vec<Bound>,
+    up_to_guarded: Vec<BoundStatement>,
+    then: Vec<BoundStatement>,
 ) -> Commit {
     let (tx, mut script) = match MysqlTransaction::begin(pool, taken).await {
         Ok(begun) => begun,
@@ -310,8 +310,8 @@ pub(super) async fn each_in_one_go(
 
 /// What is written about one row, and the statement that tells what came of it.
 pub(super) struct EachTold {
-    pub(super) writes: Vec<Bound>,
-    pub(super) tells: Bound,
+    pub(super) writes: Vec<BoundStatement>,
+    pub(super) tells: BoundStatement,
 }
 
 impl Ends {

@@ -7,7 +7,7 @@ use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
 use super::error::is_of_a_deadlock;
-use super::literal::Bound;
+use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
 use super::store::{answered, as_u32, ask_again};
 use super::transaction::EachTold;
@@ -68,8 +68,8 @@ impl WorkerStore for Mysql {
             let enrol = sql::Enrol { not_entered: sql::NotEntered::new(held) };
             let held = sql::StillHeld { not_entered: sql::NotEntered::new(held) };
             Ok(EachTold {
-                writes: vec![Bound::of(&enrol)?, Bound::of(&sql::NoteCount {})?],
-                tells: Bound::of(&sql::NotedOrHeld { held })?,
+                writes: vec![BoundStatement::of(&enrol)?, BoundStatement::of(&sql::NoteCount {})?],
+                tells: BoundStatement::of(&sql::NotedOrHeld { held })?,
             })
         };
         let script = held.iter().map(row).collect();
@@ -104,8 +104,8 @@ impl WorkerStore for Mysql {
         let row = |expired: &ExpiredKey| {
             let reap = sql::ReapOne { expired: sql::StillExpired::new(expired) };
             Ok(EachTold {
-                writes: vec![Bound::of(&reap)?, Bound::of(&sql::NoteCount {})?],
-                tells: Bound::of(&sql::Noted {})?,
+                writes: vec![BoundStatement::of(&reap)?, BoundStatement::of(&sql::NoteCount {})?],
+                tells: BoundStatement::of(&sql::Noted {})?,
             })
         };
         let script = expired.iter().map(row).collect();
@@ -157,8 +157,8 @@ impl WorkerStore for Mysql {
     ) -> Result<Vec<Result<Option<JobRow>, StoreError>>, StoreError> {
         let each = |at: &JobAt| {
             Ok(EachTold {
-                writes: vec![Bound::of(&sql::ClaimJob::new(at, lease))?],
-                tells: Bound::of(&sql::JobIfClaimed::new(at))?,
+                writes: vec![BoundStatement::of(&sql::ClaimJob::new(at, lease))?],
+                tells: BoundStatement::of(&sql::JobIfClaimed::new(at))?,
             })
         };
         let told = self.of_each_job("claim staged jobs", at, each).await?;
@@ -176,11 +176,11 @@ impl WorkerStore for Mysql {
             let (delete, next) = (sql::JobDelivered::new(at), sql::MakeNextDueIfNoted::new(at));
             Ok(EachTold {
                 writes: vec![
-                    Bound::of(&delete)?,
-                    Bound::of(&sql::NoteCount {})?,
-                    Bound::of(&next)?,
+                    BoundStatement::of(&delete)?,
+                    BoundStatement::of(&sql::NoteCount {})?,
+                    BoundStatement::of(&next)?,
                 ],
-                tells: Bound::of(&sql::Noted {})?,
+                tells: BoundStatement::of(&sql::Noted {})?,
             })
         };
         let told = self.of_each_job("delete delivered jobs", at, each).await?;
@@ -188,7 +188,7 @@ impl WorkerStore for Mysql {
     }
 
     async fn job_delivered(&self, at: &JobAt) -> Result<bool, StoreError> {
-        let next = || Bound::of(&sql::MakeNextDue::new(at));
+        let next = || BoundStatement::of(&sql::MakeNextDue::new(at));
         self.together("delete a delivered job", &sql::JobDelivered::new(at), &[&next]).await
     }
 
@@ -200,8 +200,10 @@ impl WorkerStore for Mysql {
     ) -> Result<bool, StoreError> {
         let failed = sql::JobFailed::new(at, becomes, reason);
         let others = || match becomes {
-            Undelivered::Dead => Bound::of(&sql::MakeNextDue::new(at)),
-            Undelivered::Again(_) | Undelivered::Left => Bound::of(&sql::LetOthersWait::new(at)),
+            Undelivered::Dead => BoundStatement::of(&sql::MakeNextDue::new(at)),
+            Undelivered::Again(_) | Undelivered::Left => {
+                BoundStatement::of(&sql::LetOthersWait::new(at))
+            }
         };
         self.together("put a job back", &failed, &[&others]).await
     }

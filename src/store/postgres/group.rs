@@ -14,13 +14,13 @@ use crate::store::row::Row;
 use crate::store::{Claim, Hold, Right, StoreError};
 
 /// What is said of a row: by a statement of its own, or by one for many that has found it.
-type Told = Result<Option<Row>, StoreError>;
+type RowAnswer = Result<Option<Row>, StoreError>;
 
 /// What waits to be asked.
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
-    reads: Together<(Scope, IdempotencyKey), Told>,
-    claims: Together<FreeClaim, Told>,
+    reads: Together<(Scope, IdempotencyKey), RowAnswer>,
+    claims: Together<FreeClaim, RowAnswer>,
 }
 
 impl Groups {
@@ -31,7 +31,7 @@ impl Groups {
 
 impl<P: Pool> Postgres<P> {
     /// Reads a row, with others that are read at this moment.
-    pub(super) async fn read_in_group(&self, scope: &Scope, key: &IdempotencyKey) -> Told {
+    pub(super) async fn read_in_group(&self, scope: &Scope, key: &IdempotencyKey) -> RowAnswer {
         let store = self.clone();
         let send = move |of: Vec<_>| {
             let store = store.clone();
@@ -44,7 +44,7 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// Takes a row over, if it is a free one with others that are taken over at this moment.
-    pub(super) async fn take_over_in_group(&self, claim: &Claim<'_>, hold: Hold) -> Told {
+    pub(super) async fn take_over_in_group(&self, claim: &Claim<'_>, hold: Hold) -> RowAnswer {
         if claim.right != Right::Free {
             return self.try_take_over(claim, hold).await;
         }
@@ -59,14 +59,14 @@ impl<P: Pool> Postgres<P> {
         }
     }
 
-    async fn read_alone(&self, scope: &Scope, key: &IdempotencyKey) -> Told {
+    async fn read_alone(&self, scope: &Scope, key: &IdempotencyKey) -> RowAnswer {
         let rows = ask_again!(self, "read the key", |conn| {
             sql::Read { scope: scope.as_str(), key: key.as_str() }.load::<Row>(&mut conn)
         })?;
         Ok(rows.into_iter().next())
     }
 
-    async fn read_all(&self, of: Vec<(Scope, IdempotencyKey)>) -> Vec<Option<Told>> {
+    async fn read_all(&self, of: Vec<(Scope, IdempotencyKey)>) -> Vec<Option<RowAnswer>> {
         if let [(scope, key)] = &of[..] {
             return vec![Some(self.read_alone(scope, key).await)];
         }
@@ -87,7 +87,7 @@ impl<P: Pool> Postgres<P> {
         )
     }
 
-    async fn take_over_all(&self, claims: Vec<FreeClaim>) -> Vec<Option<Told>> {
+    async fn take_over_all(&self, claims: Vec<FreeClaim>) -> Vec<Option<RowAnswer>> {
         if let [one] = &claims[..] {
             return vec![Some(self.try_take_over(&one.alone(), one.hold).await)];
         }
@@ -103,7 +103,7 @@ impl<P: Pool> Postgres<P> {
 }
 
 /// Of those that a statement for so many has found. The others ask alone: why it has not found them is theirs.
-fn told(many: usize, found: Result<Vec<(i64, Row)>, StoreError>) -> Vec<Option<Told>> {
+fn told(many: usize, found: Result<Vec<(i64, Row)>, StoreError>) -> Vec<Option<RowAnswer>> {
     let mut all: Vec<_> = (0..many).map(|_| None).collect();
     for (number, row) in found.unwrap_or_default() {
         let nth = usize::try_from(number - 1).unwrap_or(usize::MAX);

@@ -36,9 +36,9 @@ use crate::store::events::StoredEvents;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, FoundRow, JobAct, JobFate, ListPlace, ListRequests,
-    ListedRequest, ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN,
-    ScopeLimits, WaitingCounts, found_request, listed_request, operated_job,
+    Counted, FoundRequest, FoundRow, JobAct, JobFate, ListPlace, ListRequests, ListedRequest,
+    ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, ScopeLimits,
+    SearchPage, WaitingCounts, found_request, listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -231,13 +231,13 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     async fn list_requests(
         &self,
         list: &ListRequests,
-    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+    ) -> Result<SearchPage<ListedRequest, ListPlace>, StoreError> {
         let (rows, end) = look!(
             self, "list requests", list.limit,
             ops::List::new(list) => ListedRow, ops::EndOfLook::new(list) => (DateTime<Utc>, Uuid)
         )?;
         let place = |(time, request_id)| ListPlace { time, request_id };
-        Ok(Found {
+        Ok(SearchPage {
             rows: rows.into_iter().map(listed_request).collect(),
             searched_to: end.map(place),
         })
@@ -347,14 +347,14 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         limits: &ScopeLimits,
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (rows, searched_to) = look!(
             self, "list dead jobs", limit,
             ops::DeadJobsAfter { staged_at, id, allowed: ops::Allowed::by(limits), limit: limit.into() }
                 => OperatedRow,
             ops::EndOfDeadJobs { staged_at, id } => (DateTime<Utc>, Uuid)
         )?;
-        Ok(Found { rows: rows.into_iter().map(operated_job).collect(), searched_to })
+        Ok(SearchPage { rows: rows.into_iter().map(operated_job).collect(), searched_to })
     }
 
     async fn dead_job(
@@ -571,7 +571,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
         search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let (rows, searched_to) = match search.request_id {
             Some(request_id) => look!(
                 self, "read the audit of a request", limit,
@@ -587,7 +587,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
                 ops::EndOfAudit { at, id } => (DateTime<Utc>, Uuid)
             ),
         }?;
-        Ok(Found { rows: rows.into_iter().map(audited).collect(), searched_to })
+        Ok(SearchPage { rows: rows.into_iter().map(audited).collect(), searched_to })
     }
 }
 

@@ -22,7 +22,7 @@ use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::keyed_limit::KeyedPermit;
 use crate::store::row::{KeySummaryRow, key_summary};
-use crate::store::shares::Place;
+use crate::store::shares::PhaseSlot;
 use crate::store::{
     Change, Commit, Guard, KeySummary, NewRow, Refusal, StoreError, Transaction, TransactionId,
 };
@@ -40,7 +40,7 @@ pub struct PgTransaction<P: Pool> {
     /// Of the key that it is about to create: until then the others of this process wait in memory.
     pub(super) turn: Option<KeyedPermit<(Scope, IdempotencyKey)>>,
     /// Behind the connection, and so free only when that has gone back.
-    _place: Option<Place>,
+    _place: Option<PhaseSlot>,
 }
 
 impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
@@ -105,7 +105,7 @@ impl<P: Pool> PgTransaction<P> {
     }
 
     /// One that holds its phase's place until it ends.
-    pub(super) fn at(self, place: Place) -> Self {
+    pub(super) fn at(self, place: PhaseSlot) -> Self {
         Self { _place: Some(place), ..self }
     }
 

@@ -31,8 +31,8 @@ use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, Found, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest,
-    OperatedJob, OperatorStore, RequestAt, ScopeLimits, WaitingCounts, found_request,
+    Counted, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, OperatedJob,
+    OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
     listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
@@ -166,7 +166,7 @@ impl OperatorStore for Sqlite {
     async fn list_requests(
         &self,
         list: &ListRequests,
-    ) -> Result<Found<ListedRequest, ListPlace>, StoreError> {
+    ) -> Result<SearchPage<ListedRequest, ListPlace>, StoreError> {
         let (rows, end, limit) =
             (ops::List::new::<Db>(list), ops::EndOfLook::new(list), list.limit);
         let (rows, end) = self
@@ -177,7 +177,7 @@ impl OperatorStore for Sqlite {
             .await?;
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
-        Ok(Found { rows, searched_to: self::place(end).map(place) })
+        Ok(SearchPage { rows, searched_to: self::place(end).map(place) })
     }
 
     async fn requests_by_ids(
@@ -277,7 +277,7 @@ impl OperatorStore for Sqlite {
         limits: &ScopeLimits,
         (staged_at, id): (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError> {
         let (staged_at, id) = (staged_at.timestamp_millis(), id.as_bytes().to_vec());
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
         let allowed = Allowed::by::<Db>(limits);
@@ -289,7 +289,7 @@ impl OperatorStore for Sqlite {
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
-        Ok(Found { rows, searched_to: place(end) })
+        Ok(SearchPage { rows, searched_to: place(end) })
     }
 
     async fn dead_job(
@@ -494,7 +494,7 @@ impl OperatorStore for Sqlite {
         search: &AuditSearch,
         (at, id): (DateTime<Utc>, Uuid),
         limit: u32,
-    ) -> Result<Found<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
+    ) -> Result<SearchPage<Audited, (DateTime<Utc>, Uuid)>, StoreError> {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = ops::Audit::new::<Db>(search, place_of.clone(), limits, limit);
         let end = ops::EndOfAudit::new(search, place_of);
@@ -505,7 +505,7 @@ impl OperatorStore for Sqlite {
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
-        Ok(Found { rows, searched_to: place(end) })
+        Ok(SearchPage { rows, searched_to: place(end) })
     }
 }
 
