@@ -107,7 +107,6 @@ async fn until_shutdown<T>(
 /// Searches, and rests for a random time around the worker's pace; longer while the store is unavailable. It
 /// searches again immediately only if a whole batch was done, and more is likely.
 async fn poll_until_stopped<W: Worker>(worker: &mut W, stop: &Stop) {
-    const LONGEST_REST: Duration = Duration::from_secs(30);
     // Whatever the worker's pace: no loop is without a pause (G17).
     const SHORTEST_REST: Duration = Duration::from_millis(1);
     let mut failures = 0;
@@ -123,7 +122,7 @@ async fn poll_until_stopped<W: Worker>(worker: &mut W, stop: &Stop) {
             Err(error) => {
                 observe::worker_failed(W::NAME, error.kind());
                 failures += 1;
-                worker.pace().saturating_mul(1 << failures.min(10)).min(LONGEST_REST)
+                pace::rest_after_failures(worker.pace(), failures)
             }
         };
         tokio::select! {

@@ -24,6 +24,11 @@ pub(super) const PAGE: u32 = 1000;
 const SHORT_PAGE: u32 = 100;
 const CONTINUES: Duration = Duration::from_secs(1);
 
+/// How long to rest behind so many errors in a row, where the worker polls at this pace.
+pub(super) fn rest_after_failures(poll: Duration, failures: u32) -> Duration {
+    poll.saturating_mul(1 << failures.min(10)).min(LONGEST_REST)
+}
+
 /// When to search next, and how many rows.
 pub(super) struct Pace {
     began: Instant,
@@ -99,8 +104,7 @@ impl Pace {
 
     pub(super) fn failed(&mut self, poll: Duration) {
         self.failures += 1;
-        let rest = poll.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REST);
-        self.planned = Instant::now() + by_chance(rest);
+        self.planned = Instant::now() + by_chance(rest_after_failures(poll, self.failures));
     }
 
     pub(super) fn wake(&mut self) {
