@@ -45,7 +45,7 @@ pub(crate) struct Settings {
     pub(crate) max_back_off: Duration,
     /// How long an unknown outcome rests before it is reconciled.
     pub(crate) reconcile_after: Duration,
-    /// How often it is looked into before it is a dead letter. 20, with back-off: half a day and more.
+    /// How often it is looked into before it is a dead letter. 20, with back-off: about half a day.
     pub(crate) max_reconciles: u32,
     /// How long before the end of a provider's window calls are no longer repeated: the call may
     /// take a while, and two clocks never agree exactly (G11).

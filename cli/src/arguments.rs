@@ -77,7 +77,7 @@ pub(crate) enum Subcommands {
 
 #[derive(Subcommand)]
 pub(crate) enum Definitions {
-    /// Say whether no row of a version is unfinished, so that its code may go; exits with 6 while there is one
+    /// Say whether no row of a version is unfinished, so that its code may go; exits with 6 while there is one, or may be
     Drained {
         /// The definition's name, as its lock file has it
         name: String,
@@ -100,8 +100,8 @@ pub(crate) struct Database {
 
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct Lease {
-    /// The longest `EngineBuilder::lease` of the services that write to this database (30 if they do not set one). Without
-    /// it, one with more than a hundred thousand requests of the last day has more rows than are read
+    /// The longest `EngineBuilder::lease` of the services that write to this database: 30, if they set none. Without it, a
+    /// day is assumed, and if more than a hundred thousand requests were created in that time, not all are read
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) lease: Option<u64>,
 }

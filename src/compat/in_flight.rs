@@ -34,8 +34,8 @@ pub struct InFlight {
     pub unknown_status: Vec<UnknownStatus>,
     /// The staged jobs, by their names.
     pub jobs: Vec<StagedJobs>,
-    /// Whether there may be more: a search reached its limit of ten thousand rows. The search of the hundred thousand that
-    /// were created last counts only if the oldest of them is younger than a lease and a minute.
+    /// Whether there may be more: a search reached its limit of ten thousand rows, or the oldest of the hundred thousand
+    /// rows that were created last is younger than a lease and a minute.
     pub truncated: bool,
 }
 
@@ -88,9 +88,9 @@ impl InFlight {
         Self::read_with_lease(store, DAY).await
     }
 
-    /// As [`read`](Self::read), of a database whose engines have no longer
-    /// [lease](crate::engine::EngineBuilder::lease) than this: a request that has just begun is missed by no such
-    /// reading.
+    /// As [`read`](Self::read), for a database whose engines have at most this
+    /// [lease](crate::engine::EngineBuilder::lease). If the result is not truncated, it has also each request that had just
+    /// begun.
     ///
     /// # Errors
     /// Any [`StoreError`] if the tables cannot be read.

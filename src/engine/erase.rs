@@ -11,7 +11,7 @@ use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
 
-/// How many requests the server refuses to erase, and erases none, before the reason is most likely not one of theirs.
+/// After so many refusals, if nothing was erased before, the reason is most likely not in the rows: the call ends.
 const MAX_REFUSED: u64 = 100;
 
 /// The result of [`Engine::erase_scope`].
@@ -23,9 +23,9 @@ pub struct ErasedScope {
     /// How many are left, because they are not settled or their staged jobs are not delivered: repeat
     /// the call once they are.
     pub left: u64,
-    /// How many of these are settled, and the server refuses to change their row, because a trigger of the application's
-    /// raises, say. The log names them, each once a minute, and of very many one in a second; [`Engine::erase`] returns what
-    /// the server says of one.
+    /// How many of these are settled, but the server refuses to change their row, for example because a trigger of the
+    /// application raises an error. The log names each once a minute, or, if there are very many, one in each second;
+    /// [`Engine::erase`] returns the server's error for one.
     pub refused: u64,
 }
 
@@ -123,8 +123,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// from being erased.
     ///
     /// # Errors
-    /// [`StoreError`]; what was erased so far stays erased, and the next call continues. Also if the server refuses each
-    /// of them, or the first hundred: the others are then not tried.
+    /// [`StoreError`]; what was erased so far stays erased, and the next call continues. It is also an error if nothing was
+    /// erased because the server refuses every settled request, or the first hundred: after those, the call ends.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
         let erased = self.core.buried(scope, None, self.erase_rows(scope)).await;
         // Also where the server refuses each row that is left: these jobs have none.

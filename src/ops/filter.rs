@@ -144,13 +144,13 @@ impl Filter {
         self
     }
 
-    /// Of this definition; with a version, only of that one.
+    /// Of this definition; with a version, only of that one. An empty name is refused.
     pub fn definition(mut self, name: impl Into<String>, version: Option<u32>) -> Self {
         self.definition = Some((name.into(), version));
         self
     }
 
-    /// Requests whose last committed phase this is, or whose call in this phase has no outcome.
+    /// Requests whose last committed phase this is, or whose call in this phase has no outcome. An empty name is refused.
     pub fn phase(mut self, name: impl Into<String>) -> Self {
         self.phase = Some(name.into());
         self

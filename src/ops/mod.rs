@@ -124,10 +124,10 @@ pub struct Counts {
     pub oldest_waiting: Option<DateTime<Utc>>,
     /// Requests that a worker could resume now.
     pub due: Count,
-    /// Whether no process has announced itself in the last minute ([`Ops::nodes`]): unless workers run that announce
-    /// nothing, no request is resumed but by its client's retry, and more may be [due](Self::due) than was counted.
-    /// [`State::LeaseEnded`] lists those whose holder died. A process that has announced itself may run no
-    /// [completer](crate::worker::Completer).
+    /// Whether no process has announced itself in the last minute ([`Ops::nodes`]). If no workers run, requests are resumed
+    /// only by their clients' retries, and more may be [due](Self::due) than were counted: [`State::LeaseEnded`] lists
+    /// those whose holder died. The announcements are only a sign: a [completer](crate::worker::Completer) may run in a
+    /// process that does not announce itself, and a process that does may run none.
     pub none_announced: bool,
     /// Unfinished requests that this build cannot continue: [`Filter::stranded`].
     pub stranded: Count,
@@ -165,10 +165,10 @@ impl<S: OperatorStore> Ops<S> {
     /// | several of these, or [stranded](Filter::stranded) | one behind the other | |
     /// | anything else | `atomic_phases_keys_expiry` | what expires last first |
     ///
-    /// Each page reads at most ten thousand rows of each index that it walks. For an actor who does not see every scope, it
-    /// first finds out where the search may end, which reads as many once more, and again for each smaller unit of time that
-    /// has so many rows: see [`Page::searched_to`]. If the page is not full then, it says
-    /// [how far](Page::searched_to) it came, and the next page continues from there.
+    /// Each page reads at most ten thousand rows of each index that it walks. If the page is not full then, it says
+    /// [how far](Page::searched_to) it came, and the next page continues from there. For an actor who does not see every
+    /// scope, a page first determines where the search may end. That reads as many rows once more, and again for each
+    /// smaller unit of time that has so many rows.
     ///
     /// A request whose holder died in its first ten seconds enters the index of due rows when a completer meets it: within
     /// seconds, if one runs. Until then, *lease ended* finds it in the last index, and [`counts`](Self::counts) does not
@@ -247,7 +247,8 @@ impl<S: OperatorStore> Ops<S> {
         Ok(page)
     }
 
-    /// How many requests and jobs wait. Each count ends at ten thousand. Needs [`Permissions::READ`].
+    /// How many requests and jobs wait, and whether a process has [announced](Counts::none_announced) itself. Each count
+    /// ends at ten thousand. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].

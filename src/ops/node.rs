@@ -15,7 +15,7 @@ use crate::store::operators::OperatorStore;
 /// Not seen for so long, a process counts as gone: four times as long as it is silent.
 pub(super) const GONE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
-/// A process that runs the workers of an engine.
+/// A process that announces itself, as each does that runs [`spawn_workers`](crate::Engine::spawn_workers).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeView {

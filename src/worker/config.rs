@@ -73,9 +73,9 @@ impl WorkerConfig {
     }
 
     /// How many rows a search reads at most, how many jobs are claimed by one statement, and how many requests or jobs a
-    /// `run_once` begins; default 100. Behind a search that brought nothing to begin, workers that
-    /// [run](crate::worker::Completer::run) read a hundred rows, and a thousand while nothing continues, or a batch if that
-    /// is more.
+    /// `run_once` begins; default 100. If a search of a worker that [runs](crate::worker::Completer::run) finds nothing to
+    /// begin, the next one reads a thousand rows, or a hundred while the worker's requests or jobs end (or a batch, if that
+    /// is more).
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self
@@ -135,8 +135,8 @@ impl WorkerConfig {
         self
     }
 
-    /// How long a job is claimed for; default 60 s, at least a second. A delivery may take two thirds of it, from the claim on, or half if
-    /// the job waited in the process first; when the claim expires the job is due again, for any node.
+    /// How long a job is claimed for; default 60 s, at least a second. A delivery may take two thirds of it, from the claim
+    /// on, or half if the job waited in the process first; when the claim expires the job is due again, for any node.
     pub fn delivery(mut self, delivery: Duration) -> Self {
         self.delivery = delivery;
         self

@@ -10,11 +10,11 @@ use crate::observe;
 use crate::store::{ExpiryPlace, Store, StoreError};
 
 /// How many times as long as a batch took the worker rests behind it, and how long at most. So four fifths of the time
-/// are left to others: no request waits for a reaper.
+/// are left to others, unless a batch takes longer than 1.25 s: no request waits for a reaper.
 const REST_RATIO: u32 = 4;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// How many rows of a batch the server refuses, and deletes none, before the reason is most likely not one of theirs.
+/// After so many refused rows of a batch, if none was deleted, the reason is most likely not in the rows: the batch ends.
 const MAX_REFUSED: u32 = 20;
 
 /// Deletes completed keys past their expiry, and nothing else: a request that runs, waits, is unknown or is a

@@ -312,7 +312,11 @@ async fn g14_a_removed_phase_strands_its_rows_and_is_reported<S: TestDb>(db: S) 
     let report = new.check().await.unwrap();
     let stranded = |report: &CheckReport| -> Vec<_> {
         let stranded = report.stranded.iter();
-        stranded.map(|rows| (rows.because, rows.rows.recovery_point.clone())).collect()
+        let mut stranded: Vec<_> =
+            stranded.map(|rows| (rows.because, rows.rows.recovery_point.clone())).collect();
+        // They come in the order in which their back-offs end, of which chance takes a part.
+        stranded.sort_by(|one, other| one.1.cmp(&other.1));
+        stranded
     };
     // For both rows, the removed phase has made its call. If a list without that phase ran such a row, the next
     // build would not learn of its call.

@@ -8,8 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// What both command lines say below their help.
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not allowed, 4 no such request or job (or no \
-    id on the standard input), 5 refused (or it has changed since it was read), 6 something waits (status), is \
-    stranded (definitions) or is missing (migrate status), 7 in use: later, 8 some of several were refused.";
+    id on the standard input), 5 refused (or it has changed since it was read), 6 something waits (status), is or may \
+    be stranded (definitions) or is missing (migrate status), 7 in use: later, 8 some of several were refused.";
 
 /// The commands of an application's operators, as a part of its own command line: clap's `Args` and `Parser`.
 ///
@@ -140,7 +140,7 @@ pub(crate) enum Commands {
         definition: String,
         /// The phase's name
         phase: String,
-        /// How long: 15m, 2h; without it, until it is ended
+        /// How long, a second to ten years: 15m, 2h; without it, until an operator ends it
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         length: Option<String>,
         #[command(flatten)]
@@ -155,9 +155,9 @@ pub(crate) enum Commands {
         #[command(flatten)]
         decision: Decision,
     },
-    /// Tell which phase lists requests wait for and how many processes run each; 6 where some are stranded
+    /// Tell which phase lists requests wait for and how many processes run each; 6 where some are or may be stranded
     Definitions,
-    /// List the processes that run workers, and when each was seen last
+    /// List the processes that announce themselves, as those with workers do, and when each was seen last
     Nodes,
     /// List the foreign phases that are paused
     Pauses,

@@ -79,9 +79,9 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
             println!("dead jobs   {}", count("dead_jobs"));
             if told["none_announced"] == true {
                 eprintln!(
-                    "note: no process has announced itself in the last minute: unless workers run that announce \
-                     nothing, no request is resumed but by its client, and more may be due; `list --state lease_ended` \
-                     has those whose holder died"
+                    "note: no process has announced itself in the last minute. If no workers run, requests are resumed \
+                     only by their clients, and more may be due than were counted: `list --state lease_ended` has those \
+                     whose holder died"
                 );
             }
         }

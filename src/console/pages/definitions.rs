@@ -38,7 +38,7 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
             }
         }
         section #nodes data-live="15" aria-label="Processes" {
-            h2 { "Processes that run workers" }
+            h2 { "Processes that announce themselves" }
             @if nodes.is_empty() {
                 p.empty { "None was seen for a day." }
             } @else {
@@ -126,5 +126,5 @@ fn processes(nodes: &[NodeView], now: Now) -> Markup {
         ]
     });
     let head = ["Process", "Build", "Definitions", "Started", "Seen"];
-    table("Processes that run workers", &head, cells)
+    table("Processes that announce themselves", &head, cells)
 }

@@ -67,7 +67,8 @@ impl Resolution {
         ResolutionKind::NotExecuted { phase: phase.into(), attempt }.into()
     }
 
-    /// Closes the request with this reply, for an operator who has settled it by hand.
+    /// Closes the request with this reply, for an operator who has settled it by hand. It applies to any unfinished request
+    /// that no holder runs: also to one that is accepted, is due or backs off, or whose holder's lease has ended.
     pub fn finish(reply: Reply) -> Self {
         ResolutionKind::Finish(reply).into()
     }

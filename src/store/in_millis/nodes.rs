@@ -1,4 +1,4 @@
-//! The statements about the processes that run workers, with owned values.
+//! The statements about the processes that announce themselves, with owned values.
 
 use chrono::DateTime;
 use diesel::sql_types::{self, BigInt, Binary, Text};

@@ -1,4 +1,4 @@
-//! The statements about the processes that run workers: those of `store::postgres::ops_nodes`, with owned values.
+//! The statements about the processes that announce themselves: those of `store::postgres::ops_nodes`, with owned values.
 
 use diesel::mysql::Mysql as Db;
 use diesel::sql_types;

@@ -1,4 +1,4 @@
-//! The statements about the processes that run workers.
+//! The statements about the processes that announce themselves.
 
 use diesel::pg::Pg;
 use diesel::sql_types::{self, Bool, Text, Timestamptz, Uuid as SqlUuid};
