@@ -135,7 +135,7 @@ async fn inside_of_an_application<S: Store>(url: &str, store: S) {
     does_what_needs_code(&run);
     // Its own audit is as long as that of the others.
     let acts = run.told(&["audit", "-o", "jsonl"]).1.lines().count();
-    assert_eq!(acts, 8, "two reveals, two pauses, an end, two refused pauses, a refused word");
+    assert_eq!(acts, 9, "two reveals, two pauses, an end, three refused pauses, a refused word");
     asks_and_acts_after(&run, acts);
     assert!(matches!(call(&engine, "unknown", End::Unknown).await, Outcome::Erased));
     let (code, told) = run.told(&["migrate", "status"]);
