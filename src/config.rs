@@ -240,7 +240,7 @@ impl Settings {
         self.on_duplicate.check()?;
         number("max_attempts", self.max_attempts, 1, most)?;
         duration("back_off (the longest)", self.max_back_off, Duration::ZERO, month)?;
-        // Doubled, nothing stays nothing: the attempts would be used up in moments.
+        // Zero doubled is zero: a request that fails would use up its attempts within moments.
         let least = MILLISECOND.min(self.max_back_off);
         duration("back_off (the first)", self.back_off, least, self.max_back_off)?;
         duration("reconcile_after", self.reconcile_after, Duration::ZERO, month)?;
@@ -270,7 +270,7 @@ impl Settings {
         Hold { lease: self.lease, retention: self.retention }
     }
 
-    /// After `attempts` attempts: 1 s, 2 s, 4 s, …, each a part less by chance.
+    /// After `attempts` attempts: 1 s, 2 s, 4 s, …, each [shortened] at random.
     pub(crate) fn back_off(&self, attempts: u32) -> Duration {
         shortened(doubled(self.back_off, attempts.saturating_sub(1)).min(self.max_back_off))
     }
@@ -281,10 +281,10 @@ impl Settings {
         self.max_back_off.max(HOUR)
     }
 
-    /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour, each a part less by chance.
-    /// Where an outcome need not rest at first, from a second on.
+    /// After looking into an unknown outcome `times` times: 60 s, 120 s, … up to an hour, each [shortened] at random. It
+    /// doubles from at least a second, also if `reconcile_after` is zero.
     pub(crate) fn reconcile_back_off(&self, times: u32) -> Duration {
-        let first = self.reconcile_after.max(MILLISECOND * 1000);
+        let first = self.reconcile_after.max(Duration::from_secs(1));
         shortened(doubled(first, times).min(first.max(HOUR)))
     }
 }

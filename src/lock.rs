@@ -1,4 +1,4 @@
-//! [`lock`]: the lock of a value that another thread may have left behind a panic.
+//! [`lock`]: locks a mutex, also after a holder of it has panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

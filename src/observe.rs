@@ -386,7 +386,7 @@ pub(crate) fn reaped(keys: u32) {
     debug!(keys, "reaped");
 }
 
-/// Of expired keys; what the server said about the last of them.
+/// The server refused to delete so many expired keys of a batch; `kind` is its error for the last of them. Counted once.
 pub(crate) fn not_reaped(keys: u32, kind: &'static str) {
     metrics::STORE_ERRORS.add(1, [kind]);
     warn!(keys, kind, "the server refuses to delete expired keys; does a table refer to them?");
@@ -397,8 +397,8 @@ pub(crate) fn erased(keys: u32) {
     debug!(keys, "erased");
 }
 
-/// A settled request; what the server said. Said once a minute for each request, of very many for one in a second, and
-/// counted each time.
+/// The server refused to erase a settled request. Logged once a minute for each request (if there are very many, one each
+/// second), and counted each time.
 pub(crate) fn not_erased(subject: Subject<'_>, kind: &'static str) {
     metrics::STORE_ERRORS.add(1, [kind]);
     if let Some(suppressed) = LEFT_ALONE.admits((subject.request_id, "not erased"), ONE_MINUTE) {

@@ -70,6 +70,13 @@ pub(crate) fn writes_a_float_as_null<T: Serialize>(value: &T, json: &[u8]) -> bo
     holds_null && tree::of(value).as_ref().and_then(not_finite).is_some()
 }
 
+/// The JSON of a value that is not read back as its own type. `None` if it has no JSON form, or contains a float that is
+/// NaN or infinite.
+pub(crate) fn raw_json<T: Serialize>(value: &T) -> Option<Box<RawValue>> {
+    let json = serde_json::value::to_raw_value(value).ok()?;
+    (!writes_a_float_as_null(value, json.get().as_bytes())).then_some(json)
+}
+
 /// Where two values of one type differ.
 pub(crate) fn difference<T: Serialize>(written: &T, read: &T, order: Order) -> Option<Loss> {
     let written = tree::of(written)?;

@@ -31,7 +31,7 @@ where
     tokio::spawn(future)
 }
 
-/// The same of a task that can be moved; what it comes to. `None`: it panicked, or its runtime is gone.
+/// Spawns a task that can be moved to another thread, and returns its output. `None`: it panicked, or its runtime is gone.
 pub(crate) fn spawn_movable<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Option<T>> {
@@ -39,7 +39,7 @@ pub(crate) fn spawn_movable<T: Send + 'static>(
     async move { task.await.ok().and_then(Result::ok) }
 }
 
-/// Held by a task: calls the function where it is dropped before [`ended`](Self::ended). Then the task panicked, or its
+/// Held by a task: calls the function if it is dropped before [`ended`](Self::ended), because the task panicked or its
 /// runtime is gone.
 pub(crate) struct UnlessEnded<F: FnOnce()>(Option<F>);
 

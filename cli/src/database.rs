@@ -24,8 +24,8 @@ pub(crate) fn in_flight(url: &str, lease: Lease) -> Result<InFlight, Failure> {
     })?;
     if in_flight.truncated && lease.lease.is_none() {
         eprintln!(
-            "note: without --lease, each request of the last day may be unfinished. Pass the longest lease of your services: \
-             --lease 30, if they set none"
+            "note: without --lease, a lease of a day is assumed. If more than a hundred thousand requests are younger, pass the \
+             longest lease of your services: --lease 30, if they set none"
         );
     }
     Ok(in_flight)

@@ -27,7 +27,7 @@ use proc_macro::TokenStream;
 ///
 /// # On the impl block
 ///
-/// * `name = ".."`: 1 to 100 characters, of 200 bytes at most, stored in each row; never change it.
+/// * `name = ".."`: 1 to 100 characters and at most 200 bytes, stored in each row; never change it.
 /// * `version = N`: from 1; raise it for a change that requests in flight must not survive.
 /// * `app = Type`: the type of the application's shared state; default: `App`.
 /// * `crate = path`: the path of this library, default `::atomic_phases`; for a dependency that is renamed

@@ -13,7 +13,7 @@ use crate::pages::Page;
 
 /// Longest name of a definition, in characters.
 const MAX_NAME: usize = 100;
-/// What each store keeps, and what a pause may name.
+/// The same in bytes: what each store keeps, and what a pause may name.
 const MAX_NAME_BYTES: usize = 200;
 
 /// `#[atomic_phases(name = "..", version = 1, app = Type, crate = path)]`.

@@ -89,8 +89,8 @@ impl InFlight {
     }
 
     /// As [`read`](Self::read), for a database whose engines have at most this
-    /// [lease](crate::engine::EngineBuilder::lease). If the result is not truncated, it has also each request that had just
-    /// begun.
+    /// [lease](crate::engine::EngineBuilder::lease); one longer than a day counts as a day. If the result is not
+    /// [truncated](Self::truncated), it also has each request that had just begun.
     ///
     /// # Errors
     /// Any [`StoreError`] if the tables cannot be read.

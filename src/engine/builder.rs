@@ -43,7 +43,7 @@ pub struct EngineBuilder<S: Store, A = (), D = Registered> {
     definitions: PhantomData<fn() -> D>,
 }
 
-/// What is the same for each type of state.
+/// The settings that do not depend on the type of the application's state.
 struct Parts<S> {
     store: S,
     settings: Settings,
@@ -159,9 +159,9 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt,
-    /// so the first is zero only if the longest is. Up to a quarter of each is left out by chance, so that requests that
-    /// failed together are not tried again together.
+    /// Back-off after the first failed attempt (default 1 s), and the longest (default 5 min). It doubles with each attempt.
+    /// The first is at least a millisecond, unless the longest is shorter. Each back-off is shortened at random, by up to a
+    /// quarter, so that requests that failed together are not tried again together.
     pub fn back_off(mut self, first: Duration, longest: Duration) -> Self {
         self.parts.settings.back_off = first;
         self.parts.settings.max_back_off = longest;
@@ -169,8 +169,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     /// How long an unknown outcome rests before it is reconciled; default 30 s, and never less than the time limit
-    /// of the phase whose outcome it is. While it stays unknown, the rest doubles, from a second at least up to an hour, less
-    /// up to a quarter by chance.
+    /// of the phase whose outcome it is. While the outcome stays unknown, the interval doubles, from at least a second up to
+    /// an hour, or up to `reconcile_after` if that is longer. Each interval is shortened at random, by up to a quarter.
     pub fn reconcile_after(mut self, reconcile_after: Duration) -> Self {
         self.parts.settings.reconcile_after = reconcile_after;
         self

@@ -41,7 +41,8 @@ pub struct Call<S: Store, A, R> {
     pub(super) origin: RequestOrigin,
 }
 
-/// What a call has of whichever type its request is: what it does with this is compiled once, and not for each type.
+/// The parts of a call that do not depend on the type of its request: the code that uses them is compiled once for each
+/// store, and not for each type.
 pub(super) struct CallParts<S: Store> {
     pub(super) core: Arc<Core<S>>,
     pub(super) scope: Scope,
@@ -63,9 +64,7 @@ impl<S: Store, A, R> Call<S, A, R> {
     /// [`RequestContext::context`](crate::RequestContext::context). If it has no JSON form, or contains a float that is
     /// NaN or infinite (JSON writes it as `null`), the call is [refused](CallError::NotStorable).
     pub fn context(mut self, context: &impl Serialize) -> Self {
-        self.parts.context = serde_json::value::to_raw_value(context)
-            .ok()
-            .filter(|json| !roundtrip::writes_a_float_as_null(context, json.get().as_bytes()))
+        self.parts.context = roundtrip::raw_json(context)
             .map(Some)
             .ok_or(CallError::NotStorable { what: "context" });
         self

@@ -30,7 +30,8 @@ impl Clock {
         (since < ASK_AFTER).then(|| told + since)
     }
 
-    /// The time so long after now, at most: what was told was read later. `None` where the clock was not heard lately.
+    /// A time that is `length` from now at the latest, in whole milliseconds: the estimate is behind the database's clock by
+    /// the time that its answer took. `None` if the clock was not read within the last hour.
     pub(super) fn after(&self, length: Duration) -> Option<DateTime<Utc>> {
         Some(whole_millis(self.reads()? + length))
     }

@@ -11,7 +11,7 @@ use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
 
-/// After so many refusals, if nothing was erased before, the reason is most likely not in the rows: the call ends.
+/// After this many refusals without one erasure the call ends: the cause is most likely not in the rows.
 const MAX_REFUSED: u64 = 100;
 
 /// The result of [`Engine::erase_scope`].
@@ -164,7 +164,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         loop {
             let mut settled = store.keys_to_erase(scope, &after, BATCH).await?;
             for found in &settled {
-                // One that no request can have was written by hand.
+                // An invalid key: the row was written by hand.
                 let Ok(key) = IdempotencyKey::new(&found.key) else { continue };
                 let erase = Erase { scope, key: Some(&key), limit: 1, retention, act: None };
                 match store.erase(&erase).await {
@@ -172,7 +172,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
                         sum.erased += u64::from(erased);
                         observe::erased(erased);
                     }
-                    // It is in use: left.
+                    // Another transaction has locked it: it is left.
                     Err(StoreError::Locked) => {}
                     Err(error) if error.is_from_server() => {
                         sum.refused += 1;

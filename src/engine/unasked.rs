@@ -13,8 +13,8 @@ use crate::store::{Right, Status, Store, StoreError};
 const PAGE: u32 = 500;
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
-    /// Enters them in the index of due rows, until `stop`: the reconciler asks then. A row that the server refuses keeps no
-    /// other from it: what it said is returned at the end.
+    /// Enters them in the index of due rows, until `stop`: the reconciler asks then. If the server refuses one row, or has it
+    /// locked, the others are entered all the same, and the last such error is returned at the end.
     pub(crate) async fn ask_about_unasked(
         &self,
         stop: impl Fn() -> bool,

@@ -113,7 +113,7 @@ table! {
     histogram POOL_WAIT "pool.wait" in Seconds by []
         "How long it took to get a connection: until one was free, or was opened.";
     counter STORE_ERRORS "store.errors" in Count by ["kind"]
-        "Calls and searches of workers that the store could not serve.";
+        "Calls and searches of workers that the store could not serve, batches with rows that the server refused to delete, and requests that it refused to erase.";
     counter WORKER_PANICS "worker.panics" in Count by ["worker"]
         "Workers that panicked and were started again.";
     gauge WORKER_POLL "worker.last_poll.timestamp" in Seconds by ["worker"]
@@ -287,8 +287,7 @@ mod seed_names {
     pub(super) fn key(name: &str, labels: &[Label]) -> Option<Key> {
         let ours = name.strip_prefix("atomic_phases.")?;
         // A definition may be called `mismatch`.
-        let mut outcomes = labels.iter().filter(|label| label.key() == "outcome");
-        let outcome = outcomes.next().map(Label::value);
+        let outcome = labels.iter().find(|label| label.key() == "outcome").map(Label::value);
         let means = |word: &str| outcome == Some(word);
         let (_, _, theirs) =
             NAMES.iter().find(|(name, word, _)| *name == ours && word.is_none_or(means))?;

@@ -136,7 +136,7 @@ impl<S: OperatorStore> Ops<S> {
         let mut act = OperatorAct { is_as_seen: &is_as_seen, audit: entry, compares };
         let mut told = self.core.apply_resolution(scope, key, resolution, Some(act)).await;
         let is_refused = matches!(told, Err(ResolveError::MovedOn | ResolveError::Conflict(_)));
-        // Of a value that the actor gave, as by a double click, nothing is told that they do not know.
+        // The actor gave a value to this call before (a double click): comparing with it reveals nothing new.
         if is_refused
             && compares == Compares::Nothing
             && self.has_given(entry, row.created_at).await?
@@ -163,7 +163,8 @@ impl<S: OperatorStore> Ops<S> {
         self.audit_has(entry.request_id, since, |act| act.id == entry.id).await
     }
 
-    /// Whether the actor has resolved this request by the same act before: about the same call, or as finished.
+    /// Whether the audit has an applied act of this actor with the same name, for the same request and phase. (A
+    /// resolution that finishes the request has no phase.)
     async fn has_given(
         &self,
         entry: &AuditEntry,

@@ -435,7 +435,7 @@ impl<S: OperatorStore> Ops<S> {
         Ok(page(&until, Goes::Down, before, limit, found, place).map(BulkView::from))
     }
 
-    /// Those that the actor may see of the newest, and up to which place they are told.
+    /// The newest bulk acts that the actor may see, and the place up to which the list may return them.
     async fn bulks_within_limits(&self, before: At) -> Result<(Until, Vec<BulkRow>), OpsError> {
         let mut bound = CellSearch::new(Goes::Down, before);
         loop {

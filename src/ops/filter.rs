@@ -304,8 +304,8 @@ impl Filter {
         self.walks().get(index).map(|walk| WalkPlace { index, place: walk.start() })
     }
 
-    /// Whether a walk before this one has told the row, or would: one that a completer enters in the index of due rows while
-    /// a list is read page by page is in the next list.
+    /// Whether an earlier walk has returned the row, or would by now. A row that a completer enters in the index of due rows
+    /// while a list is being read may be missing from this list; the next list has it.
     pub(super) fn was_met(&self, at: WalkPlace, row: &ListedRequest) -> bool {
         self.walks()[..at.index].iter().any(|walk| match walk {
             Walk::Waiting => row.waiting_since.is_some(),

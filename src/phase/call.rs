@@ -111,8 +111,8 @@ impl CallState {
     }
 }
 
-/// Whatever ends the phase ends its call: a request's future that is dropped (G13), a value of the phase that panics as
-/// it is dropped.
+/// The call ends with its phase also if the request's future is dropped (G13), or a value of the phase panics in its
+/// destructor.
 impl Drop for CallState {
     fn drop(&mut self) {
         self.end();

@@ -1,4 +1,4 @@
-//! [`KeyedLimit`]: who of this process may do something next, by a key. Waited for in memory.
+//! [`KeyedLimit`]: a semaphore for each key, within this process.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +8,11 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::key::{IdempotencyKey, Scope};
 use crate::lock::lock;
+
+/// The right to create a key, of one request in this process at a time.
+pub(super) type KeyPermit = KeyedPermit<(Scope, IdempotencyKey)>;
 
 /// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
 /// as a task holds or waits for a permit of it.
@@ -17,7 +21,7 @@ pub(super) struct KeyedLimit<K: Eq + Hash + Clone> {
     keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
 }
 
-/// A permit, or a place in the queue for one; dropped, it is the next one's.
+/// A permit, or a place in the queue for one. Dropping it lets the next waiter in.
 pub(super) struct KeyedPermit<K: Eq + Hash + Clone> {
     key: K,
     keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,

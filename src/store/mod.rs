@@ -339,8 +339,8 @@ pub trait Transaction<S: Store>: Send {
     /// The connection, for the phase's own statements.
     fn connection(&mut self) -> Result<&mut S::Connection, StoreError>;
 
-    /// How the server knows it. `None` where it cannot end without the phase hearing of it, because there is no
-    /// network in between, and where the server cannot be asked.
+    /// How the server knows it. `None` if there is no network in between, so that the phase learns of its end in any case,
+    /// or if the server cannot be asked.
     fn id(&self) -> Option<TransactionId> {
         None
     }

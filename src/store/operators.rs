@@ -529,8 +529,8 @@ pub trait OperatorStore: Store {
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Bulk acts, the newest first, from one place on. Whose limits allow which is the caller's to judge: it goes by what
-    /// is stored as one text. How far each came is not counted, and is told as zero: the caller has those
-    /// [counted](Self::counted_bulks) that it lists.
+    /// is stored as one text. How far each came is not counted, and reads as zero: the caller
+    /// [counts](Self::counted_bulks) those that it lists.
     #[doc(hidden)]
     fn bulks(
         &self,

@@ -45,8 +45,8 @@ pub trait WorkerStore: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Enrolled>, StoreError>> + Send;
 
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
-    /// row that another transaction has locked: it passes over it. `Err`: the server may have refused to delete one
-    /// of them, and then deletes none that were deleted by the same statement.
+    /// row that another transaction has locked: it passes over it. If the server refuses to delete one row, that
+    /// statement deletes none, and the result is an error.
     fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// Up to `limit` rows that [`reap`](Self::reap) may delete, behind this place, in the order in which they expired.

@@ -38,7 +38,7 @@ pub(super) enum Pushed {
     TurnedAway,
 }
 
-/// How many wait at least that are blocked.
+/// How many blocked candidates may wait if a batch is smaller than this.
 pub(super) const BLOCKED: usize = 100;
 
 /// Candidates in the order in which they were found, each scope in a queue of its own, so that none
@@ -108,8 +108,8 @@ impl<C: Candidate> Backlog<C> {
         if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
     }
 
-    /// The same of one that is blocked. Of those a batch wait at most, and make room for one another only: they take none
-    /// that may begin out of its queue, however many scopes have some.
+    /// As [`push`](Self::push), for a blocked candidate. At most a batch of these wait, or [`BLOCKED`] if that is more. They
+    /// replace only one another, never a candidate that may begin, however many scopes have blocked ones.
     pub(super) fn push_blocked(&mut self, candidate: C, most: usize) -> Pushed {
         let queue = self.queues.get(candidate.scope());
         let (waiting, blocked) = queue.map_or((0, 0), |queue| (queue.len(), blocked_in(queue)));
@@ -147,7 +147,7 @@ impl<C: Candidate> Backlog<C> {
         last.is_some_and(|last| self.forget(&last))
     }
 
-    /// It waits no more. Whether it did.
+    /// Removes it from the ids and the count. Returns whether it was waiting.
     fn forget(&mut self, waiting: &Waiting<C>) -> bool {
         self.blocked -= usize::from(waiting.is_blocked);
         self.ids.remove(&waiting.candidate.id())
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn g16_what_is_blocked_makes_room_for_one_another_and_for_all_others() {
+    fn g16_blocked_candidates_replace_only_one_another_and_are_bounded() {
         let [many, few, free] = ["many", "few", "free"].map(|name| Scope::new(name).unwrap());
         let mut backlog = Backlog::new(500);
         let blocked = 100..700;

@@ -31,7 +31,7 @@ use crate::store::{Right, Store, StoreError};
 /// However many requests of one scope are due, one of another scope that becomes due behind them is found within about two
 /// [polls](WorkerConfig::poll). A completer that has just started first reads past them, page by page, each followed by a
 /// rest of four times what it took. A page takes a few milliseconds. It has a thousand rows while none of the completer's
-/// requests ends; while some do, a hundred, or a [batch](WorkerConfig::batch) if that is more. So a hundred thousand
+/// requests ends, and a hundred while some do; or a [batch](WorkerConfig::batch), if that is more. So a hundred thousand
 /// requests are a hundred pages, but a thousand, with as many rests, for a completer that is busy with them.
 pub struct Completer<S: Store> {
     requests: Dispatcher<DueRequests<S>>,

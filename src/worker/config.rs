@@ -72,7 +72,7 @@ impl WorkerConfig {
         self
     }
 
-    /// How many rows a search reads at most, how many jobs are claimed by one statement, and how many requests or jobs a
+    /// How many rows a search reads at most, how many jobs one statement claims (500 at most), and how many requests or jobs a
     /// `run_once` begins; default 100. If a search of a worker that [runs](crate::worker::Completer::run) finds nothing to
     /// begin, the next one reads a thousand rows, or a hundred while the worker's requests or jobs end (or a batch, if that
     /// is more).

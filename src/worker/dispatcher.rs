@@ -65,9 +65,8 @@ pub(super) struct Dispatcher<T: Source> {
     slots: Slots<Id<T>, Ended<T>>,
     backlog: Backlog<T::Found>,
     rests: Rests,
-    place: T::Place,
-    /// How many pages this pass has read.
-    pages: u32,
+    /// Where the pass continues. `None`: it begins at the front of the index.
+    place: Option<T::Place>,
     /// Where a look at the end of the index begins, if a pass is of several pages. Behind it is what has become due of
     /// late, and what the source refuses because it is early.
     end: Option<T::Place>,
@@ -94,11 +93,10 @@ impl<T: Source> Dispatcher<T> {
                 config.concurrency,
                 if T::CLAIMS_AHEAD { config.batch as usize } else { 0 },
             ),
-            // Of two, one is left for those that need not wait for others of their kind.
+            // Two at least: jobs of a bounded name get half of a queue, and leave a place for others.
             backlog: Backlog::new(config.batch.max(2)),
             rests: Rests::new(),
-            place: T::Place::default(),
-            pages: 0,
+            place: None,
             end: None,
             look: None,
         }
@@ -178,7 +176,7 @@ impl<T: Source> Dispatcher<T> {
                     }
                     None => {
                         part = Part::Next;
-                        (self.place.clone(), limit)
+                        (self.place.clone().unwrap_or_default(), limit)
                     }
                 };
                 pace.begin_search();
@@ -278,6 +276,7 @@ impl<T: Source> Dispatcher<T> {
         shuffle(&mut rows);
         let (mut queued, mut has_early) = (false, false);
         let spins = mutated!(NoRest) && !rows.is_empty();
+        let room = self.slots.room();
         for row in rows {
             has_early |= self.source.is_early(&row);
             let id = row.id();
@@ -294,7 +293,7 @@ impl<T: Source> Dispatcher<T> {
             }
             // Nor do those of any number of scopes, where they only wait for others of their kind.
             let is_blocked = may_wait_long && !self.source.may_begin(&row);
-            let is_startable = !is_blocked && self.slots.room().has_share_left(row.scope());
+            let is_startable = !is_blocked && room.has_share_left(row.scope());
             let pushed = match is_blocked {
                 true => self.backlog.push_blocked(row, most),
                 false => self.backlog.push(row, most),
@@ -320,18 +319,16 @@ impl<T: Source> Dispatcher<T> {
     /// The pass goes on, or has ended.
     fn read(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
         pace.ended_search(queued, next.is_some(), self.poll);
-        self.pages += 1;
-        match next {
-            Some(next) => self.place = next,
-            None => {
-                let last = std::mem::take(&mut self.place);
-                if self.pages == 1 {
-                    (self.end, self.look) = (None, None);
-                } else if self.end.is_none() {
-                    // From then on the looks move it: the last page of a pass may be behind something early.
-                    self.end = Some(last);
-                }
-                self.pages = 0;
+        let read_from = std::mem::replace(&mut self.place, next);
+        if self.place.is_some() {
+            return;
+        }
+        match read_from {
+            // The pass was of one page.
+            None => (self.end, self.look) = (None, None),
+            // From then on the looks move it: the last page of a pass may be behind something early.
+            Some(last) => {
+                self.end.get_or_insert(last);
             }
         }
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::pace::rest_behind;
 use super::watched::{WatchKey, Watched};
 use super::{More, Stop, Worker, WorkerConfig};
 use crate::engine::Engine;
@@ -35,11 +36,6 @@ const PAGE: u32 = 10_000;
 
 /// How many rows are entered by one statement at most: its locks, and what the completer has to run meanwhile.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
-
-/// How many times as long as a page of the full walk took the worker rests behind it, and how long at
-/// most: a walk over any number of rows takes a fifth of one connection's time.
-const REST_RATIO: u32 = 4;
-const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// How many rows the server refuses in a row before the worker takes the reason for one that concerns all.
 const MAX_REFUSED: u32 = 3;
@@ -321,15 +317,11 @@ impl<S: Store> Worker for Enroller<S> {
         }
         let began = tokio::time::Instant::now();
         self.walk_full().await?;
-        let rest = (began.elapsed() * REST_RATIO).min(LONGEST_REST);
+        let rest = rest_behind(began.elapsed());
         if self.enter_ended(stop).await?.more && self.watched.count_ended() > 0 {
             return Ok(More::Likely);
         }
-        tokio::select! {
-            biased;
-            () = stop.set() => {}
-            () = tokio::time::sleep(rest) => {}
-        }
+        stop.rest(rest).await;
         Ok(if self.young.is_some() || self.full.is_some() { More::Likely } else { More::No })
     }
 }

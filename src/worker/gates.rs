@@ -116,7 +116,7 @@ pub(super) struct WorkPermit<'t> {
 
 impl WorkLimits {
     pub(super) fn new(concurrency: usize) -> Self {
-        // A number that is refused when the worker runs must not panic before.
+        // A semaphore panics above its maximum; `WorkerConfig::check` refuses such a number when the worker runs.
         let semaphore = |permits: usize| Semaphore::new(permits.min(Semaphore::MAX_PERMITS));
         Self { recent: semaphore(concurrency), all: semaphore(concurrency.saturating_mul(STRETCH)) }
     }

@@ -125,11 +125,7 @@ async fn poll_until_stopped<W: Worker>(worker: &mut W, stop: &Stop) {
                 pace::rest_after_failures(worker.pace(), failures)
             }
         };
-        tokio::select! {
-            biased;
-            () = stop.set() => {}
-            () = tokio::time::sleep(by_chance(rest).max(SHORTEST_REST)) => {}
-        }
+        stop.rest(by_chance(rest).max(SHORTEST_REST)).await;
     }
 }
 
@@ -145,6 +141,11 @@ impl Default for Stop {
 impl Stop {
     fn is_set(&self) -> bool {
         *self.0.borrow()
+    }
+
+    /// Rests for so long, or until it is set.
+    async fn rest(&self, rest: Duration) {
+        let _ = tokio::time::timeout(rest, self.set()).await;
     }
 
     async fn set(&self) {

@@ -9,11 +9,17 @@ use super::by_chance;
 /// The longest rest after errors of the store.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// How many times as long as a fruitless search took the worker rests behind it.
+/// How many times as long as a search that brought nothing, or a batch, took the worker rests behind it: four fifths of a
+/// connection's time are left to others.
 const REST_RATIO: u32 = 4;
 
 /// And how long at most: a search that the store was slow to answer says nothing about the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long to rest behind a search or a batch that took so long.
+pub(super) fn rest_behind(took: Duration) -> Duration {
+    (took * REST_RATIO).min(LONGEST_PAUSE)
+}
 
 /// How many rows a search reads at least where the last one brought nothing to begin, and nothing continues: a few
 /// milliseconds.
@@ -94,7 +100,7 @@ impl Pace {
 
     pub(super) fn ended_search(&mut self, queued: bool, is_more: bool, poll: Duration) {
         let now = Instant::now();
-        let rest = ((now - self.began) * REST_RATIO).min(LONGEST_PAUSE);
+        let rest = rest_behind(now - self.began);
         self.failures = 0;
         self.in_pass = is_more;
         self.is_fruitless = !queued;

@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::pace::rest_behind;
 use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::observe;
 use crate::store::{ExpiryPlace, Store, StoreError};
-
-/// How many times as long as a batch took the worker rests behind it, and how long at most. So four fifths of the time
-/// are left to others, unless a batch takes longer than 1.25 s: no request waits for a reaper.
-const REST_RATIO: u32 = 4;
-const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// After so many refused rows of a batch, if none was deleted, the reason is most likely not in the rows: the batch ends.
 const MAX_REFUSED: u32 = 20;
@@ -24,9 +20,9 @@ const MAX_REFUSED: u32 = 20;
 /// dead letters until an operator [retries](crate::ops::Ops::retry_job),
 /// [discards](crate::ops::Ops::discard_job) or [erases](crate::Engine::erase) them.
 ///
-/// A row that the server refuses to delete, because a table of the application refers to it, stays, is reported in the
-/// log and counted as an error of the store. It keeps no other row from being deleted: the reaper walks past it to the last
-/// expired row, and only then tries it again.
+/// A row that the server refuses to delete, for example because a table of the application refers to it, stays. The log
+/// reports it, and its batch counts as an error of the store. It keeps no other row from being deleted: the reaper walks past
+/// it to the last expired row, and only then tries it again.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,
@@ -139,12 +135,7 @@ impl<S: Store> Worker for Reaper<S> {
         if !reaped.is_more {
             return Ok(More::No);
         }
-        let rest = (began.elapsed() * REST_RATIO).min(LONGEST_REST);
-        tokio::select! {
-            biased;
-            () = stop.set() => {}
-            () = tokio::time::sleep(rest) => {}
-        }
+        stop.rest(rest_behind(began.elapsed())).await;
         Ok(More::Likely)
     }
 }

@@ -51,7 +51,7 @@ impl<S: Store> DueRequests<S> {
 
     /// A pass has ended. Another one of the same sweep meets its rows again.
     pub(super) fn end_pass(&mut self) {
-        // So many are different rows for certain.
+        // Not the sum: the passes meet the same rows. The larger number is certain to be of different rows.
         self.met_before = self.met_before.max(std::mem::take(&mut self.met_unregistered));
     }
 

@@ -108,7 +108,7 @@ where
 
     /// What may begin at this moment.
     pub(super) fn room(&self) -> Room<'_, Id, T> {
-        Room { slots: self, has_slot: self.has_slot(), is_ahead: self.has_room_ahead() }
+        Room { slots: self, has_slot: self.has_slot(), has_room_ahead: self.has_room_ahead() }
     }
 
     /// Whether another piece of work of any scope may begin.
@@ -201,7 +201,7 @@ pub(super) struct Room<'s, Id, T> {
     slots: &'s Slots<Id, T>,
     has_slot: bool,
     /// Whether anything may begin ahead of its turn.
-    is_ahead: bool,
+    has_room_ahead: bool,
 }
 
 impl<Id, T> Room<'_, Id, T>
@@ -232,7 +232,7 @@ where
     }
 
     fn may_go_ahead(&self, scope: &Scope, under_way: OfScope) -> bool {
-        self.is_ahead
+        self.has_room_ahead
             && (under_way.all() < self.slots.share()
                 || under_way.ahead < self.slots.ahead.of(scope))
     }

@@ -30,8 +30,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A row as a run, and the phases that it is run under from now on.
 type Standing<S> = (Run<S>, Option<Arc<str>>);
 
-/// With what a resolution is compared, if its phase or its request has ended. To be told that it was so already confirms a
-/// stored value, which an operator may not be allowed to see (G19).
+/// What a resolution is compared with, if its phase or its request has ended. The answer [`Resolved::Already`] confirms a
+/// stored value, which the operator may not be allowed to see (G19).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compares {
     /// With the stored output, or the stored reply.
@@ -40,7 +40,7 @@ pub(crate) enum Compares {
     Nothing,
 }
 
-/// What a resolution is bound to that an operator gives, besides that the row waits for it.
+/// The conditions and the audit row of an operator's resolution.
 #[derive(Clone, Copy)]
 pub(crate) struct OperatorAct<'a> {
     /// Whether the row still is as the operator saw it.

@@ -49,12 +49,8 @@ impl Resolution {
         phase: impl Into<String>,
         output: &impl Serialize,
     ) -> Result<Self, ResolveError> {
-        let json =
-            serde_json::value::to_raw_value(output).map_err(|_| ResolveError::NotStorable)?;
-        if roundtrip::writes_a_float_as_null(output, json.get().as_bytes()) {
-            return Err(ResolveError::NotStorable);
-        }
-        Ok(ResolutionKind::Executed { phase: phase.into(), output: json }.into())
+        let output = roundtrip::raw_json(output).ok_or(ResolveError::NotStorable)?;
+        Ok(ResolutionKind::Executed { phase: phase.into(), output }.into())
     }
 
     /// The call of `phase` in this attempt

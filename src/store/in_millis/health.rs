@@ -11,7 +11,7 @@ statement! {
 }
 
 statement! {
-    /// Writes nothing, and is refused where nothing can be written. On MySQL, by this user: a server that is read only is
-    /// not so for each.
+    /// Writes nothing, and is refused where nothing can be written. On MySQL it says so for this user: some users may write
+    /// on a server that is read only.
     WriteNothing in D: InMillis, rows sql_types::Untyped, {}, "DELETE FROM atomic_phases_leases WHERE FALSE"
 }

@@ -28,7 +28,7 @@ statement! {
 }
 
 statement! {
-    /// One, if one of them was seen lately.
+    /// 1 if a process was seen within this time, otherwise 0.
     SawNode in D: InMillis, rows BigInt, { within_ms: i64 },
     "SELECT count(*) FROM (SELECT 1 FROM atomic_phases_nodes WHERE seen_at >= ", (D::CLOCK), " - ", within_ms,
     " LIMIT 1) AS seen"

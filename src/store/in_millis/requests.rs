@@ -198,7 +198,7 @@ impl EndOfLook {
     }
 }
 
-/// Some ids, always as many, so that a connection prepares one text: the last one fills up.
+/// Always [`IDS_PER_SEARCH`] ids, so that a connection prepares one text: the last one is repeated.
 pub(in crate::store) struct Ids(Vec<Vec<u8>>);
 
 impl Ids {

@@ -148,7 +148,8 @@ pub(crate) fn held_key(
     (moment(expires_at), scope, key, id, token, left, is_the_last)
 }
 
-/// With such an id, too. SQLite may have a row with one; the statement about many deletes it.
+/// An id that is not a UUID, which SQLite may have, becomes the nil one: such a row is deleted by `Reap`, and not by
+/// `ReapOne`, which does not find it.
 pub(crate) fn expired_key((expires_at, scope, key, id): ExpiredKeyRow) -> due::ExpiredRow {
     (moment(expires_at), scope, key, Uuid::from_slice(&id).unwrap_or_default())
 }

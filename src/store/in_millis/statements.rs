@@ -136,7 +136,7 @@ where
     }
 }
 
-/// The end of the time for which the key is kept, which no other end is before; nothing, where it stays.
+/// Sets the key's expiry to so many milliseconds from now, unless it is later already; nothing, where it stays.
 pub(in crate::store) struct KeepFor(Option<i64>);
 
 impl<D: InMillis> Part<D> for KeepFor

@@ -36,7 +36,7 @@ pub(super) struct Shared {
     started: (DateTime<Utc>, Instant),
     /// How far it was set forward since then, in microseconds.
     ahead: AtomicI64,
-    /// The processes that announce themselves: of no matter to any transaction.
+    /// The processes that announce themselves. They are not part of any transaction.
     pub(super) nodes: Mutex<Vec<NodeRow>>,
 }
 

@@ -50,7 +50,7 @@ impl Mysql {
         patiently(|| async { ask!(self.pool, doing, |conn| jobs().execute(conn)) }).await
     }
 
-    /// Erases the dead jobs of a scope's erased rows, so many requests' at a time.
+    /// Erases the dead jobs of a scope's erased rows, those of `limit` requests at a time.
     async fn erase_jobs(
         &self,
         doing: &'static str,

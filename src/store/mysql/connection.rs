@@ -232,7 +232,7 @@ impl MysqlConn {
         self.answered(done)
     }
 
-    /// Whether it keeps a text prepared, so many bytes of which may differ each time.
+    /// Whether it keeps a text prepared, `varying` bytes of which may differ each time.
     pub(super) fn keeps(&self, sql: &str, varying: usize) -> bool {
         self.registry.keeps(sql, varying)
     }

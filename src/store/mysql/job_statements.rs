@@ -27,8 +27,8 @@ statement! {
 }
 
 statement! {
-    /// One behind it that is under way, if there is any. It is computed where it is asked for: only of a job that an operator
-    /// let try again.
+    /// A job behind it that is under way, if there is any. The server computes it only for a job that an operator has
+    /// retried.
     UnderWay for Db, rows sql_types::Untyped,
     { scope: String, request_id: Vec<u8>, position: i64 },
     "(SELECT position FROM atomic_phases_staged_jobs FORCE INDEX (PRIMARY) WHERE scope = ", scope,

@@ -56,7 +56,7 @@ pub use self::pool::MysqlHandle;
 use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
 use self::statement::Statement;
-use super::keyed_limit::{KeyedLimit, KeyedPermit};
+use super::keyed_limit::{KeyPermit, KeyedLimit};
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
@@ -86,9 +86,6 @@ const TIMES_ASKED: u32 = 6;
 /// How long the store waits for the server's answer to a statement of its own. Past it, the connection is
 /// closed, its session is ended, and a commit's outcome counts as unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-
-/// The right to create a key, of one request in this process at a time.
-type KeyPermit = KeyedPermit<(Scope, IdempotencyKey)>;
 
 /// Rows in MariaDB 10.6 or newer, or MySQL 8.0 or newer, reached through a connection pool of the store's own.
 ///

@@ -2,8 +2,8 @@
 //!
 //! A text that is always the same, as far as diesel knows, is kept: the program has as many as are in its source. The others
 //! are mostly the same, too (an `INSERT`, an `UPDATE`, a `sql_query`). But one may grow with its values, of many rows, and
-//! the server needs megabytes for a thousand of them, on each connection that keeps it. So one is kept once it was seen
-//! again, and of all of them so many bytes. Any other is given back behind its execution.
+//! the server needs megabytes for a thousand of them, on each connection that keeps it. So a text is kept from its second
+//! execution on, and all of them together have at most [`MAX_BYTES`]. Any other is closed after its execution.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -36,10 +36,13 @@ struct Known {
 }
 
 impl StatementRegistry {
-    /// Whether to keep a text of which so many bytes may differ each time.
+    /// Whether to keep a text prepared, `varying` bytes of which may differ each time.
     pub(super) fn keeps(&self, text: &str, varying: usize) -> bool {
-        if varying == 0 || varying > LONGEST {
-            return varying == 0;
+        if varying == 0 {
+            return true;
+        }
+        if varying > LONGEST {
+            return false;
         }
         let text = self.hasher.hash_one(text);
         let mut known = lock(&self.known);

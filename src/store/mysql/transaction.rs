@@ -347,8 +347,8 @@ impl Transaction<Mysql> for MysqlTransaction {
         Ok(&mut self.connection)
     }
 
-    /// Its session, which ends with it or behind it: the server closes one that is idle in a transaction. `None` behind a
-    /// proxy, which numbers its sessions itself: there, only the phase's own time limit ends one that hears nothing more.
+    /// Its session, which does not end before it: the server closes one that is idle in a transaction. `None` behind a
+    /// proxy, which numbers its sessions itself: there, only the phase's time limit ends a phase whose transaction is gone.
     fn id(&self) -> Option<TransactionId> {
         let (number, server) = (self.connection.session_number()?, self.connection.server()?);
         Some(TransactionId(format!("{number} {server}")))

@@ -38,7 +38,7 @@ statement! {
 }
 
 statement! {
-    /// Whether one of them was seen lately.
+    /// Whether a process was seen within this time.
     SawNode for Pg, rows Bool, { within_ms: i64 },
     "SELECT EXISTS (SELECT 1 FROM atomic_phases_nodes WHERE seen_at >= clock_timestamp() - ", within_ms,
     " * interval '1 millisecond')"

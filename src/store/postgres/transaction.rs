@@ -19,8 +19,7 @@ use super::session::{Known, KnownRow};
 use super::time_limit::{answered, answered_within};
 use super::{Pool, Postgres, commit_statements, session, sql};
 use crate::job::StagedJob;
-use crate::key::{IdempotencyKey, Scope};
-use crate::store::keyed_limit::KeyedPermit;
+use crate::store::keyed_limit::KeyPermit;
 use crate::store::row::{KeySummaryRow, key_summary};
 use crate::store::shares::PhaseSlot;
 use crate::store::{
@@ -38,7 +37,7 @@ pub struct PgTransaction<P: Pool> {
     /// Of one that a phase is given.
     known: Option<Known>,
     /// Of the key that it is about to create: until then the others of this process wait in memory.
-    pub(super) turn: Option<KeyedPermit<(Scope, IdempotencyKey)>>,
+    pub(super) turn: Option<KeyPermit>,
     /// Behind the connection, and so free only when that has gone back.
     _place: Option<PhaseSlot>,
 }

@@ -22,7 +22,7 @@ use super::transaction::PgTransaction;
 use super::{Pool, Postgres, answered, session, sql};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::keyed_limit::{KeyedLimit, KeyedPermit};
+use crate::store::keyed_limit::{KeyPermit, KeyedLimit};
 pub(super) use crate::store::patience::Patience;
 use crate::store::{NewRow, StoreError, Transaction};
 
@@ -40,9 +40,6 @@ pub(super) struct Waits {
     asking: KeyedLimit<Scope>,
     asking_in_all: Semaphore,
 }
-
-/// The right to create a key, of one request in this process at a time.
-pub(super) type KeyPermit = KeyedPermit<(Scope, IdempotencyKey)>;
 
 /// What became of the transaction that was about to create the key's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
