@@ -324,7 +324,7 @@ async fn g16_an_erasure_of_a_locked_row_waits_for_nothing_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_postgres() {
+async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_postgres() {
     others_are_erased(
         <Postgres as TestDb>::fresh().await,
         "CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -336,7 +336,7 @@ async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_postgres()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_sqlite() {
+async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_sqlite() {
     others_are_erased(
         <Sqlite as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
@@ -347,7 +347,7 @@ async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_sqlite() {
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_mariadb() {
+async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_mariadb() {
     others_are_erased(
         <atomic_phases::Mysql as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN \
@@ -377,6 +377,9 @@ async fn others_are_erased<S: TestDb>(db: S, refuse: &str) {
     db.sql("DELETE FROM atomic_phases_keys WHERE idempotency_key = 'reaped'").await;
     let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
     assert_eq!(db.number(jobs).await, 2);
-    assert!(engine.erase_scope(&scope()).await.is_err(), "it is the only one");
+    assert!(
+        engine.erase_scope(&scope()).await.is_err(),
+        "the server refuses every settled request"
+    );
     assert_eq!(db.number(jobs).await, 0);
 }
