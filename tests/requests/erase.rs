@@ -6,7 +6,7 @@ use crate::support::*;
 use atomic_phases::engine::{EraseError, Resolution, ResolveError};
 use atomic_phases::fingerprint::RequestOrigin;
 use atomic_phases::http::Policy;
-use atomic_phases::store::Status;
+use atomic_phases::store::{Status, StoreError};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, Reaper, WorkerConfig};
 use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope, Sqlite};
 
@@ -382,4 +382,30 @@ async fn others_are_erased<S: TestDb>(db: S, refuse: &str) {
         "the server refuses every settled request"
     );
     assert_eq!(db.number(jobs).await, 0);
+}
+
+/// If the server refuses the first hundred of a scope, the reason is most likely not in the rows, and none behind them is
+/// tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_an_erasure_of_a_scope_ends_behind_a_hundred_refused_requests() {
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    let kept = (0..100).map(|number| format!("kept-{number:02}"));
+    for name in kept.chain(["z".to_owned()]) {
+        finished(engine.call(&scope(), &key(&name), troubled(Trouble::RejectFirst)).await);
+    }
+    db.sql(
+        "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
+         WHEN OLD.idempotency_key LIKE 'kept%' BEGIN SELECT RAISE(ABORT, 'kept'); END",
+    )
+    .await;
+    let told = engine.erase_scope(&scope()).await;
+    assert!(matches!(told, Err(StoreError::Database { .. })), "{told:?}");
+    let last = engine.call(&scope(), &key("z"), troubled(Trouble::RejectFirst)).await;
+    assert!(finished(last).replayed, "it is not erased");
+    // With one less, it is tried.
+    db.sql("DELETE FROM atomic_phases_keys WHERE idempotency_key = 'kept-99'").await;
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.refused, erased.left), (1, 99, 99));
+    is_erased(engine.call(&scope(), &key("z"), troubled(Trouble::RejectFirst)).await);
 }

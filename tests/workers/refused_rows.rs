@@ -91,6 +91,31 @@ async fn g15_beside_a_row_that_is_not_deleted_the_others_are_deleted_many_at_a_t
     assert_eq!(db.number(KEPT).await, 1);
 }
 
+/// Of the rows that expired first, more are refused than a batch tries before it ends: the next one begins behind those.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_g17_a_batch_ends_behind_twenty_refused_rows_and_the_next_one_begins_there() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for number in 1..=21 {
+        finished(engine.call(&scope(), &key(&format!("kept-{number:02}")), book(20)).await);
+    }
+    finished(engine.call(&scope(), &key("other"), book(20)).await);
+    db.sql(
+        "UPDATE atomic_phases_keys SET expires_at = created_at; \
+         CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF OLD.idempotency_key LIKE 'kept%' THEN RAISE EXCEPTION 'kept'; END IF; \
+         RETURN OLD; END $$; \
+         CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys \
+         FOR EACH ROW EXECUTE FUNCTION kept()",
+    )
+    .await;
+    let mut reaper = Reaper::new(&db, config().reap_batch(100));
+    assert!(reaper.run_once().await.is_err(), "it does not come to the last row");
+    assert_eq!(db.number(KEPT).await, 22);
+    assert_eq!(reaper.run_once().await.unwrap(), 1, "it begins behind those of the first");
+    assert_eq!(db.number(KEPT).await, 21);
+}
+
 /// A batch takes two seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_resting_reaper_stops_at_shutdown() {
