@@ -145,6 +145,24 @@ async fn a_page_is_tried_again_and_a_redirect_is_given_up() {
     assert_eq!((end.reason, end.attempts, server.seen().len()), (Reason::Redirected, 1, 1));
 }
 
+const SEE_OTHER: Step = Step::Say(
+    "HTTP/1.1 301 Moved Permanently\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\
+     connection: close\r\n\r\n",
+);
+const LIST: Step = Step::Say(
+    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\
+     connection: close\r\n\r\n[]",
+);
+
+/// `reqwest::Client::new()` follows redirects: the answer is that of a `GET`, and nothing was booked.
+#[tokio::test]
+async fn the_answer_behind_a_redirect_that_the_http_client_followed_is_not_that_of_the_call() {
+    let server = rides(&[SEE_OTHER, LIST]).await;
+    let end = gave_up(send(&server, KeyedCall::new(policy())).await);
+    assert_eq!((end.reason, end.attempts), (Reason::Redirected, 1));
+    assert!(server.seen().iter().skip(1).all(|request| request.starts_with("GET ")));
+}
+
 #[tokio::test]
 async fn a_refusal_is_sent_once() {
     let server = rides(&[INVALID, CREATED]).await;
