@@ -25,6 +25,7 @@ on_every_store! {
     a_redis_that_is_not_there_is_used_once_it_is,
     a_redis_that_takes_longer_to_connect_to_than_to_ask_is_used,
     an_erasure_reaches_the_primary_after_a_failover_of_redis,
+    g16_clients_that_hang_up_do_not_cost_the_others_their_connection,
     an_erasure_reaches_redis,
     an_erasure_reaches_a_redis_that_comes_back,
 }
@@ -419,6 +420,28 @@ async fn a_redis_that_takes_longer_to_connect_to_than_to_ask_is_used<S: TestDb>(
         finished(engine.call(&scope(), &name, book(20)).await).replayed
     })
     .await;
+}
+
+/// Redis answers each ask, well within the limit: it is their clients who did not wait for it.
+async fn g16_clients_that_hang_up_do_not_cost_the_others_their_connection<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let way = Slow::to(&redis).await;
+    let cache = CachedReplays::new(RedisReplays::new(&way.url()).unwrap(), SECRET);
+    let cache = cache.time_limit(Duration::from_secs(1));
+    let engine = engine_with(&db, &app, |builder| {
+        builder.lease(Duration::from_secs(60)).cached_replays(cache)
+    });
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&redis, 1).await;
+    assert_eq!(way.connections(), 1);
+    way.answer_slowly(Duration::from_millis(200));
+    for _ in 0..10 {
+        let call = engine.call(&scope(), &key("k"), book(20));
+        assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
+    }
+    way.answer_slowly(Duration::ZERO);
+    replays(&engine, "k").await;
+    assert!(way.connections() <= 2, "{} connections", way.connections());
 }
 
 /// The primary that the engine is connected to is demoted, and stays up: it answers reads, and refuses each write. The

@@ -91,6 +91,7 @@ pub struct Slow {
     upstream: Arc<AtomicU16>,
     millis: Arc<AtomicU64>,
     turns: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Slow {
@@ -98,10 +99,12 @@ impl Slow {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let upstream = Arc::new(AtomicU16::new(redis.port));
-        let slow = Self { port, upstream, millis: Arc::default(), turns: Arc::default() };
+        let (millis, turns, connections) = (Arc::default(), Arc::default(), Arc::default());
+        let slow = Self { port, upstream, millis, turns, connections };
         let way = slow.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                way.connections.fetch_add(1, Ordering::SeqCst);
                 let upstream = way.upstream.load(Ordering::SeqCst);
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
                     tokio::spawn(way.clone().connection(client, server));
@@ -128,6 +131,11 @@ impl Slow {
     /// How often a client sent something after an answer.
     pub fn turns(&self) -> usize {
         self.turns.load(Ordering::SeqCst)
+    }
+
+    /// How many connections were made.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     async fn connection(self, client: TcpStream, server: TcpStream) {
