@@ -193,6 +193,18 @@ mod tests {
         assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
     }
 
+    /// Over HTTP/2 a server would announce the length of such a body, and clients take that for a broken stream: each
+    /// replay, too, would be an answer that no client can read.
+    #[test]
+    fn an_answer_that_has_no_content_is_sent_without_the_body_that_a_phase_gave_it() {
+        for status in [204, 304] {
+            let response = replied(&Reply::json(status, &()).unwrap());
+            assert_eq!(response.status(), status);
+            assert!(response.body().is_empty(), "{status}: {:?}", response.body());
+        }
+        assert_eq!(replied(&Reply::json(200, &()).unwrap()).body(), "null");
+    }
+
     #[test]
     fn a_phases_framing_and_impossible_lines_are_left_out() {
         let reply = Reply::new(200)
