@@ -157,9 +157,17 @@ impl Policy {
 /// The reply as it is. The message's framing is the server's: a length that a phase gave might be
 /// another one than the body's.
 fn replied(reply: &Reply) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::copy_from_slice(reply.bytes()));
     // The engine stores 200 to 599 only.
-    *response.status_mut() = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::OK);
+    let status = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::OK);
+    let body = match status {
+        // They have none (RFC 9110, 6.4.1): clients take the length of one for a broken HTTP/2 stream.
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED => {
+            Bytes::new()
+        }
+        _ => Bytes::copy_from_slice(reply.bytes()),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
     for (name, value) in reply.headers() {
         match (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
             (Ok(CONTENT_LENGTH | TRANSFER_ENCODING), _) => {}
