@@ -145,7 +145,7 @@ async fn a_page_is_tried_again_and_a_redirect_is_given_up() {
     assert_eq!((end.reason, end.attempts, server.seen().len()), (Reason::Redirected, 1, 1));
 }
 
-const SEE_OTHER: Step = Step::Say(
+const MOVED_FOR_EVER: Step = Step::Say(
     "HTTP/1.1 301 Moved Permanently\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\
      connection: close\r\n\r\n",
 );
@@ -157,10 +157,29 @@ const LIST: Step = Step::Say(
 /// `reqwest::Client::new()` follows redirects: the answer is that of a `GET`, and nothing was booked.
 #[tokio::test]
 async fn the_answer_behind_a_redirect_that_the_http_client_followed_is_not_that_of_the_call() {
-    let server = rides(&[SEE_OTHER, LIST]).await;
+    let server = rides(&[MOVED_FOR_EVER, LIST]).await;
     let end = gave_up(send(&server, KeyedCall::new(policy())).await);
     assert_eq!((end.reason, end.attempts), (Reason::Redirected, 1));
     assert!(server.seen().iter().skip(1).all(|request| request.starts_with("GET ")));
+}
+
+/// As an API answers that has done its work. No process listens at port 1.
+const SEE_OTHER: Step = Step::Say(
+    "HTTP/1.1 303 See Other\r\nlocation: http://127.0.0.1:1/rides/1\r\ncontent-length: 0\r\n\
+     connection: close\r\n\r\n",
+);
+
+/// It is the redirected `GET` that found no connection. The request itself was read, and answered.
+#[tokio::test]
+async fn g2_a_connection_refused_behind_a_redirect_does_not_say_that_nothing_was_sent() {
+    let server = rides(&[SEE_OTHER, CREATED]).await;
+    let call = KeyedCall::new(policy().repeat(Repeat::WithoutEffect));
+    let ended = send(&server, call).await;
+    assert_eq!(
+        server.seen().len(),
+        1,
+        "the provider honors no key, and is not asked twice: {ended:?}"
+    );
 }
 
 #[tokio::test]
