@@ -159,18 +159,20 @@ impl Policy {
 fn replied(reply: &Reply) -> Response<Bytes> {
     // The engine stores 200 to 599 only.
     let status = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::OK);
-    let body = match status {
-        // They have none (RFC 9110, 6.4.1): clients take the length of one for a broken HTTP/2 stream.
-        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED => {
-            Bytes::new()
-        }
-        _ => Bytes::copy_from_slice(reply.bytes()),
-    };
+    // They have none (RFC 9110, 6.4.1): clients take the length of one for a broken HTTP/2 stream.
+    let has_content = !matches!(
+        status,
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    let is_left_out = !has_content && !reply.bytes().is_empty();
+    let body = if is_left_out { Bytes::new() } else { Bytes::copy_from_slice(reply.bytes()) };
     let mut response = Response::new(body);
     *response.status_mut() = status;
     for (name, value) in reply.headers() {
         match (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
             (Ok(CONTENT_LENGTH | TRANSFER_ENCODING), _) => {}
+            // A client would parse the empty body as that.
+            (Ok(CONTENT_TYPE), _) if is_left_out => {}
             (Ok(name), Ok(value)) => {
                 response.headers_mut().append(name, value);
             }
@@ -205,12 +207,15 @@ mod tests {
     /// replay, too, would be an answer that no client can read.
     #[test]
     fn an_answer_that_has_no_content_is_sent_without_the_body_that_a_phase_gave_it() {
-        for status in [204, 304] {
-            let response = replied(&Reply::json(status, &()).unwrap());
+        for status in [204, 205, 304] {
+            let response = replied(&Reply::json(status, &()).unwrap().header("etag", "\"1\""));
             assert_eq!(response.status(), status);
             assert!(response.body().is_empty(), "{status}: {:?}", response.body());
+            let lines: Vec<_> = response.headers().keys().collect();
+            assert_eq!(lines, ["etag"], "{status}: no type of a body that is not there");
         }
-        assert_eq!(replied(&Reply::json(200, &()).unwrap()).body(), "null");
+        let response = replied(&Reply::json(200, &()).unwrap());
+        assert_eq!((&response.body()[..], response.headers().len()), (&b"null"[..], 1));
     }
 
     #[test]
