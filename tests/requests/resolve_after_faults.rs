@@ -31,7 +31,7 @@ on_every_store! {
     an_output_is_no_resolution_of_a_call_that_ends_the_request,
     g2_a_call_that_was_answered_is_not_made_again_where_its_reply_cannot_be_stored,
     g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_reply_cannot_be_stored,
-    a_codec_that_fails_is_no_mistake_of_a_phase_or_of_a_resolution,
+    a_codec_that_fails_is_not_a_mistake_of_a_phase_or_of_a_resolution,
 }
 
 async fn an_unknown_outcome<S: TestDb>(engine: &TestEngine<S>, name: &str) -> u32 {
@@ -289,7 +289,7 @@ fn away_once<S: TestDb>(db: &S, app: &App, column: &'static str) -> TestEngine<S
 }
 
 /// What fails for a moment succeeds at the next attempt, and is told as that.
-async fn a_codec_that_fails_is_no_mistake_of_a_phase_or_of_a_resolution<S: TestDb>(db: S) {
+async fn a_codec_that_fails_is_not_a_mistake_of_a_phase_or_of_a_resolution<S: TestDb>(db: S) {
     let app = App::default();
     let engine = away_once(&db, &app, "params");
     let told = engine.call(&scope(), &key("params"), book(20)).await;
