@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 /// A Stripe-shaped charge API. Plain HTTP here; behind TLS, give `reqwest` a TLS feature.
 pub struct ChargeApi {
-    http: reqwest::Client,
     caller: Caller,
     url: String,
     secret: String,
@@ -110,12 +109,9 @@ struct ErrorDetail {
 
 impl ChargeApi {
     pub fn new(url: &str, secret: &str) -> Result<Self, reqwest::Error> {
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(5))
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
+        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5));
         let (url, secret) = (url.trim_end_matches('/').to_owned(), secret.to_owned());
-        Ok(Self { caller: Caller::new(http.clone()), http, url, secret })
+        Ok(Self { caller: Caller::new(http)?, url, secret })
     }
 
     /// Charges once for each key. Takes 20 seconds at most.
@@ -125,7 +121,8 @@ impl ChargeApi {
         params: ChargeParams<'_>,
     ) -> Result<Charge, ChargeError> {
         let request = self
-            .http
+            .caller
+            .http()
             .post(format!("{}/v1/charges", self.url))
             .bearer_auth(&self.secret)
             .form(&params)

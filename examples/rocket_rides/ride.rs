@@ -44,9 +44,9 @@ impl Ride {
             Some(key) => KeyedCall::with_key(key, policy),
             None => KeyedCall::new(policy),
         };
-        let http =
-            reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-        let request = http
+        let caller = Caller::new(reqwest::Client::builder())?;
+        let request = caller
+            .http()
             .post(format!("{}/rides", self.server.trim_end_matches('/')))
             .header("authorization", self.user)
             .form(&[
@@ -58,7 +58,7 @@ impl Ride {
             .build()?;
         // Running this again with the same key asks for the same ride.
         println!("key: {}", call.key().as_str());
-        match Caller::new(http).send_watched(call, request, tell).await {
+        match caller.send_watched(call, request, tell).await {
             Ok(answered) => told(&answered),
             Err(SendError::GaveUp(end)) => {
                 if let Last::Response(response) = &end.last {

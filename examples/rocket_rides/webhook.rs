@@ -114,10 +114,12 @@ async fn settle<Db: RidesDb>(engine: &Engine<Db, App>, charge: Charged) -> Statu
     };
     match resolved {
         Ok(_) => StatusCode::OK,
-        // Our own call is under way, or the store is away: let it be delivered again.
-        Err(ResolveError::InProgress { .. } | ResolveError::Unavailable(_)) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        // Our own call is under way, or the store or the codec fails: let it be delivered again.
+        Err(
+            ResolveError::InProgress { .. }
+            | ResolveError::NotEncoded { .. }
+            | ResolveError::Unavailable(_),
+        ) => StatusCode::SERVICE_UNAVAILABLE,
         // The ride is done, long ago perhaps; or it was charged otherwise, and an operator has to look.
         Err(ResolveError::NoSuchKey | ResolveError::AnotherRequest) => StatusCode::NOT_FOUND,
         Err(_) => StatusCode::CONFLICT,

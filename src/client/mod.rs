@@ -54,3 +54,5 @@ pub use decide::{Attempt, Decision, End, Reason, Transport, decide};
 pub use policy::{Repeat, RetryPolicy};
 #[cfg(feature = "reqwest")]
 pub use send::{Answered, Caller, GaveUp, Last, Response, SendError, Tried};
+#[cfg(feature = "reqwest")]
+pub(crate) use send::{lacks_tls, one_exchange};

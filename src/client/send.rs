@@ -1,10 +1,13 @@
 //! [`Caller`]: sends a request with `reqwest` until it is done, given up or out of time.
 
+use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 use std::time::Instant;
 
 use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Request, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Request, StatusCode};
 
 use super::answer::{Answer, REPLAY_MARKER};
 use super::call::{KeyForm, KeyedCall};
@@ -13,9 +16,8 @@ use crate::setting::SettingError;
 
 /// Sends keyed requests over a `reqwest::Client`, and retries when that can help.
 ///
-/// Configure the client with `redirect(reqwest::redirect::Policy::none())`: a followed redirect turns a `POST`
-/// into a `GET`, whose answer is not that of this call. The policy's
-/// [time for an attempt](super::RetryPolicy::time_for_attempt) replaces the client's own
+/// An attempt is one request: the client follows no redirect and repeats nothing, even if its builder says otherwise. The
+/// policy's [time for an attempt](super::RetryPolicy::time_for_attempt) replaces the client's own
 /// `timeout`; that of a single request applies if it is shorter.
 ///
 /// ```no_run
@@ -23,16 +25,17 @@ use crate::setting::SettingError;
 /// use std::time::Duration;
 /// use atomic_phases::client::{Caller, KeyedCall, RetryPolicy};
 ///
-/// let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-/// let request = http.post("http://127.0.0.1:5000/rides").body("…").build()?;
+/// let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5));
+/// let caller = Caller::new(http)?;
+/// let request = caller.http().post("http://127.0.0.1:5000/rides").body("…").build()?;
 /// let call = KeyedCall::new(RetryPolicy::new(Duration::from_secs(60)));
-/// let answered = Caller::new(http).send(call, request).await?;
+/// let answered = caller.send(call, request).await?;
 /// println!("{} after {} attempts", answered.response.status, answered.attempts);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct Caller {
-    http: reqwest::Client,
+    http: Client,
     key_form: KeyForm,
     marker: String,
     response_limit: usize,
@@ -78,7 +81,8 @@ pub enum SendError {
     /// The call's policy cannot work. Nothing was sent.
     #[error(transparent)]
     Policy(#[from] SettingError),
-    /// `reqwest` cannot send this request at all, whatever the network. The error does not contain the URL.
+    /// `reqwest` cannot send this request at all, whatever the network: its URL is not one, or is one of `https` and no
+    /// TLS feature of `reqwest` is enabled. The error does not contain the URL.
     #[error("the request cannot be sent")]
     Invalid(#[source] reqwest::Error),
 }
@@ -117,11 +121,19 @@ pub struct Tried {
 }
 
 impl Caller {
-    /// Sends over `http`, with the key in bare form.
-    #[must_use]
-    pub fn new(http: reqwest::Client) -> Self {
+    /// Sends over a client of this builder, with the key in bare form.
+    ///
+    /// # Errors
+    /// Those of `reqwest`: the client cannot be built.
+    pub fn new(http: ClientBuilder) -> Result<Self, reqwest::Error> {
         let (key_form, marker) = (KeyForm::Bare, REPLAY_MARKER.to_owned());
-        Self { http, key_form, marker, response_limit: 4 << 20 }
+        Ok(Self { http: one_exchange(http)?, key_form, marker, response_limit: 4 << 20 })
+    }
+
+    /// The client that it sends over, to build requests with.
+    #[must_use]
+    pub fn http(&self) -> &Client {
+        &self.http
     }
 
     /// Maximum size of a response body, in bytes; default 4 MiB. A longer body is discarded, and if its status
@@ -203,7 +215,7 @@ impl Caller {
     async fn attempt(&self, request: Request) -> Result<Last, SendError> {
         let response = match self.http.execute(request).await {
             Ok(response) => response,
-            Err(error) if error.is_builder() => {
+            Err(error) if error.is_builder() || lacks_tls(&error) => {
                 return Err(SendError::Invalid(error.without_url()));
             }
             Err(error) if error.is_connect() => return Ok(Last::Unanswered(Transport::NotSent)),
@@ -240,6 +252,18 @@ impl Caller {
         }
         Ok(Some(body))
     }
+}
+
+/// A client for which a request is one exchange. A redirect that it follows is another request, and then the answer, or
+/// the lack of a connection, is that one's. What it repeats by itself, no policy has decided.
+pub(crate) fn one_exchange(http: ClientBuilder) -> Result<Client, reqwest::Error> {
+    http.redirect(Policy::none()).retry(reqwest::retry::never()).build()
+}
+
+/// Whether the URL is one of `https`, and no TLS feature of `reqwest` is enabled: only the text of a cause says so.
+pub(crate) fn lacks_tls(error: &reqwest::Error) -> bool {
+    successors(error.source(), |cause| (*cause).source())
+        .any(|cause| cause.to_string().contains("scheme is not http"))
 }
 
 impl Last {

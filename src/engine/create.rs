@@ -39,7 +39,7 @@ impl<S: Store> Attempt<S> {
         let encode = |column, bytes| {
             self.core
                 .encode(&self.scope, &self.key, column, bytes)
-                .map_err(|CodecError(why)| CallError::Unreadable { what: column, why })
+                .map_err(|CodecError(why)| CallError::NotEncoded { what: column, why })
         };
         let params = encode("params", &plain)?;
         let context =

@@ -6,15 +6,42 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::value::RawValue;
 
 use super::Core;
-use super::outcome::{CallError, unreadable};
+use super::outcome::{CallError, FailureCause, unreadable};
 use crate::codec::{CodecError, Place};
 use crate::job::{JobId, StagedJob};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
 use crate::store::{Store, StoredResponse, Work};
 
-/// Why a value of a phase cannot be stored: which rule it breaks.
-pub(super) type Rule = &'static str;
+/// Why a value of a phase cannot be stored.
+pub(super) enum Unstorable {
+    /// It breaks this rule, and would again.
+    Rule(&'static str),
+    /// The codec failed, for this reason: a passing failure, which is not the phase's.
+    Codec(&'static str),
+}
+
+impl Unstorable {
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Rule(reason) | Self::Codec(reason) => reason,
+        }
+    }
+
+    /// What stops the request at this phase.
+    pub(super) fn at(&self, phase: &'static str) -> FailureCause {
+        match *self {
+            Self::Rule(rule) => FailureCause::Misuse { phase, rule },
+            Self::Codec(reason) => FailureCause::Codec { phase, reason },
+        }
+    }
+}
+
+impl From<CodecError> for Unstorable {
+    fn from(CodecError(why): CodecError) -> Self {
+        Self::Codec(why)
+    }
+}
 
 /// What a run needs, as the codec gave it back.
 pub(super) struct Plain {
@@ -127,14 +154,14 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
         outputs: &Outputs,
-    ) -> Result<Vec<u8>, Rule> {
-        let json = outputs.to_json().map_err(|_| "an output has no JSON form")?;
+    ) -> Result<Vec<u8>, Unstorable> {
+        let no_json = |_| Unstorable::Rule("an output has no JSON form");
+        let json = outputs.to_json().map_err(no_json)?;
         if json.len() > self.settings.limits.outputs {
-            return Err("the outputs together are over Limits::outputs: return less, or raise it");
+            let rule = "the outputs together are over Limits::outputs: return less, or raise it";
+            return Err(Unstorable::Rule(rule));
         }
-        self.encode(scope, key, "outputs", &json)
-            .map(Cow::into_owned)
-            .map_err(|CodecError(why)| why)
+        Ok(self.encode(scope, key, "outputs", &json)?.into_owned())
     }
 
     /// A reply over its cap is stored as a marker: it finishes the key all the same, because its
@@ -144,12 +171,13 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
         reply: &Reply,
-    ) -> Result<StoredResponse, Rule> {
+    ) -> Result<StoredResponse, Unstorable> {
         if !(200..=599).contains(&reply.status) {
-            return Err("a reply's status must be 200 to 599");
+            return Err(Unstorable::Rule("a reply's status must be 200 to 599"));
         }
         if !reply.headers.iter().all(|(name, value)| is_header_line(name, value)) {
-            return Err("a reply's header line has a character that HTTP does not carry there");
+            let rule = "a reply's header line has a character that HTTP does not carry there";
+            return Err(Unstorable::Rule(rule));
         }
         let stored = &self.settings.stored_headers;
         let kept: Vec<_> = reply
@@ -157,16 +185,13 @@ impl<S: Store> Core<S> {
             .iter()
             .filter(|(name, _)| stored.iter().any(|stored| stored.eq_ignore_ascii_case(name)))
             .collect();
-        let headers = serde_json::to_vec(&kept).map_err(|_| "a header has no JSON form")?;
+        let no_json = |_| Unstorable::Rule("a header has no JSON form");
+        let headers = serde_json::to_vec(&kept).map_err(no_json)?;
         let limits = &self.settings.limits;
         if headers.len() > limits.reply_headers || reply.body.len() > limits.reply_body {
             return Ok(StoredResponse { status: reply.status, headers: Vec::new(), body: None });
         }
-        let encode = |column, bytes| {
-            self.encode(scope, key, column, bytes)
-                .map(Cow::into_owned)
-                .map_err(|CodecError(why)| why)
-        };
+        let encode = |column, bytes| self.encode(scope, key, column, bytes).map(Cow::into_owned);
         Ok(StoredResponse {
             status: reply.status,
             headers: encode("response_headers", &headers)?,

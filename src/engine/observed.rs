@@ -33,6 +33,7 @@ pub(super) fn refusal(error: &CallError) -> &'static str {
         CallError::Fingerprint(_) | CallError::TooLarge { .. } | CallError::NotStorable { .. } => {
             "refused"
         }
+        CallError::NotEncoded { .. } => "not_encoded",
         CallError::Unreadable { .. } => "unreadable",
         CallError::RowDeleted | CallError::TaskLost => "lost",
     }
@@ -54,6 +55,7 @@ pub(super) fn answered(
 pub(super) fn call_failed(subject: Subject<'_>, error: &CallError) {
     let what = match error {
         CallError::Unavailable(error) => error.kind(),
+        CallError::NotEncoded { .. } => "not encoded",
         CallError::Unreadable { what, .. } => what,
         CallError::RowDeleted => "the row was deleted while it ran",
         CallError::TaskLost => "its task was lost",

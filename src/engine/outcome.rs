@@ -121,6 +121,13 @@ pub enum FailureCause {
         /// Which rule, and what to do.
         rule: &'static str,
     },
+    /// The codec could not encode what the phase returned or staged; the phase's writes were rolled back.
+    Codec {
+        /// The phase's name.
+        phase: &'static str,
+        /// Why not, in the codec's words.
+        reason: &'static str,
+    },
     /// The phase took longer than its time limit, and was dropped; see `#[phase(timeout = "..")]`.
     TimeLimit {
         /// The phase's name.
@@ -158,7 +165,7 @@ impl FailureCause {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Phase { reason, .. } => reason,
+            Self::Phase { reason, .. } | Self::Codec { reason, .. } => reason,
             Self::Panic { .. } => "the phase panicked",
             Self::Database { kind, .. } => kind,
             Self::Misuse { rule, .. } => rule,
@@ -179,6 +186,7 @@ impl FailureCause {
             | Self::Panic { phase }
             | Self::Database { phase, .. }
             | Self::Misuse { phase, .. }
+            | Self::Codec { phase, .. }
             | Self::TimeLimit { phase, .. }
             | Self::Paused { phase } => Some(phase),
             Self::Undecodable { .. }
@@ -196,6 +204,7 @@ impl FailureCause {
             Self::Panic { .. } => "panic",
             Self::Database { .. } => "database",
             Self::Misuse { .. } => "misuse",
+            Self::Codec { .. } => "codec",
             Self::TimeLimit { .. } => "time_limit",
             Self::Paused { .. } => "paused",
             Self::Undecodable { .. } => "undecodable",
@@ -274,6 +283,15 @@ pub enum CallError {
         name: &'static str,
         /// Its version.
         version: u32,
+    },
+    /// The codec could not encode a value of a new request. Nothing runs, and the key has no row: a later call with
+    /// the same key begins the request.
+    #[error("the codec cannot encode the {what} of a new request: {why}")]
+    NotEncoded {
+        /// `params` or `context`.
+        what: &'static str,
+        /// Why not, in the codec's words.
+        why: &'static str,
     },
     /// This process cannot read a stored value. The row was not changed.
     #[error("the stored {what} of the request are not readable: {why}")]

@@ -295,9 +295,10 @@ impl From<CallError> for Problem {
             }
             CallError::Unreadable { .. } => Self::not_continued_here(Duration::from_secs(1)),
             // What happened inside is the log's, not the client's.
-            CallError::Unavailable(_) | CallError::ShuttingDown | CallError::TaskLost => {
-                Self::unavailable()
-            }
+            CallError::Unavailable(_)
+            | CallError::NotEncoded { .. }
+            | CallError::ShuttingDown
+            | CallError::TaskLost => Self::unavailable(),
         }
     }
 }

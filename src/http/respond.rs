@@ -157,12 +157,22 @@ impl Policy {
 /// The reply as it is. The message's framing is the server's: a length that a phase gave might be
 /// another one than the body's.
 fn replied(reply: &Reply) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::copy_from_slice(reply.bytes()));
     // The engine stores 200 to 599 only.
-    *response.status_mut() = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::OK);
+    let status = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::OK);
+    // They have none (RFC 9110, 6.4.1): clients take the length of one for a broken HTTP/2 stream.
+    let has_content = !matches!(
+        status,
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    let is_left_out = !has_content && !reply.bytes().is_empty();
+    let body = if is_left_out { Bytes::new() } else { Bytes::copy_from_slice(reply.bytes()) };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
     for (name, value) in reply.headers() {
         match (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
             (Ok(CONTENT_LENGTH | TRANSFER_ENCODING), _) => {}
+            // A client would parse the empty body as that.
+            (Ok(CONTENT_TYPE), _) if is_left_out => {}
             (Ok(name), Ok(value)) => {
                 response.headers_mut().append(name, value);
             }
@@ -191,6 +201,21 @@ mod tests {
         assert_eq!(http_date(DateTime::<Utc>::MIN_UTC), None);
         let date = http_date(DateTime::from_timestamp(784_111_777, 0).unwrap()).unwrap();
         assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+
+    /// Over HTTP/2 a server would announce the length of such a body, and clients take that for a broken stream: each
+    /// replay, too, would be an answer that no client can read.
+    #[test]
+    fn an_answer_that_has_no_content_is_sent_without_the_body_that_a_phase_gave_it() {
+        for status in [204, 205, 304] {
+            let response = replied(&Reply::json(status, &()).unwrap().header("etag", "\"1\""));
+            assert_eq!(response.status(), status);
+            assert!(response.body().is_empty(), "{status}: {:?}", response.body());
+            let lines: Vec<_> = response.headers().keys().collect();
+            assert_eq!(lines, ["etag"], "{status}: no type of a body that is not there");
+        }
+        let response = replied(&Reply::json(200, &()).unwrap());
+        assert_eq!((&response.body()[..], response.headers().len()), (&b"null"[..], 1));
     }
 
     #[test]

@@ -90,7 +90,8 @@ pub struct Reply {
 pub struct ReplyNotJson;
 
 impl Reply {
-    /// An empty reply with an HTTP status from 200 to 599.
+    /// An empty reply with an HTTP status from 200 to 599. HTTP has no content in a 204, a 205 or a 304: the HTTP
+    /// boundary sends these without the body that a phase may have given them.
     #[must_use]
     pub fn new(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new() }

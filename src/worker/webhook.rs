@@ -7,13 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, USER_AGENT};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Url};
+use reqwest::{Client, ClientBuilder, Url};
 use serde::Serialize;
 use sha2::Sha256;
 
 use super::job::{DeliveryError, Job, JobSink};
-use crate::client::Answer;
+use crate::client::{Answer, lacks_tls, one_exchange};
 use crate::engine::{WAITING_JOB, Waiting};
 use crate::setting::{DAY, MILLISECOND, SettingError, duration};
 
@@ -57,7 +56,8 @@ const EVENT: &str = "request.waiting";
 /// # Ok(config) }
 /// ```
 ///
-/// TLS is that of the application's `reqwest`: enable one of its TLS features. Redirects are not followed.
+/// TLS is that of the application's `reqwest`: enable one of its TLS features, or no notice reaches a URL of `https`, and
+/// the reason of its job says so. Redirects are not followed.
 #[derive(Clone)]
 pub struct Webhook {
     http: Client,
@@ -113,8 +113,7 @@ impl Webhook {
         if !["http", "https"].contains(&url.scheme()) {
             return Err(WebhookError::Url);
         }
-        let http = Client::builder().redirect(Policy::none());
-        let http = http.build().map_err(WebhookError::Client)?;
+        let http = one_exchange(Client::builder()).map_err(WebhookError::Client)?;
         let webhook = Self { http, url, signers: Vec::new(), link: None, within: WITHIN };
         webhook.also_signed_with(secret)
     }
@@ -152,12 +151,14 @@ impl Webhook {
         Ok(self)
     }
 
-    /// Uses this client, for example with a proxy or its own root certificates. Disable its redirects: a
-    /// followed redirect may turn the `POST` into a `GET`.
-    #[must_use]
-    pub fn over(mut self, http: Client) -> Self {
-        self.http = http;
-        self
+    /// Uses a client of this builder, for example with a proxy or its own root certificates. It follows no redirects
+    /// either, whatever the builder says: a followed redirect may turn the `POST` into a `GET`.
+    ///
+    /// # Errors
+    /// [`WebhookError::Client`].
+    pub fn over(mut self, http: ClientBuilder) -> Result<Self, WebhookError> {
+        self.http = one_exchange(http).map_err(WebhookError::Client)?;
+        Ok(self)
     }
 
     /// A sink for all jobs: notices go to the webhook, the others to `sink`.
@@ -197,11 +198,19 @@ impl Webhook {
             .header("webhook-timestamp", &timestamp)
             .header("webhook-signature", self.signatures(id, &timestamp, &body))
             .body(body);
-        let answer = request.send().await.map_err(|error| match error.is_timeout() {
-            true => DeliveryError::retry("the webhook's receiver did not answer in time"),
-            false => DeliveryError::retry("the webhook's receiver could not be reached"),
-        })?;
+        let answer = request.send().await.map_err(|error| DeliveryError::retry(unsent(&error)))?;
         judge(answer.status().as_u16(), answer.headers())
+    }
+}
+
+/// Why there is no answer.
+fn unsent(error: &reqwest::Error) -> &'static str {
+    if lacks_tls(error) {
+        return "the webhook needs TLS, and the application's reqwest has none: enable its feature";
+    }
+    match error.is_timeout() {
+        true => "the webhook's receiver did not answer in time",
+        false => "the webhook's receiver could not be reached",
     }
 }
 
@@ -289,6 +298,19 @@ mod tests {
             ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_c2hvcnQ=", "whsec_%"]
         {
             assert!(refused("http://127.0.0.1/", secret).contains("secret"), "{secret}");
+        }
+    }
+
+    /// As an application's that forgot the feature, the `reqwest` of these tests has no TLS.
+    #[tokio::test]
+    async fn a_notice_that_finds_no_tls_says_so() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        for (url, why) in [("https://127.0.0.1:1/", "TLS"), ("http://127.0.0.1:1/", "reached")] {
+            let webhook = Webhook::new(url, secret).unwrap();
+            let webhook = webhook.over(Client::builder().no_proxy()).unwrap();
+            let then = webhook.send("id", Vec::new()).await.unwrap_err();
+            assert_eq!(then, DeliveryError::retry(then.reason));
+            assert!(then.reason.contains(why), "{then:?}");
         }
     }
 

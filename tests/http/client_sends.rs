@@ -42,7 +42,8 @@ fn policy() -> RetryPolicy {
 }
 
 fn caller() -> Caller {
-    Caller::new(reqwest::Client::builder().no_proxy().build().unwrap())
+    // Its builder would follow redirects.
+    Caller::new(reqwest::Client::builder().no_proxy()).unwrap()
 }
 
 fn post(url: &str) -> reqwest::Request {
@@ -139,10 +140,65 @@ async fn a_page_is_tried_again_and_a_redirect_is_given_up() {
     let answered = send(&server, KeyedCall::new(policy())).await.unwrap();
     assert_eq!((answered.attempts, answered.response.status.as_u16()), (3, 201));
     let server = rides(&[MOVED, CREATED]).await;
-    let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-    let caller = Caller::new(http.no_proxy().build().unwrap());
-    let end = gave_up(caller.send(KeyedCall::new(policy()), post(&server.url)).await);
+    let end = gave_up(send(&server, KeyedCall::new(policy())).await);
     assert_eq!((end.reason, end.attempts, server.seen().len()), (Reason::Redirected, 1, 1));
+}
+
+const MOVED_FOR_EVER: Step = Step::Say(
+    "HTTP/1.1 301 Moved Permanently\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\
+     connection: close\r\n\r\n",
+);
+const LIST: Step = Step::Say(
+    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\
+     connection: close\r\n\r\n[]",
+);
+
+/// A `reqwest` that follows it sends a `GET`, by which nothing is booked.
+#[tokio::test]
+async fn the_answer_behind_a_redirect_is_not_that_of_the_call() {
+    let server = rides(&[MOVED_FOR_EVER, LIST]).await;
+    let end = gave_up(send(&server, KeyedCall::new(policy())).await);
+    assert_eq!((end.reason, end.attempts, server.seen().len()), (Reason::Redirected, 1, 1));
+}
+
+/// As an API answers that has done its work. No process listens at port 1.
+const SEE_OTHER: Step = Step::Say(
+    "HTTP/1.1 303 See Other\r\nlocation: http://127.0.0.1:1/rides/1\r\ncontent-length: 0\r\n\
+     connection: close\r\n\r\n",
+);
+
+/// It is the redirected `GET` that would find no connection. The request itself was read, and answered.
+#[tokio::test]
+async fn g2_a_connection_refused_behind_a_redirect_does_not_say_that_nothing_was_sent() {
+    let server = rides(&[SEE_OTHER, CREATED]).await;
+    let call = KeyedCall::new(policy().repeat(Repeat::WithoutEffect));
+    let end = gave_up(send(&server, call).await);
+    assert_eq!((end.reason, end.attempts, server.seen().len()), (Reason::Redirected, 1, 1));
+    assert!(matches!(end.last, Last::Response(response) if response.status.as_u16() == 303));
+}
+
+/// The provider honors no key: what `reqwest` repeats by itself would be a second effect.
+#[tokio::test]
+async fn g2_an_attempt_is_one_request_even_if_the_http_client_is_to_repeat_it() {
+    let server = rides(&[DOWN, CREATED]).await;
+    let repeats = reqwest::retry::for_host("127.0.0.1").no_budget();
+    let repeats = repeats.classify_fn(|ended| match ended.status() {
+        Some(status) if status.is_server_error() => ended.retryable(),
+        _ => ended.success(),
+    });
+    let http = reqwest::Client::builder().no_proxy().retry(repeats);
+    let call = KeyedCall::new(policy().repeat(Repeat::WithoutEffect));
+    let end = gave_up(Caller::new(http).unwrap().send(call, post(&server.url)).await);
+    assert_eq!((end.reason, end.attempts), (Reason::MayHaveHadEffect, 1));
+    assert_eq!(server.seen().len(), 1);
+}
+
+/// As an application's that forgot the feature, the `reqwest` of these tests has no TLS.
+#[tokio::test]
+async fn a_url_of_https_is_refused_immediately_where_tls_is_not_built_in() {
+    let call = KeyedCall::new(policy());
+    let error = caller().send(call, post("https://127.0.0.1:1/rides")).await.unwrap_err();
+    assert!(matches!(error, SendError::Invalid(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -227,9 +283,9 @@ async fn what_cannot_be_sent_says_so_without_its_content() {
     // What the client adds to each request is a credential, as a rule.
     let mut lines = HeaderMap::new();
     lines.insert("x-api-key", HeaderValue::from_static("canary-secret"));
-    let http = reqwest::Client::builder().no_proxy().default_headers(lines).build().unwrap();
-    assert!(format!("{http:?}").contains("canary"), "reqwest shows it");
-    let caller_with = Caller::new(http);
+    let http = reqwest::Client::builder().no_proxy().default_headers(lines);
+    let caller_with = Caller::new(http).unwrap();
+    assert!(format!("{:?}", caller_with.http()).contains("canary"), "reqwest shows it");
     assert!(!format!("{caller_with:?}").contains("canary"), "G19: {caller_with:?}");
     // A stream could not be sent a second time, so the client refuses to send it.
     let server = rides(&[CREATED]).await;

@@ -1,5 +1,6 @@
 //! The boundary among the layers of a real service, the policy's page, and browsers.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use crate::support::*;
 use crate::wire::server::{Wire, router};
 use atomic_phases::Sqlite;
+use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
 use atomic_phases::http::{Bodies, IDEMPOTENCY_KEY, KeyRule, KeySyntax, Policy, Profile};
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -109,6 +111,33 @@ async fn a_browsers_preflight_is_answered_and_reserves_nothing() {
     assert!(allowed.contains("idempotency-key"), "{allowed}");
     assert_eq!(provider.effects(), 0);
     assert!(!request.send().await.replayed());
+}
+
+/// As one whose key server is away for a moment.
+struct CannotEncode;
+
+impl Codec for CannotEncode {
+    fn encode<'v>(&self, _: Place<'_>, _: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Err(CodecError("the key server does not answer"))
+    }
+
+    fn decode<'v>(&self, _: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Ok(stored)
+    }
+}
+
+/// Nothing was begun, by this version of the service or by another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_codec_that_cannot_encode_a_new_request_is_not_another_version_of_the_service() {
+    let wire = Wire::setup(Sqlite::fresh().await, Profile::Ietf);
+    let wire = wire.builder(|engine| engine.codec(CannotEncode)).start().await;
+    let seen = wire.book("k").send().await;
+    assert_eq!(wire.db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
+    crate::wire::expect::is_error(&seen, Profile::Ietf, "temporarily_unavailable");
+    // Nor does the application's log say that a stored value is not readable.
+    let outcome = wire.engine.call(&scope(), &key("k"), book(20)).await;
+    let text = outcome.unwrap_err().to_string();
+    assert!(!text.contains("stored"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,9 @@ on_every_store! {
     g8_an_answer_of_redis_that_comes_late_is_given_to_no_caller,
     g12_a_redis_that_stands_still_dies_and_comes_back_costs_no_answer,
     a_redis_that_is_not_there_is_used_once_it_is,
+    a_redis_that_takes_longer_to_connect_to_than_to_ask_is_used,
+    an_erasure_reaches_the_primary_after_a_failover_of_redis,
+    g16_clients_that_hang_up_do_not_cost_the_others_their_connection,
     an_erasure_reaches_redis,
     an_erasure_reaches_a_redis_that_comes_back,
 }
@@ -391,6 +394,76 @@ async fn a_redis_that_is_not_there_is_used_once_it_is<S: TestDb>(db: S) {
         let name = format!("k-{}", chrono::Utc::now().timestamp_micros());
         finished(engine.call(&scope(), &key(&name), book(20)).await);
         !answers(&redis).await.is_empty()
+    })
+    .await;
+}
+
+/// An ask takes a round trip, which is within the limit. The first one takes one more, for the greeting of the
+/// connection.
+async fn a_redis_that_takes_longer_to_connect_to_than_to_ask_is_used<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let way = Slow::to(&redis).await;
+    way.answer_slowly(Duration::from_millis(300));
+    let cache = CachedReplays::new(RedisReplays::new(&way.url()).unwrap(), SECRET);
+    let cache = cache.time_limit(Duration::from_millis(400));
+    let engine = engine_with(&db, &app, |builder| {
+        builder.lease(Duration::from_secs(60)).cached_replays(cache)
+    });
+    let mut number = 0;
+    until(async || {
+        number += 1;
+        let name = key(&format!("k{number}"));
+        finished(engine.call(&scope(), &name, book(20)).await);
+        // By the row it would be a new request.
+        db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+        db.sql("DELETE FROM atomic_phases_keys").await;
+        finished(engine.call(&scope(), &name, book(20)).await).replayed
+    })
+    .await;
+}
+
+/// Redis answers each ask, well within the limit: it is their clients who did not wait for it.
+async fn g16_clients_that_hang_up_do_not_cost_the_others_their_connection<S: TestDb>(db: S) {
+    let (app, redis) = (App::default(), Redis::start().await);
+    let way = Slow::to(&redis).await;
+    let cache = CachedReplays::new(RedisReplays::new(&way.url()).unwrap(), SECRET);
+    let cache = cache.time_limit(Duration::from_secs(1));
+    let engine = engine_with(&db, &app, |builder| {
+        builder.lease(Duration::from_secs(60)).cached_replays(cache)
+    });
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&redis, 1).await;
+    assert_eq!(way.connections(), 1);
+    way.answer_slowly(Duration::from_millis(200));
+    for _ in 0..10 {
+        let call = engine.call(&scope(), &key("k"), book(20));
+        assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
+    }
+    way.answer_slowly(Duration::ZERO);
+    replays(&engine, "k").await;
+    assert!(way.connections() <= 2, "{} connections", way.connections());
+}
+
+/// The primary that the engine is connected to is demoted, and stays up: it answers reads, and refuses each write. The
+/// name leads to the new one.
+async fn an_erasure_reaches_the_primary_after_a_failover_of_redis<S: TestDb>(db: S) {
+    let (app, old, new) = (App::default(), Redis::start().await, Redis::start().await);
+    let way = Slow::to(&old).await;
+    let cache = CachedReplays::new(RedisReplays::new(&way.url()).unwrap(), SECRET);
+    let cache = cache.time_limit(Duration::from_secs(1));
+    let engine = engine_with(&db, &app, |builder| {
+        builder.lease(Duration::from_secs(60)).cached_replays(cache)
+    });
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    has_answers(&old, 1).await;
+    old.becomes_replica_of(&new).await;
+    way.leads_to(&new);
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    engine.erase(&scope(), &key("k")).await.unwrap();
+    // The engine sends the tombstone again every second until the cache confirms it.
+    until(async || {
+        let tombstones: Vec<String> = command(&new, &["KEYS", "atomic-phases:erased:*"]).await;
+        tombstones.len() == 1
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::replay_cache::{FakeCache, Manner, SECRET};
 use crate::support::*;
-use atomic_phases::engine::BuildError;
+use atomic_phases::engine::{BuildError, EraseError};
 use atomic_phases::replay_cache::CachedReplays;
 use atomic_phases::worker::{Completer, WorkerConfig};
 use atomic_phases::{CallError, Engine, Outcome, Scope};
@@ -21,6 +21,7 @@ on_every_store! {
     an_erasure_that_the_cache_has_lost_is_heard_of_when_the_answer_ends,
     an_erasure_is_repeated_until_the_cache_confirms_it,
     an_erasure_is_seen_to_where_its_caller_goes_away,
+    g17_many_erasures_that_the_cache_refuses_do_not_flood_it,
     a_cache_that_does_not_answer_is_left_alone_and_asked_again,
     what_is_not_finished_is_not_in_the_cache,
     a_request_that_a_worker_finishes_is_read_through_the_cache,
@@ -280,6 +281,23 @@ async fn an_erasure_is_repeated_until_the_cache_confirms_it<S: TestDb>(db: S) {
     until(async || !cache.tombstones().is_empty() && cache.values().is_empty()).await;
     assert!(cache.asked().burials > burials);
     is_erased(engine.call(&scope(), &key("k"), book(20)).await);
+}
+
+/// As by a bulk erasure while the cache is full, or a replica. Without a row there is nothing to be told: even that
+/// costs a tombstone, and is asked for again.
+async fn g17_many_erasures_that_the_cache_refuses_do_not_flood_it<S: TestDb>(db: S) {
+    const ERASURES: u32 = 200;
+    const WATCHED: Duration = Duration::from_secs(3);
+    let (app, cache) = (App::default(), FakeCache::new(Manner::Refusing));
+    let engine = cached(&db, &app, cache.cached());
+    for number in 0..ERASURES {
+        let erased = engine.erase(&scope(), &key(&format!("k{number}"))).await;
+        assert!(matches!(erased, Err(EraseError::NoSuchKey)), "{erased:?}");
+    }
+    let before = cache.asked().burials;
+    tokio::time::sleep(WATCHED).await;
+    let burials = cache.asked().burials - before;
+    assert!(burials < ERASURES, "{burials} in {WATCHED:?}, and so on for ten minutes");
 }
 
 /// While the cache hangs, the row is erased, and the tombstone is not written yet.

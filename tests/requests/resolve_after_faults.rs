@@ -4,11 +4,11 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use atomic_phases::codec::{Codec, CodecError, Place};
-use atomic_phases::engine::{Resolution, ResolveError, Resolved};
+use atomic_phases::engine::{CallError, FailureCause, Resolution, ResolveError, Resolved};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::store::Status;
 use atomic_phases::{
@@ -31,6 +31,7 @@ on_every_store! {
     an_output_is_no_resolution_of_a_call_that_ends_the_request,
     g2_a_call_that_was_answered_is_not_made_again_where_its_reply_cannot_be_stored,
     g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_reply_cannot_be_stored,
+    a_codec_that_fails_is_not_a_mistake_of_a_phase_or_of_a_resolution,
 }
 
 async fn an_unknown_outcome<S: TestDb>(engine: &TestEngine<S>, name: &str) -> u32 {
@@ -173,6 +174,8 @@ async fn an_output_whose_type_panics_is_of_another_type<S: TestDb>(db: S) {
     assert!(matches!(told, Err(ResolveError::OtherType)), "{told:?}");
 }
 
+const AWAY: &str = "the key service is away";
+
 /// A codec whose key service is unavailable when the reply with one of these numbers is sealed.
 #[derive(Clone)]
 struct Away(Arc<AtomicU32>, &'static [u32]);
@@ -181,7 +184,7 @@ impl Codec for Away {
     fn encode<'v>(&self, at: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
         let is_away =
             at.column == "response_body" && self.1.contains(&self.0.fetch_add(1, Ordering::SeqCst));
-        if is_away { Err(CodecError("the key service is away")) } else { Ok(plain) }
+        if is_away { Err(CodecError(AWAY)) } else { Ok(plain) }
     }
 
     fn decode<'v>(&self, _: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
@@ -264,6 +267,59 @@ async fn g2_a_call_that_is_known_to_be_executed_is_not_made_again_where_its_repl
     db.let_time_pass().await;
     assert_eq!(completed(&engine).await.unknown, 1);
     driven_on(&db, &engine).await;
+}
+
+/// A codec whose key service is unavailable when the first value of this column is sealed.
+struct AwayOnce(&'static str, AtomicBool);
+
+impl Codec for AwayOnce {
+    fn encode<'v>(&self, at: Place<'_>, plain: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        let is_away = at.column == self.0 && !self.1.swap(true, Ordering::SeqCst);
+        if is_away { Err(CodecError(AWAY)) } else { Ok(plain) }
+    }
+
+    fn decode<'v>(&self, _: Place<'_>, stored: Cow<'v, [u8]>) -> Result<Cow<'v, [u8]>, CodecError> {
+        Ok(stored)
+    }
+}
+
+fn away_once<S: TestDb>(db: &S, app: &App, column: &'static str) -> TestEngine<S> {
+    let codec = AwayOnce(column, AtomicBool::new(false));
+    engine_with(db, app, |builder| builder.codec(codec).lease(Duration::from_secs(60)))
+}
+
+/// What fails for a moment succeeds at the next attempt, and is told as that.
+async fn a_codec_that_fails_is_not_a_mistake_of_a_phase_or_of_a_resolution<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = away_once(&db, &app, "params");
+    let told = engine.call(&scope(), &key("params"), book(20)).await;
+    assert!(matches!(told, Err(CallError::NotEncoded { what: "params", why: AWAY })), "{told:?}");
+    finished(engine.call(&scope(), &key("params"), book(20)).await);
+    for (column, phase) in
+        [("outputs", "booked"), ("args", "answered"), ("response_body", "answered")]
+    {
+        let engine = away_once(&db, &app, column);
+        let cause = failed(engine.call(&scope(), &key(column), book(20)).await);
+        assert_eq!(cause, FailureCause::Codec { phase, reason: AWAY }, "{column}");
+        finished(engine.call(&scope(), &key(column), book(20)).await);
+    }
+    assert_eq!(app.provider.effects(), 4);
+    // A phase that rejects the request stages nothing.
+    let engine = away_once(&db, &app, "args");
+    let told = engine.call(&scope(), &key("rejected"), troubled(Trouble::RejectLast)).await;
+    assert_eq!(finished(told).reply.status(), 409);
+
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = away_once(&db, &app, "response_body");
+    an_unknown_outcome(&engine, "unknown").await;
+    let close = async || {
+        let word = Resolution::finish(Reply::text(200, "by hand"));
+        engine.resolve(&scope(), &key("unknown"), word).await
+    };
+    let told = close().await;
+    assert!(matches!(told, Err(ResolveError::NotEncoded { why: AWAY })), "{told:?}");
+    let told = close().await;
+    assert!(matches!(told, Ok(Resolved::Applied)), "{told:?}");
 }
 
 /// The last phase's call ends with a reply, which is a resolution of its own: after an output, no phase would be

@@ -102,8 +102,8 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
     for (setting, policy) in client {
         assert_eq!(policy.check().unwrap_err().setting, setting);
         // Nothing is sent, so no server has to be there.
-        let caller = Caller::new(reqwest::Client::new());
-        let request = reqwest::Client::new().post("http://127.0.0.1:9/").build().unwrap();
+        let caller = Caller::new(reqwest::Client::builder()).unwrap();
+        let request = caller.http().post("http://127.0.0.1:9/").build().unwrap();
         match caller.send(KeyedCall::new(policy), request).await {
             Err(SendError::Policy(error)) => assert_eq!(error.setting, setting),
             other => panic!("{setting}: {other:?}"),

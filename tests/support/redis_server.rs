@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,6 +50,15 @@ impl Redis {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
+    /// From now on it is a replica of the other one, as after a failover: it stays, and refuses what writes.
+    pub async fn becomes_replica_of(&self, primary: &Self) {
+        let client = redis::Client::open(self.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let port = primary.port.to_string();
+        let mut command = redis::cmd("REPLICAOF");
+        let () = command.arg("127.0.0.1").arg(port).query_async(&mut connection).await.unwrap();
+    }
+
     pub fn kill_9(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -78,18 +87,25 @@ impl Drop for Redis {
 #[derive(Clone)]
 pub struct Slow {
     port: u16,
+    /// Where new connections lead.
+    upstream: Arc<AtomicU16>,
     millis: Arc<AtomicU64>,
     turns: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Slow {
     pub async fn to(redis: &Redis) -> Self {
-        let (listener, upstream) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), redis.port);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let slow = Self { port, millis: Arc::default(), turns: Arc::default() };
+        let upstream = Arc::new(AtomicU16::new(redis.port));
+        let (millis, turns, connections) = (Arc::default(), Arc::default(), Arc::default());
+        let slow = Self { port, upstream, millis, turns, connections };
         let way = slow.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                way.connections.fetch_add(1, Ordering::SeqCst);
+                let upstream = way.upstream.load(Ordering::SeqCst);
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
                     tokio::spawn(way.clone().connection(client, server));
                 }
@@ -102,6 +118,11 @@ impl Slow {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
+    /// From now on new connections lead to another server, as a name in DNS does; those that there are stay.
+    pub fn leads_to(&self, redis: &Redis) {
+        self.upstream.store(redis.port, Ordering::SeqCst);
+    }
+
     /// From now on each answer takes this much longer.
     pub fn answer_slowly(&self, delay: Duration) {
         self.millis.store(delay.as_millis() as u64, Ordering::SeqCst);
@@ -110,6 +131,11 @@ impl Slow {
     /// How often a client sent something after an answer.
     pub fn turns(&self) -> usize {
         self.turns.load(Ordering::SeqCst)
+    }
+
+    /// How many connections were made.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     async fn connection(self, client: TcpStream, server: TcpStream) {

@@ -13,6 +13,9 @@ use redis::streams::StreamRangeReply;
 
 on_every_store! {
     g18_jobs_reach_the_stream_through_a_crash_of_redis,
+    g17_a_connection_to_redis_that_died_silently_is_replaced,
+    g17_jobs_reach_the_primary_after_a_failover_of_redis,
+    g18_a_redis_that_answers_within_the_time_of_a_delivery_gets_each_job_once,
 }
 
 async fn g18_jobs_reach_the_stream_through_a_crash_of_redis<S: TestDb>(db: S) {
@@ -52,6 +55,73 @@ async fn g18_jobs_reach_the_stream_through_a_crash_of_redis<S: TestDb>(db: S) {
         assert_eq!(field(at, "scope"), "tenant-1");
         serde_json::from_str::<String>(&field(at, "args")).unwrap();
     }
+}
+
+/// One of its jobs is delivered in each round, if at all.
+async fn deliveries_in_rounds<S: TestDb>(db: &S, enqueuer: &mut Enqueuer<S>, rounds: u32) -> u32 {
+    let mut delivered = 0;
+    for _ in 0..rounds {
+        db.let_time_pass().await;
+        delivered += enqueuer.run_once().await.unwrap().delivered;
+    }
+    delivered
+}
+
+/// Its peer is gone, and nothing says so: a host that lost its power, a firewall that forgot the connection. For a
+/// new connection, Redis is there.
+async fn g17_a_connection_to_redis_that_died_silently_is_replaced<S: TestDb>(db: S) {
+    let redis = Redis::start().await;
+    let engine = engine(&db, &App::default());
+    let way = Slow::to(&redis).await;
+    let sink = RedisStream::connect(&way.url(), "jobs").await.unwrap();
+    let config = WorkerConfig::default().delivery(Duration::from_secs(3));
+    let mut enqueuer = Enqueuer::new(&engine, sink, config);
+    finished(engine.call(&scope(), &key("before"), book(20)).await);
+    assert!(deliveries_in_rounds(&db, &mut enqueuer, 2).await > 0, "it is connected");
+
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    // What waits for an answer now waits for ever.
+    way.answer_slowly(Duration::from_secs(36_000));
+    db.let_time_pass().await;
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 0);
+    way.answer_slowly(Duration::ZERO);
+    // Ten deliveries, of the twenty after which a job is a dead letter.
+    let delivered = deliveries_in_rounds(&db, &mut enqueuer, 10).await;
+    assert!(delivered > 0, "a new connection would deliver them at once");
+}
+
+/// The primary that the sink is connected to is demoted, and stays up; the name leads to the new one.
+async fn g17_jobs_reach_the_primary_after_a_failover_of_redis<S: TestDb>(db: S) {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let engine = engine(&db, &App::default());
+    let way = Slow::to(&old).await;
+    let sink = RedisStream::connect(&way.url(), "jobs").await.unwrap();
+    let mut enqueuer = Enqueuer::new(&engine, sink, WorkerConfig::default());
+    old.becomes_replica_of(&new).await;
+    way.leads_to(&new);
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    // Ten deliveries, of the twenty after which a job is a dead letter.
+    let delivered = deliveries_in_rounds(&db, &mut enqueuer, 10).await;
+    assert!(delivered > 0, "it goes on to ask the replica, which refuses");
+}
+
+/// `WorkerConfig::delivery` says how long a delivery may take: 40 s here.
+async fn g18_a_redis_that_answers_within_the_time_of_a_delivery_gets_each_job_once<S: TestDb>(
+    db: S,
+) {
+    let redis = Redis::start().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let way = Slow::to(&redis).await;
+    let sink = RedisStream::connect(&way.url(), "jobs").await.unwrap();
+    let config = WorkerConfig::default().delivery(Duration::from_secs(60));
+    let mut enqueuer = Enqueuer::new(&engine, sink, config);
+    way.answer_slowly(Duration::from_secs(1));
+    let delivered = deliveries_in_rounds(&db, &mut enqueuer, 3).await;
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let length: u32 = connection.xlen("jobs").await.unwrap();
+    assert_eq!((delivered, length), (2, 2), "delivered, and in the stream");
 }
 
 /// A hundred jobs, two of each request, which are appended in order: one after the other, they would be a hundred round

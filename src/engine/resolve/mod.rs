@@ -318,9 +318,8 @@ impl<S: Store> Run<S> {
             (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
                 self.finished_by(reply.clone(), stored, finished_at(row))
             }
-            // Nothing was encoded.
             (ResolutionKind::Executed { .. } | ResolutionKind::Finish(_), _) => {
-                return Err(ResolveError::NotStorable);
+                return Err(ResolveError::NotEncoded { why: "nothing was encoded" });
             }
             (ResolutionKind::NotExecuted { attempt, .. }, _) => {
                 let said = not_executed(next()?, *attempt);

@@ -217,6 +217,12 @@ pub enum ResolveError {
          outputs, or is a reply that HTTP does not allow"
     )]
     NotStorable,
+    /// The codec could not encode the value. Repeat the resolution later.
+    #[error("the codec cannot encode the value: {why}; repeat the resolution later")]
+    NotEncoded {
+        /// Why not, in the codec's words.
+        why: &'static str,
+    },
     /// The task that wrote it was lost with its runtime. Whether the resolution was written is not known: repeat
     /// it.
     #[error(

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::engine::encoding::Unstorable;
 use crate::engine::resolution::not_executed;
 use crate::engine::revive::{Revival, Revived};
 use crate::engine::{Core, StrandedBecause};
@@ -42,7 +43,6 @@ impl<S: Store> Core<S> {
     ) -> Result<Weighed, ResolveError> {
         let conflict = |what| Err(ResolveError::Conflict(what));
         let known = |resolved| Ok(Weighed::Known(resolved));
-        let not_storable = |_| ResolveError::NotStorable;
         match kind {
             ResolutionKind::Executed { phase, output } => {
                 let (index, phase) = self.phase_of(row, phase)?;
@@ -79,7 +79,7 @@ impl<S: Store> Core<S> {
                     Err(_) if mutated!(EncodeBehindTakeOver) => {
                         Ok(Weighed::News(Prepared::Nothing))
                     }
-                    encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(not_storable)?))),
+                    encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(refused)?))),
                 }
             }
             ResolutionKind::NotExecuted { phase, attempt } => {
@@ -128,7 +128,7 @@ impl<S: Store> Core<S> {
                     }
                     Status::Completed => conflict("the request is finished with another reply"),
                     _ => {
-                        let encoded = self.encode_reply(scope, key, reply).map_err(not_storable)?;
+                        let encoded = self.encode_reply(scope, key, reply).map_err(refused)?;
                         Ok(Weighed::News(Prepared::Reply(encoded)))
                     }
                 }
@@ -251,6 +251,14 @@ impl<S: Store> Core<S> {
             Ok(stored) => stored == *reply,
             Err(status) => status == reply.status(),
         })
+    }
+}
+
+/// Why a value that was encoded for it is refused.
+fn refused(why: Unstorable) -> ResolveError {
+    match why {
+        Unstorable::Rule(_) => ResolveError::NotStorable,
+        Unstorable::Codec(why) => ResolveError::NotEncoded { why },
     }
 }
 

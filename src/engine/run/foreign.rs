@@ -150,9 +150,7 @@ impl<S: Store> Run<S> {
             Body::Output(output) => {
                 let transition = match self.after_output(phase, output) {
                     Ok(transition) => transition,
-                    Err(rule) => {
-                        return self.halt(FailureCause::Misuse { phase: name, rule }, None).await;
-                    }
+                    Err(why) => return self.halt(why.at(name), None).await,
                 };
                 let next = self.definition.phases.get(self.outputs.len()).map(|next| next.kind);
                 let at_most_once = effect == EffectClass::AtMostOnce;

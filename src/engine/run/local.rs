@@ -10,6 +10,7 @@ use super::transition::Transition;
 use super::writing::Writing;
 use super::{PhaseEnd, RoundEnd, Row, Run};
 use crate::definition::{BATCH_TIME_LIMIT, Phase};
+use crate::engine::encoding::Unstorable;
 use crate::engine::outcome::{CallError, FailureCause};
 use crate::job::StagedJob;
 use crate::moment::Moment;
@@ -20,6 +21,9 @@ use crate::store::{Statements, Store, StoreError, Transaction};
 
 const TOO_LARGE_ARGS: &str = "the arguments of the phase's staged jobs together are over Limits::job_args: stage \
     less, or raise it";
+
+/// What a phase has staged, encoded.
+type Staged = Result<Vec<StagedJob>, Unstorable>;
 
 /// Why a phase has written nothing.
 enum Undone {
@@ -108,14 +112,18 @@ impl<S: Store> Run<S> {
             }
             Err(error) => return Err(error.into()),
         };
-        let (body, jobs) = self.local_body(index, phase, &mut writing).await?;
+        let (body, staged) = self.local_body(index, phase, &mut writing).await?;
         let Some(body) = body else {
             drop(writing);
             observe::lost(self.definition.name);
             return Ok(Ok(Break(RoundEnd::Lost)));
         };
-        let transition = match self.transition_of(phase, body) {
-            Ok(transition) => transition,
+        let led = self.transition_of(phase, body).and_then(|transition| match staged {
+            Ok(jobs) => Ok((transition, jobs)),
+            Err(why) => Err(Undone::Stopped(why.at(phase.name), None)),
+        });
+        let (transition, jobs) = match led {
+            Ok(led) => led,
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
                 // A statement of it may still be running: its connection is closed, which undoes it.
                 drop(writing);
@@ -205,7 +213,7 @@ impl<S: Store> Run<S> {
                 return Err(stopped(database_failed(phase, &error)));
             }
         };
-        transition.map_err(|rule| stopped(FailureCause::Misuse { phase: phase.name, rule }))
+        transition.map_err(|why| stopped(why.at(phase.name)))
     }
 
     /// Runs its body; `None` where the row is another holder's by now.
@@ -214,7 +222,7 @@ impl<S: Store> Run<S> {
         index: usize,
         phase: &'static Phase,
         writing: &mut Writing<'_, S>,
-    ) -> Result<(Option<Body<PhaseFailure>>, Vec<StagedJob>), CallError> {
+    ) -> Result<(Option<Body<PhaseFailure>>, Staged), CallError> {
         faults! {
             if asked!(phase.name, BeforeBody, CutConnection)
                 && let Writing::Open(tx) | Writing::Reserved(tx) = &mut *writing
@@ -247,7 +255,7 @@ impl<S: Store> Run<S> {
         let stages = matches!(body, Some(Body::Output(_) | Body::Reply(_)));
         if stages && args > self.core.settings.limits.job_args {
             let failure = PhaseFailure::Retryable { reason: TOO_LARGE_ARGS, after: None };
-            return Ok((Some(Body::Failed(failure)), Vec::new()));
+            return Ok((Some(Body::Failed(failure)), Ok(Vec::new())));
         }
         let trace = (!jobs.is_empty()).then(|| self.core.trace_of(&span)).flatten();
         let trace = trace.map(|trace| trace.stored());
@@ -255,13 +263,10 @@ impl<S: Store> Run<S> {
             job.trace = trace;
             match self.core.encode_args(&self.context.scope, &self.context.key, job) {
                 Ok(args) => job.args = args.into_owned(),
-                Err(error) => {
-                    let failure = PhaseFailure::Retryable { reason: error.0, after: None };
-                    return Ok((Some(Body::Failed(failure)), Vec::new()));
-                }
+                Err(error) => return Ok((body, Err(error.into()))),
             }
         }
-        Ok((body, jobs))
+        Ok((body, Ok(jobs)))
     }
 
     fn may_rerun(&self) -> bool {

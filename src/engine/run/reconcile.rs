@@ -55,13 +55,12 @@ impl<S: Store> Run<S> {
                 };
                 let behind = match behind {
                     Ok(behind) => self.reconciled(behind, phase, EXECUTED),
-                    Err(rule) if mutated!(ReleaseReconciled) => {
-                        let cause = FailureCause::Misuse { phase: phase.name, rule };
-                        return self.release(cause, None).await;
+                    Err(why) if mutated!(ReleaseReconciled) => {
+                        return self.release(why.at(phase.name), None).await;
                     }
                     // The call was executed, but its output cannot be stored: never release it (G2).
-                    Err(rule) => {
-                        return self.still_unknown(row, Some(phase.name), Some(rule)).await;
+                    Err(why) => {
+                        return self.still_unknown(row, Some(phase.name), Some(why.reason())).await;
                     }
                 };
                 match self.write_and_arrive(behind).await? {

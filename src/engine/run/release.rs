@@ -41,8 +41,8 @@ impl<S: Store> Run<S> {
     ) -> PhaseEnd {
         let finished = match self.finished_with(reply) {
             Ok(finished) => finished,
-            Err(rule) => {
-                let cause = FailureCause::Misuse { phase: phase.name, rule };
+            Err(why) => {
+                let cause = why.at(phase.name);
                 return match new {
                     Some(_) => Ok(Break(self.not_begun(cause, None))),
                     None => self.halt(cause, None).await,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Run;
 use crate::definition::{FINISHED, Phase, STARTED};
-use crate::engine::encoding::Rule;
+use crate::engine::encoding::Unstorable;
 use crate::job::StagedJob;
 use crate::observe;
 use crate::phase::Reply;
@@ -146,10 +146,10 @@ impl<S: Store> Run<S> {
         &mut self,
         phase: &Phase,
         output: Box<RawValue>,
-    ) -> Result<Transition, Rule> {
+    ) -> Result<Transition, Unstorable> {
         let done = self.outputs.len();
         if done + 1 == self.definition.phases.len() {
-            return Err("the last phase returned an output and no reply");
+            return Err(Unstorable::Rule("the last phase returned an output and no reply"));
         }
         self.outputs.push(phase.name, output);
         match self.core.encode_outputs(&self.context.scope, &self.context.key, &self.outputs) {
@@ -157,15 +157,15 @@ impl<S: Store> Run<S> {
                 outputs: Some(outputs),
                 ..Transition::to(Status::InProgress, phase.name, Some(self.core.settings.lease))
             }),
-            Err(rule) => {
+            Err(why) => {
                 self.outputs.truncate(done);
-                Err(rule)
+                Err(why)
             }
         }
     }
 
     /// Finished with `reply`.
-    pub(super) fn finished_with(&self, reply: Reply) -> Result<Transition, Rule> {
+    pub(super) fn finished_with(&self, reply: Reply) -> Result<Transition, Unstorable> {
         let stored = self.core.encode_reply(&self.context.scope, &self.context.key, &reply)?;
         Ok(self.finished(reply, stored))
     }
@@ -243,7 +243,7 @@ impl<S: Store> Run<S> {
         phase: &Phase,
         output: Box<RawValue>,
         resolution: String,
-    ) -> Result<Transition, Rule> {
+    ) -> Result<Transition, Unstorable> {
         let behind = self.after_output(phase, output)?;
         Ok(Transition { resolution: Some(resolution), settles: Settles::Attempts, ..behind })
     }

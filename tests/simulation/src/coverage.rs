@@ -92,7 +92,7 @@ const MET: &[(&str, &[&str])] = &[
             "finished",
             "known already",
             "in progress",
-            "not storable",
+            "not encoded",
             "contradicts",
             "of another",
             "refused",

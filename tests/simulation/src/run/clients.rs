@@ -170,6 +170,7 @@ impl RunState {
             let told = Told::of(&outcome);
             // At the same moment: the answer is durable (G8).
             state.is_durable(&call, &told);
+            state.is_of_a_row(&call, &outcome);
             let of_nothing = told == Told::InProgress && state.is_nothing(&call);
             (told, of_nothing, Some(read_by_a_client(&call, outcome)))
         }))
@@ -196,6 +197,17 @@ impl RunState {
         };
         if !has_row && !self.plan.loses_commits() && !may_have_ended {
             self.complain(format!("G8: {told:?} was told, and the row does not say so: {call:?}"));
+        }
+    }
+
+    /// What is said to be stored, and not readable here, is stored: a new request has no row of another build.
+    fn is_of_a_row(&self, call: &Call, outcome: &Result<Outcome, CallError>) {
+        let Err(CallError::Unreadable { what, .. }) = outcome else { return };
+        let may_have_ended = self.plan.has_many_lives() || self.plan.erases(call.scope, call.key);
+        let mut has_row = self.plan.loses_commits() || may_have_ended;
+        self.database.each_key(|key| has_row |= is_of(&key, call));
+        if !has_row {
+            self.complain(format!("the {what} of no row are told to be unreadable: {call:?}"));
         }
     }
 

@@ -62,7 +62,12 @@ impl RunState {
                     ("of another", true)
                 }
                 Some(Err(ResolveError::NoSuchKey)) if is_gone => ("of none", true),
-                Some(Err(ResolveError::NotStorable)) => ("not storable", false),
+                Some(Err(ResolveError::NotEncoded { .. })) => ("not encoded", false),
+                // A provider would not deliver it again.
+                Some(Err(ResolveError::NotStorable)) => {
+                    self.complain(format!("G17: a true word is told to be unfit: {hook:?}"));
+                    ("not storable", false)
+                }
                 Some(Err(_)) => ("refused", false),
                 None => ("nothing", false),
             };
@@ -74,7 +79,7 @@ impl RunState {
             let is_quick = self.trace.elapsed() - began < Duration::from_millis(self.plan.lease);
             let is_its = is_quick && !self.plan.erases_row(&row) && !self.plan.has_other_builds();
             let after = self.watched.lock().unwrap().settled(&row);
-            if what == "not storable" && is_its && before < after && before.is_some() {
+            if what == "not encoded" && is_its && before < after && before.is_some() {
                 self.complain(format!("G17: a word was refused and has changed the row: {hook:?}"));
             }
             let gives_up = self.plan.is_beyond_promises() && again >= 20;
