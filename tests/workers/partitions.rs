@@ -1,5 +1,6 @@
 //! The optional partitions by day: the same engine, and a day that is dropped in one step without losing anything.
 
+use crate::support::db::{open_pg, url_of};
 use crate::support::*;
 use atomic_phases::Outcome;
 use atomic_phases::Postgres;
@@ -7,6 +8,7 @@ use atomic_phases::worker::{Completer, Reaper, WorkerConfig};
 
 const UP: &str = include_str!("../../migrations/postgres_partitioned/up.sql");
 const DOWN: &str = include_str!("../../migrations/postgres_partitioned/down.sql");
+const BY_SCOPE: &str = include_str!("../../migrations/postgres_partitioned/by_scope.sql");
 
 /// A UUID of version 7 for a moment that is `days` ago, as a client would have made it then.
 async fn key_of(db: &Postgres, days: u32, number: u32) -> String {
@@ -105,5 +107,26 @@ async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
         for name in [early.as_str(), "bare"] {
             assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
         }
+    }
+}
+
+/// The service's role owns no table: it may read and write them, and the scripts are run by another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_role_that_may_use_the_table_may_use_its_partitions() {
+    for script in [UP, BY_SCOPE] {
+        let db = <Postgres as TestDb>::fresh().await;
+        db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+        let role = format!("service_of_{}", db.text("SELECT current_database()").await);
+        db.sql(&format!(
+            "CREATE ROLE {role} LOGIN; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+        ))
+        .await;
+        let url = url_of(&db).replace("postgres@", &format!("{role}@"));
+        let service = engine(&open_pg(&url, 4).await, &App::default());
+        finished(service.call(&scope(), &key("before"), book(20)).await);
+        db.sql(script).await;
+        assert!(finished(service.call(&scope(), &key("before"), book(20)).await).replayed);
+        finished(service.call(&scope(), &key("after"), book(20)).await);
     }
 }
