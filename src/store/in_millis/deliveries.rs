@@ -21,7 +21,8 @@ pub(in crate::store) const IS_NEXT: [&str; 2] = [
     AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904) \
     AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
-    AND other.position < 4611686018427387904 AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > ",
+    AND other.position < 4611686018427387904 AND other.attempts > 0 AND other.reason IS NULL \
+    AND other.run_after < 253402214400000 AND other.run_after > ",
     "))",
 ];
 
