@@ -208,6 +208,36 @@ async fn g18_a_job_that_was_not_inserted_fails_its_phase() {
     }
 }
 
+/// One statement and a job, which the engine sends as a single statement.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Stages {}
+
+#[atomic_phases(name = "stages", version = 1)]
+impl Stages {
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        batch.add(diesel::sql_query(BEFORE));
+        batch.stage_job("receipt", &1)?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The same where the phase and its job are parts of the statement that commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_that_was_not_inserted_fails_its_phase_that_is_a_single_statement() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+         CREATE TRIGGER drop_it BEFORE INSERT ON atomic_phases_staged_jobs
+         FOR EACH ROW EXECUTE FUNCTION drop_it();",
+    )
+    .await;
+    let engine = Engine::builder(db.clone()).register::<Stages>().build().unwrap();
+    let told = engine.call(&scope(), &key("k"), Stages {}).await;
+    assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");
+    assert_eq!(db.number("SELECT count(*) FROM unique_things").await, 0);
+}
+
 /// G3, G10: user input comes back in the message of an application's trigger. The engine does not take it for its
 /// own mark, even if the message quotes the engine's statement.
 #[tokio::test(flavor = "multi_thread")]
