@@ -13,7 +13,7 @@ use atomic_phases::{Postgres, Scope};
 on_every_store! {
     g18_poison_job_does_not_block_others_and_can_be_revived,
     g18_a_revived_job_waits_for_a_later_one_that_is_under_way,
-    g17_g18_a_revived_job_that_fails_again_and_a_later_one_that_was_cut_off_do_not_wait_for_each_other,
+    g17_g18_a_revived_job_that_fails_again_waits_for_none_that_was_cut_off,
     an_operator_sees_why_a_job_died_and_retries_or_discards_each,
     dead_jobs_are_listed_page_by_page,
     the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides,
@@ -98,11 +98,7 @@ async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db
 
 /// The later job's process died while it delivered that, so no reason says how it ended. An operator lets the earlier one
 /// try again; it fails once more, and the later one, which is due by then, waits for it.
-async fn g17_g18_a_revived_job_that_fails_again_and_a_later_one_that_was_cut_off_do_not_wait_for_each_other<
-    S: TestDb,
->(
-    db: S,
-) {
+async fn g17_g18_a_revived_job_that_fails_again_waits_for_none_that_was_cut_off<S: TestDb>(db: S) {
     let engine = engine(&db, &App::default());
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
