@@ -114,6 +114,7 @@ impl<S: Store> Run<S> {
             observe::lost(self.definition.name);
             return Ok(Ok(Break(RoundEnd::Lost)));
         };
+        let can_only_read = body.is_of_reading_only();
         let transition = match self.transition_of(phase, body) {
             Ok(transition) => transition,
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
@@ -121,7 +122,7 @@ impl<S: Store> Run<S> {
                 drop(writing);
                 return Ok(Err(undone));
             }
-            Err(undone) if undone.is_of_the_connection() => {
+            Err(undone) if can_only_read || undone.is_of_the_connection() => {
                 // It would fail again there: the connection is closed.
                 drop(writing);
                 return Ok(Err(undone));

@@ -12,7 +12,8 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
 };
 
-use super::error::{has_lost_its_statements, has_no_kind, is_lost};
+use super::error::{has_lost_its_statements, has_no_kind, is_lost, is_of_reading_only};
+use super::pool::LeftPool;
 use super::statements as sql;
 use super::{Pool, answered};
 use crate::observe;
@@ -21,27 +22,27 @@ use crate::store::{StoreError, is_nested};
 pub(super) struct ConnectionGuard<P: Pool> {
     /// Boxed, because a pool's own is half a kilobyte, and this is handed from one part of a request to the next.
     handle: Option<Box<P::Handle>>,
+    /// Where it is from, and since when it is out.
+    pool: LeftPool<P>,
+    taken: Instant,
     /// Whether a drop leaves something behind that has to be undone.
     close: bool,
 }
 
-/// A connection, and how long that took.
-async fn taken<P: Pool>(pool: &P) -> Result<Box<P::Handle>, StoreError> {
-    let began = Instant::now();
-    let handle = pool.get().await.map(Box::new);
-    observe::connected(began);
-    handle
-}
-
 impl<P: Pool> ConnectionGuard<P> {
-    pub(super) async fn of(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { handle: Some(taken(pool).await?), close: true })
+    pub(super) async fn of(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+        let began = Instant::now();
+        let handle = pool.get().await.map(Box::new);
+        observe::connected(began);
+        Ok(Self { handle: Some(handle?), pool: pool.clone(), taken: Instant::now(), close: true })
     }
 
     /// For one statement that only reads. Dropped in the middle of it, the connection is as good as
     /// before: clients that hang up cost no connections.
-    pub(super) async fn to_read(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { handle: Some(taken(pool).await?), close: false })
+    pub(super) async fn to_read(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+        let mut guard = Self::of(pool).await?;
+        guard.close = false;
+        Ok(guard)
     }
 
     /// Tells diesel that a transaction is open, before `BEGIN` is sent: from here on a user's nested
@@ -71,16 +72,20 @@ impl<P: Pool> ConnectionGuard<P> {
         self.handle.as_deref_mut().map(|handle| &mut **handle).ok_or_else(gone)
     }
 
-    /// Returns the connection to its pool. No transaction is open on it any more.
+    /// Returns the connection to its pool, unless its server was left since. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
-        if let Some(mut conn) = self.handle.take() {
+        if let Ok(conn) = self.exclusive() {
             *conn.transaction_state() = AnsiTransactionManager::default();
         }
+        self.close = self.pool.is_left_since(self.taken);
     }
 
     /// Returns the connection after an error, if it is good for anything. No transaction is open on it
-    /// any more.
+    /// any more. A server that refused a write, because it can only be read, is left.
     pub(super) fn give_back_after(mut self, error: &Error) {
+        if is_of_reading_only(error) {
+            self.pool.leave();
+        }
         match is_lost(error) || has_lost_its_statements(error) {
             true => self.close = true,
             false => self.give_back(),
