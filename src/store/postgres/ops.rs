@@ -8,7 +8,6 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;
-use futures_util::TryFutureExt;
 use futures_util::future::join3;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
@@ -228,12 +227,14 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn is_read_only(&self) -> Result<bool, StoreError> {
         let is = search!(self, "tell whether it can be written to", |conn| {
-            // Before its own connection goes back, which is closed then. It may be the default of that session alone.
-            ops::IsReadOnly {}.load::<bool>(&mut conn).inspect_ok(|is| {
+            async {
+                let is = ops::IsReadOnly {}.load::<bool>(&mut conn).await?;
                 if is.contains(&true) {
+                    // Before its own connection goes back, which is closed then: it may be that session alone.
                     self.leave_read_only();
                 }
-            })
+                Ok::<_, Error>(is)
+            }
         })?;
         Ok(is.contains(&true))
     }
