@@ -232,13 +232,13 @@ impl Stages {
 impl Stages {
     #[phase]
     async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Staged> {
-        Self::stage(batch, &self.first)?;
+        Stages::stage(batch, &self.first)?;
         Ok(Staged)
     }
 
     #[phase(commit)]
     async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
-        Self::stage(batch, &self.last)?;
+        Stages::stage(batch, &self.last)?;
         Ok(Reply::new(204))
     }
 }
