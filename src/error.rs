@@ -127,6 +127,11 @@ impl DbError {
             )
     }
 
+    /// Whether a write was refused because the database can only be read, or the session.
+    pub(crate) fn is_of_reading_only(&self) -> bool {
+        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+    }
+
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(

@@ -1,10 +1,12 @@
 //! Which foreign phases operators have paused, as far as this process knows: asked for every few seconds, beside
 //! the requests and not on their way. A phase that is paused is not begun; one that is under way continues.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::Core;
 use crate::definition::Phase;
@@ -26,7 +28,7 @@ pub(crate) struct Pauses {
     read: RwLock<Read>,
     /// One read by requests at a time: a process that stood still asks once.
     reading: Mutex<()>,
-    watched: OnceCell<()>,
+    is_watched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -83,28 +85,24 @@ impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it. So does a caller in a process that stood still: the process has missed its polls.
+    /// paused does not begin it. So does a caller in a process that stood still: the process has missed its polls. One that
+    /// reads on a runtime that is blocked is not waited for much longer than a read may take.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,
         phase: &Phase,
     ) -> Option<Duration> {
-        let read = async || {
-            let asked = Moment::now();
-            if tokio::time::timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
-                self.pauses.learn(asked, None);
-            }
-        };
-        let watch = async || {
-            read().await;
+        if !self.pauses.is_watched.swap(true, Ordering::Relaxed) {
             self.watch_pauses();
-        };
-        self.pauses.watched.get_or_init(watch).await;
+        }
         let latest = self.settings.pauses_every * 2;
         if self.pauses.are_older_than(latest) {
-            let _alone = self.pauses.reading.lock().await;
+            let _alone = timeout(READ_TIMEOUT * 2, self.pauses.reading.lock()).await;
             if self.pauses.are_older_than(latest) {
-                read().await;
+                let asked = Moment::now();
+                if timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
+                    self.pauses.learn(asked, None);
+                }
             }
         }
         self.pauses.rest(definition, phase)

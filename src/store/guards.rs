@@ -62,6 +62,7 @@ over_every_store! {
     g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn,
     g18_a_job_and_a_notice_that_is_under_way_wait_for_neither,
     g18_a_word_about_a_delivery_is_its_claims_only,
+    g17_g18_no_history_leaves_jobs_that_wait_for_each_other,
 }
 
 const FAR: Duration = Duration::from_secs(1_000_000);
@@ -496,4 +497,68 @@ async fn g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone<S: Stor
     // Behind each that was delivered, the next of its request is due.
     let next = [&one[1], &other[1], &held[1]].map(JobAt::clone);
     assert_eq!(won(&next).await.len(), 3);
+}
+
+/// What happens to the job whose turn it is, or to the dead ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happens {
+    /// Its process dies, and its claim ends.
+    CutOff,
+    PutBack,
+    Dies,
+    /// An operator lets the dead ones try again.
+    Revived,
+}
+
+/// Every history of so many steps that two jobs of one request can have.
+fn histories(steps: u32) -> impl Iterator<Item = Vec<Happens>> {
+    const ALL: [Happens; 4] = [Happens::CutOff, Happens::PutBack, Happens::Dies, Happens::Revived];
+    let nth = move |number: usize| (0..steps).map(move |step| ALL[(number >> (2 * step)) & 3]);
+    let can_be = |history: &Vec<Happens>| {
+        let mut dead = 0;
+        history.iter().all(|step| match step {
+            Happens::Revived => std::mem::replace(&mut dead, 0) > 0,
+            Happens::CutOff | Happens::PutBack => dead < 2,
+            Happens::Dies => {
+                dead += 1;
+                dead <= 2
+            }
+        })
+    };
+    (0..1 << (2 * steps)).map(move |number| nth(number).collect()).filter(can_be)
+}
+
+/// Whatever happened to two jobs of one request: once nothing fails any more, both are delivered, in their order.
+async fn g17_g18_no_history_leaves_jobs_that_wait_for_each_other<S: OperatorStore>(store: S) {
+    for history in histories(4) {
+        let [first, second] = staged(&store).await;
+        // Claimed for no time: no claim has to end.
+        let claimed = async || {
+            let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
+            let next = due.into_iter().find(|due| due.is_next).map(|due| due.at);
+            let next = next.unwrap_or_else(|| panic!("each waits for the other: {history:?}"));
+            store.claim_job(&next, OVER).await.unwrap().expect("it is its turn").at
+        };
+        for step in &history {
+            let becomes = match step {
+                Happens::Revived => {
+                    assert!(retry_dead_jobs(&store).await > 0, "{history:?}");
+                    continue;
+                }
+                Happens::CutOff => {
+                    claimed().await;
+                    continue;
+                }
+                Happens::PutBack => Undelivered::Again(OVER),
+                Happens::Dies => Undelivered::Dead,
+            };
+            assert!(store.job_failed(&claimed().await, becomes, "why").await.unwrap());
+        }
+        retry_dead_jobs(&store).await;
+        for expected in [first, second] {
+            let job = claimed().await;
+            assert_eq!(job.position, expected.position, "{history:?}");
+            assert!(store.job_delivered(&job).await.unwrap(), "{history:?}");
+        }
+    }
 }

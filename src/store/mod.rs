@@ -29,6 +29,8 @@ mod guards;
 mod in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod keyed_limit;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod left;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mariadb.rs"]

@@ -1,12 +1,15 @@
 //! The optional partitions by day: the same engine, and a day that is dropped in one step without losing anything.
 
+use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 use atomic_phases::Outcome;
 use atomic_phases::Postgres;
 use atomic_phases::worker::{Completer, Reaper, WorkerConfig};
+use diesel_async::SimpleAsyncConnection;
 
 const UP: &str = include_str!("../../migrations/postgres_partitioned/up.sql");
 const DOWN: &str = include_str!("../../migrations/postgres_partitioned/down.sql");
+const BY_SCOPE: &str = include_str!("../../migrations/postgres_partitioned/by_scope.sql");
 
 /// A UUID of version 7 for a moment that is `days` ago, as a client would have made it then.
 async fn key_of(db: &Postgres, days: u32, number: u32) -> String {
@@ -106,4 +109,46 @@ async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
             assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
         }
     }
+}
+
+/// The service's role owns no table: it may read and write them, and the scripts are run by another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_role_that_may_use_the_table_may_use_its_partitions() {
+    for script in [UP, BY_SCOPE] {
+        let db = <Postgres as TestDb>::fresh().await;
+        db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+        let role = format!("service_of_{}", db.text("SELECT current_database()").await);
+        db.sql(&format!(
+            "CREATE ROLE {role} LOGIN; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+        ))
+        .await;
+        let url = url_of(&db).replace("postgres@", &format!("{role}@"));
+        let service = engine(&open_pg(&url, 4).await, &App::default());
+        finished(service.call(&scope(), &key("before"), book(20)).await);
+        db.sql(script).await;
+        assert!(finished(service.call(&scope(), &key("before"), book(20)).await).replayed);
+        finished(service.call(&scope(), &key("after"), book(20)).await);
+    }
+}
+
+/// A table of the application refers to the keys. Its phases write rows for keys of a day's partition, too; or the script
+/// refuses, and says why, while all is as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_table_that_refers_to_the_keys_may_do_so_in_partitions_or_the_script_refuses() {
+    let db = <Postgres as TestDb>::fresh().await;
+    db.sql(
+        "DROP TRIGGER forward_only ON atomic_phases_keys; \
+         CREATE TABLE receipts (scope text COLLATE \"C\", key text COLLATE \"C\", \
+         FOREIGN KEY (scope, key) REFERENCES atomic_phases_keys (scope, idempotency_key))",
+    )
+    .await;
+    if pg(&url_of(&db)).await.batch_execute(UP).await.is_err() {
+        return;
+    }
+    db.sql("SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date)").await;
+    let engine = engine(&db, &App::default());
+    let today = key_of(&db, 0, 1).await;
+    finished(engine.call(&scope(), &key(&today), book(20)).await);
+    db.sql("INSERT INTO receipts SELECT scope, idempotency_key FROM atomic_phases_keys").await;
 }

@@ -47,7 +47,6 @@ use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use self::another::Left;
 use self::connection::Answers;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
@@ -57,6 +56,7 @@ use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
 use self::statement::Statement;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
+use super::left::Left;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};

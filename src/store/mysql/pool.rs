@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
-use super::another::Left;
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::killer::Killers;
 use crate::observe;
+use crate::store::left::Left;
 use crate::store::{PoolSettings, StoreError};
 
 pub(super) type MysqlPool = managed::Pool<Manager>;

@@ -101,6 +101,12 @@ pub(super) fn is_lost(error: &Error) -> bool {
     )
 }
 
+/// Whether a write was refused because the session can only read: by its own default, or on a standby. There even the
+/// number of a transaction is refused so.
+pub(super) fn is_of_reading_only(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+}
+
 /// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
 pub(super) fn is_of_the_server(error: &Error) -> bool {
     matches!(error, Error::DatabaseError(..)) && !is_lost(error)

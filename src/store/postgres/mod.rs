@@ -50,8 +50,8 @@ use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
 use self::pipelined::{RowWrite, row_times};
-use self::pool::PoolOrigin;
 pub use self::pool::{DeadpoolPool, Pool};
+use self::pool::{LeftPool, PoolOrigin};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
@@ -96,7 +96,14 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// pooling, `client_connection_check_interval` must be set for the role, or in `connect_query`; otherwise the engine logs
 /// a warning. After a migration that changes a column which the application reads, send the pooler a `RECONNECT`.
 /// `docs/stores.md` has the reasons.
-/// All nodes must write to one primary with `synchronous_commit = on`.
+/// All nodes must write to one primary with `synchronous_commit = on`. Leave `default_transaction_isolation` at
+/// `read committed` for its role: a [`Batch`](crate::Batch) that is sent as a single statement runs at that level.
+///
+/// A connection that can only read, because it leads to a standby or its session began so, is closed when a write on it is
+/// refused, and so are the idle ones of its pool (not those of bb8, which has no way to).
+///
+/// Several runtimes may share it, but a connection is driven by the runtime that opened it: if that one is blocked, a
+/// statement on the connection has no answer, on whichever runtime it was sent, and counts as lost after 15 seconds.
 ///
 /// A statement of a request waits at most 20 ms for a key that another transaction has locked or is about
 /// to create; for the rest of the [creation wait](crate::engine::EngineBuilder::creation_wait) the call waits without a
@@ -131,7 +138,7 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
-    pool: P,
+    pool: LeftPool<P>,
     registry: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
@@ -167,11 +174,11 @@ impl Postgres {
         let operators = Operators::on(pool::open(url, of_operators)?);
         let pool = pool::open(url, settings)?;
         let store = Self { pool_origin: PoolOrigin::Engine, operators, ..Self::with_pool(pool) };
-        match Pool::get(&store.pool).await {
+        match Pool::get(store.pool()).await {
             Ok(first) => {
                 // A second one beside it hears whether a pooler shares sessions, and the log says so now.
                 if settings.max_size > 1
-                    && let Ok(second) = Pool::get(&store.pool).await
+                    && let Ok(second) = Pool::get(store.pool()).await
                 {
                     <DeadpoolPool as Pool>::close(second);
                 }
@@ -204,7 +211,7 @@ impl<P: Pool> Postgres<P> {
         let registry = Arc::new(StatementRegistry::new());
         let operators = Operators::beside_requests(size);
         Self {
-            pool,
+            pool: LeftPool::of(pool),
             registry,
             waits,
             shares,

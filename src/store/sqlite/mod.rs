@@ -448,7 +448,7 @@ impl Store for Sqlite {
             None => write.execute(conn),
             Some(notice) => conn.immediate_transaction(|conn| match write.execute(conn)? {
                 0 => Ok(0),
-                _ => notice.execute(conn),
+                _ => stage(conn, &notice).map(|()| 1),
             }),
         });
         match written.await {
@@ -641,9 +641,18 @@ fn writing(
             }
         }
         for job in &jobs {
-            job.execute(conn)?;
+            stage(conn, job)?;
         }
         Ok(())
+    }
+}
+
+/// Stages a job. That it was not inserted, without an error, is one: a trigger of the application's may have said
+/// `RAISE(IGNORE)`.
+fn stage(conn: &mut SqliteConnection, job: &sql::InsertJob) -> QueryResult<()> {
+    match job.execute(conn)? {
+        1 => Ok(()),
+        _ => Err(Error::NotFound),
     }
 }
 
