@@ -31,12 +31,13 @@ statement! {
 }
 
 statement! {
-    /// The keys of a bounded batch of a scope's settled rows, but for those that another transaction has locked. An `UPDATE`
-    /// that looks for them would wait for each row that is being created.
+    /// The keys of a scope's settled rows from one to another, but for those that another transaction has locked. An
+    /// `UPDATE` that looks for them would wait for each row that is being created.
     SettledKeys for Db, rows Text,
-    { scope: String, limit: i64 },
-    "SELECT k.idempotency_key FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
-    [SETTLED], "request_id = k.request_id) LIMIT ", limit, " FOR UPDATE SKIP LOCKED"
+    { scope: String, from: String, to: String },
+    "SELECT k.idempotency_key FROM atomic_phases_keys AS k FORCE INDEX (PRIMARY) WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
+    " AND k.idempotency_key >= ", from, " AND k.idempotency_key <= ", to,
+    [SETTLED], "request_id = k.request_id) FOR UPDATE SKIP LOCKED"
 }
 
 statement! {
