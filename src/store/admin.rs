@@ -15,7 +15,8 @@ pub trait AdminStore: Send + Sync {
     fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// The same of the settled rows of the scope from one key to another, but for those that another
-    /// transaction has locked. If the server refuses one, none is erased, and the result is an error.
+    /// transaction has locked. If the server refuses one, none is erased, and the result is an error. Their dead
+    /// jobs may be left to [`erase_orphaned_jobs`](Self::erase_orphaned_jobs).
     fn erase_between(
         &self,
         scope: &Scope,

@@ -34,22 +34,6 @@ impl Mysql {
         };
         patiently(|| async { ask!(self.pool, doing, |conn| jobs().execute(conn)) }).await
     }
-
-    /// Erases the dead jobs of a scope's erased rows, those of a bounded number of requests at a time.
-    async fn erase_jobs(&self, doing: &'static str, scope: &Scope) -> Result<(), StoreError> {
-        const LIMIT: u16 = 1000;
-        loop {
-            let requests = ask!(self.pool, doing, |conn| {
-                sql::ErasedWithJobs { scope: scope.as_str().to_owned(), limit: LIMIT.into() }
-                    .rows::<Vec<u8>>(conn)
-            })?;
-            let found = requests.len();
-            self.erase_jobs_of(doing, scope, requests).await?;
-            if found < usize::from(LIMIT) {
-                return Ok(());
-            }
-        }
-    }
 }
 
 impl AdminStore for Mysql {
@@ -95,9 +79,7 @@ impl AdminStore for Mysql {
             keys: sql::Listed(keys.clone()),
         };
         let erased = patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) });
-        let erased = erased.await?;
-        self.erase_jobs(DOING, scope).await?;
-        Ok(as_u32(erased))
+        Ok(as_u32(erased.await?))
     }
 
     async fn keys_to_erase(
