@@ -392,6 +392,16 @@ pub(crate) fn not_reaped(keys: u32, kind: &'static str) {
     warn!(keys, kind, "the server refuses to delete expired keys; does a table refer to them?");
 }
 
+/// A batch of expired keys was not deleted in the time that an answer is waited for. So many are deleted at a time from now
+/// on.
+pub(crate) fn reaped_too_slowly(keys_at_a_time: u32) {
+    warn!(
+        keys_at_a_time,
+        "the server takes too long to delete expired keys: fewer at a time are deleted; does a table refer to them that \
+         has no index on its foreign key?"
+    );
+}
+
 pub(crate) fn erased(keys: u32) {
     metrics::KEYS_ERASED.add::<&str>(keys.into(), []);
     debug!(keys, "erased");

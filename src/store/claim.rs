@@ -52,13 +52,11 @@ pub struct Hold {
 /// What to erase.
 pub struct Erase<'a> {
     pub(crate) scope: &'a Scope,
-    /// `None`: any key of the scope that is not erased yet.
-    pub(crate) key: Option<&'a IdempotencyKey>,
-    pub(crate) limit: u32,
+    pub(crate) key: &'a IdempotencyKey,
     /// A dead letter is closed by it, and its key kept for so long from now: it may be past its
     /// expiry already, and must not be free for a late retry.
     pub(crate) retention: Duration,
-    /// Of one key: the row as an operator saw it, and the audit row of the act.
+    /// The row as an operator saw it, and the audit row of the act.
     pub(crate) act: Option<EraseAct<'a>>,
 }
 

@@ -132,6 +132,8 @@ async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
     })
     .await;
     let db = if is_postgres::<S>() { db.another().await } else { db };
+    // As a process does that starts now.
+    db.migrate().await.unwrap();
     let engine = engine(&db, &app);
     let again = finished(engine.call(&scope(), &key("done"), book(20)).await);
     assert_eq!(again.reply, first.reply);

@@ -97,8 +97,8 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
     assert_eq!(none.iter().map(|left| left.rows).sum::<u64>(), 4);
 }
 
-/// A build with a new name has run the row since, and has committed nothing: its list of phases stands with the row, and the
-/// outputs have the names of the build before. Where a later one knows only the new name, both are told before the deploy.
+/// A build with a new name has run the row since, and has committed nothing: its outputs have the names of the build before,
+/// and its list of phases says so. A later build that knows only the new name is told of before its deploy.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_name_that_only_the_outputs_of_a_row_have_is_told_without_the_code() {
     let db = <atomic_phases::Postgres as TestDb>::fresh().await;

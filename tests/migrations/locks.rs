@@ -19,7 +19,7 @@ use diesel_async::SimpleAsyncConnection;
 #[cfg(feature = "mysql")]
 use crate::all;
 #[cfg(feature = "mysql")]
-use crate::support::db::my;
+use crate::support::db::{my, open_my};
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 use crate::{Schema, next};
@@ -85,6 +85,22 @@ async fn g14_who_may_create_nothing_hears_that_no_migration_is_missing() {
         assert_eq!(service.missing_migrations().await.unwrap(), Vec::<String>::new());
         service.migrate().await.unwrap();
     }
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_who_may_create_nothing_hears_that_no_migration_is_missing_on_mariadb() {
+    let db = <Mysql as TestDb>::fresh().await;
+    let (head, name) = db.__url().rsplit_once('/').unwrap();
+    let user = format!("reader_{name}");
+    db.sql(&format!(
+        "CREATE USER '{user}'@'%'; GRANT SELECT, INSERT, UPDATE, DELETE ON {name}.* TO '{user}'@'%'"
+    ))
+    .await;
+    let place = head.rsplit_once('@').unwrap().1;
+    let service = open_my(&format!("mysql://{user}@{place}/{name}"), 2).await;
+    assert_eq!(service.missing_migrations().await.unwrap(), Vec::<String>::new());
+    service.migrate().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -333,9 +333,11 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             }
             17 => {
                 let one = numbers.happens(1, 2);
-                let key = one.then_some(key);
-                let erase = Erase { scope, key, limit: 10, retention, act: None };
-                let erased = store.erase(&erase).await.unwrap();
+                let erased = match one {
+                    true => store.erase(&Erase { scope, key, retention, act: None }).await,
+                    false => store.erase_between(scope, ("", key.as_str()), retention).await,
+                };
+                let erased = erased.unwrap();
                 let left = store.count_unerased(scope).await.unwrap();
                 write!(line, "erase {erased}, {left} left").unwrap();
             }

@@ -53,6 +53,7 @@ use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::audit::AuditEntry;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::operators::OperatorStore;
 use super::row::{MAX_EXPIRED, count, key_row};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
@@ -294,11 +295,18 @@ impl Store for Sqlite {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
+        // diesel creates its table before it reads it, also where it is there: not everyone may.
+        if self.unapplied_migrations().await.is_ok_and(|missing| missing.is_empty()) {
+            return Ok(());
+        }
         self.migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        self.migrations(name_missing(MIGRATIONS)).await
+        match self.unapplied_migrations().await {
+            Ok(missing) => Ok(missing),
+            Err(_) => self.migrations(name_missing(MIGRATIONS)).await,
+        }
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {

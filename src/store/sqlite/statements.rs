@@ -176,12 +176,12 @@ statement! {
 }
 
 statement! {
-    /// Erases a bounded batch of a scope's settled rows.
-    EraseScope for Db, rows sql_types::Untyped,
-    { retention_ms: i64, scope: String, limit: i64 },
-    [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.rowid IN (SELECT k.rowid \
-     FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope, [SETTLED],
-    "request_id = k.request_id) LIMIT ", limit, ")"
+    /// Erases a scope's settled rows from one key to another.
+    EraseBetween for Db, rows sql_types::Untyped,
+    { retention_ms: i64, scope: String, from: String, to: String },
+    [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
+    " AND k.idempotency_key >= ", from, " AND k.idempotency_key <= ", to, [SETTLED],
+    "request_id = k.request_id)"
 }
 
 statement! {
