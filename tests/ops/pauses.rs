@@ -24,6 +24,7 @@ on_every_store! {
     a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanwhile,
     a_pause_ends_by_itself,
     a_call_that_is_under_way_goes_on,
+    g11_a_pause_longer_than_the_window_leaves_no_request_unknown_that_has_called_nothing,
     a_pause_is_of_a_foreign_phase_and_of_every_scope,
     g14_a_pause_holds_a_phase_back_under_each_of_its_names,
     g3_g14_of_the_pauses_under_two_names_only_the_seen_one_ends,
@@ -283,6 +284,61 @@ async fn a_call_that_is_under_way_goes_on<S: TestDb + OperatorStore>(db: S) {
     drop(waiting);
     finished(calling.await.unwrap());
     assert_eq!(app.provider.effects(), 1);
+}
+
+/// Its first attempt met the pause: there is no earlier call that the provider could have forgotten.
+async fn g11_a_pause_longer_than_the_window_leaves_no_request_unknown_that_has_called_nothing<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    paused(&engine, BOOK).await;
+    assert!(is_held(engine.call(&scope(), &key("k"), book(20)).await));
+    let (two_days_ago, then) = match is_postgres::<S>() {
+        true => ("(SELECT now() - interval '48 hours')", "created_at"),
+        false => ("advanced_at - 172800000", "created_at"),
+    };
+    set(&engine, "k", &format!("advanced_at = {two_days_ago}, run_after = {then}")).await;
+    unpause(&admin(&engine), BOOK).await;
+    assert!(app.provider.calls().is_empty(), "nothing was called");
+    let call = engine.call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(call, Ok(Outcome::Finished(_))), "it calls for the first time: {call:?}");
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A process that cannot read the pauses begins phases that an operator has paused: the log says so. All of it happens on
+/// this thread.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn pauses_that_cannot_be_read_are_told_in_the_log() {
+    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let app = App::default();
+    paused(&engine(&db, &app), BOOK).await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let started = engine(&db.another().await, &app);
+    db.sql("ALTER TABLE atomic_phases_pauses RENAME TO hidden").await;
+    let call = started.call(&scope(), &key("k"), book(20)).await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let is_said = |line: &str| line.contains("WARN") && line.contains("pause");
+    assert!(is_held(call) || log.lines().any(is_said), "it was called, and nothing is said: {log}");
 }
 
 async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorStore>(db: S) {
