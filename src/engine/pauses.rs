@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, OnceCell};
 use super::Core;
 use crate::definition::Phase;
 use crate::moment::Moment;
+use crate::observe;
 use crate::store::Store;
 use crate::store::pauses::PausedPhase;
 
@@ -92,6 +93,7 @@ impl<S: Store> Core<S> {
         let read = async || {
             let asked = Moment::now();
             if tokio::time::timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
+                observe::pauses_unread("no answer in time");
                 self.pauses.learn(asked, None);
             }
         };
@@ -127,7 +129,8 @@ impl<S: Store> Core<S> {
     /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn read_pauses(&self) {
         let asked = Moment::now();
-        let heard = self.store.pauses().await.ok();
+        let heard = self.store.pauses().await;
+        let heard = heard.inspect_err(|error| observe::pauses_unread(error.kind())).ok();
         self.pauses.learn(asked, heard);
     }
 }
