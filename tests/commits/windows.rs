@@ -20,6 +20,7 @@ on_every_store! {
     g11_the_window_goes_on_in_a_later_attempt,
     g11_a_release_does_not_open_the_window_again,
     g17_an_accepted_request_makes_its_first_call_after_whatever_time,
+    g17_a_call_that_its_phase_says_was_not_executed_is_made_again_after_whatever_back_off,
 }
 
 fn ms(millis: u64) -> Duration {
@@ -199,4 +200,48 @@ async fn g17_an_accepted_request_makes_its_first_call_after_whatever_time<S: Tes
     let told = engine.call(&scope(), &key("k"), Lingers).await.unwrap();
     assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
     assert_eq!(app.provider.calls().len(), 2, "G11");
+}
+
+/// The provider refuses its first call, 429 with `Retry-After: 3600`, and remembers calls for half an hour.
+#[derive(Clone, Serialize, Deserialize)]
+struct Refused;
+
+#[atomic_phases(name = "refused", version = 1)]
+impl<Db: TestDb> Refused {
+    #[phase(foreign(idempotent, window = "30m"))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
+        let attempt = app.bodies[1].fetch_add(1, Ordering::SeqCst);
+        call.make(async |key| {
+            if attempt == 0 {
+                return Err(ForeignError::not_executed_after("busy", ms(3_600_000)));
+            }
+            app.provider.call(key.as_str(), "in time").await;
+            Ok(Done)
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "refused", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// As its reconcile function and an operator may say it: there is nothing that the provider could have forgotten.
+async fn g17_a_call_that_its_phase_says_was_not_executed_is_made_again_after_whatever_back_off<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(app.clone()).register::<Refused>().build().unwrap();
+    let told = engine.call(&scope(), &key("k"), Refused).await.unwrap();
+    let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
+    age(&db, retry_after).await;
+    db.let_time_pass().await;
+    let told = engine.call(&scope(), &key("k"), Refused).await.unwrap();
+    assert!(matches!(told, Outcome::Finished(_)), "no call was ever executed: {told:?}");
+    assert_eq!((app.provider.calls().len(), app.bodies()[1]), (1, 2));
 }
