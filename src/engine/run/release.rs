@@ -59,7 +59,9 @@ impl<S: Store> Run<S> {
     pub(super) fn not_begun(&self, cause: FailureCause, after: Option<Duration>) -> RoundEnd {
         self.core.attempt_begins(self.context.request_id, 1, STARTED, None);
         observe::not_begun(self.subject(), observed::failure(&cause));
-        let retry_after = after.unwrap_or(self.core.settings.back_off(1));
+        let settings = &self.core.settings;
+        let longest = settings.longest_back_off_asked_for();
+        let retry_after = after.map_or_else(|| settings.back_off(1), |after| after.min(longest));
         RoundEnd::Outcome(Outcome::Failed { cause, retry_after })
     }
 
