@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use atomic_phases::config::{OnDuplicate, Quota};
 use atomic_phases::{
-    CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+    Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
     RequestContext, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ on_every_store! {
     g16_a_duplicate_takes_nothing_of_the_rate_where_keys_are_limited_too,
     g16_a_key_that_is_refused_takes_nothing_of_the_rate,
     g16_a_first_phase_that_fails_takes_nothing_of_the_rate,
+    g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate,
 }
 
 /// A first phase and a call whose durations the request sets, in milliseconds.
@@ -59,6 +60,27 @@ impl<Db: TestDb> Slow {
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Db>, _n: &u16) -> PhaseResult<Reply> {
         let _ = tx;
+        Ok(Reply::text(200, "done"))
+    }
+}
+
+/// A first phase that reserves nothing: its commit creates the row, or finds one.
+#[derive(Clone, Serialize, Deserialize)]
+struct SlowBatch {
+    first: u64,
+}
+
+#[atomic_phases(name = "slow_batch", version = 1)]
+impl<Db: TestDb> SlowBatch {
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Reply> {
+        Db::add_step(batch, &ctx.uuid(0).to_string(), "answered");
+        BEGUN.lock().unwrap().push(ctx.key().clone());
+        tokio::time::sleep(Duration::from_millis(self.first)).await;
         Ok(Reply::text(200, "done"))
     }
 }
@@ -151,6 +173,27 @@ async fn g16_a_first_phase_that_fails_takes_nothing_of_the_rate<S: TestDb>(db: S
     let again = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(again, Ok(Outcome::Finished(_))), "none was created: {again:?}");
     let refused = engine.call(&scope(), &key("other"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
+}
+
+/// Of two that run their first phase at a time, one finds at its commit that it has created nothing.
+async fn g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate<S: TestDb>(db: S) {
+    let quota = Quota::default().rate(2, Duration::from_secs(3600));
+    let engine: Engine<S> =
+        Engine::builder(db.clone()).register::<SlowBatch>().quota(quota).build().unwrap();
+    let k = key(&format!("k-{}", DUPLICATES.fetch_add(1, Ordering::Relaxed)));
+    let first = tokio::spawn({
+        let (engine, k) = (engine.clone(), k.clone());
+        async move { engine.call(&scope(), &k, SlowBatch { first: 1500 }).await }
+    });
+    until(async || BEGUN.lock().unwrap().contains(&k)).await;
+    let second = engine.call(&scope(), &k, SlowBatch { first: 1500 }).await;
+    finished(first.await.unwrap());
+    assert!(finished(second).replayed);
+    let begun = BEGUN.lock().unwrap().iter().filter(|begun| **begun == k).count();
+    assert_eq!(begun, 2, "both have begun");
+    finished(engine.call(&scope(), &key("other"), SlowBatch { first: 0 }).await);
+    let refused = engine.call(&scope(), &key("third"), SlowBatch { first: 0 }).await;
     assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
 }
 
