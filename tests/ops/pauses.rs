@@ -341,6 +341,24 @@ async fn pauses_that_cannot_be_read_are_told_in_the_log() {
     assert!(is_held(call) || log.lines().any(is_said), "it was called, and nothing is said: {log}");
 }
 
+/// "Each engine reads the pauses [..] before its first foreign phase": here another session has the table for longer than
+/// the engine waits for it. A pool whose connections are in use for two seconds is the same.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_starting_process_that_cannot_read_the_pauses_begins_no_paused_phase() {
+    use crate::support::db::{pg, url_of};
+    use diesel_async::SimpleAsyncConnection;
+    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let app = App::default();
+    paused(&engine(&db, &app), BOOK).await;
+    let started = engine(&db.another().await, &app);
+    let mut other = pg(&url_of(&db)).await;
+    other.batch_execute("BEGIN; LOCK TABLE atomic_phases_pauses").await.unwrap();
+    let call = started.call(&scope(), &key("k"), book(20)).await;
+    drop(other);
+    assert_eq!(app.provider.effects(), 0, "it was called, and is paused: {call:?}");
+}
+
 async fn a_pause_is_of_a_foreign_phase_and_of_every_scope<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     let ops = admin(&engine);
