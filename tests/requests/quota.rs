@@ -23,6 +23,7 @@ on_every_store! {
     g16_a_key_that_is_refused_takes_nothing_of_the_rate,
     g16_a_first_phase_that_fails_takes_nothing_of_the_rate,
     g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate,
+    g16_a_client_of_another_boundary_evades_no_quota_by_a_reserved_key,
 }
 
 /// A first phase and a call whose durations the request sets, in milliseconds.
@@ -195,6 +196,24 @@ async fn g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate<S: TestDb>(db: S) 
     finished(engine.call(&scope(), &key("other"), SlowBatch { first: 0 }).await);
     let refused = engine.call(&scope(), &key("third"), SlowBatch { first: 0 }).await;
     assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
+}
+
+/// The HTTP boundary refuses such keys. A service over gRPC, or a consumer of a queue, calls the engine with what its client
+/// sent.
+async fn g16_a_client_of_another_boundary_evades_no_quota_by_a_reserved_key<S: TestDb>(db: S) {
+    let engine = limited(&db, Quota::default().keys(1));
+    let mut created = 0;
+    for name in ["~keyless:1", "~keyless:2", "~keyless:3"] {
+        let Ok(key) = IdempotencyKey::new(name) else { continue };
+        match engine.call(&scope(), &key, Slow { first: 0, call: 0 }).await {
+            Err(CallError::TooManyKeys { limit: 1 }) => {}
+            outcome => {
+                finished(outcome);
+                created += 1;
+            }
+        }
+    }
+    assert!(created <= 1, "{created} keys of one");
 }
 
 /// Waiting duplicates create nothing, so they use no slot for new keys.
