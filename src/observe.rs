@@ -365,7 +365,15 @@ pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
 pub(crate) fn pauses_unread(kind: &'static str) {
     metrics::STORE_ERRORS.add(1, [kind]);
     if let Some(suppressed) = REPEATS.admits("pauses", ONE_MINUTE) {
-        warn!(suppressed, kind, "the pauses could not be read; a phase that was paused since may be begun");
+        warn!(suppressed, kind, "the pauses could not be read");
+    }
+}
+
+/// A lease could not be renewed, and may end before its holder does: counted, and said once a minute.
+pub(crate) fn lease_not_renewed(kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    if let Some(suppressed) = REPEATS.admits("leases", ONE_MINUTE) {
+        warn!(suppressed, kind, "a lease could not be renewed");
     }
 }
 
