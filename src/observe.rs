@@ -361,6 +361,22 @@ pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
     warn!(worker, kind, "a worker could not search the store");
 }
 
+/// What operators have paused could not be read: counted, and said once a minute.
+pub(crate) fn pauses_unread(kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    if let Some(suppressed) = REPEATS.admits("pauses", ONE_MINUTE) {
+        warn!(suppressed, kind, "the pauses could not be read");
+    }
+}
+
+/// A lease could not be renewed, and may end before its holder does: counted, and said once a minute.
+pub(crate) fn lease_not_renewed(kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    if let Some(suppressed) = REPEATS.admits("leases", ONE_MINUTE) {
+        warn!(suppressed, kind, "a lease could not be renewed");
+    }
+}
+
 /// An operator did something, or was refused.
 pub(crate) fn operated(act: &'static str, outcome: &'static str) {
     metrics::OPERATOR_ACTS.add(1, [act, outcome]);

@@ -453,18 +453,19 @@ impl<S: Store> Attempt<S> {
             Err(refused) => return self.refused(refused).await,
         };
         rounds.first_sent.get_or_insert_with(Moment::now);
-        let end = self.create(replaces, admission.clone()).await?;
+        let end = self.create(replaces, admission.clone()).await;
         if mutated!(RetentionWhenRead) {
             rounds.first_sent = Some(Moment::now());
         }
         match end {
-            RoundEnd::Restart(_) => rounds.admitted = Some(admission),
-            RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
+            Ok(RoundEnd::Restart(_)) => rounds.admitted = Some(admission),
+            // Its key has another row, or none: its first phase has failed.
+            Ok(_) | Err(_) if !self.creation.is_committed() && !self.creation.is_unknown() => {
                 self.core.not_created(&self.scope, admission);
             }
-            RoundEnd::Outcome(_) | RoundEnd::Lost => {}
+            Ok(_) | Err(_) => {}
         }
-        Ok(end)
+        end
     }
 
     /// Whether a row that was created then may be past its retention.

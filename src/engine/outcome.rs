@@ -103,7 +103,8 @@ pub enum FailureCause {
         /// The phase's name.
         phase: &'static str,
     },
-    /// A database error ended the phase, after the re-runs that the engine allows.
+    /// A database error ended the phase, after the re-runs that the engine allows. Or the process has never been able to
+    /// read what operators have paused, and so did not begin a foreign phase: this does not count as an attempt.
     Database {
         /// The phase's name.
         phase: &'static str,
@@ -159,6 +160,9 @@ pub enum FailureCause {
 
 /// The reason of a request that met a pause. The operator's own reason is in the audit only: clients do not see it.
 pub(crate) const PAUSED: &str = "the phase is paused by an operator";
+
+/// The kind of a database error after which it is not known whether the phase is paused.
+pub(crate) const PAUSES_UNREAD: &str = "the pauses could not be read since the process started";
 
 impl FailureCause {
     /// Why the request stopped, in words that are stored with it and shown to operators.

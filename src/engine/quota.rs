@@ -230,7 +230,11 @@ impl<S: Store> Core<S> {
             None => self.creating.begin(scope, key, false),
             Some(limit) => {
                 let count = || self.store.count_keys(scope, limit);
-                self.creating.admit(scope, key, limit, caller, count).await?
+                let admitted = self.creating.admit(scope, key, limit, caller, count).await;
+                if admitted.is_err() && rate.is_some() {
+                    self.rate_limits.give_back(scope);
+                }
+                admitted?
             }
         };
         Ok(Some(Arc::new(admission)))

@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::config::Settings;
 use crate::definition::{Definition, Phase, PhaseKind, STARTED};
-use crate::engine::{StrandedBecause, knows_no_call, left_of_window};
+use crate::engine::{StrandedBecause, knows_no_call, left_of_window, said};
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
@@ -191,7 +191,7 @@ impl Facts<'_> {
     /// before.
     fn word(&self) -> Option<&str> {
         let counted = self.row.attempts > self.row.forgiven_attempts;
-        self.row.resolution.as_deref().filter(|_| !counted)
+        said(self.row.resolution.as_deref()).filter(|_| !counted)
     }
 
     /// The next phase, and until when its call may be made, if its provider forgets calls (G11).

@@ -21,6 +21,8 @@ pub struct Claim<'a> {
     /// The phases that it is run under from now on; `None` leaves those that it was written under.
     pub(crate) phases: Option<&'a str>,
     pub(crate) right: Right,
+    /// Nothing was called that a provider could have forgotten: its window begins with this attempt (G11).
+    pub(crate) opens_window: bool,
     /// A [line](super::events::line) of what was found.
     pub(crate) event: Option<&'a str>,
     /// A [`StoredTrace`](crate::traces::StoredTrace), as it is stored; `None` leaves the one that the row has.

@@ -57,6 +57,7 @@ over_every_store! {
     g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again,
     g3_a_resolution_settles_a_row_only_as_it_was_read,
     g11_each_recovery_point_begins_a_time_of_its_own,
+    g11_a_takeover_begins_a_time_of_its_own_where_nothing_was_called,
     g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
     g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone,
     g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn,
@@ -146,6 +147,7 @@ impl<S: Store> One<S> {
             recovery_point: Some("started"),
             phases: None,
             right,
+            opens_window: false,
             event: None,
             trace: None,
         }
@@ -291,6 +293,25 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
         }
         ages(what, moves, began).await;
     }
+}
+
+/// Of a row that many may take over together, too.
+async fn g11_a_takeover_begins_a_time_of_its_own_where_nothing_was_called<S: Store>(store: S) {
+    let one = One::of(&store, OVER, FAR).await;
+    let other = One::of(&store, OVER, FAR).await;
+    let long_ago = Duration::from_millis(60);
+    // It is time itself that has to pass.
+    tokio::time::sleep(long_ago).await;
+    let began = std::time::Instant::now();
+    let uncalled = Claim { opens_window: true, ..one.claim(Right::Free) };
+    let called = other.claim(Right::Free);
+    let hold = hold(FAR);
+    let (opened, kept) =
+        tokio::join!(store.take_over(&uncalled, hold), store.take_over(&called, hold));
+    let age = opened.unwrap().unwrap().since_advance;
+    assert!(age <= began.elapsed() + Duration::from_millis(2), "{age:?}");
+    let age = kept.unwrap().unwrap().since_advance;
+    assert!(age + Duration::from_millis(2) >= long_ago, "{age:?}");
 }
 
 async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: Store>(store: S) {

@@ -236,6 +236,7 @@ impl<S: Store> Run<S> {
             recovery_point: None,
             phases: None,
             right: Right::Own,
+            opens_window: false,
             event: None,
             trace: None,
         };
@@ -312,6 +313,7 @@ impl<S: Store> Run<S> {
         if transition.intent.is_none() {
             self.may_be_executed = None;
         }
+        self.may_be_called = false;
         self.advanced = (Duration::ZERO, sent);
         self.point = transition.point;
         let Some((reply, stored)) = transition.finished else { return Continue(()) };

@@ -157,18 +157,18 @@ where
 }
 
 statement! {
-    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome. The first attempt has called
-    /// nothing, however long the request was queued: a provider's window begins with it (G11).
+    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome. Where nothing was called,
+    /// however long the request was queued, a provider's window begins with this attempt (G11).
     TakeOver in D: InMillis as varying, rows sql_types::Untyped,
     {
-        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
+        lease_ms: i64, retention_ms: i64, opens_window: bool, attempt: i32, reconcile: i32, phases: Option<String>,
         free: bool, event: NewEvent, trace: NewTrace, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys", (D::BY_KEY), " SET lease_token = lease_token + 1, \
      locked_until = ", (D::NOW), " + ", lease_ms, ", run_after = ", (D::NOW), " + ", lease_ms,
     ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms,
-    "), advanced_at = CASE WHEN attempts = 0 THEN ", (D::NOW), " ELSE advanced_at END, \
+    "), advanced_at = CASE WHEN ", opens_window, " THEN ", (D::NOW), " ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
     ", phases), waiting_since = CASE WHEN NOT ", free,
     " OR open_intent IS NOT NULL THEN waiting_since END", event, trace, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
@@ -182,6 +182,7 @@ impl TakeOver {
         Self {
             lease_ms: millis(hold.lease),
             retention_ms: millis(hold.retention),
+            opens_window: claim.opens_window,
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
             phases: claim.phases.map(str::to_owned),

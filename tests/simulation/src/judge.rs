@@ -79,6 +79,8 @@ pub struct Watched {
     /// How often a row was taken over for a resolution, or for a reconcile function: without counting as an
     /// attempt, and without a call of the function.
     settled: BTreeMap<Row, u32>,
+    /// The calls of a row, at a provider that forgets keys, that may have had an effect.
+    calls: BTreeMap<Row, BTreeSet<u64>>,
     /// How many commits changed a row.
     pub commits: usize,
 }
@@ -100,6 +102,7 @@ impl Watched {
             intents: BTreeMap::new(),
             words: BTreeMap::new(),
             settled: BTreeMap::new(),
+            calls: BTreeMap::new(),
             commits: 0,
         }
     }
@@ -174,6 +177,12 @@ impl Watched {
                 found.push(format!("G17: gave up after {age:?}, before its back-offs had passed"));
             }
         }
+        let becomes_unknown = after.status() == "unknown" && before.status() != "unknown";
+        // Nothing was called, or the provider has refused each call, and was heard.
+        let is_uncalled = || self.calls.get(&row).is_none_or(BTreeSet::is_empty);
+        if becomes_unknown && definition == "fare" && self.plan.hears_all() && is_uncalled() {
+            found.push("G17: unknown, and no call of it can have had an effect".to_owned());
+        }
         if after.lease_token() > before.lease_token() {
             // The takeover was decided before its commit, by a clock that may have been set back since then.
             let decided = change.at + self.plan.set_back_lately(now);
@@ -212,6 +221,14 @@ impl Watched {
                 self.covers("word: of none, asked by a later build".to_owned());
             }
         }
+    }
+
+    pub fn called(&mut self, row: &Row, number: u64) {
+        self.calls.entry(row.clone()).or_default().insert(number);
+    }
+
+    pub fn refused(&mut self, row: &Row, number: u64) {
+        self.calls.entry(row.clone()).or_default().remove(&number);
     }
 
     /// The attempt that wrote the row's intent.

@@ -196,6 +196,8 @@ pub enum What {
     ClockJump(u64),
     /// The same, back.
     ClockBack(u64),
+    /// An operator pauses the call of fares, through a node.
+    Pause(usize),
     /// An operator erases a request, through a node.
     Erase {
         node: usize,
@@ -211,6 +213,7 @@ impl What {
             | Self::Kill(node)
             | Self::Drain(node)
             | Self::Deploy(node, _)
+            | Self::Pause(node)
             | Self::Erase { node, .. } => Some(node),
             Self::DatabaseAway
             | Self::FailOver { .. }
@@ -344,6 +347,15 @@ impl Plan {
     pub fn is_well_connected(&self) -> bool {
         let nothing = self.events.is_empty() && self.statements.is_empty();
         nothing && self.aimed.is_empty() && !self.has_many_lives()
+    }
+
+    /// Whether each process lives and hears what its provider answers, except for answers that the provider itself loses.
+    pub fn hears_all(&self) -> bool {
+        let is_pause = |event: &Event| matches!(event.what, What::Pause(_));
+        let nothing = self.statements.is_empty() && self.aimed.is_empty() && self.codec.is_empty();
+        let nothing = nothing && self.provider.values().all(|trouble| trouble.stop.is_none());
+        let nothing = nothing && !self.has_other_builds() && !self.has_many_lives();
+        nothing && self.events.iter().all(is_pause)
     }
 
     /// Whether something happens under which no promise holds, except for that of idempotent calls (G1).
