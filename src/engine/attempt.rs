@@ -446,26 +446,21 @@ impl<S: Store> Attempt<S> {
         }
         let admitted = match rounds.admitted.take() {
             Some(admission) => Ok(admission),
-            None => self.core.admit(&self.scope, &self.key, &self.caller).await,
+            None => self.core.admit(&self.scope, &self.key, &self.caller, &self.creation).await,
         };
         let admission = match admitted {
             Ok(admission) => admission,
             Err(refused) => return self.refused(refused).await,
         };
         rounds.first_sent.get_or_insert_with(Moment::now);
-        let end = self.create(replaces, admission.clone()).await;
+        let end = self.create(replaces, admission.clone()).await?;
         if mutated!(RetentionWhenRead) {
             rounds.first_sent = Some(Moment::now());
         }
-        match end {
-            Ok(RoundEnd::Restart(_)) => rounds.admitted = Some(admission),
-            // Its key has another row, or none: its first phase has failed.
-            Ok(_) | Err(_) if !self.creation.is_committed() && !self.creation.is_unknown() => {
-                self.core.not_created(&self.scope, admission);
-            }
-            Ok(_) | Err(_) => {}
+        if matches!(end, RoundEnd::Restart(_)) {
+            rounds.admitted = Some(admission);
         }
-        end
+        Ok(end)
     }
 
     /// Whether a row that was created then may be past its retention.
