@@ -476,7 +476,10 @@ impl<S: Store> Attempt<S> {
                 | CallError::TooManyKeys { .. }
                 | CallError::CreatingOthers { .. }
         );
-        if is_of_quota && let Some(row) = self.look().await? {
+        if is_of_quota
+            && !mutated!(QuotaBeforeRow)
+            && let Some(row) = self.look().await?
+        {
             return Ok(RoundEnd::Found(row));
         }
         match is_of_quota && self.core.is_creating(&self.scope, &self.key) {

@@ -187,7 +187,7 @@ impl<S: Store> CallParts<S> {
             compared: Mutex::default(),
             context,
             mode,
-            reads_first: !self.expects_new || has_quota,
+            reads_first: !self.expects_new || (has_quota && !mutated!(QuotaBeforeRow)),
             request_id: new_request_id(),
             creation: Arc::default(),
             patience: match self.on_duplicate {

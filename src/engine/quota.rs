@@ -74,6 +74,10 @@ struct Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let is_spent = self.creation.is_committed() || self.creation.is_unknown();
+        let is_spent = match is_spent {
+            true => !mutated!(RateGivenBack),
+            false => mutated!(RateKeptOfFailed),
+        };
         if !is_spent {
             self.rate_limits.give_back(&self.scope);
         }
@@ -211,7 +215,7 @@ impl Creating {
             }
             let most = (left / 16).max(2).min(left);
             let waiting = self.change(scope, |creations| {
-                if creations.uncounted(ended) < most {
+                if creations.uncounted(ended) < most || mutated!(CountCommittedOnly) {
                     creations.begun += 1;
                     return None;
                 }

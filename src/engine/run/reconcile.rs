@@ -166,7 +166,7 @@ impl<S: Store> Run<S> {
         reason: Option<Cow<'static, str>>,
     ) -> Result<RoundEnd, CallError> {
         let settings = &self.core.settings;
-        if row.reconciles < settings.max_reconciles {
+        if row.reconciles < settings.max_reconciles || mutated!(AskForEver) {
             let hold = Some(settings.reconcile_back_off(row.reconciles));
             return self.leave(Status::Unknown, intent, hold, reason).await;
         }
