@@ -251,7 +251,7 @@ impl<S: Store> Attempt<S> {
 
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
-        let row = self.core.store.look(&self.scope, &self.key).await?;
+        let row = reading!("look", self.core.store.look(&self.scope, &self.key))?;
         self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
         Ok(row)
     }
@@ -539,7 +539,7 @@ impl<S: Store> Attempt<S> {
 
     /// Goes on with the row that was seen, if it is still that.
     async fn resume(&self, seen: &KeySummary, right: Right) -> Result<RoundEnd, CallError> {
-        let row = self.core.store.read(&self.scope, &self.key).await?;
+        let row = reading!("read", self.core.store.read(&self.scope, &self.key))?;
         let is_still = |row: &KeyRow| {
             (row.request_id, row.lease_token, row.status)
                 == (seen.request_id, seen.lease_token, seen.status)

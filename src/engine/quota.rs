@@ -256,7 +256,8 @@ impl<S: Store> Core<S> {
             None if taken.is_none() => return Ok(None),
             None => self.creating.begin(scope, key, false, taken),
             Some(limit) => {
-                let count = || self.store.count_keys(scope, limit);
+                let count =
+                    || async move { reading!("count_keys", self.store.count_keys(scope, limit)) };
                 self.creating.admit(scope, key, limit, caller, taken, count).await?
             }
         };

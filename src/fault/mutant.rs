@@ -143,5 +143,7 @@ mutants! {
         AskWithoutToken,
         /// A call that is under way continues after its lease has run out (G2).
         CallWithoutLease,
+        /// A renewal that fails is taken for one that has succeeded (G2).
+        CallBehindFailedRenewal,
     }
 }
