@@ -69,7 +69,8 @@ pub enum InvalidKey {
 }
 
 impl IdempotencyKey {
-    /// Checks and wraps `key`.
+    /// Checks and wraps `key`. One that begins with `~keyless:`, as the HTTP boundary's own do, can be looked up, but not
+    /// [called with](crate::engine::CallError::ReservedKey).
     ///
     /// # Errors
     /// [`InvalidKey`] says which rule the string breaks.
