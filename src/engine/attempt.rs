@@ -251,7 +251,7 @@ impl<S: Store> Attempt<S> {
 
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
-        let row = self.core.store.look(&self.scope, &self.key).await?;
+        let row = reading!("look", self.core.store.look(&self.scope, &self.key))?;
         self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
         Ok(row)
     }
@@ -446,26 +446,21 @@ impl<S: Store> Attempt<S> {
         }
         let admitted = match rounds.admitted.take() {
             Some(admission) => Ok(admission),
-            None => self.core.admit(&self.scope, &self.key, &self.caller).await,
+            None => self.core.admit(&self.scope, &self.key, &self.caller, &self.creation).await,
         };
         let admission = match admitted {
             Ok(admission) => admission,
             Err(refused) => return self.refused(refused).await,
         };
         rounds.first_sent.get_or_insert_with(Moment::now);
-        let end = self.create(replaces, admission.clone()).await;
+        let end = self.create(replaces, admission.clone()).await?;
         if mutated!(RetentionWhenRead) {
             rounds.first_sent = Some(Moment::now());
         }
-        match end {
-            Ok(RoundEnd::Restart(_)) => rounds.admitted = Some(admission),
-            // Its key has another row, or none: its first phase has failed.
-            Ok(_) | Err(_) if !self.creation.is_committed() && !self.creation.is_unknown() => {
-                self.core.not_created(&self.scope, admission);
-            }
-            Ok(_) | Err(_) => {}
+        if matches!(end, RoundEnd::Restart(_)) {
+            rounds.admitted = Some(admission);
         }
-        end
+        Ok(end)
     }
 
     /// Whether a row that was created then may be past its retention.
@@ -481,7 +476,10 @@ impl<S: Store> Attempt<S> {
                 | CallError::TooManyKeys { .. }
                 | CallError::CreatingOthers { .. }
         );
-        if is_of_quota && let Some(row) = self.look().await? {
+        if is_of_quota
+            && !mutated!(QuotaBeforeRow)
+            && let Some(row) = self.look().await?
+        {
             return Ok(RoundEnd::Found(row));
         }
         match is_of_quota && self.core.is_creating(&self.scope, &self.key) {
@@ -541,7 +539,7 @@ impl<S: Store> Attempt<S> {
 
     /// Goes on with the row that was seen, if it is still that.
     async fn resume(&self, seen: &KeySummary, right: Right) -> Result<RoundEnd, CallError> {
-        let row = self.core.store.read(&self.scope, &self.key).await?;
+        let row = reading!("read", self.core.store.read(&self.scope, &self.key))?;
         let is_still = |row: &KeyRow| {
             (row.request_id, row.lease_token, row.status)
                 == (seen.request_id, seen.lease_token, seen.status)

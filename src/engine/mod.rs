@@ -172,6 +172,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             context: Ok(None),
             on_duplicate: self.core.settings.on_duplicate,
             expects_new: false,
+            is_admitted: false,
         };
         Call { parts, app: self.app.clone(), request, origin: RequestOrigin::default() }
     }

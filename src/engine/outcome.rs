@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::fingerprint::FingerprintError;
+use crate::key::KEYLESS;
 use crate::phase::Reply;
 use crate::store::StoreError;
 
@@ -233,6 +234,12 @@ pub enum CallError {
     /// The parameters have no canonical form.
     #[error(transparent)]
     Fingerprint(#[from] FingerprintError),
+    /// The key begins with `~keyless:`, as those do which the HTTP boundary makes for requests without a key. They do not
+    /// count against [`Quota::keys`](crate::config::Quota::keys), so no client may send one.
+    #[error(
+        "keys that begin with {KEYLESS} are reserved for requests without a key; choose another"
+    )]
+    ReservedKey,
     /// Larger than the configured cap; see [`Limits`](crate::config::Limits).
     #[error("the {what} take {size} bytes; the limit is {limit}")]
     TooLarge {

@@ -256,7 +256,8 @@ impl<S: Store> Run<S> {
         }
         // Not in progress under our token: our own commit ended it, or another process took it over. The
         // update above has waited for the row's lock, so this read is not early.
-        let row = self.core.store.read(&self.context.scope, &self.context.key).await?;
+        let (scope, key) = (&self.context.scope, &self.context.key);
+        let row = reading!("read", self.core.store.read(scope, key))?;
         let ours = row.is_some_and(|row| {
             row.request_id == self.context.request_id
                 && (row.lease_token == token || mutated!(AskWithoutToken))

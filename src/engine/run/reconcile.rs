@@ -173,7 +173,7 @@ impl<S: Store> Run<S> {
             // No answer is expected of a provider whose phase is paused: none brings the request to the cap.
             return self.leave_uncounted(intent, rest.max(back_off), reason).await;
         }
-        if row.reconciles < settings.max_reconciles {
+        if row.reconciles < settings.max_reconciles || mutated!(AskForEver) {
             return self.leave(Status::Unknown, intent, Some(back_off), reason).await;
         }
         let reason = at_cap(RECONCILE_CAP, reason.as_deref().or(row.reason.as_deref()));

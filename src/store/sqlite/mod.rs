@@ -44,7 +44,7 @@ use self::error::TimeLimitPassed;
 use self::group::{Queued, Start, Waiting, Work, work_off};
 use self::ops::Operators;
 use self::ops_statements::InsertAudit;
-use self::reader::Reader;
+use self::reader::{Reader, absolute};
 use self::statements as sql;
 use self::thread::{HandedOver, TaskQueue, Worker};
 use self::transaction::{SqliteTransaction, begin};
@@ -126,7 +126,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Opens, or creates, the database file at `url`: a path, `sqlite://` and a path, or a `file:` URI as
-    /// SQLite has them; `:memory:` for one that lives as long as this value.
+    /// SQLite has them; `:memory:` for one that lives as long as this value. The process may change its directory later.
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] if the file cannot be opened.
@@ -138,21 +138,21 @@ impl Sqlite {
         let beside = future::join(work_off(queue), poll_moved_tasks).map(|_| ());
         let mut worker = Worker::start(beside, offers.clone(), handed_over.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
-        let file = url.to_owned();
-        let url = file.clone();
-        let (opened, reader) = worker
+        let url = url.to_owned();
+        let (opened, reader, url) = worker
             .run(move || {
                 let mut conn =
                     SqliteConnection::establish(&url).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
-                let reader = Reader::beside(&mut conn, &url);
-                Ok((WatchedConnection::new(conn), reader))
+                let url = absolute(&mut conn, &url);
+                let reader = Reader::open(url.as_deref());
+                Ok((WatchedConnection::new(conn), reader, url))
             })
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        let operators = Operators::beside(reader.is_open().then_some(file));
+        let operators = Operators::beside(url.filter(|_| reader.is_open()));
         let (lock, task_queue) = (ConnectionLock::new(conn, offers), Arc::new(task_queue));
         Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }

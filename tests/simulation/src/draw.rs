@@ -2,6 +2,7 @@
 //! all; and many faults are aimed at moments at which a request is in the middle of something.
 
 mod crowd;
+mod limited;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -98,6 +99,8 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     stalled_claims(chance, &mut plan);
     crowd::crowded(chance, &mut plan);
     refused_fares(chance, &mut plan);
+    limited::limited(chance, &mut plan);
+    limited::asked_in_vain(chance, &mut plan);
     plan.aimed.retain(|_, faults| !faults.is_empty());
     plan
 }
