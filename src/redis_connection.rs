@@ -170,7 +170,8 @@ impl RedisConnection {
 
     async fn check(self, number: u64, mut connection: MultiplexedConnection) {
         let ping = redis::cmd("PING");
-        let answer = tokio::time::timeout(PING_LIMIT, ping.query_async(&mut connection)).await;
+        let answer = ping.query_async::<Value>(&mut connection);
+        let answer = tokio::time::timeout(PING_LIMIT, answer).await;
         // A refusal is an answer, too.
         let is_answer = |answer: Result<Value, RedisError>| {
             answer.map_or_else(|error| why(error) != NotDone::Lost, |_| true)
