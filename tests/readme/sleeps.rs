@@ -22,7 +22,7 @@ const NOTHING: &str = "nothing happens in it";
 const VIRTUAL: &str = "virtual time";
 
 /// How often each file sleeps, and why.
-const SLEEPS: [(&str, &[(usize, &str)]); 34] = [
+const SLEEPS: [(&str, &[(usize, &str)]); 35] = [
     ("cli/tests/runbooks.rs", &[(1, "its `until`, without a runtime")]),
     ("otel/tests/story.rs", &[(1, "its `until`, in a package that is tested without the others")]),
     ("tests/commits/batch_parts.rs", &[(1, "the server reports its statistics late"), (1, ENDS)]),
@@ -49,6 +49,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 34] = [
     ("tests/requests/begun_under.rs", &[(4, VIRTUAL)]),
     ("tests/requests/quota.rs", &[(3, TAKES), (3, VIRTUAL)]),
     ("tests/requests/redis_replays.rs", &[(1, "a server that answers slowly")]),
+    ("tests/requests/replay_cache.rs", &[(1, NOTHING)]),
     (
         "tests/requests/resolve_after_faults.rs",
         &[(1, "a future is dropped at another moment each time")],
