@@ -15,7 +15,8 @@ use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
 
-use super::connection::MysqlConn;
+use super::ANSWER_WITHIN;
+use super::connection::{MysqlConn, Prepared};
 use super::error::Failure;
 use super::literal::BoundStatement;
 use super::session::{LockWait, Session, WAIT_BRIEFLY};
@@ -269,13 +270,13 @@ impl Block {
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
         let BoundStatement { sql, values, varying } = self.bound;
-        let prepared = match conn.prepare(&sql).await {
+        let Prepared { statement, stays } = match conn.prepare(ANSWER_WITHIN, sql, varying).await {
             Ok(prepared) => prepared,
             Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
         };
-        let executed = timeout_at(until, conn.execute_block(&prepared, values)).await;
-        if !conn.keeps(&sql, varying) {
-            conn.give_back(prepared).await;
+        let executed = timeout_at(until, conn.execute_block(&statement, values)).await;
+        if !stays {
+            conn.give_back(statement).await;
         }
         let failure = match executed {
             Ok(Ok(rows)) => return Ok(rows),
@@ -332,8 +333,12 @@ fn is_part_of_a_block(statement: &Statement) -> bool {
 
 /// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows.
 fn is_one_statement(sql: &str) -> bool {
-    let ends_it =
-        [";", "@", "'", "\"", "\\", "#", "--", "/*"].iter().any(|sign| sql.contains(sign));
+    let mut before = b' ';
+    let ends_it = sql.bytes().any(|byte| {
+        let pair = (std::mem::replace(&mut before, byte), byte);
+        matches!(byte, b';' | b'@' | b'\'' | b'"' | b'\\' | b'#')
+            || matches!(pair, (b'-', b'-') | (b'/', b'*'))
+    });
     let touches_rows_alone = only_touches_rows(sql) && leaves_its_session_alone(sql);
     !ends_it && sql.matches('`').count().is_multiple_of(2) && touches_rows_alone
 }
