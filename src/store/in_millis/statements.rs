@@ -57,7 +57,7 @@ statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
     Look in D: InMillis, rows KeySummarySql,
     { scope: String, key: String },
-    "SELECT ", (SEEN[0]), (D::CLOCK), (SEEN[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+    "SELECT ", (SEEN[0]), (D::LOOKED_AT), (SEEN[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
 impl Look {
