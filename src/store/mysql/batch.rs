@@ -37,7 +37,7 @@ pub(super) fn refusal(writes: &Writes<'_, Mysql>) -> Option<Refusal> {
 pub(super) const TRIES: u32 = 3;
 
 /// What a text that creates a row came to.
-#[expect(clippy::large_enum_variant, reason = "taken apart where it is returned")]
+#[allow(clippy::large_enum_variant, reason = "taken apart where it is returned")]
 pub(super) enum Created {
     /// It is there, in this open transaction, since this time.
     Yes { tx: MysqlTransaction, at: i64 },
