@@ -293,7 +293,7 @@ impl MysqlConn {
         self.fits_a_command(bound.size())?;
         let BoundStatement { sql, values, varying } = bound;
         let Prepared { statement, stays } = self.prepare(FOR_EVER, sql, varying).await?;
-        let done = self.execute(&statement, values).await;
+        let done = self.execute::<R>(&statement, values).await;
         if !stays {
             self.give_back(statement).await;
         }
@@ -310,7 +310,7 @@ impl MysqlConn {
     {
         fits(statement, &values)?;
         let done = match self.sent(values.iter().map(size_of).sum()) {
-            Ok(conn) => executed(conn, statement, values).await.map_err(Failure::of),
+            Ok(conn) => executed::<R>(conn, statement, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
         };
         self.answered(done)
@@ -402,7 +402,7 @@ where
     R: FromRow + Send + 'static,
 {
     let mut result = conn.exec_iter(statement, Params::Positional(values)).await?;
-    let rows = result.collect().await?;
+    let rows = result.collect::<R>().await?;
     let affected = result.affected_rows();
     result.drop_result().await?;
     Ok((rows, affected))
