@@ -7,7 +7,7 @@
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `literal`, `statement_registry`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, and whether the driver changes it |
+//! | `error`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
 
 mod admin;
 mod another;
@@ -25,6 +25,7 @@ mod ops;
 mod ops_nodes;
 mod ops_statements;
 mod pool;
+mod prepared_cache;
 mod rewritten;
 mod rows;
 mod searches;

@@ -13,7 +13,7 @@ use mysql_async::Row;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::batch::{Created, refusal};
+use super::batch::{Created, refusal, row_times};
 use super::block::Block;
 use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::BoundStatement;
@@ -392,10 +392,11 @@ impl Store for Mysql {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
-        let rows = ask_again!(self, "read the key", |conn| {
-            sql::Look::at(scope, key).rows::<sql::StoredKeySummary>(conn)
+        let rows = ask_again!(self, "read the key", |conn| async {
+            conn.rows_of(BoundStatement::of(&sql::Look::at(scope, key))?).await
         })?;
-        rows.into_iter().next().map(sql::key_summary).transpose()
+        let row = rows.into_iter().next();
+        row.map(|row| sql::key_summary(sql::taken_apart(row)?)).transpose()
     }
 
     async fn read(
@@ -414,11 +415,10 @@ impl Store for Mysql {
         let Some(turn) = self.turn(row, until).await else { return Ok(Reserved::Busy) };
         let insert = || BoundStatement::of(&sql::Insert::new(row));
         match self.create_when_free(row, until, insert).await? {
-            Created::Yes { mut tx, created_at, expires_at, .. } => {
+            Created::Yes { mut tx, at } => {
                 tx.turn = Some(turn);
-                let created_at = sql::time(created_at, "created_at")?;
-                let expires_at = sql::time(expires_at, "expires_at")?;
-                Ok(Reserved::Fresh { tx, created_at, expires_at })
+                let RowTimes { written_at, expires_at } = row_times(row, at)?;
+                Ok(Reserved::Fresh { tx, created_at: written_at, expires_at })
             }
             Created::Exists => Ok(Reserved::Exists(self.look(row.scope, row.key).await?)),
             Created::Busy => Ok(Reserved::Busy),

@@ -115,9 +115,12 @@ pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
         let first = Words(sql).next();
         first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
     };
-    let is_get_lock =
-        |word: &[u8]| word[0] | 0x20 == b'g' && word.eq_ignore_ascii_case(b"get_lock");
-    let locks_a_name = || sql.as_bytes().windows(8).any(is_get_lock);
+    // By its `_`, of which a text has few.
+    let is_get_lock = |(at, _): (usize, &str)| {
+        let word = at.checked_sub(3).and_then(|from| sql.as_bytes().get(from..from + 8));
+        word.is_some_and(|word| word.eq_ignore_ascii_case(b"get_lock"))
+    };
+    let locks_a_name = || sql.match_indices('_').any(is_get_lock);
     // A variable may be set wherever it stands: `SELECT @a := 1`, `SELECT 1 INTO @a`.
     let has_a_variable = || sql.contains('@');
     (only_touches_rows(sql) && !has_a_variable() && !locks_a_name()) || is_of_a_savepoint()
@@ -218,6 +221,7 @@ mod tests {
             "LOCK TABLES t READ",
             "CALL p()",
             "SELECT get_lock('a', 0)",
+            "SELECT a_b, GET_LOCK('a', 0) FROM t",
             "SELECT @a := 1",
             "SELECT id FROM t INTO @a",
             "",

@@ -29,6 +29,7 @@ macro_rules! now {
 impl InMillis for Db {
     const NOW: &'static str = now!();
     const CLOCK: &'static str = Self::NOW;
+    const LOOKED_AT: &'static str = Self::NOW;
     const GREATEST: &'static str = "max";
     const LEAST: &'static str = "min";
     const LAST_4000: [&'static str; 3] = ["substr(", " || ", ", -4000)"];
