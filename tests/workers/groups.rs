@@ -94,7 +94,8 @@ async fn g16_g17_a_runtime_that_is_blocked_in_a_read_keeps_no_other_from_reading
     });
     let runtime = runtime.join().unwrap();
     // The store waits 15 seconds for an answer, and then asks once more.
-    let told = tokio::time::timeout(Duration::from_secs(40), engine.status(&scope(), &key("k")));
+    let (scope, key) = (scope(), key("k"));
+    let told = tokio::time::timeout(Duration::from_secs(40), engine.status(&scope, &key));
     let told = told.await.expect("it waits for the other runtime");
     assert!(told.unwrap().is_some());
     runtime.shutdown_background();
