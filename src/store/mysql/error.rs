@@ -372,6 +372,21 @@ mod tests {
         assert!(!server(1062).has_undone_all() && !server(1205).has_undone_all());
     }
 
+    /// The runbook of store errors counts them by kind, which is to name the cause. No code is a value (G19).
+    #[test]
+    fn the_kind_of_an_error_names_its_cause() {
+        for (code, cause) in [
+            (1114, "full"),
+            (1021, "full"),
+            (1142, "privilege"),
+            (1665, "binlog_format"),
+            (1064, "syntax"),
+        ] {
+            let error = DbError(Error::from(server(code)));
+            assert!(error.kind().contains(cause), "{code}: {}", error.kind());
+        }
+    }
+
     #[test]
     fn a_violated_key_is_named_and_no_value() {
         for named in ["PRIMARY", "rides.PRIMARY"] {
