@@ -38,6 +38,7 @@ use crate::store::operators::{
     OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
     listed_request, operated_job,
 };
+use crate::store::patience::patiently;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
 
@@ -313,9 +314,16 @@ impl OperatorStore for Mysql {
     }
 
     async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
-        ask!(self.pool, "forget processes", |conn| node_sql::Forget {}.execute(conn))?;
-        let announce = node_sql::Announce::new(entry);
-        ask!(self.pool, "announce the process", |conn| announce.execute(conn)).map(drop)
+        match ask!(self.pool, "forget processes", |conn| node_sql::Forget {}.execute(conn)) {
+            // It reads all rows, and another process writes its own at this moment: the next one forgets.
+            Ok(_) | Err(StoreError::Locked) => {}
+            Err(error) => return Err(error),
+        }
+        let announce = || node_sql::Announce::new(entry);
+        let announced = patiently(|| async {
+            ask!(self.pool, "announce the process", |conn| announce().execute(conn))
+        });
+        announced.await.map(drop)
     }
 
     async fn depart(&self, id: Uuid) -> Result<(), StoreError> {
