@@ -46,6 +46,7 @@ use std::time::Duration;
 use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use tokio::time::timeout;
 
 use self::another::Left;
 use self::connection::Answers;
@@ -165,7 +166,10 @@ impl Mysql {
         };
         let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
         if let Some(killer) = killer {
-            killer.prepare().await.map_err(refused)?;
+            // A server may accept it and say nothing.
+            let silent = |_| StoreError::NoConnection("no answer in time".to_owned());
+            let prepared = timeout(settings.wait, killer.prepare()).await;
+            prepared.map_err(silent)?.map_err(refused)?;
         }
         let url = url.into();
         Ok(Self { pool, searches, operators, probes, workers, keys, shares, session, left, url })
@@ -234,7 +238,8 @@ impl Mysql {
         let failed = |failure: Failure| {
             StoreError::Migration(diesel::result::Error::from(failure).to_string())
         };
-        let mut conn = MysqlConn::open(&Killers::new(opts)).await.map_err(failed)?;
+        let opened = timeout(ANSWER_WITHIN, MysqlConn::open(&Killers::new(opts))).await;
+        let mut conn = opened.unwrap_or(Err(Failure::Unanswered)).map_err(failed)?;
         for _ in 0..TIMES_ASKED {
             let Answers { rows, failure } = conn.texts(ONE_AT_A_TIME).await;
             if let Some(failure) = failure {
