@@ -428,6 +428,36 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     assert!(lines[0].contains("could not be answered") && lines[0].contains("request_id="));
 }
 
+/// The erasure of a scope names no request to its caller.
+#[tokio::test]
+async fn a_request_that_the_server_refuses_to_erase_is_named_once_and_without_its_key() {
+    let (log, _guard) = lines_of_this_thread();
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    let (name, settled) = (key("a-users-key"), troubled(Trouble::RejectFirst));
+    finished(engine.call(&scope(), &name, settled).__call_in_place().await);
+    let request_id = engine.status(&scope(), &name).await.unwrap().unwrap().request_id;
+    db.sql(
+        "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
+         BEGIN SELECT RAISE(ABORT, 'a-users-value'); END",
+    )
+    .await;
+    log.take();
+    for _ in 0..2 {
+        assert!(engine.erase_scope(&scope()).await.is_err());
+    }
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    let request_id = format!("request_id={request_id}");
+    let definition = "definition=\"book\"";
+    for word in ["WARN", "refuses to erase", definition, &request_id, "scope=", "key="] {
+        assert!(lines[0].contains(word), "{word} is not in {}", lines[0]);
+    }
+    for word in ["a-users", "tenant-1"] {
+        assert!(!lines[0].contains(word), "{word} is in {}", lines[0]);
+    }
+}
+
 /// What a foreign phase does with its call.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum Careless {

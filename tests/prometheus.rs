@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use support::cluster::{new_database, psql, psql_each};
 use support::db::pg;
 use support::process::{free_port, program};
-use support::proxy::{Cut, Proxy};
+use support::proxy::{Cut, Proxy, port_of};
 use support::*;
 
 const RULES: &str = include_str!("../monitoring/alerts.yml");
@@ -402,8 +402,7 @@ async fn each_alert_fires_at_a_real_prometheus_for_its_cause_and_ends_with_it() 
     let recorder =
         PrometheusBuilder::new().with_recommended_naming(true).install_recorder().unwrap();
     let [troubled, well, own] = tokio::task::block_in_place(|| [(); 3].map(|()| new_database()));
-    let port = troubled.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
-    let proxy = Proxy::start(port).await;
+    let proxy = Proxy::start(port_of(&troubled)).await;
     let folder = tempfile::tempdir().unwrap();
     let (on_call, on_call_answers) = on_call().await;
     let notices = ["--waiting-webhook", &on_call, "--waiting-secret"];

@@ -173,14 +173,7 @@ async fn deployed<S: Store>(store: S, url: &str) {
 /// With the names of the lists and counts, and the status beside them.
 #[tokio::test]
 async fn a_status_of_a_later_build_is_told_with_what_it_means() {
-    let url = cluster::new_database();
-    let dir = tempfile::tempdir().unwrap();
-    check_locks(&definitions::<Postgres>(), dir.path(), Path::new("phases"), &Mode::Update)
-        .unwrap();
-    let store = Postgres::connect(&url).await.unwrap();
-    store.migrate().await.unwrap();
-    let builder = Engine::builder(store).app(Provider::default()).definitions(definitions());
-    assert!(matches!(book(&builder.build().unwrap()).await, Outcome::Failed { .. }));
+    let (url, dir) = stopped().await;
     cluster::psql(&url, "ALTER TYPE atomic_phases_status ADD VALUE 'parked'");
     cluster::psql(&url, "UPDATE atomic_phases_keys SET status = 'parked', run_after = created_at");
     let check = |format| run(dir.path(), &["check", "--database-url", &url, "--format", format]);

@@ -119,8 +119,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     }
 
     /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time, and the dead staged jobs of
-    /// those whose key was reaped. A request whose row the server [refuses](ErasedScope::refused) to change keeps no other
-    /// from being erased.
+    /// those whose key was reaped. A request whose row the server [refuses](ErasedScope::refused) to change blocks no
+    /// other.
     ///
     /// # Errors
     /// [`StoreError`]; what was erased so far stays erased, and the next call continues. It is also an error if nothing was

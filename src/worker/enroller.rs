@@ -133,7 +133,7 @@ impl<S: Store> Enroller<S> {
     }
 
     /// Enters rows whose lease has ended since they were read, a batch at most: by one statement, and where that
-    /// cannot be executed, each by one of its own, so that one that the server refuses keeps no other from it.
+    /// cannot be executed, each by one of its own, so that one that the server refuses blocks no other.
     async fn enter_ended(&mut self, stop: &Stop) -> Result<Judged, StoreError> {
         let (places, rows): (Vec<_>, Vec<_>) = self.watched.ended(self.most()).into_iter().unzip();
         if rows.is_empty() {

@@ -21,8 +21,8 @@ const MAX_REFUSED: u32 = 20;
 /// [discards](crate::ops::Ops::discard_job) or [erases](crate::Engine::erase) them.
 ///
 /// A row that the server refuses to delete, for example because a table of the application refers to it, stays. The log
-/// reports it, and its batch counts as an error of the store. It keeps no other row from being deleted: the reaper walks past
-/// it to the last expired row, and only then tries it again.
+/// reports it, and its batch counts as an error of the store. It blocks no other row: the reaper walks past it to the last
+/// expired row, and only then tries it again.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,

@@ -2,7 +2,7 @@
 //!
 //! A statement costs as much for many as for one, nearly. So a job that was delivered waits for the others that
 //! are under way, but not for long; and while a statement is under way, the next ones gather. What it does not
-//! delete, each delivery deletes by a statement of its own: one job whose row is locked keeps no other.
+//! delete, each delivery deletes by a statement of its own: one job whose row is locked blocks no other.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;

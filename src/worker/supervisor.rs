@@ -221,6 +221,7 @@ mod tests {
 
         async fn poll_once(&mut self, _: &Stop) -> Result<More, StoreError> {
             self.0 += 1;
+            assert!(self.0 <= 1100, "without a pause");
             Ok(More::No)
         }
     }

@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::late_answers::port_of;
 use super::lease::Done;
 use crate::support::db::{open_pg, url_of};
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::engine::FailureCause;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg, url_of};
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::engine::FailureCause;
@@ -227,15 +227,6 @@ async fn a_reused_key_makes_room_for_its_next_life<S: TestDb>(db: S, form: Form)
     let next = Parcel { weight: 4, ..form.parcel(Trouble::None) };
     assert!(!finished(engine.call(&scope(), &key("k"), next).await).replayed);
     assert_eq!(counts(&db).await, [1, 2, 4, 4]);
-}
-
-async fn proxied() -> (Postgres, Postgres, Proxy) {
-    let db = Postgres::fresh().await;
-    let url = url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
-    let proxy = Proxy::start(port).await;
-    let store = Postgres::connect(&proxy.url(&url)).await.unwrap();
-    (db, store, proxy)
 }
 
 /// A statement after a `BEGIN` that the server refused must not run by itself.

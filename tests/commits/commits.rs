@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::changed_sessions::Tenant;
-use super::lost_answers::{once_and_only_once, proxied};
+use super::lost_answers::once_and_only_once;
 use crate::support::db::{open_pg, url_of};
-use crate::support::proxy::Cut;
+use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
 use atomic_phases::__private as private;
 use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind};

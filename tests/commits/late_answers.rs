@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::lease::{Begun, Done, ms};
 use crate::support::db::{open_pg, url_of};
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::*;
 use atomic_phases::phase::{DerivedKey, Reconciled};
 use atomic_phases::worker::{Completer, WorkerConfig};
@@ -114,10 +114,6 @@ impl Send {
         Postgres::add_step(batch, "send", "answered");
         Ok(Reply::new(204))
     }
-}
-
-pub(super) fn port_of(url: &str) -> u16 {
-    url.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap()
 }
 
 async fn proxied() -> (Postgres, Postgres, Proxy) {

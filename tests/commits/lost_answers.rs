@@ -1,23 +1,10 @@
 //! What becomes of a commit when the connection, the server or the answer is lost (G4, G7).
 
 use crate::support::cluster::Cluster;
-use crate::support::db::{open_pg, prepare_pg, url_of};
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::db::{open_pg, prepare_pg};
+use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
 use atomic_phases::{CallError, Outcome, Postgres};
-
-fn port_of(url: &str) -> u16 {
-    url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
-}
-
-/// A prepared database, and a store that reaches it through a proxy.
-pub(super) async fn proxied() -> (Postgres, Postgres, Proxy) {
-    let db = Postgres::fresh().await;
-    let url = url_of(&db);
-    let proxy = Proxy::start(port_of(&url)).await;
-    let store = Postgres::connect(&proxy.url(&url)).await.unwrap();
-    (db, store, proxy)
-}
 
 pub(super) async fn once_and_only_once(db: &Postgres, app: &App, what: &str) {
     assert_eq!(app.provider.effects(), 1, "{what}");

@@ -228,7 +228,7 @@ async fn keep_many_prepared(conn: &mut MysqlConn) {
     }
 }
 
-/// Inserts as many rows as it is told to, by one statement.
+/// Inserts this many rows with one statement.
 #[derive(Serialize, Deserialize)]
 struct Inserts(usize);
 
@@ -243,7 +243,7 @@ impl Inserts {
     }
 }
 
-/// The same by as many statements.
+/// Inserts this many rows with one statement each.
 #[derive(Serialize, Deserialize)]
 struct HandsOver(usize);
 

@@ -4,12 +4,12 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use atomic_phases::Mysql;
 use atomic_phases::worker::{Announcer, WorkerConfig};
+use atomic_phases::{Mysql, Outcome};
 use diesel_async::SimpleAsyncConnection;
 
 use crate::mysql_faults::on_own_server;
-use crate::support::db::{my, open_my};
+use crate::support::db::{my, open_my, open_my_without_blocks};
 use crate::support::mariadb::mysqld;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::work::{Inbox, config};
@@ -95,6 +95,44 @@ async fn g13_no_caller_waits_for_a_key_whose_caller_is_gone() {
     }
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "and nothing was run");
+}
+
+/// G16: what the engine writes at the end of a phase waits for a lock of the key's row for a second, and not for as long
+/// as the server says.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_the_end_of_a_phase_waits_for_a_lock_of_its_key_for_a_second() {
+    let by_blocks = Mysql::fresh().await;
+    let other = Mysql::fresh().await;
+    let by_texts = open_my_without_blocks(other.__url(), 4).await;
+    tokio::join!(ends_beside_a_lock(by_blocks), ends_beside_a_lock(by_texts));
+}
+
+async fn ends_beside_a_lock(db: Mysql) {
+    let server_waits = db.number("SELECT @@GLOBAL.innodb_lock_wait_timeout").await;
+    assert!(server_waits >= 30, "{server_waits} s are not told from a second");
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut gate = app.provider.stop_after_the_effect();
+    let call = tokio::spawn(engine.call(&scope(), &key("k"), book(20)).into_future());
+    let in_the_call = gate.recv().await.unwrap();
+    app.provider.stop_no_more();
+    let mut holder = my(db.__url()).await;
+    holder.batch_execute("BEGIN; SELECT 1 FROM atomic_phases_keys FOR UPDATE").await.unwrap();
+    in_the_call.send(()).unwrap();
+    // The last phase runs again once the wait at its end is over. A server that is not told to give up does not answer
+    // within 15 seconds.
+    until_within(Duration::from_secs(10), async || app.bodies()[2] > 1).await;
+    let told = tokio::time::timeout(Duration::from_secs(30), call).await.unwrap().unwrap();
+    assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");
+    for table in ["steps", "atomic_phases_staged_jobs"] {
+        assert_eq!(db.number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    // Its release did not get past the lock, either.
+    db.let_leases_expire().await;
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+    assert_eq!(app.provider.effects(), 1);
 }
 
 /// G19: a request that another process is about to create keeps none of its neighbours from being erased.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::batch::mood::{Glad, moods};
 use super::races::{Begun, Gate, WAITING};
 use crate::support::db::{open_pg, url_of};
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::*;
 use atomic_phases::engine::FailureCause;
 use atomic_phases::{
@@ -247,8 +247,7 @@ async fn behind_a_proxy(
     in_order: bool,
 ) -> (Engine<Postgres, Gate>, Proxy) {
     let url = url_of(db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
-    let proxy = Proxy::start(port).await;
+    let proxy = Proxy::start(port_of(&url)).await;
     let store = open_pg(&proxy.url(&url), 1).await;
     let engine = Engine::builder(store).app(gate.clone()).register::<Landing>().build().unwrap();
     for name in ["warm", "warmer"] {

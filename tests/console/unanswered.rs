@@ -14,7 +14,7 @@ use super::desk::{Desk, operator};
 use super::html::Form;
 use crate::support::db::{my, open_my, open_pg, pg, sessions, url_of};
 use crate::support::mysql_proxy::MysqlProxy;
-use crate::support::proxy::Proxy;
+use crate::support::proxy::proxied;
 use crate::support::*;
 
 /// All pages, with those of one request and of one bulk act.
@@ -37,11 +37,7 @@ async fn each_says_so(desk: &Desk, pages: &[String]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_says_that_the_database_is_gone() {
-    let db = Postgres::fresh().await;
-    let url = url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
-    let proxy = Proxy::start(port).await;
-    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let (db, behind, proxy) = proxied().await;
     let (here, engine) = (engine(&db, &App::default()), engine(&behind, &App::default()));
     unknown(&engine, "k").await;
     let id = id_of(&engine, "k").await;

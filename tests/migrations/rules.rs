@@ -201,7 +201,7 @@ fn asks_first(sql: &str) -> bool {
     sql.contains("information_schema") && sql.contains("'DO 0'")
 }
 
-/// The same of its revert.
+/// Why the revert of a migration cannot run again, if it cannot.
 fn cannot_be_reverted_again(sql: &str) -> Option<&'static str> {
     let statements = statements(sql);
     let sql = statements.join("; ");

@@ -217,7 +217,7 @@ async fn g19_who_may_not_reveal_is_not_told_that_a_guess_is_right<S: TestDb + Op
                 told.push(format!("{:?}", say(&bob, version, guess).await));
             }
             told.dedup();
-            assert_eq!(told.len(), 1, "the right one is told from the others: {told:?}");
+            assert_eq!(told.len(), 1, "the answer to the right guess differs: {told:?}");
             assert!(told[0].starts_with("Err("), "{told:?}");
             for knows in [&grace, &ops] {
                 assert_eq!(say(knows, version, 4711).await.unwrap(), Resolved::Already);

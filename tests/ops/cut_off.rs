@@ -70,8 +70,7 @@ async fn is_whole_or_nothing<S: TestDb + OperatorStore>(
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_at_all_on_postgres()
 {
-    use crate::support::db::url_of;
-    use crate::support::proxy::Proxy;
+    use crate::support::proxy::proxied;
 
     // The second: a search is before it.
     let all = [Cut::Before, Cut::After, Cut::Answer];
@@ -85,11 +84,7 @@ async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_a
         for &cut in cuts {
             for is_for_good in [false, true] {
                 let what = format!("{cut:?} {sql}, for good: {is_for_good}");
-                let db = atomic_phases::Postgres::fresh().await;
-                let url = url_of(&db);
-                let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
-                let proxy = Proxy::start(port.parse().unwrap()).await;
-                let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
+                let (db, store, proxy) = proxied().await;
                 let arm = || proxy.arm(sql, nth, cut);
                 if is_for_good {
                     proxy.refuse_once_cut();
@@ -108,16 +103,12 @@ async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_a
 #[tokio::test(flavor = "multi_thread")]
 async fn g7_a_resolution_whose_commit_is_not_answered_is_not_refused_because_its_row_is_locked() {
     use crate::support::db::{pg, url_of};
-    use crate::support::proxy::Proxy;
+    use crate::support::proxy::proxied;
     use diesel_async::SimpleAsyncConnection;
 
-    let db = atomic_phases::Postgres::fresh().await;
+    let (db, store, proxy) = proxied().await;
     let here = engine(&db, &App::default());
-    let url = url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
-    let proxy = Proxy::start(port.parse().unwrap()).await;
-    let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
-    let mut other = pg(&url).await;
+    let mut other = pg(&url_of(&db)).await;
     let (looks, its_lock) = (proxy.clone(), async {
         until(async || proxy.fired() == 1).await;
         let lock = "BEGIN; SELECT 1 FROM atomic_phases_keys WHERE idempotency_key = 'k' FOR UPDATE";
@@ -334,19 +325,18 @@ async fn stands_once<S: TestDb + OperatorStore>(
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_postgres() {
     use crate::support::db::url_of;
-    use crate::support::proxy::Proxy;
+    use crate::support::proxy::{Proxy, port_of};
 
     let db = atomic_phases::Postgres::fresh().await;
     let here = engine(&db, &App::default());
     let url = url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
     let mut number = 0;
     for act in ACTS {
         for cut in [Cut::Before, Cut::After, Cut::Answer] {
             // Each COMMIT on its way, also those of searches.
             for nth in 1.. {
                 number += 1;
-                let proxy = Proxy::start(port).await;
+                let proxy = Proxy::start(port_of(&url)).await;
                 let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
                 let case = (&*format!("k-{number}"), &*format!("{cut:?} {nth}"));
                 stands_once(&here, &store, act, case, || proxy.arm("COMMIT", nth, cut)).await;
@@ -441,16 +431,15 @@ async fn is_listed<S: TestDb + OperatorStore>(cut: &S, what: &str, arm: impl FnO
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_whose_connection_is_cut_is_sent_again_on_postgres() {
     use crate::support::db::url_of;
-    use crate::support::proxy::Proxy;
+    use crate::support::proxy::{Proxy, port_of};
 
     let db = atomic_phases::Postgres::fresh().await;
     finish(&engine(&db, &App::default()), "k").await;
     let url = url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
     for sql in ["BEGIN ISOLATION LEVEL", "SELECT request_id, scope", "COMMIT"] {
         for cut in [Cut::Before, Cut::After] {
             let what = format!("{cut:?} {sql}");
-            let proxy = Proxy::start(port).await;
+            let proxy = Proxy::start(port_of(&url)).await;
             let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
             is_listed(&store, &what, || proxy.arm(sql, 1, cut)).await;
             assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");

@@ -19,9 +19,12 @@ mod list;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod nodes;
+mod pause_acts;
+mod pause_names;
 mod pauses;
 mod permissions;
 mod postgres;
 mod redaction;
+mod search_bounds;
 mod why;
 mod without_code;

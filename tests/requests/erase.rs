@@ -6,7 +6,7 @@ use crate::support::*;
 use atomic_phases::engine::{EraseError, Resolution, ResolveError};
 use atomic_phases::fingerprint::RequestOrigin;
 use atomic_phases::http::Policy;
-use atomic_phases::store::Status;
+use atomic_phases::store::{Status, StoreError};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, Reaper, WorkerConfig};
 use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope, Sqlite};
 
@@ -324,7 +324,7 @@ async fn g16_an_erasure_of_a_locked_row_waits_for_nothing_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_postgres() {
+async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_postgres() {
     others_are_erased(
         <Postgres as TestDb>::fresh().await,
         "CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -336,7 +336,7 @@ async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_postgres()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_sqlite() {
+async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_sqlite() {
     others_are_erased(
         <Sqlite as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
@@ -347,7 +347,7 @@ async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_sqlite() {
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_the_server_refuses_to_erase_keeps_no_other_on_mariadb() {
+async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_mariadb() {
     others_are_erased(
         <atomic_phases::Mysql as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN \
@@ -377,6 +377,35 @@ async fn others_are_erased<S: TestDb>(db: S, refuse: &str) {
     db.sql("DELETE FROM atomic_phases_keys WHERE idempotency_key = 'reaped'").await;
     let jobs = "SELECT count(*) FROM atomic_phases_staged_jobs";
     assert_eq!(db.number(jobs).await, 2);
-    assert!(engine.erase_scope(&scope()).await.is_err(), "it is the only one");
+    assert!(
+        engine.erase_scope(&scope()).await.is_err(),
+        "the server refuses every settled request"
+    );
     assert_eq!(db.number(jobs).await, 0);
+}
+
+/// If the server refuses the first hundred of a scope, the reason is most likely not in the rows, and none behind them is
+/// tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_an_erasure_of_a_scope_ends_behind_a_hundred_refused_requests() {
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    let kept = (0..100).map(|number| format!("kept-{number:02}"));
+    for name in kept.chain(["z".to_owned()]) {
+        finished(engine.call(&scope(), &key(&name), troubled(Trouble::RejectFirst)).await);
+    }
+    db.sql(
+        "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW \
+         WHEN OLD.idempotency_key LIKE 'kept%' BEGIN SELECT RAISE(ABORT, 'kept'); END",
+    )
+    .await;
+    let told = engine.erase_scope(&scope()).await;
+    assert!(matches!(told, Err(StoreError::Database { .. })), "{told:?}");
+    let last = engine.call(&scope(), &key("z"), troubled(Trouble::RejectFirst)).await;
+    assert!(finished(last).replayed, "it is not erased");
+    // With one less, it is tried.
+    db.sql("DELETE FROM atomic_phases_keys WHERE idempotency_key = 'kept-99'").await;
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.refused, erased.left), (1, 99, 99));
+    is_erased(engine.call(&scope(), &key("z"), troubled(Trouble::RejectFirst)).await);
 }

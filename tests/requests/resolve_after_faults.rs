@@ -17,7 +17,7 @@ use atomic_phases::{
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::support::db::url_of;
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::work::*;
 use crate::support::*;
 
@@ -299,8 +299,7 @@ async fn retried_through(
     )
     .await;
     let url = url_of(db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
-    let proxy = Proxy::start(port.parse().unwrap()).await;
+    let proxy = Proxy::start(port_of(&url)).await;
     let store = Postgres::connect(&proxy.url(&url)).await.unwrap();
     let there = engine_with(&store, &App::default(), |b| b.lease(Duration::from_secs(60)));
     proxy.arm("COMMIT", 1, cut);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::recorded::{self, alone};
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, pg, prepare_pg, url_of};
+use crate::support::proxy::{Proxy, port_of, proxied};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
 use atomic_phases::traces::{Link, TraceContext, Traceparent};
@@ -68,7 +69,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     assert_eq!(look().await, after, "a replay takes no transaction id");
 
     // Phases with a `Batch`: 2 statements on the key's row, and 3 round trips, also with an update in plain diesel.
-    let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
+    let proxy = Proxy::start(port_of(&url_of(&db))).await;
     let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
     let with_tx = crate::support::engine(&store, &app);
     let builder = Engine::builder(store).app(app).register::<Hop>().register::<Touch>();
@@ -353,9 +354,7 @@ async fn a_fresh_request_commits_twice_on_sqlite_and_a_replay_is_one_statement()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_in_an_applications_session_is_two_statements_more_and_no_round_trip() {
     let _alone = alone().await;
-    let db = Postgres::fresh().await;
-    let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
-    let own = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
+    let (_db, own, proxy) = proxied().await;
     let of_the_application = Postgres::with_pool(own.pool().clone());
     let mut counted = Vec::new();
     for (name, store) in [("own", own), ("application", of_the_application)] {
@@ -400,9 +399,7 @@ async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
     let _alone = alone().await;
     let mut counted = Vec::new();
     for is_traced in [false, true] {
-        let db = Postgres::fresh().await;
-        let proxy = crate::support::proxy::Proxy::start(port_of(&url_of(&db))).await;
-        let store = Postgres::connect(&proxy.url(&url_of(&db))).await.unwrap();
+        let (db, store, proxy) = proxied().await;
         let builder = Engine::builder(store).app(App::default()).register::<Hop>();
         let builder = builder.register::<Book>().pauses_every(Duration::from_secs(3600));
         let builder = if is_traced { builder.traces(Constant) } else { builder };
@@ -477,10 +474,6 @@ async fn a_request_in_an_applications_session_is_one_statement_more() {
             "COMMIT -- binds:",
         ]
     );
-}
-
-fn port_of(url: &str) -> u16 {
-    url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
 }
 
 #[allow(missing_docs)]

@@ -12,7 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use super::proxy::Cut;
+use super::proxy::{Cut, port_of};
 
 /// The first byte of a command.
 const QUERY: u8 = 3;
@@ -130,10 +130,6 @@ impl MysqlProxy {
     pub fn commands(&self) -> usize {
         self.shared.commands.load(Ordering::SeqCst)
     }
-}
-
-pub fn port_of(url: &str) -> u16 {
-    url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
 }
 
 impl Shared {

@@ -4,10 +4,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use atomic_phases::Postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+
+use super::TestDb;
+use super::db::url_of;
 
 /// What to do when the armed statement passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,20 @@ struct Shared {
     /// How often a client sent something after an answer of its server.
     turns: AtomicUsize,
     answer_ms: AtomicUsize,
+}
+
+/// The port of the server that a URL names.
+pub fn port_of(url: &str) -> u16 {
+    url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap()
+}
+
+/// A prepared database, a store that reaches it through a proxy, and that proxy.
+pub async fn proxied() -> (Postgres, Postgres, Proxy) {
+    let db = Postgres::fresh().await;
+    let url = url_of(&db);
+    let proxy = Proxy::start(port_of(&url)).await;
+    let store = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    (db, store, proxy)
 }
 
 impl Proxy {

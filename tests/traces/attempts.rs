@@ -2,12 +2,11 @@
 
 use atomic_phases::ops::{Actor, EventKind, Permissions, Scopes};
 use atomic_phases::traces::LinkKind;
-use atomic_phases::{CallError, Outcome, Postgres};
+use atomic_phases::{CallError, Outcome};
 use tracing::{Instrument, Level, info_span};
 
 use crate::seen::{Numbered, all, at, below, linked, name, of_key, told, traced, traced_as};
-use crate::support::db::url_of;
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, proxied};
 use crate::support::work::*;
 use crate::support::*;
 
@@ -237,11 +236,7 @@ async fn no_span_is_linked_to_itself_whatever_answer_is_lost() {
 /// The answer to the commit that creates the row is lost, and so is each read of the key by the call.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_verification_of_a_creation_has_a_trace_of_its_own_and_is_linked_to_the_call() {
-    let db = <Postgres as TestDb>::fresh().await;
-    let url = url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0;
-    let proxy = Proxy::start(port.parse().unwrap()).await;
-    let store = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let (_db, store, proxy) = proxied().await;
     let (app, name) = (App::default(), name());
     let engine = traced(&store, &app);
     proxy.refuse_once_cut();

@@ -309,7 +309,7 @@ async fn g14_a_thousand_unknown_rows_are_passed_over_in_one_poll<S: TestDb>(db: 
     everything.call(&hung(), &key("strange"), notify(Trouble::None)).accept().await.unwrap();
     multiply(&db, "strange", 1000).await;
     everything.call(&other(), &key("known"), book(20)).accept().await.unwrap();
-    // For its sake the index is read twice.
+    // The enroller enters it, and then the index is read a second time.
     dies_in_its_call(&everything, "young", book(20)).await;
     db.let_leases_expire().await;
     let mut completer = Completer::new(&books_only(&db, &app), config());

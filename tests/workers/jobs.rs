@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::proxy::{Cut, proxied};
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::worker::{Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink};
-use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Scope, Tx, atomic_phases};
+use atomic_phases::{Engine, PhaseResult, Reply, Scope, Tx, atomic_phases};
 
 on_every_store! {
     g18_jobs_are_delivered_in_order_with_stable_ids,
@@ -318,11 +319,7 @@ async fn arguments_that_do_not_come_back_are_not_staged<S: TestDb>(db: S) {
 /// G18, in order: a claim counts from before its statement was sent, whenever its answer is read.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
-    let db = Postgres::fresh().await;
-    let url = crate::support::db::url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
-    let proxy = crate::support::proxy::Proxy::start(port).await;
-    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let (db, behind, proxy) = proxied().await;
     let app = App::default();
     let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
     let claimed_for = || config().delivery(Duration::from_secs(2));
@@ -354,11 +351,7 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
 /// The answer comes after two thirds of the claim, when it is too late to deliver, and not too late to say so.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_job_whose_claim_is_answered_late_is_given_back_uncounted() {
-    let db = Postgres::fresh().await;
-    let url = crate::support::db::url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
-    let proxy = crate::support::proxy::Proxy::start(port).await;
-    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let (db, behind, proxy) = proxied().await;
     let app = App::default();
     let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
     let inbox = Inbox::default();
@@ -370,7 +363,7 @@ async fn g18_a_job_whose_claim_is_answered_late_is_given_back_uncounted() {
     assert_eq!(inbox.take().len(), 2);
 
     finished(prompt.call(&scope(), &key("k"), book(20)).await);
-    proxy.answer_slowly(3300);
+    proxy.answer_slowly(2800);
     assert_eq!(enqueuer.run_once().await.unwrap().lost, 1);
     assert!(inbox.take().is_empty());
     let uncounted = "SELECT count(*) FROM atomic_phases_staged_jobs \
@@ -382,12 +375,7 @@ async fn g18_a_job_whose_claim_is_answered_late_is_given_back_uncounted() {
 /// expired, and nothing is delivered twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_what_came_of_a_delivery_is_said_until_the_store_hears_it() {
-    use crate::support::proxy::{Cut, Proxy};
-    let db = Postgres::fresh().await;
-    let url = crate::support::db::url_of(&db);
-    let port = url.rsplit_once(':').unwrap().1.split_once('/').unwrap().0.parse().unwrap();
-    let proxy = Proxy::start(port).await;
-    let behind = Postgres::connect(&proxy.url(&url)).await.unwrap();
+    let (db, behind, proxy) = proxied().await;
     let app = App::default();
     let (through, direct) = (engine(&behind, &app), engine(&db, &app));
     let inbox = Inbox::default();

@@ -1,5 +1,4 @@
-//! A row that the server refuses to delete keeps no other from being deleted; and a reaper that rests stops when it is
-//! told to.
+//! A row that the server refuses to delete blocks no other row; and a resting reaper stops at shutdown.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ const KEPT: &str = "SELECT count(*) FROM atomic_phases_keys";
 
 /// A table of the application refers to its key, as that of the rides does in a schema where they belong together.
 #[tokio::test(flavor = "multi_thread")]
-async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_postgres() {
+async fn g15_g16_an_expired_row_that_the_server_refuses_to_delete_blocks_no_other_on_postgres() {
     others_are_deleted(
         Postgres::fresh().await,
         "CREATE TABLE receipts (scope text COLLATE \"C\", key text COLLATE \"C\", \
@@ -24,7 +23,7 @@ async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_postgres()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_sqlite() {
+async fn g15_g16_an_expired_row_that_the_server_refuses_to_delete_blocks_no_other_on_sqlite() {
     others_are_deleted(
         Sqlite::fresh().await,
         "CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
@@ -35,7 +34,7 @@ async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_sqlite() {
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
-async fn g15_g16_an_expired_row_that_is_not_deleted_keeps_no_other_on_mariadb() {
+async fn g15_g16_an_expired_row_that_the_server_refuses_to_delete_blocks_no_other_on_mariadb() {
     others_are_deleted(
         <atomic_phases::Mysql as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys FOR EACH ROW BEGIN \
@@ -92,9 +91,34 @@ async fn g15_beside_a_row_that_is_not_deleted_the_others_are_deleted_many_at_a_t
     assert_eq!(db.number(KEPT).await, 1);
 }
 
+/// Of the rows that expired first, more are refused than a batch tries before it ends: the next one begins behind those.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_g17_a_batch_ends_behind_twenty_refused_rows_and_the_next_one_begins_there() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for number in 1..=21 {
+        finished(engine.call(&scope(), &key(&format!("kept-{number:02}")), book(20)).await);
+    }
+    finished(engine.call(&scope(), &key("other"), book(20)).await);
+    db.sql(
+        "UPDATE atomic_phases_keys SET expires_at = created_at; \
+         CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF OLD.idempotency_key LIKE 'kept%' THEN RAISE EXCEPTION 'kept'; END IF; \
+         RETURN OLD; END $$; \
+         CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys \
+         FOR EACH ROW EXECUTE FUNCTION kept()",
+    )
+    .await;
+    let mut reaper = Reaper::new(&db, config().reap_batch(100));
+    assert!(reaper.run_once().await.is_err(), "it does not come to the last row");
+    assert_eq!(db.number(KEPT).await, 22);
+    assert_eq!(reaper.run_once().await.unwrap(), 1, "it begins behind those of the first");
+    assert_eq!(db.number(KEPT).await, 21);
+}
+
 /// A batch takes two seconds.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reaper_that_rests_stops_when_it_is_told_to() {
+async fn g17_a_resting_reaper_stops_at_shutdown() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
     for number in 0..20 {

@@ -254,7 +254,7 @@ fn service(answers: &'static [(&str, &str)]) -> String {
     url
 }
 
-/// Of an overview.
+/// The answer to GET /overview if nothing waits.
 const NOTHING_WAITS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
      {\"unknown\":{\"number\":0,\"or_more\":false},\"dead_letters\":{\"number\":0,\"or_more\":false},\
      \"due\":{\"number\":0,\"or_more\":false},\"stranded\":{\"number\":0,\"or_more\":false},\
@@ -294,9 +294,9 @@ fn none_or_more_is_not_fine() {
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
 }
 
-/// The same of definitions: *0+* is not none.
+/// 0+ stranded requests may be some: not all were counted.
 #[test]
-fn none_or_more_stranded_is_not_fine() {
+fn definitions_that_may_be_stranded_are_not_fine() {
     const ROWS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
          {\"rows\":[{\"definition\":\"d\",\"definition_version\":1,\"phases\":[],\"nodes\":0,\"requests\":9,\
          \"waiting\":9,\"stranded\":0,\"or_more\":true,\"oldest\":null}]}";

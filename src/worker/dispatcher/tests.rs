@@ -273,20 +273,20 @@ impl Source for Crowd {
     }
 }
 
-/// Whether the other scope's was begun so long after it became due, and was early no more.
+/// Whether the other scope's row was begun within this time after it became due and was no longer early.
 async fn begins_within(source: Crowd, batch: u32, bound: Duration) -> bool {
     let other_begun = source.other_begun.clone();
     let until = source.other_at + source.early_for + bound;
     let config = WorkerConfig::default().batch(batch);
     let mut dispatcher = Dispatcher::new(source, &config);
-    // What hangs keeps it from its end.
+    // Work that hangs would keep the dispatcher from ending.
     let work = dispatcher.forever(std::future::pending());
     let _ = tokio::time::timeout(until, work).await;
     other_begun.load(Ordering::SeqCst) > 0
 }
 
 #[tokio::test(start_paused = true)]
-async fn g16_the_due_rows_of_one_scope_keep_another_waiting_for_no_pass() {
+async fn g16_due_rows_of_one_scope_do_not_delay_another_scope() {
     for batch in [1, 100] {
         // At first it is behind a hundred pages, of fifty milliseconds with their rests.
         let [soon, late] = [Duration::from_secs(10), Duration::from_secs(30)];
@@ -306,7 +306,7 @@ async fn g16_the_due_rows_of_one_scope_keep_another_waiting_for_no_pass() {
 
 /// As a released request that its client has not repeated within the grace.
 #[tokio::test(start_paused = true)]
-async fn g16_what_was_early_is_found_at_the_end_once_it_is_not() {
+async fn g16_an_early_row_is_begun_soon_after_it_is_no_longer_early() {
     // While it is early, twenty pages come behind it, and a pass ends there.
     let [late, early_for, soon] = [30, 20, 4].map(Duration::from_secs);
     let crowd = Crowd { grows: 1_000, other: 130_000, early_for, ..Crowd::of(100_000, late) };
@@ -315,7 +315,7 @@ async fn g16_what_was_early_is_found_at_the_end_once_it_is_not() {
 
 /// As a row that has rested, or was turned away: no look at the end finds it.
 #[tokio::test(start_paused = true)]
-async fn g17_wakeups_keep_no_pass_from_going_on() {
+async fn g17_a_pass_continues_however_many_wakeups_come() {
     let [early_for, bound] = [Duration::from_secs(30), Duration::from_secs(20)];
     let crowd = Crowd::of(100_000, Duration::ZERO);
     let crowd = Crowd { grows: 200, other: 50_000, early_for, ..crowd };

@@ -152,7 +152,7 @@ pub fn is_error(seen: &Seen, profile: Profile, code: &str) {
     let heard = as_the_client_reads_it(seen);
     assert_eq!((heard.should_retry, heard.stored), (Some(retryable), false));
     assert_eq!(heard.retry_after.map(|after| after.as_secs()), retry_after);
-    // And the client does what it is told.
+    // The client obeys the answer.
     let decision = decided(seen);
     let is_repeated = matches!(decision, Decision::RetryAfter(_));
     assert_eq!(is_repeated, retryable, "{decision:?} {seen:?}");

@@ -280,8 +280,8 @@ impl Watched {
 }
 
 /// The least duration of the attempts before the last one. Each is followed by its back-off, of which up to a quarter is
-/// left out by chance, or by the end of its lease. An attempt that a client begins within a back-off counts only if it then loses its lease, so of two
-/// consecutive ones, one takes its time.
+/// left out by chance, or by the end of its lease. An attempt that a client begins within a back-off counts only if it
+/// then loses its lease, so of two consecutive ones, one takes its time.
 fn back_offs(plan: &Plan) -> Duration {
     let of_attempt = |attempt: u32| (750 << attempt.min(4)).min(7_500).min(plan.lease);
     let attempts = (0..plan.max_attempts.saturating_sub(1)).rev().step_by(2);
