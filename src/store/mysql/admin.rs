@@ -11,7 +11,6 @@ use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{
     AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
@@ -30,7 +29,7 @@ impl Mysql {
             limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
             keys: sql::Listed(keys.clone()),
         };
-        patiently(|| async { ask!(self.pool, "erase", |conn| batch().execute(conn)) }).await
+        ask!(self.pool, "erase", |conn| batch().execute(conn))
     }
 
     /// Erases the dead jobs of requests that were found.
@@ -47,7 +46,7 @@ impl Mysql {
             scope: scope.as_str().to_owned(),
             requests: sql::Listed(requests.clone()),
         };
-        patiently(|| async { ask!(self.pool, doing, |conn| jobs().execute(conn)) }).await
+        ask!(self.pool, doing, |conn| jobs().execute(conn))
     }
 
     /// Erases the dead jobs of a scope's erased rows, those of `limit` requests at a time.
@@ -78,8 +77,10 @@ impl AdminStore for Mysql {
         let Some(key) = erase.key else {
             let mut erased = 0;
             while erased < erase.limit as usize {
-                let settled = sql::SettledKeys { scope: scope.clone(), limit: erase.limit.into() };
-                let keys = ask!(self.pool, DOING, |conn| settled.rows::<String>(conn))?;
+                let keys = ask!(self.pool, DOING, |conn| {
+                    sql::SettledKeys { scope: scope.clone(), limit: erase.limit.into() }
+                        .rows::<String>(conn)
+                })?;
                 let found = keys.len();
                 if found > 0 {
                     erased += self.erase_keys(&scope, retention_ms, keys).await?;

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::session::{LockWait, Session, WAIT_BRIEFLY};
+use super::session::{COMMIT_WAITS, LockWait, Session, WAIT_BRIEFLY};
 use super::statement::Statement;
 use super::statements as sql;
 use super::watch::{leaves_its_session_alone, only_touches_rows};
@@ -169,8 +169,7 @@ impl Block {
         Ok(block.ended())
     }
 
-    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`. The session is at rest behind it, because
-    /// `autocommit` would commit in front of it. A failure there counts as the `COMMIT`'s.
+    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`.
     pub(super) fn concluding(
         session: &Session,
         guard: &Guard<'_>,
@@ -179,11 +178,7 @@ impl Block {
     ) -> QueryResult<Self> {
         let mut block = Self::part(&come_to(Place::Mark));
         block.push(sql::RELEASE);
-        block.engine(guard, jobs, write)?;
-        block.push(&come_to(Place::Commit));
-        block.push(sql::COMMIT);
-        block.push(session.at_rest());
-        Ok(block.ended())
+        block.end(session, guard, jobs, write)
     }
 
     /// Creates the row as its first phase leaves it, with what the phase writes. Its times are the first rows.
@@ -229,7 +224,8 @@ impl Block {
         Ok(())
     }
 
-    /// The session is at rest before the `COMMIT`, so that nothing stands behind it that could fail.
+    /// The engine's own writes, and `COMMIT`. The session is at rest behind it, because `autocommit` would commit in front
+    /// of it, and the `COMMIT` waits as long as the server says. A failure there counts as the `COMMIT`'s.
     fn end(
         mut self,
         session: &Session,
@@ -238,8 +234,9 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
         self.engine(guard, jobs, write)?;
-        self.come_to_with(Place::Commit, session.at_rest());
+        self.come_to_with(Place::Commit, COMMIT_WAITS);
         self.push(sql::COMMIT);
+        self.push(session.at_rest());
         Ok(self.ended())
     }
 
@@ -389,7 +386,7 @@ mod tests {
     }
 
     /// Between the statement that notes the commit and the `COMMIT`, nothing can fail: so no error of the `COMMIT` is
-    /// judged as another statement's.
+    /// judged as another statement's. And a `COMMIT` that a backup holds back is not given up after a second.
     #[test]
     fn g7_each_block_notes_its_commit_right_before_it() {
         let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
@@ -403,8 +400,11 @@ mod tests {
             let text = block.unwrap().bound.sql;
             let statements: Vec<&str> = text.split("; ").collect();
             let commit = statements.iter().position(|one| *one == sql::COMMIT).unwrap();
-            let noted = format!("SET @atomic_phases = {}", Place::Commit.number());
-            assert!(statements[commit - 1].starts_with(&noted), "{text}");
+            let noted = format!(
+                "SET @atomic_phases = {}, SESSION lock_wait_timeout = DEFAULT",
+                Place::Commit.number()
+            );
+            assert_eq!(statements[commit - 1], noted, "{text}");
         }
     }
 
@@ -423,7 +423,8 @@ mod tests {
             Block::whole().end(&session, &guard, &jobs, None),
         ] {
             let text = block.unwrap().bound.sql;
-            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1; INSERT INTO";
+            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1, \
+                SESSION lock_wait_timeout = 1; INSERT INTO";
             assert!(text.contains(noted), "{text}");
         }
     }

@@ -92,7 +92,10 @@ impl MysqlConn {
     /// One whose session the killer of its server ends, if need be.
     pub(super) async fn open(killers: &Killers) -> Result<Self, Failure> {
         let mut conn = Conn::new(killers.opts()).await.map_err(Failure::of)?;
-        let (session, server) = session::set_up(&mut conn, killers.allows_blocks()).await?;
+        let (session, server) = {
+            let (blocks, searches) = (killers.allows_blocks(), killers.search());
+            session::set_up(&mut conn, blocks, searches).await?
+        };
         Ok(Self {
             conn: Some(conn),
             session,

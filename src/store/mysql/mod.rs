@@ -153,11 +153,13 @@ impl Mysql {
 
     async fn by(killers: Killers, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         let left = Arc::<Left>::default();
-        let opened = |settings| pool::open(killers.clone(), left.clone(), settings);
         // Each connection is opened when it is needed for the first time.
-        let beside = |connections| opened(settings.max_size(connections));
+        let beside = |connections| {
+            pool::open(killers.clone().of_searches(), left.clone(), settings.max_size(connections))
+        };
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
-        let (pool, searches) = (opened(settings)?, operators.clone());
+        let searches = operators.clone();
+        let pool = pool::open(killers, left.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(KeyedLimit::new(1));
         let (session, killer) = {
@@ -240,6 +242,10 @@ impl Mysql {
         };
         let opened = timeout(ANSWER_WITHIN, MysqlConn::open(&Killers::new(opts))).await;
         let mut conn = opened.unwrap_or(Err(Failure::Unanswered)).map_err(failed)?;
+        // Also where none has run yet: a backup may have locked the whole server.
+        if let Some(failure) = conn.texts(MIGRATION_TERMS.bounds).await.failure {
+            return Err(failed(failure));
+        }
         for _ in 0..TIMES_ASKED {
             let Answers { rows, failure } = conn.texts(ONE_AT_A_TIME).await;
             if let Some(failure) = failure {

@@ -61,13 +61,17 @@ pub(super) async fn answered_within<R>(
     }
 }
 
-/// Sends one statement: `ask!(pool, "do this", |conn| query)`.
+/// Sends one statement, `ask!(pool, "do this", |conn| query)`: again, without a connection in between, while another
+/// transaction, a backup or an `ALTER TABLE` has locked what it needs. Nothing is left of one that was answered so.
 macro_rules! ask {
-    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {{
-        let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
-        $crate::store::mysql::store::answered($doing, $query).await
-    }};
+    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {
+        $crate::store::patience::patiently(|| async {
+            let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
+            let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
+            $crate::store::mysql::store::answered($doing, $query).await
+        })
+        .await
+    };
 }
 pub(super) use ask;
 
@@ -531,10 +535,10 @@ impl Store for Mysql {
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let renewed = patiently(|| async {
-            ask_again!(self, "renew the lease", |conn| sql::Renew::new(guard, hold).execute(conn))
-        });
-        Ok(renewed.await? == 1)
+        let renewed = ask_again!(self, "renew the lease", |conn| {
+            sql::Renew::new(guard, hold).execute(conn)
+        })?;
+        Ok(renewed == 1)
     }
 
     async fn outputs(
@@ -583,12 +587,14 @@ impl Store for Mysql {
 
     #[cfg(feature = "fault-injection")]
     async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let passed = ask_again!(self, "pass time", |conn| {
-            sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
-                .execute(conn)
+        let passed = self.on_another(|| async {
+            let mut connection = ConnectionGuard::of(&self.pool).await?;
+            let conn: &mut MysqlConn = &mut connection;
+            let (scope, key) = (scope.as_str().to_owned(), key.as_str().to_owned());
+            answered("pass time", sql::PassTime { scope, key }.execute(conn)).await
         });
-        match passed {
-            // An update finds a row that is not committed yet, and would wait for its transaction.
+        match passed.await {
+            // An update finds a row that is not committed yet, and is not to wait for its transaction.
             Ok(_) | Err(StoreError::Locked) => Ok(()),
             Err(error) => Err(error),
         }
