@@ -378,13 +378,23 @@ mod tests {
         for (code, cause) in [
             (1114, "full"),
             (1021, "full"),
+            (1044, "privilege"),
             (1142, "privilege"),
             (1665, "binlog_format"),
+            (1146, "table"),
+            (1054, "column"),
             (1064, "syntax"),
+            (1205, "lock timeout"),
+            (1969, "statement timeout"),
+            (9999, "an error that the database reported"),
         ] {
             let error = DbError(Error::from(server(code)));
             assert!(error.kind().contains(cause), "{code}: {}", error.kind());
         }
+        let message =
+            "Got error 28 \"No space left on device\" from storage engine InnoDB".to_owned();
+        let error = DbError(Error::from(Failure::Server { code: 1030, message }));
+        assert_eq!(error.kind(), "the disk is full");
     }
 
     #[test]
