@@ -189,7 +189,7 @@ async fn g17_a_connection_that_is_never_greeted_is_not_waited_for_for_ever() {
 }
 
 /// The number of a session at its server.
-async fn number_of(conn: &mut MysqlConn) -> i64 {
+pub async fn number_of(conn: &mut MysqlConn) -> i64 {
     let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
     number.get_result(conn).await.unwrap()
 }
