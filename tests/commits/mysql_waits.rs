@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use atomic_phases::worker::{Announcer, WorkerConfig};
-use atomic_phases::{Mysql, Outcome};
+use atomic_phases::{CallError, Mysql, Outcome};
 use diesel_async::SimpleAsyncConnection;
 
 use crate::mysql_faults::on_own_server;
@@ -261,6 +261,29 @@ async fn g16_a_backup_that_holds_back_writes_keeps_no_replay() {
     let _ = (running.await.unwrap(), fresh.await.unwrap());
     let rides = "SELECT count(*) FROM rides WHERE amount = 20";
     assert!(db.number(rides).await <= 3, "each at most once");
+}
+
+/// G16: a table that is locked keeps no connection, and who needs it hears of it as soon as of a locked row. Nothing of the
+/// store waits at the server for as long as the server says, a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_locked_table_is_waited_for_as_a_locked_row_is() {
+    const PROMPTLY: Duration = Duration::from_secs(10);
+    let db = Mysql::fresh().await;
+    let store = open_my(db.__url(), 1).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("done"), book(20)).await);
+    let mut other = my(db.__url()).await;
+    other.batch_execute("LOCK TABLES atomic_phases_keys WRITE").await.unwrap();
+    let calls = (0..3).map(|_| engine.call(&scope(), &key("done"), book(20)).into_future());
+    let began = Instant::now();
+    for told in futures_util::future::join_all(calls).await {
+        assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
+    }
+    assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+    other.batch_execute("UNLOCK TABLES").await.unwrap();
+    assert!(finished(engine.call(&scope(), &key("done"), book(20)).await).replayed);
+    let session = "SELECT @@SESSION.lock_wait_timeout - @@GLOBAL.lock_wait_timeout";
+    assert_eq!(store.number(session).await, 0, "the application waits as the server says");
 }
 
 /// A process announces itself, whichever other process writes its own row at this moment.

@@ -256,7 +256,9 @@ impl Mysql {
                 break;
             }
         }
-        // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
+        // diesel's harness is synchronous: on a thread of its own it may block, on any runtime. An `ALTER` may take hours, so
+        // its statements have no time limit of the client's: a machine that is gone is found out by TCP (`SILENT_FOR_MS`), and
+        // a server that stands still is waited for.
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
             .await
             .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?

@@ -20,7 +20,8 @@ const LARGEST_PACKET: usize = 1 << 30;
 /// The smallest that a URL may name. The engine's own texts, with a key and a reply, are a part of it.
 const LEAST_PACKET: usize = 1 << 14;
 
-/// When the client asks a silent server, by TCP, whether it is still there.
+/// When the client asks a silent server, by TCP, whether it is still there. How often it asks then is the kernel's (on Linux, one
+/// that is gone is given up after another eleven minutes): the driver has no setting for it.
 const SILENT_FOR_MS: u32 = 15_000;
 
 /// How long the engine's own statements wait for a lock, in seconds: on MariaDB not at all, because the rest
