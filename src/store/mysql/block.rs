@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::session::{COMMIT_WAITS, LockWait, Session, WAIT_BRIEFLY};
+use super::session::{COMMIT_WAITS, LockWait, Session, WAIT_BRIEFLY, WAIT_FOR_TABLES};
 use super::statement::Statement;
 use super::statements as sql;
 use super::watch::{leaves_its_session_alone, only_touches_rows};
@@ -189,7 +189,7 @@ impl Block {
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
-        block.push(&come_to(Place::Reservation));
+        block.come_to_with(Place::Reservation, WAIT_FOR_TABLES);
         block.insert(row, insert)?;
         block.phase(session, statements)?;
         block.end(session, &row.guard(), jobs, None)

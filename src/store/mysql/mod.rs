@@ -61,6 +61,7 @@ use super::keyed_limit::{KeyPermit, KeyedLimit};
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
+use super::patience::patiently_for;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -76,6 +77,10 @@ const MIGRATION_TERMS: Terms = Terms {
     pause: Duration::from_secs(1),
     patience: Duration::from_secs(30),
 };
+
+/// How long the engine's own statements wait for what is locked. A migration that waits for a table's lock keeps each statement
+/// about the table behind it, for a second: they outlive that, so that no request fails for it.
+const LOCKED_WAIT: Duration = Duration::from_millis(1500);
 
 /// If several processes start at the same time, one of them migrates. The server frees the lock when the connection
 /// closes. The process asks for it several times, for ten seconds each, because an answer must arrive in
@@ -263,6 +268,14 @@ impl Mysql {
             .await
             .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
     }
+}
+
+/// Asks until what it asks for is not locked any more, for [`LOCKED_WAIT`] at most.
+async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
+where
+    F: Future<Output = Result<R, StoreError>>,
+{
+    patiently_for(LOCKED_WAIT, ask).await
 }
 
 fn parsed(url: &str) -> Result<mysql_async::Opts, StoreError> {

@@ -18,7 +18,7 @@ use super::ops_statements as ops;
 use super::pool::{ConnectionGuard, Taken};
 use super::statements as sql;
 use super::store::{answered, answered_within, ask};
-use super::{MIGRATIONS, Mysql, MysqlConn};
+use super::{MIGRATIONS, Mysql, MysqlConn, patiently};
 use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
@@ -38,7 +38,6 @@ use crate::store::operators::{
     OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
     listed_request, operated_job,
 };
-use crate::store::patience::patiently;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
 

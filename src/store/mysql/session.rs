@@ -36,7 +36,7 @@ fn waits(rows: u32, tables: impl Display) -> String {
     format!("SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
 }
 
-/// Of the engine's own statements.
+/// Of the engine's own statements, outside of transactions.
 fn own_waits(is_mariadb: bool) -> String {
     let wait = own_lock_wait(is_mariadb);
     waits(wait, wait)
@@ -44,6 +44,13 @@ fn own_waits(is_mariadb: bool) -> String {
 
 /// As the server says.
 const DEFAULT: &str = "DEFAULT";
+
+/// In a transaction, which has its place among phases: a migration that waits for a table's lock gives up within a second, and
+/// what is behind it goes on.
+const TABLE_WAIT: u32 = 1;
+
+/// The same in a session that is at rest.
+pub(super) const WAIT_FOR_TABLES: &str = "SET SESSION lock_wait_timeout = 1";
 
 /// In a transaction that already holds locks, and a connection: for a moment, another one may hold a lock of the row that is
 /// written last (a lease that is renewed).
@@ -60,7 +67,7 @@ const IDLE_WITHIN: u32 = 60;
 /// Whose statements come next in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockWait {
-    /// The engine's: what is locked is waited for in memory.
+    /// The engine's: a row that is locked is waited for in memory.
     Engine,
     /// The phase's: they wait as long as the server says.
     Phase,
@@ -265,7 +272,7 @@ impl Session {
             Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; ",
         };
         let waits = match of {
-            LockWait::Engine => own_waits(self.is_mariadb),
+            LockWait::Engine => waits(own_lock_wait(self.is_mariadb), TABLE_WAIT),
             LockWait::Phase => waits(self.lock_wait, DEFAULT),
         };
         let idle = match self.is_mariadb {

@@ -22,7 +22,8 @@ use super::pool::{ConnectionGuard, Taken};
 use super::server::Server;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
-    ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
+    ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement,
+    patiently, statements as sql,
 };
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -30,7 +31,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
-use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
+use crate::store::patience::Patience;
 use crate::store::row::{MAX_EXPIRED, count, key_row};
 use crate::store::{
     Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
@@ -65,7 +66,7 @@ pub(super) async fn answered_within<R>(
 /// transaction, a backup or an `ALTER TABLE` has locked what it needs. Nothing is left of one that was answered so.
 macro_rules! ask {
     ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {
-        $crate::store::patience::patiently(|| async {
+        $crate::store::mysql::patiently(|| async {
             let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
             let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
             $crate::store::mysql::store::answered($doing, $query).await
