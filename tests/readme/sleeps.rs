@@ -30,7 +30,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 35] = [
     ("tests/commits/lease.rs", &[(3, TAKES), (1, ENDS)]),
     ("tests/commits/mysql_faults.rs", &[(1, LOAD)]),
     ("tests/commits/mysql_statements.rs", &[(1, "the server is short of statements for so long")]),
-    ("tests/commits/mysql_waits.rs", &[(1, NOTHING)]),
+    ("tests/commits/mysql_waits.rs", &[(1, NOTHING), (1, "replays go on for as long as a backup")]),
     ("tests/commits/races.rs", &[(2, ENDS), (1, LOAD)]),
     ("tests/commits/time_limits.rs", &[(2, TAKES)]),
     ("tests/commits/visits.rs", &[(2, TAKES)]),

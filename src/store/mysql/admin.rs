@@ -11,7 +11,6 @@ use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{
     AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
@@ -32,7 +31,7 @@ impl Mysql {
             scope: scope.as_str().to_owned(),
             requests: sql::Listed(requests.clone()),
         };
-        patiently(|| async { ask!(self.pool, doing, |conn| jobs().execute(conn)) }).await
+        ask!(self.pool, doing, |conn| jobs().execute(conn))
     }
 }
 
@@ -66,8 +65,8 @@ impl AdminStore for Mysql {
         const DOING: &str = "erase";
         let scope_text = || scope.as_str().to_owned();
         let settled =
-            sql::SettledKeys { scope: scope_text(), from: from.to_owned(), to: to.to_owned() };
-        let mut keys = ask!(self.pool, DOING, |conn| settled.rows::<String>(conn))?;
+            || sql::SettledKeys { scope: scope_text(), from: from.to_owned(), to: to.to_owned() };
+        let mut keys = ask!(self.pool, DOING, |conn| settled().rows::<String>(conn))?;
         // No row has that key. There is no statement without one, and a server that refuses each is to say so.
         if keys.is_empty() {
             keys.push(String::new());
@@ -78,8 +77,7 @@ impl AdminStore for Mysql {
             limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
             keys: sql::Listed(keys.clone()),
         };
-        let erased = patiently(|| async { ask!(self.pool, DOING, |conn| batch().execute(conn)) });
-        Ok(as_u32(erased.await?))
+        Ok(as_u32(ask!(self.pool, DOING, |conn| batch().execute(conn))?))
     }
 
     async fn keys_to_erase(

@@ -19,7 +19,7 @@ use super::ANSWER_WITHIN;
 use super::connection::{MysqlConn, Prepared};
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::session::{LockWait, Session, WAIT_BRIEFLY};
+use super::session::{COMMIT_WAITS, LockWait, Session, WAIT_BRIEFLY, WAIT_FOR_TABLES};
 use super::statement::Statement;
 use super::statements as sql;
 use super::watch::{leaves_its_session_alone, only_touches_rows};
@@ -184,8 +184,7 @@ impl Block {
         Ok(block.ended())
     }
 
-    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`. The session is at rest behind it, because
-    /// `autocommit` would commit in front of it. A failure there counts as the `COMMIT`'s.
+    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`.
     pub(super) fn concluding(
         session: &Session,
         guard: &Guard<'_>,
@@ -194,11 +193,7 @@ impl Block {
     ) -> QueryResult<Self> {
         let mut block = Self::part(&come_to(Place::Mark));
         block.push(sql::RELEASE);
-        block.engine(guard, jobs, write)?;
-        block.push(&come_to(Place::Commit));
-        block.push(sql::COMMIT);
-        block.push(session.at_rest());
-        Ok(block.ended())
+        block.end(session, guard, jobs, write)
     }
 
     /// Creates the row as its first phase leaves it, with what the phase writes. Its time is the first row.
@@ -209,7 +204,7 @@ impl Block {
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
-        block.push(&come_to(Place::Reservation));
+        block.come_to_with(Place::Reservation, WAIT_FOR_TABLES);
         block.insert(row, insert)?;
         block.phase(session, statements)?;
         block.end(session, &row.guard(), jobs, None)
@@ -244,7 +239,8 @@ impl Block {
         Ok(())
     }
 
-    /// The session is at rest before the `COMMIT`, so that nothing stands behind it that could fail.
+    /// The engine's own writes, and `COMMIT`. The session is at rest behind it, because `autocommit` would commit in front
+    /// of it, and the `COMMIT` waits as long as the server says. A failure there counts as the `COMMIT`'s.
     fn end(
         mut self,
         session: &Session,
@@ -253,8 +249,9 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
         self.engine(guard, jobs, write)?;
-        self.come_to_with(Place::Commit, session.at_rest());
+        self.come_to_with(Place::Commit, COMMIT_WAITS);
         self.push(sql::COMMIT);
+        self.push(session.at_rest());
         Ok(self.ended())
     }
 
@@ -408,7 +405,7 @@ mod tests {
     }
 
     /// Between the statement that notes the commit and the `COMMIT`, nothing can fail: so no error of the `COMMIT` is
-    /// judged as another statement's.
+    /// judged as another statement's. And a `COMMIT` that a backup holds back is not given up after a second.
     #[test]
     fn g7_each_block_notes_its_commit_right_before_it() {
         let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
@@ -422,8 +419,11 @@ mod tests {
             let text = block.unwrap().bound.sql;
             let statements: Vec<&str> = text.split("; ").collect();
             let commit = statements.iter().position(|one| *one == sql::COMMIT).unwrap();
-            let noted = format!("SET @atomic_phases = {}", Place::Commit.number());
-            assert!(statements[commit - 1].starts_with(&noted), "{text}");
+            let noted = format!(
+                "SET @atomic_phases = {}, SESSION lock_wait_timeout = DEFAULT",
+                Place::Commit.number()
+            );
+            assert_eq!(statements[commit - 1], noted, "{text}");
         }
     }
 
@@ -442,7 +442,8 @@ mod tests {
             Block::whole().end(&session, &guard, &jobs, None),
         ] {
             let text = block.unwrap().bound.sql;
-            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1; INSERT INTO";
+            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1, \
+                SESSION lock_wait_timeout = 1; INSERT INTO";
             assert!(text.contains(noted), "{text}");
         }
     }

@@ -41,7 +41,7 @@ use super::rewritten::may_be_rewritten;
 use super::server::Server;
 use super::session::{self, Session};
 use super::statement_registry::StatementRegistry;
-use super::watch::{Admission, Watch, leaves_its_session_alone};
+use super::watch::{Admission, Watch, leaves_its_session_alone, only_begins_or_commits};
 use crate::error::TOO_LARGE;
 
 /// diesel-async's form of a row.
@@ -101,7 +101,10 @@ impl MysqlConn {
     /// One whose session the killer of its server ends, if need be.
     pub(super) async fn open(killers: &Killers) -> Result<Self, Failure> {
         let mut conn = Conn::new(killers.opts()).await.map_err(Failure::of)?;
-        let (session, server) = session::set_up(&mut conn, killers.allows_blocks()).await?;
+        let (session, server) = {
+            let (blocks, searches) = (killers.allows_blocks(), killers.search());
+            session::set_up(&mut conn, blocks, searches).await?
+        };
         let prepared = PreparedCache::new(conn.opts().stmt_cache_size());
         Ok(Self {
             conn: Some(conn),
@@ -363,7 +366,7 @@ impl MysqlConn {
             return Ok((Vec::new(), 0));
         }
         let sql = bound.sql.clone();
-        self.has_strayed |= !leaves_its_session_alone(&sql);
+        self.has_strayed |= !self.leaves_its_session_alone(&sql);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(&sql)));
         let done = self.run::<DieselRow>(bound).await;
         self.watch.note(&sql, &done);
@@ -371,6 +374,13 @@ impl MysqlConn {
         let error = done.as_ref().err();
         self.tell(InstrumentationEvent::finish_query(&StrQueryHelper::new(&sql), error));
         done
+    }
+
+    /// Whether a text of the application's, or of a phase's, does. A transaction of the application's ends before the
+    /// connection goes back, or the connection is closed; one that a phase begins or commits is not its own.
+    fn leaves_its_session_alone(&self, sql: &str) -> bool {
+        let is_of_application = self.watch == Watch::Off;
+        leaves_its_session_alone(sql) || (is_of_application && only_begins_or_commits(sql))
     }
 
     fn tell(&mut self, event: InstrumentationEvent<'_>) {
@@ -441,7 +451,7 @@ impl SimpleAsyncConnection for MysqlConn {
         if self.watch.admit(query)? == Admission::Pretend {
             return Ok(());
         }
-        self.has_strayed |= query.contains(';') || !leaves_its_session_alone(query);
+        self.has_strayed |= query.contains(';') || !self.leaves_its_session_alone(query);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(query)));
         let done = self.texts_within(FOR_EVER, query).await.failure.map_or(Ok(()), Err);
         self.watch.note(query, &done);

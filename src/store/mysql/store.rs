@@ -22,7 +22,8 @@ use super::pool::{ConnectionGuard, Taken};
 use super::server::Server;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
-    ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
+    ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement,
+    patiently, statements as sql,
 };
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -31,7 +32,7 @@ use crate::store::audit::AuditEntry;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
 use crate::store::operators::OperatorStore;
-use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
+use crate::store::patience::Patience;
 use crate::store::row::{MAX_EXPIRED, count, key_row};
 use crate::store::{
     Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
@@ -62,13 +63,17 @@ pub(super) async fn answered_within<R>(
     }
 }
 
-/// Sends one statement: `ask!(pool, "do this", |conn| query)`.
+/// Sends one statement, `ask!(pool, "do this", |conn| query)`: again, without a connection in between, while another
+/// transaction, a backup or an `ALTER TABLE` has locked what it needs. Nothing is left of one that was answered so.
 macro_rules! ask {
-    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {{
-        let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
-        $crate::store::mysql::store::answered($doing, $query).await
-    }};
+    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {
+        $crate::store::mysql::patiently(|| async {
+            let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
+            let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
+            $crate::store::mysql::store::answered($doing, $query).await
+        })
+        .await
+    };
 }
 pub(super) use ask;
 
@@ -539,10 +544,10 @@ impl Store for Mysql {
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let renewed = patiently(|| async {
-            ask_again!(self, "renew the lease", |conn| sql::Renew::new(guard, hold).execute(conn))
-        });
-        Ok(renewed.await? == 1)
+        let renewed = ask_again!(self, "renew the lease", |conn| {
+            sql::Renew::new(guard, hold).execute(conn)
+        })?;
+        Ok(renewed == 1)
     }
 
     async fn outputs(
@@ -591,12 +596,14 @@ impl Store for Mysql {
 
     #[cfg(feature = "fault-injection")]
     async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let passed = ask_again!(self, "pass time", |conn| {
-            sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
-                .execute(conn)
+        let passed = self.on_another(|| async {
+            let mut connection = ConnectionGuard::of(&self.pool).await?;
+            let conn: &mut MysqlConn = &mut connection;
+            let (scope, key) = (scope.as_str().to_owned(), key.as_str().to_owned());
+            answered("pass time", sql::PassTime { scope, key }.execute(conn)).await
         });
-        match passed {
-            // An update finds a row that is not committed yet, and would wait for its transaction.
+        match passed.await {
+            // An update finds a row that is not committed yet, and is not to wait for its transaction.
             Ok(_) | Err(StoreError::Locked) => Ok(()),
             Err(error) => Err(error),
         }

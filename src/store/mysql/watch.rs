@@ -126,6 +126,13 @@ pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
     (only_touches_rows(sql) && !has_a_variable() && !locks_a_name()) || is_of_a_savepoint()
 }
 
+/// Whether a text begins or ends a transaction and does nothing else: what diesel sends for an application's. A block
+/// (`BEGIN NOT ATOMIC`) may do anything.
+pub(super) fn only_begins_or_commits(sql: &str) -> bool {
+    const KNOWN: [&str; 3] = ["BEGIN", "START TRANSACTION", "COMMIT"];
+    KNOWN.iter().any(|known| sql.trim().eq_ignore_ascii_case(known))
+}
+
 /// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
 /// for one that the server executes (`/*! .. */`).
 struct Words<'s>(&'s str);
@@ -227,6 +234,24 @@ mod tests {
             "",
         ] {
             assert!(!leaves_its_session_alone(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_of_the_application_is_known_by_its_whole_text() {
+        for sql in ["BEGIN", "begin", " COMMIT ", "Start Transaction"] {
+            assert!(only_begins_or_commits(sql), "{sql}");
+            // In a phase, it is not one that leaves the session alone.
+            assert!(!leaves_its_session_alone(sql), "{sql}");
+        }
+        for sql in [
+            "",
+            "BEGIN NOT ATOMIC SET timestamp = 1; END",
+            "COMMIT; SET timestamp = 1",
+            "COMMIT AND CHAIN",
+            "START SLAVE",
+        ] {
+            assert!(!only_begins_or_commits(sql), "{sql}");
         }
     }
 

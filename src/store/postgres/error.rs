@@ -220,6 +220,24 @@ mod tests {
         }
     }
 
+    /// Of a server that speaks English.
+    #[test]
+    fn the_kind_of_an_error_names_its_cause() {
+        let full = "could not extend file \"base/5/16385\": No space left on device";
+        for (told, kind) in [
+            (full, "the disk is full"),
+            ("permission denied for table rides", "a privilege is missing"),
+            ("relation \"rides\" does not exist", "a table is missing"),
+            ("column \"amount\" does not exist", "a column is missing"),
+            ("canceling statement due to lock timeout", "lock timeout"),
+            ("prepared statement \"s1\" does not exist", crate::error::POOLER),
+            ("1205 does not exist", "an error that the database reported"),
+        ] {
+            let error = crate::error::DbError(raised(DatabaseErrorKind::Unknown, told));
+            assert_eq!(error.kind(), kind, "{told}");
+        }
+    }
+
     #[test]
     fn a_mark_is_found_in_any_language_and_its_sql_is_not_one() {
         for mark in Mark::ALL {
