@@ -94,6 +94,11 @@ fn open(url: &str) -> QueryResult<SqliteConnection> {
 }
 
 impl Sqlite {
+    /// The store whose searches are those of the thread that writes.
+    pub(super) fn by_the_writer(&self) -> Self {
+        Self { operators: Operators { own: None, ..self.operators.clone() }, ..self.clone() }
+    }
+
     pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let read = |conn: &mut SqliteConnection| ops::Pauses {}.rows::<ops::StoredPause>(conn);
         let rows = self.search("read the pauses", read).await?;

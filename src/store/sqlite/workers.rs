@@ -8,7 +8,6 @@ use diesel::{QueryResult, RunQueryDsl};
 use super::{Sqlite, guarded_then, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
-use crate::store::operators::OperatorStore;
 use crate::store::pauses::PausedPhase;
 use crate::store::row::millis;
 use crate::store::{
@@ -192,6 +191,7 @@ impl WorkerStore for Sqlite {
     }
 
     async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        self.for_workers().paused_phases().await
+        // By the writer's thread: no foreign phase begins before they are known, even if no other thread is free.
+        self.by_the_writer().paused_phases().await
     }
 }
