@@ -47,7 +47,7 @@ struct Charge {
 impl CreateRide {
     #[phase] // local: in your own diesel transaction
     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
-        let id = ctx.key_uuid(0).to_string(); // the same in each attempt
+        let id = ctx.uuid(0).to_string(); // the same in each attempt
         let ride = (rides::id.eq(&id), rides::user_id.eq(self.user_id));
         diesel::insert_into(rides::table).values(ride).execute(tx).await?;
         Ok(Ride { id })
@@ -58,10 +58,11 @@ impl CreateRide {
         &self,
         call: ForeignCall,
         app: &App,
-        ride: &Ride,
+        ctx: &RequestContext,
     ) -> PhaseResult<Charge, ForeignError> {
+        let reference = ctx.key_uuid(0).to_string();
         // The derived key is the same in each attempt: the provider charges once.
-        call.make(|key| app.stripe.charge(key, 2000, &ride.id)).await
+        call.make(|key| app.stripe.charge(key, 2000, &reference)).await
     }
 
     #[phase] // local, does not read from the database; the last phase answers
@@ -198,10 +199,10 @@ impl Stripe {
         &self,
         key: DerivedKey,
         cents: u32,
-        ride: &str,
+        reference: &str,
     ) -> Result<Charge, ForeignError> {
         let mut charges = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let charge = format!("charge of {cents} for ride {ride}");
+        let charge = format!("charge of {cents} for {reference}");
         Ok(Charge { id: charges.entry(key.as_str().to_owned()).or_insert(charge).clone() })
     }
 }
