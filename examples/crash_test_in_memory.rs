@@ -18,19 +18,12 @@ use serde::{Deserialize, Serialize};
 
 /// What the phases do to the tables of the application: on each store in its own language.
 trait Rides: Store {
-    /// A database with these tables.
-    fn fresh() -> impl Future<Output = Self> + Send;
-
     fn insert(tx: &mut Tx<'_, Self>, id: &str) -> impl Future<Output = QueryResult<usize>> + Send;
 
     fn count(&self) -> impl Future<Output = usize> + Send;
 }
 
 impl Rides for Memory {
-    async fn fresh() -> Self {
-        Self::connect(&Database::default())
-    }
-
     async fn insert(tx: &mut Tx<'_, Self>, id: &str) -> QueryResult<usize> {
         Write::insert("rides", id, true).execute(tx).await
     }
@@ -41,13 +34,6 @@ impl Rides for Memory {
 }
 
 impl Rides for Sqlite {
-    async fn fresh() -> Self {
-        let store = Self::connect(":memory:").await.unwrap();
-        store.migrate().await.unwrap();
-        store.connection().await.unwrap().batch_execute("CREATE TABLE rides (id)").await.unwrap();
-        store
-    }
-
     async fn insert(tx: &mut Tx<'_, Self>, id: &str) -> QueryResult<usize> {
         diesel::sql_query(format!("INSERT INTO rides VALUES ('{id}')")).execute(tx).await
     }
@@ -60,23 +46,7 @@ impl Rides for Sqlite {
     }
 }
 
-/// The same tables for all cases, emptied for each.
 impl Rides for Postgres {
-    async fn fresh() -> Self {
-        const EMPTY: &str = "CREATE TABLE IF NOT EXISTS rides (id text); DELETE FROM rides; \
-            DELETE FROM atomic_phases_staged_jobs; DELETE FROM atomic_phases_keys";
-        static STORE: tokio::sync::OnceCell<Postgres> = tokio::sync::OnceCell::const_new();
-        let connected = async || {
-            let url = std::env::var("DATABASE_URL").unwrap();
-            let store = Self::connect(&url).await.unwrap();
-            store.migrate().await.unwrap();
-            store
-        };
-        let store = STORE.get_or_init(connected).await.clone();
-        store.connection().await.unwrap().batch_execute(EMPTY).await.unwrap();
-        store
-    }
-
     async fn insert(tx: &mut Tx<'_, Self>, id: &str) -> QueryResult<usize> {
         diesel::sql_query(format!("INSERT INTO rides VALUES ('{id}')")).execute(tx).await
     }
@@ -123,40 +93,68 @@ impl<Db: Rides> BookRide {
     }
 }
 
-/// A world for each case: a database, the bank, and an engine on both.
-async fn world<Db: Rides>() -> (Engine<Db, Bank>, (Db, Bank)) {
-    let (store, bank) = (Db::fresh().await, Bank::default());
-    let engine = Engine::builder(store.clone()).app(bank.clone()).register::<BookRide>();
-    (engine.build().unwrap(), (store, bank))
-}
-
-fn a_ride<Db: Rides>() -> impl Explore {
-    explore(world::<Db>, BookRide(2000))
+/// `fresh`: makes a database with the tables.
+fn a_ride<Db: Rides>(fresh: impl AsyncFn() -> Db) -> impl Explore {
+    // A world for each case: a database, the bank, and an engine on both.
+    let world = async move || {
+        let (store, bank) = (fresh().await, Bank::default());
+        let engine = Engine::builder(store.clone()).app(bank.clone()).register::<BookRide>();
+        (engine.build().unwrap(), (store, bank))
+    };
+    explore(world, BookRide(2000))
         .and_another(BookRide(9))
         .crash_at_every_point()
         .with_competitor()
         .and_two_workers(1)
-        .effects(async |(store, bank)| (store.count().await, bank.0.lock().unwrap().clone()))
+        .effects(async |(store, bank): &(Db, Bank)| {
+            (store.count().await, bank.0.lock().unwrap().clone())
+        })
+}
+
+async fn memory() -> Memory {
+    Memory::connect(&Database::default())
+}
+
+async fn sqlite() -> Sqlite {
+    let store = Sqlite::connect(":memory:").await.unwrap();
+    store.migrate().await.unwrap();
+    store.connection().await.unwrap().batch_execute("CREATE TABLE rides (id)").await.unwrap();
+    store
+}
+
+/// The same database for each case, emptied.
+async fn emptied(store: &Postgres) -> Postgres {
+    const EMPTY: &str = "CREATE TABLE IF NOT EXISTS rides (id text); DELETE FROM rides; \
+        DELETE FROM atomic_phases_staged_jobs; DELETE FROM atomic_phases_keys";
+    store.connection().await.unwrap().batch_execute(EMPTY).await.unwrap();
+    store.clone()
 }
 
 /// On simulated time, as each crash test in memory: a lease that has to run out takes none of yours.
 #[crash_test]
 async fn a_ride_survives_everything_in_memory() -> impl Explore {
-    a_ride::<Memory>()
+    a_ride(memory)
 }
 
 #[crash_test]
 async fn a_ride_survives_everything_on_sqlite() -> impl Explore {
-    a_ride::<Sqlite>()
+    a_ride(sqlite)
+}
+
+async fn a_ride_survives_everything_on_postgres() -> impl Explore {
+    // A database of its own: no other test may use it concurrently.
+    let store = Postgres::connect(&std::env::var("DATABASE_URL").unwrap()).await.unwrap();
+    store.migrate().await.unwrap();
+    a_ride(async move || emptied(&store).await)
 }
 
 #[tokio::main]
 async fn main() {
-    let in_memory = || simulate(1, || a_ride::<Memory>().run());
+    let in_memory = || simulate(1, || a_ride(memory).run());
     shown("memory", &tokio::task::spawn_blocking(in_memory).await.unwrap());
-    shown("SQLite", &a_ride::<Sqlite>().run().await);
+    shown("SQLite", &a_ride(sqlite).run().await);
     if std::env::var_os("DATABASE_URL").is_some() {
-        shown("PostgreSQL", &a_ride::<Postgres>().run().await);
+        shown("PostgreSQL", &a_ride_survives_everything_on_postgres().await.run().await);
     }
 }
 

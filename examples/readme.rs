@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use atomic_phases::config::SettingError;
 use atomic_phases::engine::Resolution;
-use atomic_phases::http::{Answer, Idempotency, Keyed, Params};
+use atomic_phases::http::{Answer, Idempotency, Keyed, Params, Policy};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
-use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
+use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig, Workers};
 use atomic_phases::{
     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, RequestContext, Scope,
     Sqlite, Store, Tx, atomic_phases,
@@ -20,6 +21,9 @@ use axum::{Router, routing::post};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 type Db = Sqlite; // or Postgres; or `impl<Db: YourTrait> CreateRide` for both
 
@@ -47,7 +51,7 @@ struct Charge {
 impl CreateRide {
     #[phase] // local: in your own diesel transaction
     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
-        let id = ctx.key_uuid(0).to_string(); // the same in each attempt
+        let id = ctx.uuid(0).to_string(); // the same in each attempt
         let ride = (rides::id.eq(&id), rides::user_id.eq(self.user_id));
         diesel::insert_into(rides::table).values(ride).execute(tx).await?;
         Ok(Ride { id })
@@ -58,10 +62,11 @@ impl CreateRide {
         &self,
         call: ForeignCall,
         app: &App,
-        ride: &Ride,
+        ctx: &RequestContext,
     ) -> PhaseResult<Charge, ForeignError> {
+        let reference = ctx.key_uuid(0).to_string();
         // The derived key is the same in each attempt: the provider charges once.
-        call.make(|key| app.stripe.charge(key, 2000, &ride.id)).await
+        call.make(|key| app.stripe.charge(key, 2000, &reference)).await
     }
 
     #[phase] // local, does not read from the database; the last phase answers
@@ -137,6 +142,43 @@ fn router(engine: Engine<Db, App>) -> Router {
         .with_state(idempotency)
 }
 
+async fn create_payout(keyed: Keyed<Db, App>, Params(payout): Params<PayOut>) -> Answer {
+    keyed.accept(payout).await // 202 once it is stored; a worker runs it
+}
+
+fn payouts(idempotency: Idempotency<Db, App>) -> Result<Router, SettingError> {
+    let policy = Policy::default().accept_duplicates("/payouts/status/");
+    let idempotency = idempotency.with_policy(policy)?;
+    Ok(Router::new()
+        .route("/payouts", post(create_payout))
+        .merge(idempotency.status_resource())
+        .with_state(idempotency))
+}
+
+async fn serve(
+    listener: TcpListener,
+    engine: Engine<Db, App>,
+    workers: Workers,
+    asked_to_stop: impl Future<Output = ()>, // by SIGTERM: `tokio::signal::unix`
+) -> Result<(), Box<dyn std::error::Error>> {
+    let router = router(engine.clone());
+    let (close, closed) = oneshot::channel::<()>();
+    let closing = async move { closed.await.unwrap_or_default() }; // when `close` is dropped
+    let server = axum::serve(listener, router).with_graceful_shutdown(closing);
+    let serving = tokio::spawn(server.into_future());
+    asked_to_stop.await;
+    // The server still answers while each request ends its current phase and releases its lease.
+    if let Err(left) = engine.shutdown(Duration::from_secs(35)).await {
+        println!("{left}"); // as after a crash: another process resumes these
+    }
+    drop(close); // no new connection; ten seconds for those that are open
+    if timeout(Duration::from_secs(10), serving).await.is_err() {
+        println!("connections are cut off");
+    }
+    workers.shutdown(Duration::from_secs(35)).await?;
+    Ok(())
+}
+
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Sqlite::connect(":memory:").await?; // or Postgres::connect("postgres://…")
@@ -175,12 +217,9 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let told = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
     println!("a retry is told: {told:?}");
 
-    // Where it is served: axum::serve(listener, router(engine.clone())).await?;
-    let _ = router(engine.clone());
-
-    engine.shutdown(Duration::from_secs(35)).await?; // each request ends its current phase
-    workers.shutdown(Duration::from_secs(35)).await?;
-    Ok(())
+    let _ = payouts(Idempotency::new(engine.clone(), atomic_phases::http::single_tenant()))?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    serve(listener, engine, workers, async {}).await
 }
 
 #[derive(Default)]
@@ -198,10 +237,10 @@ impl Stripe {
         &self,
         key: DerivedKey,
         cents: u32,
-        ride: &str,
+        reference: &str,
     ) -> Result<Charge, ForeignError> {
         let mut charges = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let charge = format!("charge of {cents} for ride {ride}");
+        let charge = format!("charge of {cents} for {reference}");
         Ok(Charge { id: charges.entry(key.as_str().to_owned()).or_insert(charge).clone() })
     }
 }

@@ -93,6 +93,9 @@ impl From<DerivedKey> for IdempotencyKey {
 /// `base64url(SHA-256(version, scope, key, definition, phase, fingerprint))`, each field preceded
 /// by its length.
 ///
+/// Without a secret, two environments derive the same key from the same request: if staging and production share a provider
+/// account, the second gets the charge of the first. Give each its own secret, or its own account.
+///
 /// # To replace a secret
 /// The secret and the salt change every derived key. A call made with one key and repeated
 /// with another charges twice, so a mark in each row identifies the secret of its calls, without revealing

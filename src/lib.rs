@@ -275,7 +275,7 @@ pub mod worker;
 ///     #[phase]
 ///     async fn ride_created(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Ride> {
 /// #         use diesel::ExpressionMethods;
-///         let id = ctx.key_uuid(0).to_string();
+///         let id = ctx.uuid(0).to_string();
 ///         let ride = (rides::id.eq(&id), rides::user_id.eq(self.user_id));
 ///         diesel::insert_into(rides::table).values(ride).execute(tx).await?;
 ///         Ok(Ride { id })
@@ -286,9 +286,10 @@ pub mod worker;
 ///         &self,
 ///         call: ForeignCall,
 ///         app: &App,
-///         ride: &Ride,
+///         ctx: &RequestContext,
 ///     ) -> PhaseResult<Charge, ForeignError> {
-///         call.make(|key| app.stripe.charge(key, &ride.id)).await
+///         let reference = ctx.key_uuid(0).to_string();
+///         call.make(|key| app.stripe.charge(key, &reference)).await
 ///     }
 ///
 ///     #[phase]

@@ -110,7 +110,8 @@
 //! A case takes milliseconds; the chapter
 //! [Testing](https://github.com/atomic-phases/atomic-phases/blob/main/docs/testing.md#how-long-a-case-takes) has the figures of
 //! each store. On PostgreSQL, cases also stall, and switch workers, within open transactions. Use SQLite and PostgreSQL if
-//! you deploy on PostgreSQL.
+//! you deploy on PostgreSQL; [Testing](https://github.com/atomic-phases/atomic-phases/blob/main/docs/testing.md#on-postgresql)
+//! shows a world for it.
 //!
 //! # Points
 //!

@@ -166,8 +166,14 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
         self.respond(outcome)
     }
 
-    /// Stores `request` durably under the key and answers 202; a worker runs it
-    /// ([`Call::accept`]). If the key already has a row, answers like [`answer`](Self::answer).
+    /// Stores `request` durably under the key and answers 202 with the body `{"status":"pending"}`; a worker runs it
+    /// ([`Call::accept`]). If the key already has a row, answers like [`answer`](Self::answer), but does not run the
+    /// request.
+    ///
+    /// The client asks for the result at the `location` of the answer, if the policy has
+    /// [`accept_duplicates`](Policy::accept_duplicates) and the application serves
+    #[cfg_attr(feature = "axum", doc = "[`Idempotency::status_resource`] there.")]
+    #[cfg_attr(not(feature = "axum"), doc = "[`Idempotency::status`] there.")]
     pub async fn accept<R: RequestDefinition<S, A>>(self, request: R) -> Answer {
         let outcome = self.call(request).accept().await;
         self.respond(outcome)

@@ -153,9 +153,12 @@ impl Policy {
         self
     }
 
-    /// Answers such a duplicate with 202 instead of 409, with a `location` of its status: `prefix`
+    /// Answers a duplicate of a running request with 202 instead of 409, with a `location` of its status: `prefix`
     /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. The answer to an
     /// [accepted](super::Keyed::accept) request has it too. Off by default.
+    ///
+    /// It applies to each route of the boundary, also to those that run their requests immediately. For some routes only,
+    /// give them a boundary of their own: a clone [with another policy](super::Idempotency::with_policy).
     pub fn accept_duplicates(mut self, prefix: impl Into<String>) -> Self {
         self.status_prefix = Some(prefix.into());
         self

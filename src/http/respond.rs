@@ -19,6 +19,7 @@ use super::retry_after::whole_seconds;
 use crate::engine::{CallError, Finished, Outcome};
 use crate::key::IdempotencyKey;
 use crate::phase::Reply;
+use crate::store::Status;
 
 /// An answer in plain `http` types: [`into_http`](Self::into_http) converts it for any server.
 /// With the feature `axum` it is an `IntoResponse`.
@@ -69,9 +70,11 @@ impl Policy {
     ) -> Answer {
         let problem = match outcome {
             Ok(Outcome::Finished(finished)) => return self.finished(key, &finished).into(),
-            Ok(Outcome::Accepted) => return self.accepted(key, Duration::from_secs(1)).into(),
+            Ok(Outcome::Accepted) => {
+                return self.accepted(key, Status::Pending, Duration::from_secs(1)).into();
+            }
             Ok(Outcome::InProgress { retry_after }) if self.status_prefix.is_some() => {
-                return self.accepted(key, retry_after).into();
+                return self.accepted(key, Status::InProgress, retry_after).into();
             }
             Ok(Outcome::InProgress { retry_after }) => Problem::in_progress(retry_after),
             Ok(Outcome::Mismatch) => Problem::new(
@@ -138,9 +141,15 @@ impl Policy {
         response
     }
 
-    /// It is stored, and a process runs it or will: where to look for its result.
-    fn accepted(&self, key: Option<&IdempotencyKey>, retry_after: Duration) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from_static(br#"{"status":"in_progress"}"#));
+    /// It is stored, and a process runs it or will: where to look for its result. `status`: as the status resource calls it.
+    fn accepted(
+        &self,
+        key: Option<&IdempotencyKey>,
+        status: Status,
+        retry_after: Duration,
+    ) -> Response<Bytes> {
+        let body = format!(r#"{{"status":"{}"}}"#, status.as_str());
+        let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = StatusCode::ACCEPTED;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -19,7 +19,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// The state of the caller's request under `key`: 200 with JSON, 401, or 404 if this caller has
     /// no such key (G16). `head` is the head of the status request, `key` the percent-decoded end of its path.
     ///
-    /// `status` is `pending`, `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
+    /// `status` is `pending` (accepted, and not begun), `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
     /// `completed`; `recovery_point` is the last committed phase; `reason` is why the last attempt ended before
     /// the request did, and `open_intent` the phase whose call may have been made but has no outcome yet;
     /// each is `null` if there is none. Until the request is settled, the answer has a

@@ -108,9 +108,10 @@ impl RequestContext {
     }
 
     /// The `n`-th UUID of this key: derived from scope, key and `n` alone, and so the same for each request under the
-    /// key, even if the row of one was lost. Use it in parameters for a provider. If a row of yours has it as its id,
-    /// there can be only one such row per key, for ever: after the key has expired, a later request under it conflicts
-    /// with that row. A program that knows scope and key can compute it.
+    /// key, even if the row of one was lost. Use it in parameters for a provider, and [`uuid`](Self::uuid) for the ids of
+    /// your own rows. If a row of yours has it as its id, there can be only one such row per key, for ever: after the key
+    /// has expired, a later request under it conflicts with that row. A program that knows scope and key can compute it, and
+    /// it is the same in each environment, whatever the secret of the derived keys is.
     #[must_use]
     pub fn key_uuid(&self, n: u64) -> Uuid {
         let mut hash = Sha256::new();

@@ -257,6 +257,18 @@ impl From<ReplyNotJson> for PhaseError {
 ///         }
 ///     }
 /// }
+///
+/// # use atomic_phases::phase::DerivedKey;
+/// # use atomic_phases::{ForeignCall, PhaseResult};
+/// # struct Transfer;
+/// # struct Bank;
+/// # impl Bank {
+/// #     async fn pay(&self, _: DerivedKey) -> Result<Transfer, BankError> { Err(BankError::Busy) }
+/// # }
+/// // The body of a phase: `make` returns a `BankError`, which `?` converts.
+/// async fn sent(call: ForeignCall, bank: &Bank) -> PhaseResult<Transfer, ForeignError> {
+///     Ok(call.make(|key| bank.pay(key)).await?)
+/// }
 /// ```
 #[derive(Debug)]
 pub struct ForeignError(pub(crate) ForeignFailure);

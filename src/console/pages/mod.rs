@@ -49,16 +49,38 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// the wait, and offers the acts of [`ops`](crate::ops), each after a page that says what it will change.
 ///
 /// ```
+/// # #[cfg(feature = "sqlite")] mod doc {
 /// # use atomic_phases::console::Console;
 /// # use atomic_phases::ops::{Actor, Permissions, Scopes};
 /// # use atomic_phases::{Engine, Sqlite};
-/// # fn example(engine: Engine<Sqlite>) -> axum::Router {
-/// // The user that your own middleware has authenticated; `None` is answered with 404.
-/// let console = Console::new(engine, |request| {
-///     let email: &String = request.extensions.get()?;
-///     Actor::new(email, Permissions::responder(), Scopes::All).ok()
-/// });
-/// axum::Router::new().nest_service("/ops", console.router())
+/// # use axum::{Router, extract::Request, middleware::{Next, from_fn}, response::Response};
+/// # fn session_of(_: &Request) -> Option<Employee> { None }
+/// #[derive(Clone)]
+/// struct Employee {
+///     email: String,
+///     is_on_call: bool,
+/// }
+///
+/// // Your own login: it leaves the user in the request's extensions.
+/// async fn logged_in(mut request: Request, next: Next) -> Response {
+///     if let Some(employee) = session_of(&request) {
+///         request.extensions_mut().insert(employee);
+///     }
+///     next.run(request).await
+/// }
+///
+/// fn with_console(engine: Engine<Sqlite>) -> Router {
+///     // Without a user, the answer is 404.
+///     let console = Console::new(engine, |request| {
+///         let employee: &Employee = request.extensions.get()?;
+///         let may = match employee.is_on_call {
+///             true => Permissions::responder(),
+///             false => Permissions::viewer(),
+///         };
+///         Actor::new(&employee.email, may, Scopes::All).ok()
+///     });
+///     Router::new().nest_service("/ops", console.router()).layer(from_fn(logged_in))
+/// }
 /// # }
 /// ```
 ///

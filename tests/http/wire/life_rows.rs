@@ -261,6 +261,7 @@ pub async fn w30_a_duplicate_in_accept_mode_is_202<S: TestDb>(db: S, profile: Pr
     assert_eq!(seen.header("location"), Some("/book/requests/k%2F1%3F"));
     let retry_after: u64 = seen.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&retry_after));
+    assert_eq!(seen.json()["status"], "in_progress");
     assert!(!seen.replayed());
     let other = wire.book("k/1?").json(r#"{"amount":21}"#).send().await;
     is_error(&other, profile, "idempotency_key_reused");
@@ -291,6 +292,7 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
         let seen = later(r#"{"amount":20}"#).send().await;
         assert_eq!(seen.status, 202, "{seen:?}");
         assert_eq!(seen.header("location"), Some("/book/requests/k"));
+        assert_eq!(seen.json()["status"], "pending", "as the status resource says below");
         assert!(seen.header("retry-after").is_some());
         assert!(seen.header("idempotency-key").is_some());
     }
