@@ -269,7 +269,7 @@ pub(crate) struct Condition {
     /// Of the definition
     #[arg(long, value_name = "VERSION", requires = "definition")]
     pub(crate) definition_version: Option<u32>,
-    /// The last committed phase, or the one whose call has no outcome
+    /// The phase at which they stand: the one that is next, or whose call is open
     #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) phase: Option<String>,
     /// A part of the reason
@@ -312,8 +312,9 @@ pub(crate) struct Because {
 pub(crate) struct Decision {
     #[command(flatten)]
     pub(crate) because: Because,
-    /// Act only if it stands as it was seen: with the version that `show` or `pauses` told, or, of a job, its tries. Without
-    /// it, the command acts on what it finds, except that `pause` replaces no pause
+    /// Act only if it stands as it was seen: with the version that `show` or `pauses` told, or, of a job, its attempts.
+    /// Without it, the command acts on what it finds, except that `pause` replaces no pause, and that `resolve finish` ends
+    /// no request of which a call may have been made
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<String>,
 }
