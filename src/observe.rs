@@ -204,9 +204,15 @@ pub(crate) fn not_begun(subject: Subject<'_>, failure: Failure<'_>) {
     );
 }
 
-/// The lease of another holder has ended, and this process goes on with its request: that process died, or was too slow.
-pub(crate) fn taken_over(subject: Subject<'_>, recovery_point: &str, attempt: u32) {
-    event!(info, subject, { recovery_point, attempt, }, "taken over: its holder's lease has ended");
+/// The lease of another holder has ended, and this process goes on with its request: that process died, or was too slow. The
+/// attempt is the one that takes over; the row's event has the one that ended.
+pub(crate) fn taken_over(subject: Subject<'_>, recovery_point: &str, by_attempt: u32) {
+    event!(
+        info,
+        subject,
+        { recovery_point, by_attempt, },
+        "taken over: its holder's lease has ended"
+    );
 }
 
 /// This process does not continue a row: why, in one word and in a sentence. Said once a day for each request, of very
