@@ -326,6 +326,8 @@ pub(crate) enum What {
     Context,
     Outputs,
     Reply,
+    /// The key under which each idempotent phase calls its provider
+    DerivedKey,
 }
 
 #[derive(Args)]

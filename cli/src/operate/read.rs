@@ -480,7 +480,12 @@ pub(crate) async fn reveal(
     because: &Because,
 ) -> Result<End, Failure> {
     if !api.has_code() {
-        let text = "values are opened by the application's codec: ask a service (--url)";
+        let text = match what {
+            What::DerivedKey => {
+                "derived keys are made with the application's settings (a secret, a salt): ask a service (--url)"
+            }
+            _ => "values are opened by the application's codec: ask a service (--url)",
+        };
         return Err(Failure::usage(text));
     }
     let what = match what {
@@ -489,6 +494,7 @@ pub(crate) async fn reveal(
         What::Context => "context",
         What::Outputs => "outputs",
         What::Reply => "reply",
+        What::DerivedKey => "derived_key",
     };
     let body = json!({ "what": what, "reason": because.reason }).to_string();
     let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None).await?;

@@ -59,6 +59,7 @@ fn says_what_needs_code(run: &Run) {
     let id = run.id("finished");
     for arguments in [
         &["reveal", &id, "--what", "key", "--reason", "r"][..],
+        &["reveal", &id, "--what", "derived-key", "--reason", "r"],
         &["resolve", &id, "executed", "--phase", "called", "--output", "1", "--reason", "r"],
         &["resolve", &id, "not-executed", "--phase", "called", "--attempt", "1", "--reason", "r"],
         &["resolve", &id, "finish", "--status", "410", "--reason", "r"],

@@ -160,6 +160,7 @@ pub(super) fn name_of(what: What) -> &'static str {
         What::Context => "context",
         What::Outputs => "outputs",
         What::Reply => "reply",
+        What::DerivedKey => "derived key",
     }
 }
 
