@@ -333,15 +333,17 @@ pub(crate) fn reconcile_failed(
     event!(warn, subject, { phase, how, }, "a reconcile function failed, panicked or did not answer in time");
 }
 
-/// `phase` is empty where the resolution is about the request as a whole.
+/// `phase` is empty where the resolution is about the request as a whole. `by`: an operator, or the application, as for a
+/// provider's webhook.
 pub(crate) fn resolved(
     definition: &'static str,
     subject: Subject<'_>,
     resolution: &'static str,
     phase: &str,
+    by: &'static str,
 ) {
     metrics::RESOLUTIONS.add(1, [definition, resolution]);
-    event!(info, subject, { resolution, phase, }, "resolved by a webhook or an operator");
+    event!(info, subject, { resolution, phase, by, }, "a resolution was written");
 }
 
 /// A worker could not drive a request on. What repeats is counted and logged once a second.

@@ -311,7 +311,7 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
         "retryable",
         "an unknown outcome is settled",
         "a reconcile function failed",
-        "resolved by a webhook or an operator",
+        "a resolution was written",
         "job delivered",
         "job not delivered",
         "job is a dead letter",

@@ -144,7 +144,13 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             look = before_a_finish;
             let lines: Result<Vec<[String; 2]>, Failure> =
                 headers.iter().map(|line| header(line)).collect();
-            let reply = json!({ "status": status, "headers": lines?, "body": given(body)? });
+            let (mut lines, body) = (lines?, given(body)?);
+            if !lines.iter().any(|[name, _]| name.eq_ignore_ascii_case("content-type")) {
+                lines.extend(
+                    media(&body).map(|media| ["content-type".to_owned(), media.to_owned()]),
+                );
+            }
+            let reply = json!({ "status": status, "headers": lines, "body": body });
             let reason = &decision.because.reason;
             let body = json!({ "word": "finish", "reply": reply, "reason": reason });
             (body.to_string(), decision)
@@ -252,6 +258,15 @@ async fn set_pause(
     Ok(told)
 }
 
+/// What a body is, if its operator does not say.
+fn media(body: &str) -> Option<&'static str> {
+    match serde_json::from_str::<&RawValue>(body) {
+        _ if body.is_empty() => None,
+        Ok(_) => Some("application/json"),
+        Err(_) => Some("text/plain; charset=utf-8"),
+    }
+}
+
 fn header(line: &str) -> Result<[String; 2], Failure> {
     let (name, value) =
         line.split_once(':').ok_or_else(|| Failure::usage("a header line is `name: value`"))?;
@@ -329,5 +344,21 @@ pub(crate) fn read_ids(Ids { ids }: &Ids) -> Result<Vec<String>, Failure> {
             Err(Failure { end: End::NoSuch, text })
         }
         false => Ok(ids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_a_type_if_its_operator_gives_none() {
+        for json in ["{}", r#"{"id": 7}"#, "[1, 2]", "null", " 7 "] {
+            assert_eq!(media(json), Some("application/json"), "{json}");
+        }
+        for text in ["cancelled", "{id: 7}", "{} {}"] {
+            assert_eq!(media(text), Some("text/plain; charset=utf-8"), "{text}");
+        }
+        assert_eq!(media(""), None);
     }
 }

@@ -176,6 +176,34 @@ pub(crate) enum Commands {
     },
 }
 
+#[cfg(feature = "programs")]
+impl Commands {
+    /// Whether it writes: then the audit has a row of it, with the operator's name.
+    pub(crate) fn acts(&self) -> bool {
+        match self {
+            Self::Reveal { .. }
+            | Self::Resolve(_)
+            | Self::Retry { .. }
+            | Self::Erase { .. }
+            | Self::Pause { .. }
+            | Self::Unpause { .. }
+            | Self::Bulk(Bulk::Retry(_) | Bulk::Erase(_) | Bulk::Stop { .. })
+            | Self::Jobs(Jobs::Retry { .. } | Jobs::Discard { .. }) => true,
+            Self::Status
+            | Self::List(_)
+            | Self::Find { .. }
+            | Self::Show { .. }
+            | Self::Why { .. }
+            | Self::Definitions
+            | Self::Nodes
+            | Self::Pauses
+            | Self::Bulk(Bulk::List { .. } | Bulk::Show { .. })
+            | Self::Jobs(Jobs::List { .. } | Jobs::Show { .. })
+            | Self::Audit { .. } => false,
+        }
+    }
+}
+
 /// Which requests.
 #[derive(Args)]
 pub(crate) struct Filter {
@@ -367,7 +395,7 @@ pub(crate) enum Said {
         /// The reply's HTTP status
         #[arg(long)]
         status: u16,
-        /// `name: value`
+        /// `name: value`. Without a content-type, a body that is JSON is sent as application/json, another as text/plain
         #[arg(long = "header", value_name = "LINE")]
         headers: Vec<String>,
         /// The reply's body; `-`: from the standard input

@@ -115,6 +115,7 @@ async fn a_service_is_asked_with_a_token() {
         let reply = ["reveal", &unknown, "--what", "reply", "--reason", "r"];
         let (code, told) = run.told(&reply);
         assert_eq!((code, told.matches("\\\"").count()), (0, 1 << 20));
+        assert!(told.contains("text/plain; charset=utf-8"), "as the console sends it");
         let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");
