@@ -120,6 +120,11 @@ impl Quota {
 
     /// Allows at most `requests` new keys in each `period`, as a token bucket that refills evenly, with `requests` as
     /// the largest burst. Each process counts separately: with four nodes, allow each a quarter.
+    ///
+    /// Only keys that are created count. A duplicate, a key that [`keys`](Self::keys) refuses, and a call whose first
+    /// phase fails and leaves no row, give back what they took when they end. Each such call still costs the database a
+    /// reservation and a rollback; to limit how often a scope's calls may fail, limit them in front of the engine. A
+    /// commit that gets no answer counts.
     pub fn rate(mut self, requests: u32, period: Duration) -> Self {
         self.rate = Some((requests, period));
         self

@@ -22,7 +22,7 @@ impl DbError {
             return POOLER;
         }
         if let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0
-            && let Some((_, kind)) = KNOWN.iter().find(|(message, _)| *message == about.message())
+            && let Some(kind) = kind_by_the_message(about.message())
         {
             return kind;
         }
@@ -127,6 +127,11 @@ impl DbError {
             )
     }
 
+    /// Whether a write was refused because the database can only be read, or the session.
+    pub(crate) fn is_of_reading_only(&self) -> bool {
+        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+    }
+
     /// Whether the connection itself is gone.
     pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(
@@ -154,10 +159,60 @@ impl fmt::Debug for DbError {
     }
 }
 
-/// What servers that speak English say of errors that diesel has no kind for. The whole message, so
-/// that it holds no value. One table serves all stores, because the engine prints an error without knowing its store, and
-/// no message of one database is another's with a different meaning.
-const KNOWN: [(&str, &str); 12] = [
+const DISK_FULL: &str = "the disk is full";
+const NO_PRIVILEGE: &str = "a privilege is missing";
+const NO_TABLE: &str = "a table is missing";
+const NO_COLUMN: &str = "a column is missing";
+
+/// The kind of an error that diesel has none for. One function serves all stores, because the engine prints an error without
+/// knowing its store, and no message of one database is another's with a different meaning.
+fn kind_by_the_message(message: &str) -> Option<&'static str> {
+    let code = || message.split_once(": ").and_then(|(code, _)| code.parse::<u16>().ok());
+    let known = KNOWN.iter().find(|(known, _)| *known == message).map(|(_, kind)| *kind);
+    let naming = || {
+        let mut naming = NAMING.iter();
+        let found =
+            naming.find(|(begins, ends, _)| message.starts_with(begins) && message.ends_with(ends));
+        found.map(|(.., kind)| *kind)
+    };
+    known.or_else(naming).or_else(|| code().and_then(kind_by_the_code))
+}
+
+/// MySQL's and MariaDB's words, in any language, behind the code that their store puts in front of them.
+fn kind_by_the_code(code: u16) -> Option<&'static str> {
+    Some(match code {
+        1021 => DISK_FULL,
+        // InnoDB says so of a full disk, too.
+        1114 => "a table is full, or the disk",
+        1044 | 1142 | 1143 | 1227 => NO_PRIVILEGE,
+        1146 => NO_TABLE,
+        1054 => NO_COLUMN,
+        // A killed session may leave the triggers of a table unreadable.
+        1064 => "a syntax error, in a statement or in a trigger",
+        1665 => "binlog_format is STATEMENT: MIXED or ROW is needed",
+        1205 | 3572 => "lock timeout",
+        1317 => "the statement was cancelled",
+        1969 | 3024 => "statement timeout",
+        _ => return None,
+    })
+}
+
+/// How messages begin and end that have a name or a path in them.
+const NAMING: [(&str, &str, &str); 7] = [
+    // PostgreSQL's.
+    ("", ": No space left on device", DISK_FULL),
+    ("permission denied for ", "", NO_PRIVILEGE),
+    ("relation \"", "\" does not exist", NO_TABLE),
+    ("column ", " does not exist", NO_COLUMN),
+    // MariaDB's.
+    ("1030: ", "\"No space left on device\" from storage engine InnoDB", DISK_FULL),
+    // SQLite's.
+    ("no such table: ", "", NO_TABLE),
+    ("no such column: ", "", NO_COLUMN),
+];
+
+/// What servers that speak English say. The whole message, so that it holds no value.
+const KNOWN: [(&str, &str); 10] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
     ("canceling statement due to statement timeout", "statement timeout"),
@@ -176,9 +231,7 @@ const KNOWN: [(&str, &str); 12] = [
         "a migration changed the columns of a prepared statement: behind a pooler, let it RECONNECT",
     ),
     ("attempt to write a readonly database", "read-only transaction"),
-    ("1205: Lock wait timeout exceeded; try restarting transaction", "lock timeout"),
-    ("1317: Query execution was interrupted", "the statement was cancelled"),
-    ("1969: Query execution was interrupted (max_statement_time exceeded)", "statement timeout"),
+    ("database or disk is full", DISK_FULL),
 ];
 
 /// What a client must not send to MySQL: the server would close the connection without an error. The store refuses it

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 pub const MAX_KEY_LENGTH: usize = 255;
 
 /// The prefix of the keys that the HTTP boundary generates for requests without one. Such keys do not count
-/// against [`Quota::keys`](crate::config::Quota::keys), so the boundary refuses them from clients. The
+/// against [`Quota::keys`](crate::config::Quota::keys), so the engine takes them from the boundary only. The
 /// stores' statements repeat this text, because they count the keys before and after it.
 pub(crate) const KEYLESS: &str = "~keyless:";
 
@@ -69,7 +69,8 @@ pub enum InvalidKey {
 }
 
 impl IdempotencyKey {
-    /// Checks and wraps `key`.
+    /// Checks and wraps `key`. One that begins with `~keyless:`, as the HTTP boundary's own do, can be looked up, but not
+    /// [called with](crate::engine::CallError::ReservedKey).
     ///
     /// # Errors
     /// [`InvalidKey`] says which rule the string breaks.

@@ -235,6 +235,8 @@ pub mod ops;
 pub mod phase;
 pub mod prelude;
 mod probe;
+#[cfg(feature = "redis")]
+mod redis_connection;
 mod repeats;
 pub mod replay_cache;
 pub mod request;

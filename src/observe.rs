@@ -369,6 +369,22 @@ pub(crate) fn worker_failed(worker: &'static str, kind: &'static str) {
     warn!(worker, kind, "a worker could not search the store");
 }
 
+/// What operators have paused could not be read: counted, and said once a minute.
+pub(crate) fn pauses_unread(kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    if let Some(suppressed) = REPEATS.admits("pauses", ONE_MINUTE) {
+        warn!(suppressed, kind, "the pauses could not be read");
+    }
+}
+
+/// A lease could not be renewed, and may end before its holder does: counted, and said once a minute.
+pub(crate) fn lease_not_renewed(kind: &'static str) {
+    metrics::STORE_ERRORS.add(1, [kind]);
+    if let Some(suppressed) = REPEATS.admits("leases", ONE_MINUTE) {
+        warn!(suppressed, kind, "a lease could not be renewed");
+    }
+}
+
 /// An operator did something, or was refused.
 pub(crate) fn operated(act: &'static str, outcome: &'static str) {
     metrics::OPERATOR_ACTS.add(1, [act, outcome]);
@@ -398,6 +414,16 @@ pub(crate) fn reaped(keys: u32) {
 pub(crate) fn not_reaped(keys: u32, kind: &'static str) {
     metrics::STORE_ERRORS.add(1, [kind]);
     warn!(keys, kind, "the server refuses to delete expired keys; does a table refer to them?");
+}
+
+/// A batch of expired keys was not deleted in the time that an answer is waited for. So many are deleted at a time from now
+/// on.
+pub(crate) fn reaped_too_slowly(keys_at_a_time: u32) {
+    warn!(
+        keys_at_a_time,
+        "the server takes too long to delete expired keys: fewer at a time are deleted; does a table refer to them that \
+         has no index on its foreign key?"
+    );
 }
 
 pub(crate) fn erased(keys: u32) {

@@ -58,8 +58,8 @@ pub trait ReplayCache: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// It could not be reached, or did not answer. After a few consecutive failures the engine does not use
-    /// it for some seconds.
+    /// It could not be reached, did not answer, or is not the server that takes writes. After a few consecutive
+    /// failures the engine does not use it for some seconds.
     #[error("the replay cache is unavailable")]
     Unavailable,
     /// It refused, for example because it is full, or the name has a value of another kind.
@@ -82,8 +82,8 @@ pub enum CacheError {
 /// # Erasure
 /// [`Engine::erase`](crate::Engine::erase) writes a tombstone into the cache and returns when it is stored.
 /// The tombstone outlives every entry written before it, and every entry that a task writes late. If the
-/// cache does not confirm it (the engine logs this), or loses it later, an erased answer may be returned for
-/// the rest of [`keep_for`](Self::keep_for).
+/// cache does not confirm it (the engine logs this, and sends it again), or loses it later, an erased answer may
+/// be returned for the rest of [`keep_for`](Self::keep_for).
 #[derive(Clone)]
 #[must_use = "give it to EngineBuilder::cached_replays"]
 pub struct CachedReplays {

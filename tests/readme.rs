@@ -20,6 +20,9 @@ mod commands;
 #[path = "readme/commits.rs"]
 mod commits;
 
+#[path = "readme/connections.rs"]
+mod connections;
+
 #[path = "readme/debug.rs"]
 mod debug;
 

@@ -6,6 +6,8 @@ DO $$
 DECLARE of_both record;
 BEGIN
     LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE;
+    PERFORM atomic_phases_stands_alone();
+    PERFORM atomic_phases_hand_over('atomic_phases_keys', 'atomic_phases_keys_default');
     FOR of_both IN
         SELECT inhparent::regclass AS its, inhrelid::regclass AS of_default, relname AS name
         FROM pg_inherits JOIN pg_index ON indexrelid = inhrelid JOIN pg_class ON pg_class.oid = inhparent
@@ -23,4 +25,6 @@ DROP FUNCTION atomic_phases_drop_partition(date);
 DROP FUNCTION atomic_phases_add_partition(date);
 DROP FUNCTION atomic_phases_partition_of(date);
 DROP FUNCTION atomic_phases_first_key(timestamptz);
+DROP FUNCTION atomic_phases_hand_over(regclass, regclass);
+DROP FUNCTION atomic_phases_stands_alone();
 COMMIT;

@@ -9,10 +9,55 @@
 -- One transaction: in the middle of it the table has no rows, and a request would find its key unused.
 BEGIN;
 SET LOCAL lock_timeout = '500ms';
+
+-- A foreign key, a view, a trigger, a policy or a publication of yours would be of one partition only, or be lost.
+CREATE FUNCTION atomic_phases_stands_alone() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE found text;
+BEGIN
+    SELECT string_agg(DISTINCT pg_describe_object(classid, objid, 0), ', ') INTO found
+    FROM pg_depend
+    LEFT JOIN pg_constraint ON classid = 'pg_constraint'::regclass AND pg_constraint.oid = objid
+    LEFT JOIN pg_trigger ON classid = 'pg_trigger'::regclass AND pg_trigger.oid = objid
+    WHERE refclassid = 'pg_class'::regclass AND refobjid = 'atomic_phases_keys'::regclass
+    AND (contype = 'f' OR NOT tgisinternal OR classid IN ('pg_policy'::regclass, 'pg_rewrite'::regclass,
+        'pg_proc'::regclass, 'pg_publication_rel'::regclass));
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+            MESSAGE = 'not while these belong to atomic_phases_keys or refer to it: ' || found,
+            HINT = 'Drop them, run the script again, and create them anew: they would be lost, or be of a part of the rows.';
+    END IF;
+END $$;
+
+-- The owner of one table, and who may do what with it, become those of another.
+CREATE FUNCTION atomic_phases_hand_over(its regclass, other regclass) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    its_owner oid := (SELECT relowner FROM pg_class WHERE oid = its);
+    granted record;
+BEGIN
+    EXECUTE format('ALTER TABLE %s OWNER TO %I', other, pg_get_userbyid(its_owner));
+    FOR granted IN
+        SELECT relation, privilege_type || coalesce(' (' || quote_ident(attname) || ')', '') AS what,
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS whom,
+            CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS others
+        FROM (SELECT oid AS relation, NULL AS attname, relacl AS acl FROM pg_class
+            UNION ALL SELECT attrelid, attname, attacl FROM pg_attribute) AS acls, aclexplode(acl)
+        WHERE relation IN (its, other) AND grantee <> its_owner ORDER BY relation = its
+    LOOP
+        IF granted.relation = other THEN
+            EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', other, granted.whom);
+        ELSE
+            EXECUTE format('GRANT %s ON %s TO %s%s', granted.what, other, granted.whom, granted.others);
+        END IF;
+    END LOOP;
+END $$;
+
+LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE;
+SELECT atomic_phases_stands_alone();
 ALTER TABLE atomic_phases_keys RENAME TO atomic_phases_keys_default;
 
 CREATE TABLE atomic_phases_keys (LIKE atomic_phases_keys_default INCLUDING ALL)
     PARTITION BY RANGE (idempotency_key);
+SELECT atomic_phases_hand_over('atomic_phases_keys_default', 'atomic_phases_keys');
 
 ALTER TABLE atomic_phases_keys ATTACH PARTITION atomic_phases_keys_default DEFAULT;
 
@@ -49,20 +94,25 @@ DECLARE
     first_key text := atomic_phases_first_key(day::timestamp AT TIME ZONE 'UTC');
     next_key text := atomic_phases_first_key((day + 1)::timestamp AT TIME ZONE 'UTC');
 BEGIN
-    EXECUTE format(
-        'CREATE TABLE IF NOT EXISTS %I PARTITION OF atomic_phases_keys
-         FOR VALUES FROM (%L) TO (%L) WITH (fillfactor = 80)', its_name, first_key, next_key);
-EXCEPTION WHEN check_violation THEN
-    LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE;
-    EXECUTE format(
-        'CREATE TABLE %I (LIKE atomic_phases_keys INCLUDING ALL) WITH (fillfactor = 80)', its_name);
-    EXECUTE format(
-        'WITH moved AS (DELETE FROM atomic_phases_keys_default
-         WHERE idempotency_key >= %L AND idempotency_key < %L RETURNING *)
-         INSERT INTO %I SELECT * FROM moved', first_key, next_key, its_name);
-    EXECUTE format(
-        'ALTER TABLE atomic_phases_keys ATTACH PARTITION %I
-         FOR VALUES FROM (%L) TO (%L)', its_name, first_key, next_key);
+    BEGIN
+        EXECUTE format(
+            'CREATE TABLE IF NOT EXISTS %I PARTITION OF atomic_phases_keys
+             FOR VALUES FROM (%L) TO (%L) WITH (fillfactor = 80)', its_name, first_key, next_key);
+    EXCEPTION WHEN check_violation THEN
+        LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE;
+        EXECUTE format(
+            'CREATE TABLE %I (LIKE atomic_phases_keys INCLUDING ALL) WITH (fillfactor = 80)', its_name);
+        EXECUTE format(
+            'WITH moved AS (DELETE FROM atomic_phases_keys_default
+             WHERE idempotency_key >= %L AND idempotency_key < %L RETURNING *)
+             INSERT INTO %I SELECT * FROM moved', first_key, next_key, its_name);
+        EXECUTE format(
+            'ALTER TABLE atomic_phases_keys ATTACH PARTITION %I
+             FOR VALUES FROM (%L) TO (%L)', its_name, first_key, next_key);
+    END;
+    -- Through the parent, only the parent's privileges count; a partition by itself is read by a backup, say, and dropped
+    -- by its owner.
+    PERFORM atomic_phases_hand_over('atomic_phases_keys', its_name::regclass);
 END $$;
 
 -- Drops a day's partition, and returns how many rows it kept: what is unfinished, or finished and not

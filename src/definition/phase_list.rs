@@ -3,7 +3,8 @@
 //! A row outlives the build that wrote it. What a later build has to know before it continues the
 //! row is what a stored row or a provider can see: the names in order, where each phase works, the
 //! name under which a provider knows its call, how long that call may be under way, and with which
-//! secret derived keys are made. Windows, isolation levels and bodies are not recorded.
+//! secret derived keys are made. Windows, isolation levels and bodies are not recorded. A phase that is
+//! committed has the name that its output is stored under, also where a build that runs the row has renamed it.
 //!
 //! ```text
 //! booked charged=i(charge_created) called=a@300000 answered =pZ3kWq1x

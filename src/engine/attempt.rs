@@ -251,7 +251,7 @@ impl<S: Store> Attempt<S> {
 
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
-        let row = self.core.store.look(&self.scope, &self.key).await?;
+        let row = reading!("look", self.core.store.look(&self.scope, &self.key))?;
         self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
         Ok(row)
     }
@@ -446,7 +446,7 @@ impl<S: Store> Attempt<S> {
         }
         let admitted = match rounds.admitted.take() {
             Some(admission) => Ok(admission),
-            None => self.core.admit(&self.scope, &self.key, &self.caller).await,
+            None => self.core.admit(&self.scope, &self.key, &self.caller, &self.creation).await,
         };
         let admission = match admitted {
             Ok(admission) => admission,
@@ -457,12 +457,8 @@ impl<S: Store> Attempt<S> {
         if mutated!(RetentionWhenRead) {
             rounds.first_sent = Some(Moment::now());
         }
-        match end {
-            RoundEnd::Restart(_) => rounds.admitted = Some(admission),
-            RoundEnd::Found(_) | RoundEnd::Changed | RoundEnd::Busy => {
-                self.core.not_created(&self.scope, admission);
-            }
-            RoundEnd::Outcome(_) | RoundEnd::Lost => {}
+        if matches!(end, RoundEnd::Restart(_)) {
+            rounds.admitted = Some(admission);
         }
         Ok(end)
     }
@@ -480,7 +476,10 @@ impl<S: Store> Attempt<S> {
                 | CallError::TooManyKeys { .. }
                 | CallError::CreatingOthers { .. }
         );
-        if is_of_quota && let Some(row) = self.look().await? {
+        if is_of_quota
+            && !mutated!(QuotaBeforeRow)
+            && let Some(row) = self.look().await?
+        {
             return Ok(RoundEnd::Found(row));
         }
         match is_of_quota && self.core.is_creating(&self.scope, &self.key) {
@@ -540,7 +539,7 @@ impl<S: Store> Attempt<S> {
 
     /// Goes on with the row that was seen, if it is still that.
     async fn resume(&self, seen: &KeySummary, right: Right) -> Result<RoundEnd, CallError> {
-        let row = self.core.store.read(&self.scope, &self.key).await?;
+        let row = reading!("read", self.core.store.read(&self.scope, &self.key))?;
         let is_still = |row: &KeyRow| {
             (row.request_id, row.lease_token, row.status)
                 == (seen.request_id, seen.lease_token, seen.status)

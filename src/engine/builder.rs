@@ -191,7 +191,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 
     /// How often the engine reads which foreign phases operators have [paused](crate::ops::Ops::pause); default 5 s.
-    /// It begins with the first foreign phase that the process runs, and reads in the background.
+    /// It begins with the first foreign phase that the process runs, and reads in the background. Until a read has succeeded,
+    /// no foreign phase is begun.
     pub fn pauses_every(mut self, every: Duration) -> Self {
         self.parts.settings.pauses_every = every;
         self

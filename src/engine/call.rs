@@ -50,9 +50,18 @@ pub(super) struct CallParts<S: Store> {
     pub(super) context: Result<Option<Box<RawValue>>, CallError>,
     pub(super) on_duplicate: OnDuplicate,
     pub(super) expects_new: bool,
+    /// Whether the HTTP boundary has admitted the key: a reserved one is then its own.
+    pub(super) is_admitted: bool,
 }
 
 impl<S: Store, A, R> Call<S, A, R> {
+    /// Of a key that the HTTP boundary has made, or has admitted: it refuses reserved ones from clients itself.
+    #[cfg(feature = "http")]
+    pub(crate) fn admitted(mut self) -> Self {
+        self.parts.is_admitted = true;
+        self
+    }
+
     /// Method, path and query of the request: part of its fingerprint.
     pub fn origin(mut self, origin: RequestOrigin) -> Self {
         self.origin = origin;
@@ -142,9 +151,13 @@ impl<S: Store> CallParts<S> {
         given: Box<dyn Asking<S>>,
         mode: Mode,
     ) -> Result<Attempt<S>, CallError> {
-        let Self { core, scope, key, context, .. } = self;
+        let Self { core, scope, key, context, is_admitted, .. } = self;
         let checked = || {
             let entered = core.running.enter().ok_or(CallError::ShuttingDown)?;
+            // Such keys do not count against a quota (G16).
+            if key.is_keyless() && !is_admitted {
+                return Err(CallError::ReservedKey);
+            }
             let (name, version) = (definition.name, definition.version);
             let entry = core.registry.get(name, version).ok_or_else(|| {
                 observe::not_registered_call(name, version);
@@ -174,7 +187,7 @@ impl<S: Store> CallParts<S> {
             compared: Mutex::default(),
             context,
             mode,
-            reads_first: !self.expects_new || has_quota,
+            reads_first: !self.expects_new || (has_quota && !mutated!(QuotaBeforeRow)),
             request_id: new_request_id(),
             creation: Arc::default(),
             patience: match self.on_duplicate {

@@ -127,6 +127,7 @@ impl<S: Store> Attempt<S> {
             advanced: (Duration::ZERO, sent),
             forgiven_attempts: 0,
             may_be_executed: None,
+            may_be_called: false,
             back_off_ends: None,
             reruns: 0,
             creation: self.creation.clone(),

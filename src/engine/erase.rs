@@ -11,8 +11,9 @@ use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
 
-/// After this many refusals without one erasure the call ends: the cause is most likely not in the rows.
-const MAX_REFUSED: u64 = 100;
+/// By then a server has noticed that the connection is closed on which it did not answer in time, and has undone what it
+/// did there: before, the rows are locked, and would be passed over.
+const UNDONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The result of [`Engine::erase_scope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,11 +121,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 
     /// [Erases](Self::erase) all settled requests of a scope, a thousand at a time, and the dead staged jobs of
     /// those whose key was reaped. A request whose row the server [refuses](ErasedScope::refused) to change blocks no
-    /// other.
+    /// other. If a thousand take too long for the server to answer, fewer are erased at a time.
     ///
     /// # Errors
     /// [`StoreError`]; what was erased so far stays erased, and the next call continues. It is also an error if nothing was
-    /// erased because the server refuses every settled request, or the first hundred: after those, the call ends.
+    /// erased because the server refuses every settled request.
     pub async fn erase_scope(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
         let erased = self.core.buried(scope, None, self.erase_rows(scope)).await;
         // Also where the server refuses each row that is left: these jobs have none.
@@ -134,63 +135,58 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         Ok(sum)
     }
 
-    /// All settled rows of the scope.
+    /// All settled rows of the scope, from the first key to the last: each statement begins behind what was read for
+    /// those before it, whatever became of that.
     async fn erase_rows(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
-        let retention = self.core.settings.retention;
-        let mut sum = ErasedScope::default();
-        loop {
-            let erase = Erase { scope, key: None, limit: BATCH, retention, act: None };
-            let erased = match self.core.store.erase(&erase).await {
-                Ok(erased) => erased,
-                Err(error) if error.is_from_server() => return self.erase_each(scope, sum).await,
-                Err(error) => return Err(error),
-            };
-            sum.erased += u64::from(erased);
-            observe::erased(erased);
-            if erased < BATCH {
-                return Ok(sum);
-            }
-        }
-    }
-
-    /// One by one, because the server may have refused one of a batch, and then has erased none of it.
-    async fn erase_each(
-        &self,
-        scope: &Scope,
-        mut sum: ErasedScope,
-    ) -> Result<ErasedScope, StoreError> {
         let (store, retention) = (&self.core.store, self.core.settings.retention);
-        let (mut after, mut refused) = (String::new(), None);
-        loop {
-            let mut settled = store.keys_to_erase(scope, &after, BATCH).await?;
-            for found in &settled {
-                // An invalid key: the row was written by hand.
-                let Ok(key) = IdempotencyKey::new(&found.key) else { continue };
-                let erase = Erase { scope, key: Some(&key), limit: 1, retention, act: None };
-                match store.erase(&erase).await {
+        let (mut sum, mut refused) = (ErasedScope::default(), None);
+        let (mut after, mut at_a_time, mut has_probed) = (String::new(), BATCH, false);
+        'pages: loop {
+            let page = store.keys_to_erase(scope, &after, at_a_time).await?;
+            // What the server refuses is halved until it is one row.
+            let mut parts = vec![page.as_slice()];
+            while let Some(part) = parts.pop() {
+                let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
+                let keys = (first.key.as_str(), last.key.as_str());
+                match store.erase_between(scope, keys, retention).await {
                     Ok(erased) => {
                         sum.erased += u64::from(erased);
                         observe::erased(erased);
                     }
-                    // Another transaction has locked it: it is left.
+                    Err(error) if error.is_unanswered() && part.len() > 1 => {
+                        at_a_time = u32::try_from(part.len() / 2).unwrap_or(BATCH);
+                        tokio::time::sleep(UNDONE_WITHIN).await;
+                        continue 'pages;
+                    }
+                    Err(error) if !error.may_be_of_one() && !error.is_unanswered() => {
+                        return Err(error);
+                    }
+                    Err(_) if part.len() > 1 => {
+                        if !std::mem::replace(&mut has_probed, true) {
+                            // If even the erasure of no row is refused, the reason is not in the rows.
+                            store.erase_between(scope, ("", ""), retention).await?;
+                        }
+                        let (first, others) = part.split_at(part.len() / 2);
+                        parts.extend([others, first]);
+                        continue;
+                    }
+                    // Another transaction has locked what belongs to it: it is left.
                     Err(StoreError::Locked) => {}
-                    Err(error) if error.is_from_server() => {
+                    Err(error) => {
                         sum.refused += 1;
-                        let (definition, request_id) = (&found.definition, found.request_id);
-                        let subject = Subject { definition, request_id, scope, key: &key };
-                        observe::not_erased(subject, error.kind());
-                        if sum.erased == 0 && sum.refused >= MAX_REFUSED {
-                            return Err(error);
+                        // An invalid key: the row was written by hand.
+                        if let Ok(key) = IdempotencyKey::new(&last.key) {
+                            let (definition, request_id) = (&last.definition, last.request_id);
+                            let subject = Subject { definition, request_id, scope, key: &key };
+                            observe::not_erased(subject, error.kind());
                         }
                         refused = Some(error);
                     }
-                    Err(error) => return Err(error),
                 }
+                after.clone_from(&last.key);
             }
-            let is_full = settled.len() >= BATCH as usize;
-            match settled.pop().filter(|_| is_full) {
-                Some(last) => after = last.key,
-                None => break,
+            if page.len() < at_a_time as usize {
+                break;
             }
         }
         match refused {
@@ -221,7 +217,7 @@ impl<S: Store> Core<S> {
             true => self.retention_of(scope, key).await?,
             false => self.settings.retention,
         };
-        let erase = Erase { scope, key: Some(key), limit: 1, retention, act };
+        let erase = Erase { scope, key, retention, act };
         if self.store.erase(&erase).await? > 0 {
             observe::erased(1);
             return Ok(Some(Resolved::Applied));

@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use crate::key::{IdempotencyKey, Scope};
 use crate::lock::lock;
 use crate::moment::Moment;
-use crate::store::{Guard, Hold, Store};
+use crate::observe;
+use crate::store::{Guard, Hold, Store, StoreError};
 
 /// The right to run one row, as its holder believes it. The database has the last word: each write
 /// is guarded by the token (G3), so a wrong belief costs time and never an effect.
@@ -246,8 +247,10 @@ async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
                 lease.lose();
             }
         }
+        // A phase's own transaction has its row.
+        Err(StoreError::Locked) => {}
         // The store may be back before the lease is over; if not, the fence decides.
-        Err(_) => {}
+        Err(error) => observe::lease_not_renewed(error.kind()),
     }
 }
 
@@ -392,6 +395,7 @@ mod tests {
                 recovery_point: None,
                 phases: None,
                 right: Right::Own,
+                opens_window: false,
                 event: None,
                 trace: None,
             };

@@ -57,7 +57,7 @@ pub use self::jobs::ListedJob;
 pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub(crate) use self::progress::Stands;
-pub(crate) use self::resolution::{knows_no_call, place_of_finish};
+pub(crate) use self::resolution::{knows_no_call, place_of_finish, said};
 pub(crate) use self::resolve::{Compares, OperatorAct};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;
@@ -173,6 +173,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             context: Ok(None),
             on_duplicate: self.core.settings.on_duplicate,
             expects_new: false,
+            is_admitted: false,
         };
         Call { parts, app: self.app.clone(), request, origin: RequestOrigin::default() }
     }

@@ -30,9 +30,10 @@ pub(super) fn refusal(error: &CallError) -> &'static str {
         CallError::RateExceeded { .. }
         | CallError::TooManyKeys { .. }
         | CallError::CreatingOthers { .. } => "over_quota",
-        CallError::Fingerprint(_) | CallError::TooLarge { .. } | CallError::NotStorable { .. } => {
-            "refused"
-        }
+        CallError::Fingerprint(_)
+        | CallError::ReservedKey
+        | CallError::TooLarge { .. }
+        | CallError::NotStorable { .. } => "refused",
         CallError::NotEncoded { .. } => "not_encoded",
         CallError::Unreadable { .. } => "unreadable",
         CallError::RowDeleted | CallError::TaskLost => "lost",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::fingerprint::FingerprintError;
+use crate::key::KEYLESS;
 use crate::phase::Reply;
 use crate::store::StoreError;
 
@@ -103,7 +104,8 @@ pub enum FailureCause {
         /// The phase's name.
         phase: &'static str,
     },
-    /// A database error ended the phase, after the re-runs that the engine allows.
+    /// A database error ended the phase, after the re-runs that the engine allows. Or the process has never been able to
+    /// read what operators have paused, and so did not begin a foreign phase: this does not count as an attempt.
     Database {
         /// The phase's name.
         phase: &'static str,
@@ -160,6 +162,9 @@ pub enum FailureCause {
 /// The reason of a request that met a pause, which may be over by the time that it is read. The operator's own reason is in
 /// the audit only: clients do not see it.
 pub(crate) const PAUSED: &str = "the phase was paused by an operator";
+
+/// The kind of a database error after which it is not known whether the phase is paused.
+pub(crate) const PAUSES_UNREAD: &str = "the pauses could not be read since the process started";
 
 impl FailureCause {
     /// Why the request stopped, in words that are stored with it and shown to operators.
@@ -230,6 +235,12 @@ pub enum CallError {
     /// The parameters have no canonical form.
     #[error(transparent)]
     Fingerprint(#[from] FingerprintError),
+    /// The key begins with `~keyless:`, as those do which the HTTP boundary makes for requests without a key. They do not
+    /// count against [`Quota::keys`](crate::config::Quota::keys), so no client may send one.
+    #[error(
+        "keys that begin with {KEYLESS} are reserved for requests without a key; choose another"
+    )]
+    ReservedKey,
     /// Larger than the configured cap; see [`Limits`](crate::config::Limits).
     #[error("the {what} take {size} bytes; the limit is {limit}")]
     TooLarge {

@@ -1,14 +1,17 @@
 //! Which foreign phases operators have paused, as far as this process knows: asked for every few seconds, beside
 //! the requests and not on their way. A phase that is paused is not begun; one that is under way continues.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::Core;
 use crate::definition::Phase;
 use crate::moment::Moment;
+use crate::observe;
 use crate::store::Store;
 use crate::store::pauses::PausedPhase;
 
@@ -16,9 +19,16 @@ use crate::store::pauses::PausedPhase;
 /// that: an operator's end of the pause is noticed by then.
 const REST: Duration = Duration::from_secs(30);
 
-/// How long a foreign phase waits to hear what is paused, where the process has not read them yet, or not for long. A
-/// store that does not answer holds nothing back for longer: what was paused is read by the next poll.
+/// How long a foreign phase waits to hear what is paused, where the process has not read them yet, or not for long. In a
+/// process that has read them once, a store that does not answer holds nothing back for longer: what was paused since is
+/// read by the next poll.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How soon a request asks again, where no read has been answered yet.
+const UNREAD_AGAIN: Duration = Duration::from_secs(4);
+
+/// No read has been answered yet, so what operators have paused is not known: no foreign phase is begun.
+pub(super) struct Unread;
 
 /// The pauses, as they were read last.
 #[derive(Default)]
@@ -26,7 +36,7 @@ pub(crate) struct Pauses {
     read: RwLock<Read>,
     /// One read by requests at a time: a process that stood still asks once.
     reading: Mutex<()>,
-    watched: OnceCell<()>,
+    is_watched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -65,6 +75,10 @@ impl Pauses {
         self.read.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn are_unread(&self) -> bool {
+        self.read().asked.is_none()
+    }
+
     /// After how long to try the phase again, if it is paused. Under each of its names.
     fn rest(&self, definition: &str, phase: &Phase) -> Option<Duration> {
         let now = Moment::now();
@@ -83,31 +97,33 @@ impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it. So does a caller in a process that stood still: the process has missed its polls.
+    /// paused does not begin it; without an answer it begins none. So does a caller in a process that stood still, which
+    /// has missed its polls: without an answer it goes by what was known. One that reads on a runtime that is blocked is not
+    /// waited for much longer than a read may take.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,
         phase: &Phase,
-    ) -> Option<Duration> {
-        let read = async || {
-            let asked = Moment::now();
-            if tokio::time::timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
-                self.pauses.learn(asked, None);
-            }
-        };
-        let watch = async || {
-            read().await;
+    ) -> Result<Option<Duration>, Unread> {
+        if !self.pauses.is_watched.swap(true, Ordering::Relaxed) {
             self.watch_pauses();
-        };
-        self.pauses.watched.get_or_init(watch).await;
+        }
         let latest = self.settings.pauses_every * 2;
+        let latest = if self.pauses.are_unread() { latest.min(UNREAD_AGAIN) } else { latest };
         if self.pauses.are_older_than(latest) {
-            let _alone = self.pauses.reading.lock().await;
+            let _alone = timeout(READ_TIMEOUT * 2, self.pauses.reading.lock()).await;
             if self.pauses.are_older_than(latest) {
-                read().await;
+                let asked = Moment::now();
+                if timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
+                    observe::pauses_unread("no answer in time");
+                    self.pauses.learn(asked, None);
+                }
             }
         }
-        self.pauses.rest(definition, phase)
+        match self.pauses.are_unread() {
+            true => Err(Unread),
+            false => Ok(self.pauses.rest(definition, phase)),
+        }
     }
 
     /// Asks as long as the engine lives. What could not be asked stays as it was known.
@@ -127,7 +143,8 @@ impl<S: Store> Core<S> {
     /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn read_pauses(&self) {
         let asked = Moment::now();
-        let heard = self.store.pauses().await.ok();
+        let heard = self.store.pauses().await;
+        let heard = heard.inspect_err(|error| observe::pauses_unread(error.kind())).ok();
         self.pauses.learn(asked, heard);
     }
 }

@@ -13,7 +13,7 @@ use atomic_phases_compat::{
 };
 
 use super::StrandedBecause;
-use super::resolution::not_executed;
+use super::resolution::knows_no_call;
 use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
 use crate::store::{KeyRow, Status};
@@ -124,12 +124,12 @@ pub(crate) fn progress<'n>(
     let written = PhaseList::parse(row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.phases.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let is_denied = |phase| row.resolution == Some(&not_executed(phase, row.attempts));
+    let is_denied = |phase| knows_no_call(row.resolution, row.attempts, phase);
     let call = match row.attempts {
         // Never run, so nothing was called.
         0 => CallState::NotMade,
         _ if row.open_intent.is_some() => CallState::IntentOpen,
-        // As a resolution has said since the last attempt.
+        // As the last attempt knew, or a resolution has said since then.
         _ if definition.phases.get(done).is_some_and(is_denied) => CallState::NotMade,
         _ => CallState::MayHaveBeenMade,
     };

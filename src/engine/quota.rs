@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Core;
+use super::creation::Creation;
 use super::outcome::CallError;
 use crate::caller::Caller;
 use crate::config::Quota;
@@ -20,8 +21,8 @@ use crate::moment::Moment;
 use crate::store::{Store, StoreError};
 
 /// How many more keys each scope may create at the moment.
-#[derive(Default)]
-pub(crate) struct RateLimits(Mutex<HashMap<Scope, Bucket>>);
+#[derive(Clone, Default)]
+pub(crate) struct RateLimits(Arc<Mutex<HashMap<Scope, Bucket>>>);
 
 struct Bucket {
     left: f64,
@@ -53,11 +54,32 @@ impl RateLimits {
         Ok(())
     }
 
-    /// Puts one back that was taken for a key which there was already.
+    /// Puts one back.
     fn give_back(&self, scope: &Scope) {
         let mut rate_limits = lock(&self.0);
         if let Some(bucket) = rate_limits.get_mut(scope) {
             bucket.left += 1.0;
+        }
+    }
+}
+
+/// One that was taken of the rate for a key. Given back when it is dropped, unless the key was created by then, or a
+/// commit that may have created it got no answer.
+struct Taken {
+    rate_limits: RateLimits,
+    scope: Scope,
+    creation: Arc<Creation>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let is_spent = self.creation.is_committed() || self.creation.is_unknown();
+        let is_spent = match is_spent {
+            true => !mutated!(RateGivenBack),
+            false => mutated!(RateKeptOfFailed),
+        };
+        if !is_spent {
+            self.rate_limits.give_back(&self.scope);
         }
     }
 }
@@ -96,6 +118,7 @@ pub(super) struct Admission {
     /// Whether it counts against a number of keys.
     is_counted: bool,
     ended: AtomicBool,
+    _taken: Option<Taken>,
 }
 
 impl Admission {
@@ -149,13 +172,19 @@ impl Creating {
         scopes.get(scope).is_some_and(|creations| creations.keys.contains_key(key))
     }
 
-    fn begin(&self, scope: &Scope, key: &IdempotencyKey, is_counted: bool) -> Admission {
+    fn begin(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        is_counted: bool,
+        taken: Option<Taken>,
+    ) -> Admission {
         self.change(scope, |creations| {
             creations.users += 1;
             *creations.keys.entry(key.clone()).or_default() += 1;
         });
         let (creating, scope, key) = (self.clone(), scope.clone(), key.clone());
-        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false) }
+        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false), _taken: taken }
     }
 
     /// Admits one more key, if with it there are `limit` at most, by `count` and by what it may not have
@@ -169,6 +198,7 @@ impl Creating {
         key: &IdempotencyKey,
         limit: u32,
         caller: &Caller,
+        taken: Option<Taken>,
         count: impl Fn() -> F,
     ) -> Result<Admission, CallError>
     where
@@ -185,7 +215,7 @@ impl Creating {
             }
             let most = (left / 16).max(2).min(left);
             let waiting = self.change(scope, |creations| {
-                if creations.uncounted(ended) < most {
+                if creations.uncounted(ended) < most || mutated!(CountCommittedOnly) {
                     creations.begun += 1;
                     return None;
                 }
@@ -194,7 +224,7 @@ impl Creating {
                 Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
             });
             match waiting {
-                None => return Ok(self.begin(scope, key, true)),
+                None => return Ok(self.begin(scope, key, true, taken)),
                 // All of them ended while it counted.
                 Some(None) if tokio::time::Instant::now() < until => continue,
                 Some(None) => {}
@@ -211,35 +241,39 @@ impl Creating {
 }
 
 impl<S: Store> Core<S> {
-    /// Whether the scope may create another key. The admission is to be held until that key has its row, or
-    /// [given back](Self::not_created) where it turns out to have one.
+    /// Whether the scope may create another key. The admission is to be held until that key has its row, or turns out
+    /// to get none by this call.
     pub(super) async fn admit(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         caller: &Caller,
+        creation: &Arc<Creation>,
     ) -> Result<Option<Arc<Admission>>, CallError> {
         let Quota { keys, rate } = self.settings.quota;
-        if let Some(rate) = rate
-            && let Err(retry_after) = self.rate_limits.take(scope, rate)
-        {
-            return Err(CallError::RateExceeded { limit: rate.0, period: rate.1, retry_after });
-        }
+        let taken = rate.map(|rate| self.take(scope, rate, creation)).transpose()?;
         let admission = match keys.filter(|_| !key.is_keyless()) {
-            None if rate.is_none() => return Ok(None),
-            None => self.creating.begin(scope, key, false),
+            None if taken.is_none() => return Ok(None),
+            None => self.creating.begin(scope, key, false, taken),
             Some(limit) => {
-                let count = || self.store.count_keys(scope, limit);
-                self.creating.admit(scope, key, limit, caller, count).await?
+                let count =
+                    || async move { reading!("count_keys", self.store.count_keys(scope, limit)) };
+                self.creating.admit(scope, key, limit, caller, taken, count).await?
             }
         };
         Ok(Some(Arc::new(admission)))
     }
 
-    /// The key has a row, or another call is about to create it: that is not a new key.
-    pub(super) fn not_created(&self, scope: &Scope, admission: Option<Arc<Admission>>) {
-        if admission.is_some() && self.settings.quota.rate.is_some() {
-            self.rate_limits.give_back(scope);
+    fn take(
+        &self,
+        scope: &Scope,
+        rate @ (limit, period): (u32, Duration),
+        creation: &Arc<Creation>,
+    ) -> Result<Taken, CallError> {
+        let (scope, creation) = (scope.clone(), creation.clone());
+        match self.rate_limits.take(&scope, rate) {
+            Ok(()) => Ok(Taken { rate_limits: self.rate_limits.clone(), scope, creation }),
+            Err(retry_after) => Err(CallError::RateExceeded { limit, period, retry_after }),
         }
     }
 
@@ -264,5 +298,21 @@ mod tests {
         let wait = rate_limits.take(&one, rate).unwrap_err();
         assert!(wait > Duration::from_secs(1190) && wait <= Duration::from_secs(1200), "{wait:?}");
         assert_eq!(rate_limits.take(&other, rate), Ok(()));
+    }
+
+    #[test]
+    fn g16_what_creates_no_key_takes_nothing_of_the_rate() {
+        fn is_given_back(end: impl FnOnce(&Creation)) -> bool {
+            let (rate_limits, creation) = (RateLimits::default(), Arc::<Creation>::default());
+            let (scope, rate) = (Scope::single_tenant(), (1, Duration::from_secs(3600)));
+            assert_eq!(rate_limits.take(&scope, rate), Ok(()));
+            let taken = Taken { rate_limits: rate_limits.clone(), scope: scope.clone(), creation };
+            end(&taken.creation);
+            drop(taken);
+            rate_limits.take(&scope, rate).is_ok()
+        }
+        assert!(is_given_back(|_| {}), "its first phase has failed, or its key had a row");
+        assert!(!is_given_back(|creation| creation.committed("pay")));
+        assert!(!is_given_back(Creation::unanswered), "it may have been created");
     }
 }

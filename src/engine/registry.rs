@@ -9,6 +9,7 @@ use super::progress::OpenCall;
 use super::stranded::StrandedBecause;
 use crate::definition::{Definition, PhaseList};
 use crate::derived_key::Derivation;
+use crate::phase::Outputs;
 use crate::request::RequestDefinition;
 use crate::store::Store;
 
@@ -19,7 +20,8 @@ type Decode<S> =
 /// How to bring a stored request of one definition back to life.
 pub(crate) struct Entry<S: Store> {
     pub(crate) definition: Definition,
-    /// As it is stored with each row.
+    list: PhaseList,
+    /// The list as it is stored with each row that is created here.
     pub(crate) phases: Arc<str>,
     pub(super) decode: Decode<S>,
     /// How many requests were created, in a build with debug assertions.
@@ -38,13 +40,22 @@ impl<S: Store> Entry<S> {
     }
 
     /// The text for a row that is run here from now on. What a later build has to know of a call that another
-    /// build may have begun stays in it, until the call is over.
-    pub(super) fn phases_of(&self, call: Option<&OpenCall>) -> Arc<str> {
-        let Some(call) = call else { return self.phases.clone() };
-        let mut list = PhaseList::of(&self.definition);
-        list.keys = call.derivation.mark();
-        if let Some(phase) = list.phases.get_mut(call.index) {
-            phase.time_limit = phase.time_limit.max(call.time_limit);
+    /// build may have begun stays in it, until the call is over; and committed phases keep the names that their
+    /// outputs have, so that the row tells without its outputs which names a later build has to know (G14).
+    pub(super) fn phases_of(&self, outputs: &Outputs, call: Option<&OpenCall>) -> Arc<str> {
+        let mut named = self.definition.phases.iter().zip(outputs.phases());
+        if call.is_none() && named.all(|(phase, stored)| phase.name == stored) {
+            return self.phases.clone();
+        }
+        let mut list = self.list.clone();
+        for (phase, stored) in list.phases.iter_mut().zip(outputs.phases()) {
+            phase.name = stored.to_owned();
+        }
+        if let Some(call) = call {
+            list.keys = call.derivation.mark();
+            if let Some(phase) = list.phases.get_mut(call.index) {
+                phase.time_limit = phase.time_limit.max(call.time_limit);
+            }
         }
         list.to_string().into()
     }
@@ -68,9 +79,11 @@ impl<S: Store> Registry<S> {
     {
         let definition = R::DEFINITION;
         let app = app.clone();
+        let list = PhaseList::of(&definition);
         let entry = Entry {
             definition,
-            phases: PhaseList::of(&definition).to_string().into(),
+            phases: list.to_string().into(),
+            list,
             created: AtomicU32::new(0),
             decode: Box::new(move |json| {
                 let request: R = serde_json::from_slice(json)?;
@@ -83,8 +96,8 @@ impl<S: Store> Registry<S> {
     /// Calls are made under this derivation: with each row is stored that they are.
     pub(super) fn under(mut self, derivation: &Derivation) -> Self {
         for entry in self.0.values_mut() {
-            let list = PhaseList::of(&entry.definition);
-            entry.phases = PhaseList { keys: derivation.mark(), ..list }.to_string().into();
+            entry.list.keys = derivation.mark();
+            entry.phases = entry.list.to_string().into();
         }
         self
     }

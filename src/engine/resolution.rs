@@ -1,9 +1,10 @@
 //! The stored form of a resolution of an unknown outcome.
 
-use crate::definition::Phase;
+use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::store::KeyRow;
 
 const FINISH: &str = "finish";
+const UNCALLED: &str = "uncalled ";
 
 /// The call of `phase` had its effect. Stored, so that a repeated resolution can be distinguished from a
 /// different one.
@@ -16,11 +17,29 @@ pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
     format!("not_executed {} {attempt}", phase.name)
 }
 
-/// Whether a request of so many attempts has called nothing that its provider could know: it never ran, or it was said
-/// that the call of the last attempt had no effect. The window of a provider that forgets calls begins then with the
-/// next attempt (G11).
+/// Up to the end of this attempt `phase` was not called, or its calls had no effect, as the run itself knows: stored with
+/// the release, if the provider of the phase forgets calls. It contradicts no resolution: a webhook may know better.
+pub(super) fn uncalled(phase: &Phase, attempt: u32) -> Option<String> {
+    let PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }) = phase.kind else {
+        return None;
+    };
+    Some(format!("{UNCALLED}{} {attempt}", phase.name))
+}
+
+/// Whether a request of so many attempts has called nothing that its provider could know: it never ran, no attempt came to
+/// its call, or it was said that the call of the last attempt had no effect. The window of a provider that forgets calls
+/// begins then with the next attempt (G11).
 pub(crate) fn knows_no_call(resolution: Option<&str>, attempts: u32, next: &Phase) -> bool {
-    attempts == 0 || resolution == Some(&not_executed(next, attempts))
+    attempts == 0
+        || resolution.is_some_and(|said| {
+            said == not_executed(next, attempts)
+                || Some(said) == uncalled(next, attempts).as_deref()
+        })
+}
+
+/// What was said of an outcome that was unknown; not what a run has noted of itself.
+pub(crate) fn said(resolution: Option<&str>) -> Option<&str> {
+    resolution.filter(|said| !said.starts_with(UNCALLED))
 }
 
 /// An operator has finished the request where it stood. Kept with that place, which the end of a request takes away.

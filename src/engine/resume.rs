@@ -80,6 +80,15 @@ impl<S: Store> Core<S> {
             line(kind, row.attempts, row.open_intent.as_deref(), Some(LEASE_ENDED), trace)
         });
         let trace = self.trace_of_holder(&row, right);
+        // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
+        let next = judged.definition.phases.get(judged.revived.outputs.len());
+        let said = row.resolution.as_deref();
+        let is_uncalled = match right {
+            Right::Free => next.is_some_and(|next| knows_no_call(said, row.attempts, next)),
+            // Its creation got no answer, and nothing has run since.
+            Right::Own => true,
+            Right::Reconcile | Right::Resolve => false,
+        };
         let claim = Claim {
             scope,
             key,
@@ -90,6 +99,7 @@ impl<S: Store> Core<S> {
             recovery_point: (!own).then_some(&row.recovery_point),
             phases: (!own && is_run_here).then_some(&judged.phases),
             right,
+            opens_window: right == Right::Free && is_uncalled,
             event: event.as_deref(),
             trace: trace.as_ref().map(<[u8; _]>::as_slice),
         };
@@ -97,7 +107,7 @@ impl<S: Store> Core<S> {
             .then(|| Moment::now().after(row.back_off_left));
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
-        let mut row = match self.store.take_over(&claim, self.settings.hold()).await {
+        let row = match self.store.take_over(&claim, self.settings.hold()).await {
             Ok(Some(row)) => row,
             // Another process was faster.
             Ok(None) => return Ok(Err(RoundEnd::Changed)),
@@ -118,17 +128,11 @@ impl<S: Store> Core<S> {
         }
         let Judged { definition, revived, .. } = judged;
         let found = revived.found;
-        // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
-        let next = definition.phases.get(revived.outputs.len());
-        let (said, last) = (row.resolution.as_deref(), row.attempts.saturating_sub(1));
-        if right == Right::Free && next.is_some_and(|next| knows_no_call(said, last, next)) {
-            row.since_advance = Duration::ZERO;
-        }
         let run = self.held(scope, key, &row, sent, definition, revived);
         if is_behind_another {
             observe::taken_over(run.subject(), &row.recovery_point, row.attempts);
         }
-        let run = Run { back_off_ends, ..run };
+        let run = Run { back_off_ends, may_be_called: !is_uncalled, ..run };
         Ok(Ok(Acquired { run, row, found, right, crashed, has_waited, before }))
     }
 
@@ -182,6 +186,7 @@ impl<S: Store> Core<S> {
             advanced: (row.since_advance, told),
             forgiven_attempts: row.forgiven_attempts,
             may_be_executed: None,
+            may_be_called: true,
             back_off_ends: None,
             reruns: 0,
             creation: Arc::default(),

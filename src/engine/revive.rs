@@ -107,7 +107,7 @@ impl<S: Store> Core<S> {
         }
         let revived = self.revive(scope, key, row, entry)?;
         let judged = |revived: Revived<S>| {
-            let phases = entry.phases_of(revived.call.as_ref());
+            let phases = entry.phases_of(&revived.outputs, revived.call.as_ref());
             Judged { definition: entry.definition, phases, revived }
         };
         Ok(revived.map(judged))

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::Mutant;
 use super::case::Driver;
 use super::mode::Fault;
-use super::plan::{Orders, Plan, Signal};
+use super::plan::{Orders, Plan, Read, Signal};
 use super::points::Point;
 use crate::engine::{Call, CallError, Engine, Outcome};
 use crate::error::Causes;
@@ -87,6 +87,8 @@ pub(super) struct CaseRunner<'x, S: Store, A, R, W> {
     /// Whether an acknowledged commit, and with it the row, is not there.
     pub(super) has_lost_a_row: bool,
     pub(super) last: Option<Ended>,
+    /// What each attempt has read.
+    pub(super) reads: Vec<Vec<Read>>,
     /// What the database said to a phase of the last attempt.
     pub(super) said: Option<String>,
 }
@@ -139,6 +141,7 @@ where
         let plan = begun.plan.clone();
         let ended = self.watch(begun).await?;
         self.said = plan.said();
+        self.reads.push(plan.reads());
         match plan.unmet() {
             Some(fault) => Err(format!(
                 "{fault} did not happen: the attempt passed {}",

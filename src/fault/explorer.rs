@@ -13,6 +13,7 @@ use super::case_runner::{
     Assertion, CaseRunner, Check, MAX_ATTEMPTS, Who, Wrong, listed, shown, told,
 };
 use super::mode::{Fault, Mode};
+use super::plan::Read;
 use super::points::Point;
 use super::report::{Failure, Report};
 use super::turns::Stop;
@@ -123,6 +124,12 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self.modes([Mode::RowLost])
     }
 
+    /// Adds cases in which the store cannot be read, once: at each read of a run without other faults, and behind each
+    /// fault of the other modes, at each read of the rest of its attempt and of the recovery.
+    pub fn and_failed_reads(self) -> Self {
+        self.modes([Mode::ReadFails])
+    }
+
     /// Makes each call say that its key is new ([`Call::expect_new`](crate::engine::Call::expect_new)):
     /// correctly the first time, and wrongly in each retry.
     pub fn with_calls_that_expect_new(mut self) -> Self {
@@ -220,6 +227,8 @@ struct Ran {
     effects: Option<String>,
     /// What each attempt passed.
     passed: Vec<Vec<Point>>,
+    /// What each attempt has read.
+    reads: Vec<Vec<Read>>,
     /// Where two workers may take another turn.
     stops: Vec<Stop>,
     /// Whether the reply can be compared with another case's.
@@ -308,19 +317,52 @@ where
     /// Each fault at each point; and after it, each at each point of the rest of its attempt and of the
     /// recovery.
     async fn crash(&self, clean: &Ran, report: &mut Report) -> Result<(), Failure> {
-        for (_, first) in self.faults(clean.passed.first()) {
+        for (_, read) in self.failed_reads(clean.reads.first()) {
+            for driver in Driver::BOTH {
+                let case = Case::Crashes { faults: vec![vec![read.clone()]], driver };
+                self.judge(case, clean, report).await?;
+            }
+        }
+        for (at, first) in self.faults(clean.passed.first()) {
             for driver in Driver::BOTH {
                 let case = Case::Crashes { faults: vec![vec![first.clone()]], driver };
                 let ran = self.judge(case, clean, report).await?;
-                if !self.pairs || first.mode.is_alone() {
-                    continue;
+                let mut seconds = self.reads_behind(at, &first, &ran);
+                if self.pairs && !first.mode.is_alone() {
+                    seconds.extend(self.seconds(&first, &ran));
                 }
-                for faults in self.seconds(&first, &ran) {
+                for faults in seconds {
                     self.judge(Case::Crashes { faults, driver }, clean, report).await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// What cannot be read in a case in which this went wrong first, at the point of this index.
+    fn reads_behind(&self, at: usize, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
+        if first.mode == Mode::RowLost {
+            return Vec::new();
+        }
+        let later = self.failed_reads(ran.reads.first()).into_iter();
+        let later = later.filter(|(behind, _)| *behind > at);
+        let next = self.failed_reads(ran.reads.get(1)).into_iter();
+        later
+            .map(|(_, read)| vec![vec![first.clone(), read]])
+            .chain(next.map(|(_, read)| vec![vec![first.clone()], vec![read]]))
+            .collect()
+    }
+
+    /// Each read that was made, failing, with the number of points before it.
+    fn failed_reads(&self, reads: Option<&Vec<Read>>) -> Vec<(usize, Fault)> {
+        let reads = reads.filter(|_| self.modes.contains(&Mode::ReadFails));
+        let reads = reads.map(Vec::as_slice).unwrap_or_default();
+        let failing = reads.iter().enumerate().map(|(index, Read { behind, point })| {
+            let visit = reads[..index].iter().filter(|earlier| earlier.point == *point).count();
+            let (visit, mode) = (visit as u32, Mode::ReadFails);
+            (*behind, Fault { point: point.clone(), visit, mode })
+        });
+        failing.collect()
     }
 
     /// What else can go wrong in a case in which this went wrong first: later in the same attempt, or in
@@ -448,6 +490,7 @@ where
             was_unknown: false,
             has_lost_a_row: false,
             last: None,
+            reads: Vec::new(),
             said: None,
         };
         if runner.status().await?.is_some() {
@@ -493,7 +536,7 @@ where
             None => None,
         };
         let reason = runner.row().await?.and_then(|row| row.reason);
-        let has_lost_its_row = runner.has_lost_a_row;
-        Ok(Ran { reply, effects, passed, stops, is_of_the_first, has_lost_its_row, reason })
+        let (has_lost_its_row, reads) = (runner.has_lost_a_row, runner.reads);
+        Ok(Ran { reply, effects, passed, reads, stops, is_of_the_first, has_lost_its_row, reason })
     }
 }

@@ -35,6 +35,21 @@ macro_rules! committing {
     }};
 }
 
+/// `reading!("look", read)`: a read of the store, which an explorer may make fail.
+#[cfg(feature = "fault-injection")]
+macro_rules! reading {
+    ($what:literal, $read:expr) => {
+        $crate::fault::reading($what, Box::pin($read)).await
+    };
+}
+
+#[cfg(not(feature = "fault-injection"))]
+macro_rules! reading {
+    ($what:literal, $read:expr) => {
+        $read.await
+    };
+}
+
 /// `asked!(phase, BeforeCall, CallFails)`: whether an explorer asks for this at this point of this phase. Never,
 /// without the feature.
 #[cfg(feature = "fault-injection")]

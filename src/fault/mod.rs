@@ -103,6 +103,7 @@
 //! | [`crash_at_every_point`](Explorer::crash_at_every_point) | about 70 | what a crash, a lost answer or a failed commit breaks |
 //! | [`with_competitor`](Explorer::with_competitor) | 50 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
+//! | [`and_failed_reads`](Explorer::and_failed_reads) | some hundred | what a read that fails breaks, in a run and in its recovery |
 //! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | values from a row that may be lost, sent to a provider |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that continues after the first |
 //!
@@ -141,6 +142,7 @@
 //! | `duplicate` | everywhere; on SQLite, outside of transactions | a duplicate, and another request under the key, arrive meanwhile |
 //! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before the holder can resolve the outcome, another takes over and holds the key |
 //! | `outrun` | before and after a commit | the same; before the holder can resolve the outcome, another takes over and finishes |
+//! | `read_fails` | at a read of the store: `(store)/look`, `(store)/read`, `(store)/count_keys`, `(store)/renew` | the store cannot be reached for this one read |
 //! | `row_lost` | before the commit that creates the row | the commit is acknowledged, but the row does not exist |
 //! | `abort` | everywhere, in a process of its own | the process ends |
 //! | `stop` | everywhere, in a process of its own | the process stops until it receives a `SIGCONT` |
@@ -238,7 +240,7 @@ compile_error!(
 
 #[cfg(feature = "fault-injection")]
 pub(crate) use self::plan::{
-    at, carried, committing, inside, is_overtaken, mutated, note, reach, request_id,
+    at, carried, committing, inside, is_overtaken, mutated, note, reach, reading, request_id,
     stood_still_for,
 };
 #[cfg(feature = "fault-injection")]

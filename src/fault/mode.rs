@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::points::{NoSuchPoint, Place, Point};
+use super::points::{NoSuchPoint, Place, Point, STORE};
 use crate::definition::{Definition, STARTED};
 
 /// The kind of a fault.
@@ -48,9 +48,12 @@ pub enum Mode {
     /// a standby that lacks it. The engine then promises only one effect at a provider that honors
     /// the derived key (G1).
     RowLost,
+    /// A read of the store fails, once. It has a point of its own, `(store)/look` for example, at which
+    /// nothing else happens.
+    ReadFails,
 }
 
-const MODES: [(Mode, &str); 16] = [
+const MODES: [(Mode, &str); 17] = [
     (Mode::Panic, "panic"),
     (Mode::Drop, "drop"),
     (Mode::Abort, "abort"),
@@ -67,15 +70,17 @@ const MODES: [(Mode, &str); 16] = [
     (Mode::CallFails, "call_fails"),
     (Mode::AnswerLost, "answer_lost"),
     (Mode::RowLost, "row_lost"),
+    (Mode::ReadFails, "read_fails"),
 ];
 
 impl Mode {
-    /// Every mode after which the engine keeps all of its promises, and which the explorer uses: all but
-    /// [`RowLost`](Self::RowLost), and [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which need a separate
-    /// process.
+    /// Every mode of a point at which a request may crash, after which the engine keeps all of its promises: all but
+    /// [`RowLost`](Self::RowLost), [`ReadFails`](Self::ReadFails), and [`Abort`](Self::Abort) and
+    /// [`Stop`](Self::Stop), which need a separate process.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let is_for_all = |mode: &Self| *mode != Self::RowLost && !mode.needs_a_process();
+        let others = [Self::RowLost, Self::ReadFails];
+        let is_for_all = |mode: &Self| !others.contains(mode) && !mode.needs_a_process();
         MODES.iter().map(|(mode, _)| *mode).filter(is_for_all).collect()
     }
 
@@ -102,8 +107,11 @@ impl Mode {
         definition: &Definition,
         concurrent: bool,
     ) -> bool {
+        if (self == Self::ReadFails) != (point.phase == STORE) {
+            return false;
+        }
         match self {
-            Self::Panic | Self::Drop | Self::Abort | Self::Stop => true,
+            Self::Panic | Self::Drop | Self::Abort | Self::Stop | Self::ReadFails => true,
             Self::CutConnection => {
                 concurrent
                     && point.place == Place::BeforeBody

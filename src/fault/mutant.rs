@@ -127,11 +127,23 @@ mutants! {
         /// A worker gives back what it has claimed ahead of its turn as it was found, although another process has
         /// begun it since (G2, G6).
         GiveBackAsFound,
+        /// A call that has created no key has used up the rate of its scope (G16).
+        RateKeptOfFailed,
+        /// A call that has created a key gives back what it took of the rate (G16).
+        RateGivenBack,
+        /// The keys that are being created do not count against a quota (G16).
+        CountCommittedOnly,
+        /// A call that expects a new key is refused by a quota before it has looked whether the key has a row (G16).
+        QuotaBeforeRow,
+        /// An unknown outcome is asked about beyond the cap of reconciliations (G17).
+        AskForEver,
     }
     Explorer {
         /// The commit of the next holder is taken for the own, which was lost (G7, G10).
         AskWithoutToken,
         /// A call that is under way continues after its lease has run out (G2).
         CallWithoutLease,
+        /// A renewal that fails is taken for one that has succeeded (G2).
+        CallBehindFailedRenewal,
     }
 }

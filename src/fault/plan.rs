@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Mutant;
 use super::mode::{Fault, Mode};
-use super::points::{Place, Point};
+use super::points::{Place, Point, STORE};
 use crate::error::DbError;
 use crate::lock::lock;
 use crate::store::{Commit, StoreError};
@@ -43,6 +43,7 @@ pub(crate) struct Orders {
 pub(crate) struct Plan {
     orders: Orders,
     passed: Mutex<Vec<Point>>,
+    reads: Mutex<Vec<Read>>,
     visits: Mutex<HashMap<Point, u32>>,
     /// How many of the faults have happened.
     fired: AtomicUsize,
@@ -54,6 +55,14 @@ pub(crate) struct Plan {
     /// What the database said to the phase that failed last.
     said: Mutex<Option<String>>,
     signal: mpsc::UnboundedSender<Signal>,
+}
+
+/// A read of the store. It is no point: nothing is changed by it, so a crash there is one at the next point.
+#[derive(Clone)]
+pub(crate) struct Read {
+    /// How many points were passed before it.
+    pub(crate) behind: usize,
+    pub(crate) point: Point,
 }
 
 /// What a point tells the explorer. Who stands still waits for an answer.
@@ -80,9 +89,19 @@ impl Plan {
     pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
         let (passed, visits, fired, stood_still) = Default::default();
-        let (overtaken, row_lost, said) = Default::default();
-        let plan =
-            Self { orders, passed, visits, fired, stood_still, overtaken, row_lost, said, signal };
+        let (reads, overtaken, row_lost, said) = Default::default();
+        let plan = Self {
+            orders,
+            passed,
+            reads,
+            visits,
+            fired,
+            stood_still,
+            overtaken,
+            row_lost,
+            said,
+            signal,
+        };
         (Arc::new(plan), signals)
     }
 
@@ -94,6 +113,10 @@ impl Plan {
 
     pub(crate) fn passed(&self) -> Vec<Point> {
         lock(&self.passed).clone()
+    }
+
+    pub(crate) fn reads(&self) -> Vec<Read> {
+        lock(&self.reads).clone()
     }
 
     pub(crate) fn said(&self) -> Option<String> {
@@ -309,6 +332,27 @@ pub async fn __crash_point(name: &'static str) {
         // polls the body again.
         tokio::task::yield_now().await;
     }
+}
+
+/// A read of the store, which may be made to fail.
+pub(crate) async fn reading<T>(
+    what: &'static str,
+    read: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let point = Point::new(STORE, Place::Own(what.to_owned()));
+    let mode = match (PLAN.try_with(Clone::clone), of_the_process()) {
+        (Ok(plan), _) => {
+            let behind = lock(&plan.passed).len();
+            lock(&plan.reads).push(Read { behind, point: point.clone() });
+            plan.visit(&point).1
+        }
+        (Err(_), OfTheProcess::Plan(plan)) => plan.visit(&point).1,
+        (Err(_), OfTheProcess::List | OfTheProcess::Nothing) => None,
+    };
+    if mode == Some(Mode::ReadFails) {
+        return Err(StoreError::NoConnection("no connection, as asked for".to_owned()));
+    }
+    read.await
 }
 
 /// A commit with what may happen to it.

@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
 
+/// Stands for the phase where a read of the store fails. No phase has this name.
+pub(super) const STORE: &str = "(store)";
+
 /// A place within a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]

@@ -232,6 +232,7 @@ fn told(fault: &Fault) -> String {
         Mode::Outrun => "its commit gets no answer, and another runs to its end before it can ask",
         Mode::CallFails => "the foreign call fails without effect",
         Mode::RowLost => "its first commit is acknowledged, and lost with its database",
+        Mode::ReadFails => "the store cannot be read",
         Mode::AnswerLost => "the foreign call has its effect, and its answer is lost",
     };
     format!("at {}{}: {what}", fault.point, visit(fault.visit))

@@ -69,23 +69,25 @@ struct Asked<S: OperatorStore> {
 struct Told(Mutex<Option<(Instant, StatusCode, String)>>);
 
 impl Told {
-    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that. `late` is the answer where it
-    /// takes too long.
+    /// As it was answered a moment ago, or anew; probes that arrive meanwhile wait for that, and not much longer than
+    /// it may take: the runtime that asks may be blocked. `late` is the answer where it takes too long.
     async fn or(
         &self,
         anew: impl Future<Output = Result<String, String>>,
         late: &'static str,
     ) -> Response {
-        let mut told = self.0.lock().await;
-        let (status, text) = match &*told {
-            Some((at, status, text)) if at.elapsed() < FRESH => (*status, text.clone()),
+        let mut told = timeout(WITHIN + FRESH, self.0.lock()).await.ok();
+        let (status, text) = match told.as_deref() {
+            Some(Some((at, status, text))) if at.elapsed() < FRESH => (*status, text.clone()),
             _ => {
                 let (status, text) = match timeout(WITHIN, anew).await {
                     Ok(Ok(text)) => (StatusCode::OK, text),
                     Ok(Err(text)) => (StatusCode::SERVICE_UNAVAILABLE, text),
                     Err(_) => (StatusCode::SERVICE_UNAVAILABLE, late.to_owned()),
                 };
-                *told = Some((Instant::now(), status, text.clone()));
+                if let Some(told) = told.as_deref_mut() {
+                    *told = Some((Instant::now(), status, text.clone()));
+                }
                 (status, text)
             }
         };

@@ -272,6 +272,7 @@ impl From<CallError> for Problem {
                 Self::new(Kind::ParametersInvalid, error.to_string())
             }
             CallError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
+            CallError::ReservedKey => Self::new(Kind::KeyMalformed, error.to_string()),
             CallError::RateExceeded { retry_after, .. } => {
                 let detail = "Nothing was done. Try again later.";
                 Self::later(Kind::RateExceeded, detail, retry_after)

@@ -113,7 +113,7 @@ table! {
     histogram POOL_WAIT "pool.wait" in Seconds by []
         "How long it took to get a connection: until one was free, or was opened.";
     counter STORE_ERRORS "store.errors" in Count by ["kind"]
-        "Calls and searches of workers that the store could not serve, batches with rows that the server refused to delete, and requests that it refused to erase.";
+        "Calls and searches of workers that the store could not serve, reads of pauses and renewals of leases that failed, batches with rows that the server refused to delete, and requests that it refused to erase.";
     counter WORKER_PANICS "worker.panics" in Count by ["worker"]
         "Workers that panicked and were started again.";
     gauge WORKER_POLL "worker.last_poll.timestamp" in Seconds by ["worker"]

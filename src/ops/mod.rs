@@ -55,7 +55,7 @@ use self::request::{happened, listed, phases, stands_of};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
-use crate::engine::{Core, Engine, PAUSED, StrandedBecause};
+use crate::engine::{Core, Engine, PAUSED, StrandedBecause, said};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditSearch;
 use crate::store::operators::{
@@ -329,7 +329,7 @@ impl<S: OperatorStore> Ops<S> {
             events_gone: events.gone(),
             earlier_acts,
             reconciles: row.reconciles,
-            resolution: row.resolution.clone(),
+            resolution: said(row.resolution.as_deref()).map(str::to_owned),
             jobs,
         })
     }

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::request::{PhaseStands, phases};
 use crate::config::Settings;
 use crate::definition::{Definition, Phase, PhaseKind, STARTED};
-use crate::engine::{PAUSED, StrandedBecause, knows_no_call, left_of_window};
+use crate::engine::{PAUSED, StrandedBecause, knows_no_call, left_of_window, said};
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
@@ -202,7 +202,7 @@ impl Facts<'_> {
     /// before.
     fn word(&self) -> Option<&str> {
         let counted = self.row.attempts > self.row.forgiven_attempts;
-        self.row.resolution.as_deref().filter(|_| !counted)
+        said(self.row.resolution.as_deref()).filter(|_| !counted)
     }
 
     /// The next phase, and until when its call may be made, if its provider forgets calls (G11).

@@ -291,7 +291,8 @@ impl ForeignError {
     }
 
     /// The effect certainly did not happen (connection refused, 429, a rejected signature): safe to
-    /// call again, at any provider.
+    /// call again, at any provider. If no other call of the phase may have had an effect, it is called again after whatever
+    /// time: the provider has nothing to forget.
     #[must_use]
     pub fn not_executed(reason: &'static str) -> Self {
         Self(ForeignFailure::NotExecuted { reason, after: None })

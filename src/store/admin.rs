@@ -10,10 +10,19 @@ use crate::key::{IdempotencyKey, Scope};
 /// [`OperatorStore`](super::operators::OperatorStore).
 #[doc(hidden)]
 pub trait AdminStore: Send + Sync {
-    /// Takes what users gave out of a settled row of the scope, or out of `limit` of them at most,
-    /// and deletes its dead jobs: one guarded statement. Says how many rows there were: none that
-    /// are unfinished, or that have jobs to be delivered.
+    /// Takes what users gave out of a settled row, and deletes its dead jobs: one guarded statement. Says
+    /// how many rows there were: none that is unfinished, or that has jobs to be delivered.
     fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// The same of the settled rows of the scope from one key to another, but for those that another
+    /// transaction has locked. If the server refuses one, none is erased, and the result is an error. Their dead
+    /// jobs may be left to [`erase_orphaned_jobs`](Self::erase_orphaned_jobs).
+    fn erase_between(
+        &self,
+        scope: &Scope,
+        keys: (&str, &str),
+        retention: Duration,
+    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// Up to `limit` rows of the scope behind this key that [`erase`](Self::erase) may take.
     fn keys_to_erase(

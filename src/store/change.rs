@@ -45,6 +45,8 @@ pub struct Guard<'a> {
 pub(crate) enum Settles {
     /// There is no resolution.
     Nothing,
+    /// There is none, and how often the outcome was looked into counts anew.
+    Reconciles,
     /// No call was made: a provider's window begins anew. The attempts so far count.
     Window,
     /// The attempts so far: from outside the request is given as many again, or it continued.
@@ -77,7 +79,7 @@ pub struct Change<'a> {
     /// back-off lasts (any other status, whose lease is gone). `None` where no worker has to look at the row:
     /// it is over, or an operator's alone.
     pub(crate) hold: Option<Duration>,
-    /// A resolution of an unknown outcome, and what it settles.
+    /// A resolution of an unknown outcome, and what it settles; of a release, that nothing was called.
     pub(crate) resolution: Option<&'a str>,
     pub(crate) settles: Settles,
     /// Why an attempt ended before the request did. `None` leaves the last reason where it is.

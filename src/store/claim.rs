@@ -21,6 +21,8 @@ pub struct Claim<'a> {
     /// The phases that it is run under from now on; `None` leaves those that it was written under.
     pub(crate) phases: Option<&'a str>,
     pub(crate) right: Right,
+    /// Nothing was called that a provider could have forgotten: its window begins with this attempt (G11).
+    pub(crate) opens_window: bool,
     /// A [line](super::events::line) of what was found.
     pub(crate) event: Option<&'a str>,
     /// A [`StoredTrace`](crate::traces::StoredTrace), as it is stored; `None` leaves the one that the row has.
@@ -52,13 +54,11 @@ pub struct Hold {
 /// What to erase.
 pub struct Erase<'a> {
     pub(crate) scope: &'a Scope,
-    /// `None`: any key of the scope that is not erased yet.
-    pub(crate) key: Option<&'a IdempotencyKey>,
-    pub(crate) limit: u32,
+    pub(crate) key: &'a IdempotencyKey,
     /// A dead letter is closed by it, and its key kept for so long from now: it may be past its
     /// expiry already, and must not be free for a late retry.
     pub(crate) retention: Duration,
-    /// Of one key: the row as an operator saw it, and the audit row of the act.
+    /// The row as an operator saw it, and the audit row of the act.
     pub(crate) act: Option<EraseAct<'a>>,
 }
 

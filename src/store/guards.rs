@@ -57,11 +57,13 @@ over_every_store! {
     g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_again,
     g3_a_resolution_settles_a_row_only_as_it_was_read,
     g11_each_recovery_point_begins_a_time_of_its_own,
+    g11_a_takeover_begins_a_time_of_its_own_where_nothing_was_called,
     g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned,
     g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone,
     g18_a_job_is_claimed_as_it_was_seen_when_it_is_due_and_in_its_turn,
     g18_a_job_and_a_notice_that_is_under_way_wait_for_neither,
     g18_a_word_about_a_delivery_is_its_claims_only,
+    g17_g18_no_history_leaves_jobs_that_wait_for_each_other,
 }
 
 const FAR: Duration = Duration::from_secs(1_000_000);
@@ -145,6 +147,7 @@ impl<S: Store> One<S> {
             recovery_point: Some("started"),
             phases: None,
             right,
+            opens_window: false,
             event: None,
             trace: None,
         }
@@ -290,6 +293,25 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
         }
         ages(what, moves, began).await;
     }
+}
+
+/// Of a row that many may take over together, too.
+async fn g11_a_takeover_begins_a_time_of_its_own_where_nothing_was_called<S: Store>(store: S) {
+    let one = One::of(&store, OVER, FAR).await;
+    let other = One::of(&store, OVER, FAR).await;
+    let long_ago = Duration::from_millis(60);
+    // It is time itself that has to pass.
+    tokio::time::sleep(long_ago).await;
+    let began = std::time::Instant::now();
+    let uncalled = Claim { opens_window: true, ..one.claim(Right::Free) };
+    let called = other.claim(Right::Free);
+    let hold = hold(FAR);
+    let (opened, kept) =
+        tokio::join!(store.take_over(&uncalled, hold), store.take_over(&called, hold));
+    let age = opened.unwrap().unwrap().since_advance;
+    assert!(age <= began.elapsed() + Duration::from_millis(2), "{age:?}");
+    let age = kept.unwrap().unwrap().since_advance;
+    assert!(age + Duration::from_millis(2) >= long_ago, "{age:?}");
 }
 
 async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: Store>(store: S) {
@@ -496,4 +518,68 @@ async fn g18_jobs_in_bulk_are_claimed_and_deleted_as_each_would_be_alone<S: Stor
     // Behind each that was delivered, the next of its request is due.
     let next = [&one[1], &other[1], &held[1]].map(JobAt::clone);
     assert_eq!(won(&next).await.len(), 3);
+}
+
+/// What happens to the job whose turn it is, or to the dead ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happens {
+    /// Its process dies, and its claim ends.
+    CutOff,
+    PutBack,
+    Dies,
+    /// An operator lets the dead ones try again.
+    Revived,
+}
+
+/// Every history of so many steps that two jobs of one request can have.
+fn histories(steps: u32) -> impl Iterator<Item = Vec<Happens>> {
+    const ALL: [Happens; 4] = [Happens::CutOff, Happens::PutBack, Happens::Dies, Happens::Revived];
+    let nth = move |number: usize| (0..steps).map(move |step| ALL[(number >> (2 * step)) & 3]);
+    let can_be = |history: &Vec<Happens>| {
+        let mut dead = 0;
+        history.iter().all(|step| match step {
+            Happens::Revived => std::mem::replace(&mut dead, 0) > 0,
+            Happens::CutOff | Happens::PutBack => dead < 2,
+            Happens::Dies => {
+                dead += 1;
+                dead <= 2
+            }
+        })
+    };
+    (0..1 << (2 * steps)).map(move |number| nth(number).collect()).filter(can_be)
+}
+
+/// Whatever happened to two jobs of one request: once nothing fails any more, both are delivered, in their order.
+async fn g17_g18_no_history_leaves_jobs_that_wait_for_each_other<S: OperatorStore>(store: S) {
+    for history in histories(4) {
+        let [first, second] = staged(&store).await;
+        // Claimed for no time: no claim has to end.
+        let claimed = async || {
+            let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
+            let next = due.into_iter().find(|due| due.is_next).map(|due| due.at);
+            let next = next.unwrap_or_else(|| panic!("each waits for the other: {history:?}"));
+            store.claim_job(&next, OVER).await.unwrap().expect("it is its turn").at
+        };
+        for step in &history {
+            let becomes = match step {
+                Happens::Revived => {
+                    assert!(retry_dead_jobs(&store).await > 0, "{history:?}");
+                    continue;
+                }
+                Happens::CutOff => {
+                    claimed().await;
+                    continue;
+                }
+                Happens::PutBack => Undelivered::Again(OVER),
+                Happens::Dies => Undelivered::Dead,
+            };
+            assert!(store.job_failed(&claimed().await, becomes, "why").await.unwrap());
+        }
+        retry_dead_jobs(&store).await;
+        for expected in [first, second] {
+            let job = claimed().await;
+            assert_eq!(job.position, expected.position, "{history:?}");
+            assert!(store.job_delivered(&job).await.unwrap(), "{history:?}");
+        }
+    }
 }

@@ -29,6 +29,8 @@ mod guards;
 mod in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod keyed_limit;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod left;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mariadb.rs"]
@@ -147,7 +149,8 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// Applies the missing migrations. Safe to call from several processes concurrently, and while nodes
     /// of the previous build serve requests: they work on the new schema too, and wait for the lock of a migration
-    /// no longer than the store documents.
+    /// no longer than the store documents. If none is missing, it only reads: a role that may create nothing may call it,
+    /// and so may a process beside a database that can only be read.
     ///
     /// # Errors
     /// [`StoreError::Migration`] if one failed or could not get its locks in time. Those before it are

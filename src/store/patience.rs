@@ -8,6 +8,7 @@ use super::StoreError;
 
 /// How long a write waits for a row whose lock another transaction holds: a holder in its own commit, or one
 /// that lost its network, until the server notices (H13).
+#[cfg(any(feature = "postgres", feature = "simulation"))]
 pub(super) const LOCKED_WAIT: Duration = Duration::from_secs(1);
 
 /// The pauses between two looks at what another transaction does: without a connection, and bounded.
@@ -31,11 +32,23 @@ impl Patience {
 }
 
 /// Asks until what it asks for is not locked by another transaction any more, for [`LOCKED_WAIT`] at most.
+#[cfg(any(feature = "postgres", feature = "simulation"))]
 pub(super) async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
 where
     F: Future<Output = Result<R, StoreError>>,
 {
-    let mut patience = Patience::new(LOCKED_WAIT);
+    patiently_for(LOCKED_WAIT, ask).await
+}
+
+/// The same for so long: a store may have another bound.
+pub(super) async fn patiently_for<R, F>(
+    bound: Duration,
+    ask: impl Fn() -> F,
+) -> Result<R, StoreError>
+where
+    F: Future<Output = Result<R, StoreError>>,
+{
+    let mut patience = Patience::new(bound);
     loop {
         match ask().await {
             Err(StoreError::Locked) if patience.pause().await => {}

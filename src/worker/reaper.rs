@@ -13,6 +13,9 @@ use crate::store::{ExpiryPlace, Store, StoreError};
 /// After so many refused rows of a batch, if none was deleted, the reason is most likely not in the rows: the batch ends.
 const MAX_REFUSED: u32 = 20;
 
+/// Behind a full batch that took no longer, twice as many rows are deleted at a time, if there were fewer than configured.
+const QUICK: Duration = Duration::from_secs(1);
+
 /// Deletes completed keys past their expiry, and nothing else: a request that runs, waits, is unknown or is a
 /// dead letter stays until it is settled (G15).
 ///
@@ -23,12 +26,17 @@ const MAX_REFUSED: u32 = 20;
 /// A row that the server refuses to delete, for example because a table of the application refers to it, stays. The log
 /// reports it, and its batch counts as an error of the store. It blocks no other row: the reaper walks past it to the last
 /// expired row, and only then tries it again.
+///
+/// If the server is too slow to delete a batch, for example because a table of the application refers to the keys and has no
+/// index on its foreign key, nothing of it is deleted. The log reports it, and the next batch has half as many rows.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,
     /// Where the walk continues that began when the server refused a batch. `None`: the next batch begins with the row
     /// that expired first.
     walk: Option<ExpiryPlace>,
+    /// How many rows a batch has: fewer than configured behind one that was not answered in time.
+    at_a_time: u32,
 }
 
 /// What came of a batch.
@@ -44,7 +52,8 @@ struct Reaped {
 impl<S: Store> Reaper<S> {
     /// A reaper for the store.
     pub fn new(store: &S, config: WorkerConfig) -> Self {
-        Self { store: store.clone(), config, walk: None }
+        let at_a_time = config.reap_batch;
+        Self { store: store.clone(), config, walk: None, at_a_time }
     }
 
     /// Deletes one batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys, and returns how many it deleted.
@@ -52,7 +61,8 @@ impl<S: Store> Reaper<S> {
     ///
     /// # Errors
     /// [`StoreError`]; a later call finds the rest of the batch. If the server refuses to delete some rows of a batch, the
-    /// others are deleted, and it is an error only if none was: the next call continues behind them.
+    /// others are deleted, and it is an error only if none was: the next call continues behind them. If it does not answer in
+    /// time, the next batch has half as many rows.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
         Ok(self.reap(&Stop::default()).await?.keys)
     }
@@ -73,14 +83,24 @@ impl<S: Store> Reaper<S> {
     }
 
     async fn reap_batch(&mut self, reaped: &mut Reaped, stop: &Stop) -> Result<(), StoreError> {
-        let batch = self.config.reap_batch;
+        let batch = self.at_a_time;
         if self.walk.is_none() {
+            let began = Instant::now();
             match self.store.reap(batch).await {
                 Ok(keys) => {
                     (reaped.keys, reaped.is_more) = (keys, keys >= batch);
+                    if reaped.is_more && began.elapsed() < QUICK {
+                        self.at_a_time = batch.saturating_mul(2).min(self.config.reap_batch);
+                    }
                     return Ok(());
                 }
-                Err(error) if error.may_be_of_one() => {}
+                Err(error) if error.is_unanswered() && batch > 1 => {
+                    let found = self.store.expired(&ExpiryPlace::default(), batch).await?;
+                    self.take_fewer_than(found.rows.len());
+                    return Err(error);
+                }
+                // One row alone is walked past, too, where it takes too long.
+                Err(error) if error.may_be_of_one() || error.is_unanswered() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -97,7 +117,13 @@ impl<S: Store> Reaper<S> {
             }
             match self.store.reap_rows(part).await {
                 Ok(keys) => reaped.keys += keys,
-                Err(error) if !error.may_be_of_one() => return Err(error),
+                Err(error) if error.is_unanswered() && part.len() > 1 => {
+                    self.take_fewer_than(part.len());
+                    return Err(error);
+                }
+                Err(error) if !error.may_be_of_one() && !error.is_unanswered() => {
+                    return Err(error);
+                }
                 Err(_) if part.len() > 1 => {
                     let (first, others) = part.split_at(part.len() / 2);
                     parts.extend([others, first]);
@@ -113,6 +139,13 @@ impl<S: Store> Reaper<S> {
         reaped.is_more = page.next.is_some();
         self.walk = page.next;
         Ok(())
+    }
+
+    /// So many were not deleted in time. The server may still be at it, and undoes it when it notices that its client is
+    /// gone: fewer are tried by the next batch, and not by this one.
+    fn take_fewer_than(&mut self, rows: usize) {
+        self.at_a_time = u32::try_from(rows / 2).unwrap_or(u32::MAX).clamp(1, self.at_a_time);
+        observe::reaped_too_slowly(self.at_a_time);
     }
 
     /// Reaps until `shutdown` is ready.

@@ -1,10 +1,10 @@
 //! [`RedisStream`]: a sink that appends to a Redis stream.
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::streams::StreamMaxlen;
-use redis::{AsyncCommands, RedisError};
+use redis::{RedisError, pipe};
 
 use super::job::{DeliveryError, Job, JobSink};
+use crate::redis_connection::{NotDone, RedisConnection};
 
 /// Appends each job to a Redis stream (`XADD`), for consumer groups to read.
 ///
@@ -13,10 +13,14 @@ use super::job::{DeliveryError, Job, JobSink};
 /// must process it only once remembers the field `id`, because the id of the entry differs each time. The
 /// jobs of one request are appended in order.
 ///
-/// The sink reconnects by itself. While Redis is unavailable, jobs wait in the database.
+/// While Redis is unavailable, jobs wait in the database. The sink reconnects by itself: also where Redis does not answer
+/// any more, and to the server that `url` leads to now, where the one that it is connected to refuses writes because it is
+/// not the primary any more. How long Redis may take is said by
+/// [`WorkerConfig::delivery`](super::WorkerConfig::delivery) alone. If the connection is lost before the answer to an
+/// `XADD`, or that time is over, Redis may have taken the job or not: it is appended once more.
 #[derive(Clone)]
 pub struct RedisStream {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     stream: String,
     max_length: Option<usize>,
 }
@@ -27,10 +31,8 @@ impl RedisStream {
     /// # Errors
     /// [`RedisError`] if the URL is invalid, or no server answers.
     pub async fn connect(url: &str, stream: impl Into<String>) -> Result<Self, RedisError> {
-        // The enqueuer has its own back-off; here, one more try for a connection that went stale.
-        let config = ConnectionManagerConfig::new().set_number_of_retries(1);
-        let client = redis::Client::open(url)?;
-        let connection = ConnectionManager::new_with_config(client, config).await?;
+        let connection = RedisConnection::new(url)?;
+        connection.connect().await?;
         Ok(Self { connection, stream: stream.into(), max_length: None })
     }
 
@@ -54,21 +56,32 @@ impl JobSink for RedisStream {
         ];
         let trace = job.traceparent().map(|trace| ("traceparent", trace.to_string().into_bytes()));
         let fields: Vec<_> = fields.into_iter().chain(trace).collect();
-        let mut connection = self.connection.clone();
-        let added: Result<String, RedisError> = match self.max_length {
-            None => connection.xadd(&self.stream, "*", &fields).await,
+        let mut add = pipe();
+        match self.max_length {
+            None => add.xadd(&self.stream, "*", &fields),
             Some(length) => {
                 let length = StreamMaxlen::Approx(length);
-                connection.xadd_maxlen(&self.stream, length, "*", &fields).await
+                add.xadd_maxlen(&self.stream, length, "*", &fields)
             }
         };
-        added.map(drop).map_err(|_| DeliveryError::retry("Redis did not take the job"))
+        add.ignore();
+        let added: Result<(), NotDone> = self.connection.send(&add).await;
+        added.map_err(|not_done| DeliveryError::retry(reason(not_done)))
     }
 
     /// They share a connection, which sends what is there and waits for no answer before the next: as in a
     /// pipeline.
     fn concurrency(&self, _: &str) -> Option<usize> {
         Some(usize::MAX)
+    }
+}
+
+fn reason(not_done: NotDone) -> &'static str {
+    match not_done {
+        NotDone::NotConnected => "Redis cannot be reached",
+        NotDone::NotThePrimary => "the Redis that answered does not take writes now, as a replica",
+        NotDone::Refused => "Redis refused the job",
+        NotDone::Lost => "the connection to Redis was lost: it may have taken the job or not",
     }
 }
 

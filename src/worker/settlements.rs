@@ -3,6 +3,8 @@
 //! A statement costs as much for many as for one, nearly. So a job that was delivered waits for the others that
 //! are under way, but not for long; and while a statement is under way, the next ones gather. What it does not
 //! delete, each delivery deletes by a statement of its own: one job whose row is locked blocks no other.
+//!
+//! They are of one enqueuer, and so of one runtime: where that is blocked, all that wait here wait with it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;

@@ -21,6 +21,7 @@ on_every_store! {
     g17_the_cap_is_reached_by_back_offs_and_not_by_an_impatient_client,
     g17_a_cap_of_two_means_two_attempts,
     g17_a_provider_cannot_ask_for_a_back_off_without_end,
+    g17_nor_can_a_first_phase_that_leaves_no_row,
     g17_a_call_that_never_comes_to_its_effect_ends_at_the_cap,
     g17_a_reconcile_function_that_never_returns_is_not_asked_for_ever,
 }
@@ -93,6 +94,26 @@ async fn g17_a_provider_cannot_ask_for_a_back_off_without_end<S: TestDb>(db: S) 
     let told = engine.call(&scope(), &key("k"), Later).await.unwrap();
     let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
     assert_eq!(retry_after, Duration::from_secs(3600));
+}
+
+/// As `Later`, in a first phase: nothing is stored, and its client is told when to come again.
+#[derive(Clone, Serialize, Deserialize)]
+struct LaterAtFirst;
+
+#[atomic_phases(name = "later_at_first", version = 1)]
+impl<Db: TestDb> LaterAtFirst {
+    #[phase]
+    async fn answered(&self, _tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Err(PhaseError::retryable_after("busy", Duration::from_secs(24 * 3600)))
+    }
+}
+
+async fn g17_nor_can_a_first_phase_that_leaves_no_row<S: TestDb>(db: S) {
+    let engine: TestEngine<S> =
+        Engine::builder(db.clone()).app(App::default()).register::<LaterAtFirst>().build().unwrap();
+    let told = engine.call(&scope(), &key("k"), LaterAtFirst).await.unwrap();
+    let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
+    assert_eq!(retry_after, Duration::from_secs(3600), "`retryable_after` says that it is clamped");
 }
 
 /// A first phase that rejects, and a database that refuses each commit of the rejection.

@@ -208,6 +208,121 @@ async fn g18_a_job_that_was_not_inserted_fails_its_phase() {
     }
 }
 
+/// In each phase one statement and these jobs, which the engine sends as a single statement.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Stages {
+    first: Vec<String>,
+    last: Vec<String>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Staged;
+
+impl Stages {
+    fn stage(batch: &mut Batch<'_, Postgres>, jobs: &[String]) -> PhaseResult<()> {
+        batch.add(diesel::sql_query("INSERT INTO unique_things SELECT gen_random_uuid()::text"));
+        for name in jobs {
+            batch.stage_job(name, &1)?;
+        }
+        Ok(())
+    }
+}
+
+#[atomic_phases(name = "stages", version = 1)]
+impl Stages {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Staged> {
+        Stages::stage(batch, &self.first)?;
+        Ok(Staged)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        Stages::stage(batch, &self.last)?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The same where the phase and its jobs are parts of the statement that commits, whichever of them is dropped.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_that_was_not_inserted_fails_its_phase_that_is_a_single_statement() {
+    let db = Postgres::fresh().await;
+    db.sql(
+        "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+         CREATE TRIGGER drop_it BEFORE INSERT ON atomic_phases_staged_jobs
+         FOR EACH ROW WHEN (NEW.name = 'dropped') EXECUTE FUNCTION drop_it();",
+    )
+    .await;
+    let engine = Engine::builder(db.clone()).register::<Stages>().build().unwrap();
+    let cases: [(&[&str], &[&str], i64); 7] = [
+        (&[], &[], 2),
+        (&["kept"], &["kept", "kept"], 2),
+        (&["dropped"], &[], 0),
+        (&["kept", "dropped"], &[], 0),
+        (&["dropped", "kept"], &[], 0),
+        (&["kept"], &["dropped"], 1),
+        (&[], &["kept", "dropped", "kept"], 1),
+    ];
+    for (number, (first, last, phases)) in cases.into_iter().enumerate() {
+        let names = |jobs: &[&str]| jobs.iter().map(|&name| name.to_owned()).collect();
+        let stages = Stages { first: names(first), last: names(last) };
+        let told = engine.call(&scope(), &key(&format!("k{number}")), stages.clone()).await;
+        assert_eq!(matches!(told, Ok(Outcome::Finished(_))), phases == 2, "{stages:?}: {told:?}");
+        let made = db.number("SELECT count(*) FROM unique_things").await;
+        assert_eq!(made, phases, "{stages:?}");
+        db.sql("TRUNCATE unique_things").await;
+    }
+}
+
+/// The same on SQLite: of a `Batch`, and then of a `Tx`.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct StagesThere(Stages);
+
+#[atomic_phases(name = "stages_there", version = 1)]
+impl StagesThere {
+    #[phase]
+    async fn begun(&self, batch: &mut Batch<'_, Sqlite>) -> PhaseResult<Staged> {
+        for name in &self.0.first {
+            batch.stage_job(name, &1)?;
+        }
+        Ok(Staged)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        for name in &self.0.last {
+            tx.stage_job(name, &1)?;
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_that_sqlite_was_told_to_ignore_fails_its_phase() {
+    let db = Sqlite::fresh().await;
+    db.sql(
+        "CREATE TRIGGER drop_it BEFORE INSERT ON atomic_phases_staged_jobs WHEN NEW.name = 'dropped'
+         BEGIN SELECT RAISE(IGNORE); END;",
+    )
+    .await;
+    let engine = Engine::builder(db.clone()).register::<StagesThere>().build().unwrap();
+    let cases: [(&[&str], &[&str], i64); 4] = [
+        (&["kept"], &["kept"], 2),
+        (&["kept", "dropped"], &[], 0),
+        (&["kept"], &["dropped"], 1),
+        (&["kept"], &["dropped", "kept"], 1),
+    ];
+    for (number, (first, last, staged)) in cases.into_iter().enumerate() {
+        let names = |jobs: &[&str]| jobs.iter().map(|&name| name.to_owned()).collect();
+        let stages = StagesThere(Stages { first: names(first), last: names(last) });
+        let told = engine.call(&scope(), &key(&format!("k{number}")), stages.clone()).await;
+        assert_eq!(matches!(told, Ok(Outcome::Finished(_))), staged == 2, "{stages:?}: {told:?}");
+        let jobs = db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await;
+        assert_eq!(jobs, staged, "{stages:?}");
+        db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    }
+}
+
 /// G3, G10: user input comes back in the message of an application's trigger. The engine does not take it for its
 /// own mark, even if the message quotes the engine's statement.
 #[tokio::test(flavor = "multi_thread")]

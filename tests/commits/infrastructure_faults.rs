@@ -27,11 +27,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Cluster, psql};
 use crate::support::db::{open_pg, prepare_pg};
+use crate::support::network::Line;
 use crate::support::*;
 use atomic_phases::engine::FailureCause;
 use atomic_phases::http::Policy;
+use atomic_phases::ops::OperatorStore;
 use atomic_phases::store::StoreError;
 use atomic_phases::{
     CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases,
@@ -130,6 +132,8 @@ async fn g12_a_read_only_database_replays_and_runs_nothing<S: TestDb>(db: S) {
     })
     .await;
     let db = if is_postgres::<S>() { db.another().await } else { db };
+    // As a process does that starts now.
+    db.migrate().await.unwrap();
     let engine = engine(&db, &app);
     let again = finished(engine.call(&scope(), &key("done"), book(20)).await);
     assert_eq!(again.reply, first.reply);
@@ -198,6 +202,55 @@ async fn a_clock_that_jumps_back_changes_the_length_of_leases_only<S: TestDb>(db
         .await;
     finished(engine.call(&scope(), &key("held"), book(20)).await);
     assert_eq!(app.provider.effects(), 3);
+}
+
+/// A process opens its connections while the database is fenced off for a switch-over. Each of these sessions stays read
+/// only after that, by its own default: a write finds out, and the engine leaves them without a restart, as a probe does.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_sessions_that_began_read_only_are_left_once_the_database_can_be_written_to() {
+    let db = Postgres::fresh().await;
+    let set = async |on: &str| {
+        let set = "EXECUTE 'ALTER DATABASE ' || current_database() || ' SET default_transaction_read_only = ";
+        db.sql(&format!("BEGIN READ WRITE; DO $$ BEGIN {set}{on}'; END $$; COMMIT")).await;
+    };
+    set("on").await;
+    let store = db.another().await;
+    let engine = engine(&store, &App::default());
+    unavailable(&engine.call(&scope(), &key("k"), book(20)).await);
+    set("off").await;
+    // By this `/health/ready` is 200, and clients are sent here.
+    until(async || !store.is_read_only().await.unwrap()).await;
+    until(async || {
+        let told = engine.call(&scope(), &key("k"), book(20)).await;
+        matches!(told, Ok(Outcome::Finished(_)))
+    })
+    .await;
+}
+
+/// The address of the primary led to a standby while this process connected: a name that was resolved too early behind
+/// a failover, or a proxy that was slow to hear of it. New connections reach the primary, and the old ones never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_standby_that_was_taken_for_the_primary_is_left() {
+    let (primary, url) = tokio::task::block_in_place(|| {
+        let primary = Cluster::start();
+        let url = primary.new_database();
+        (primary, url)
+    });
+    prepare_pg(&open_pg(&url, 2).await).await;
+    let standby = tokio::task::block_in_place(|| primary.standby());
+    let there = Line::url_at(&url, standby.port());
+    until(async || tokio::task::block_in_place(|| psql(&there, "SELECT 1")) == "1").await;
+    let line = Line::to(standby.port(), 0).await;
+    let store = open_pg(&line.url(&url), 4).await;
+    let engine = engine(&store, &App::default());
+    unavailable(&engine.call(&scope(), &key("k"), book(20)).await);
+    line.lead_to(primary.port());
+    until(async || !store.is_read_only().await.unwrap()).await;
+    until(async || {
+        let told = engine.call(&scope(), &key("k"), book(20)).await;
+        matches!(told, Ok(Outcome::Finished(_)))
+    })
+    .await;
 }
 
 /// 57014: a statement of a phase takes longer than the server lets it.

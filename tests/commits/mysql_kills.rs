@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atomic_phases::store::MysqlConn;
-use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel::sql_types::BigInt;
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
@@ -167,8 +167,29 @@ async fn g13_dropped_futures_free_their_locks_although_the_kept_connection_is_si
     .await;
 }
 
+/// G17: a balancer leads a new connection to a server that accepts it and says nothing (a frozen process, whose kernel
+/// answers). Opening a store and migrating it end nevertheless, as each other wait does.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_connection_that_is_never_greeted_is_not_waited_for_for_ever() {
+    const AT_MOST: Duration = Duration::from_secs(40);
+    let db = Mysql::fresh().await;
+    let proxy = MysqlProxy::start(db.__url()).await;
+    let url = proxy.url(db.__url());
+    // The pool's first, the one that is kept, and that of the migrations.
+    let store = open_my(&url, 4).await;
+    assert_eq!(proxy.accepted(), 2);
+    proxy.silence(3);
+    let migrated = tokio::time::timeout(AT_MOST, store.migrate()).await;
+    assert!(migrated.expect("a migration waits for ever").is_err());
+    let accepted = proxy.accepted();
+    // The pool's first of this store is greeted, and the one that is kept is not.
+    proxy.silence(accepted + 2);
+    let opened = tokio::time::timeout(AT_MOST, Mysql::connect(&url)).await;
+    assert!(opened.expect("a store that is opened waits for ever").is_err());
+}
+
 /// The number of a session at its server.
-async fn number_of(conn: &mut MysqlConn) -> i64 {
+pub async fn number_of(conn: &mut MysqlConn) -> i64 {
     let number = diesel::dsl::sql::<BigInt>("SELECT CAST(CONNECTION_ID() AS SIGNED)");
     number.get_result(conn).await.unwrap()
 }

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
+use atomic_phases::store::MysqlConn;
 use atomic_phases::worker::{Enqueuer, Reaper};
 use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
+use diesel::result::Error;
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
+use crate::mysql_kills::number_of;
 use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::{Inbox, config};
@@ -369,4 +372,42 @@ async fn g8_g10_what_is_done_to_a_session_ends_with_its_phase() {
     let free = db.sql("UPDATE rides SET amount = 7");
     tokio::time::timeout(Duration::from_secs(30), free).await.expect("the table is free");
     finished(engine.call(&scope(), &key("last"), book(20)).await);
+}
+
+/// A transaction of the application's, and what it has rolled back, leaves the connection to the next one: a new one costs
+/// a handshake, and each statement is prepared there again. One that is left open does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_of_the_application_keeps_its_connection() {
+    let db = Mysql::fresh().await;
+    let store = open_my(db.__url(), 1).await;
+    let session = async || {
+        let mut conn = store.connection().await.unwrap();
+        number_of(&mut conn).await
+    };
+    let first = session().await;
+    for fails in [false, true] {
+        let mut handle = store.connection().await.unwrap();
+        let conn: &mut MysqlConn = &mut handle;
+        let ended = conn.transaction::<(), Error, _>(async |conn: &mut MysqlConn| {
+            sql_query("INSERT INTO steps VALUES ('r', 'kept')").execute(conn).await?;
+            // As diesel does for a transaction in a transaction.
+            conn.batch_execute("SAVEPOINT nested").await?;
+            sql_query("INSERT INTO steps VALUES ('r', 'undone')").execute(conn).await?;
+            conn.batch_execute("ROLLBACK TO SAVEPOINT nested").await?;
+            if fails { Err(Error::RollbackTransaction) } else { Ok(()) }
+        });
+        assert_eq!(ended.await.is_err(), fails);
+        drop(handle);
+        assert_eq!(session().await, first, "fails: {fails}");
+        assert_eq!(store.text("SELECT GROUP_CONCAT(step) FROM steps").await, "kept");
+    }
+    let mut conn = store.connection().await.unwrap();
+    conn.batch_execute("START TRANSACTION").await.unwrap();
+    conn.batch_execute("COMMIT").await.unwrap();
+    drop(conn);
+    assert_eq!(session().await, first);
+    let mut conn = store.connection().await.unwrap();
+    conn.batch_execute("BEGIN").await.unwrap();
+    drop(conn);
+    assert_ne!(session().await, first, "a transaction was left open");
 }

@@ -4,9 +4,11 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use atomic_phases::{Mysql, Outcome};
+use atomic_phases::worker::{Announcer, WorkerConfig};
+use atomic_phases::{CallError, Mysql, Outcome};
 use diesel_async::SimpleAsyncConnection;
 
+use crate::mysql_faults::on_own_server;
 use crate::support::db::{my, open_my, open_my_without_blocks};
 use crate::support::mariadb::mysqld;
 use crate::support::mysql_proxy::MysqlProxy;
@@ -221,10 +223,104 @@ async fn g19_a_scope_is_erased_to_its_end_whatever_goes_meanwhile() {
     proxy.delay(500);
     let before = proxy.commands();
     let erasing = tokio::spawn(async move { engine.erase_scope(&scope()).await });
-    // The keys were read, and the update is on its way.
-    until(async || proxy.commands() > before + 2).await;
+    // The keys were searched for and locked, and the update is on its way.
+    until(async || proxy.commands() > before + 4).await;
     db.sql("DELETE FROM atomic_phases_keys WHERE fingerprint <> 'erased' ORDER BY scope, idempotency_key LIMIT 3").await;
     proxy.delay(0);
     let erased = erasing.await.unwrap().unwrap();
     assert_eq!((erased.erased, erased.left), (2045, 0));
+}
+
+/// G12, G16: a backup's lock holds back each write of the server, and no read. What waits for it gives its connection back
+/// as soon as what waits for a row's lock does, so that a finished request is replayed meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_backup_that_holds_back_writes_keeps_no_replay() {
+    let (_server, db) = on_own_server(&[]).await;
+    let store = open_my(db.__url(), 2).await;
+    let app = App::default();
+    let engine = engine_with(&store, &app, |b| b.lease(Duration::from_secs(3)));
+    finished(engine.call(&scope(), &key("done"), book(20)).await);
+    // In a foreign call, with a heartbeat each second.
+    let mut gate = app.provider.stop_after_the_effect();
+    let running = tokio::spawn(engine.call(&scope(), &key("running"), book(20)).into_future());
+    let in_the_call = gate.recv().await.unwrap();
+    let mut backup = my(db.__url()).await;
+    backup.batch_execute("FLUSH TABLES WITH READ LOCK").await.unwrap();
+    let fresh = tokio::spawn(engine.call(&scope(), &key("fresh"), book(20)).into_future());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        let replay = engine.call(&scope(), &key("done"), book(20)).into_future();
+        let replayed = tokio::time::timeout(Duration::from_secs(3), replay).await;
+        assert!(finished(replayed.expect("a replay waits for a backup")).replayed);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    backup.batch_execute("UNLOCK TABLES").await.unwrap();
+    app.provider.stop_no_more();
+    // Its call may be gone with its lease.
+    let _ = in_the_call.send(());
+    let _ = (running.await.unwrap(), fresh.await.unwrap());
+    let rides = "SELECT count(*) FROM rides WHERE amount = 20";
+    assert!(db.number(rides).await <= 3, "each at most once");
+}
+
+/// G16: a table that is locked keeps no connection, and who needs it hears of it as soon as of a locked row. Nothing of the
+/// store waits at the server for as long as the server says, a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_locked_table_is_waited_for_as_a_locked_row_is() {
+    const PROMPTLY: Duration = Duration::from_secs(10);
+    let db = Mysql::fresh().await;
+    let store = open_my(db.__url(), 1).await;
+    let engine = engine(&store, &App::default());
+    finished(engine.call(&scope(), &key("done"), book(20)).await);
+    let mut other = my(db.__url()).await;
+    other.batch_execute("LOCK TABLES atomic_phases_keys WRITE").await.unwrap();
+    let calls = (0..3).map(|_| engine.call(&scope(), &key("done"), book(20)).into_future());
+    let began = Instant::now();
+    for told in futures_util::future::join_all(calls).await {
+        assert!(matches!(told, Err(CallError::Unavailable(_))), "{told:?}");
+    }
+    assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+    other.batch_execute("UNLOCK TABLES").await.unwrap();
+    assert!(finished(engine.call(&scope(), &key("done"), book(20)).await).replayed);
+    let session = "SELECT @@SESSION.lock_wait_timeout - @@GLOBAL.lock_wait_timeout";
+    assert_eq!(store.number(session).await, 0, "the application waits as the server says");
+}
+
+/// A process announces itself, whichever other process writes its own row at this moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_announces_itself_beside_the_locked_row_of_another() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    let announced = async || Announcer::new(&engine, WorkerConfig::default()).run_once().await;
+    announced().await.unwrap();
+    let mut other = my(db.__url()).await;
+    let lock = "BEGIN; UPDATE atomic_phases_nodes SET seen_at = seen_at + 1";
+    other.batch_execute(lock).await.unwrap();
+    announced().await.unwrap();
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_nodes").await, 2);
+}
+
+/// G19: the erasure of a scope reads each of its rows a few times, however many there are: not, for each thousand, all that
+/// it has erased so far. Else one of these searches takes longer than its answer is waited for, and each later call begins
+/// with the same one.
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_a_scope_is_erased_by_reading_each_row_a_few_times() {
+    let (server, db) = on_own_server(&[]).await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("a"), book(20)).await);
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    for of in 0..15 {
+        db.sql(&copies(of)).await;
+    }
+    let read = || {
+        let told = server.ask("SHOW GLOBAL STATUS LIKE 'Handler_read_next'");
+        told.trim().rsplit('\t').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = read();
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    let rows = read() - before;
+    assert_eq!((erased.erased, erased.left), (32_768, 0));
+    println!("{rows} rows read");
+    assert!(rows < 8 * 32_768, "{rows} rows read to erase 32768");
 }

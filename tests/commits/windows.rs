@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::engine::{Resolution, Resolved};
+use atomic_phases::engine::{EngineBuilder, Resolution, Resolved};
 use atomic_phases::phase::ForeignError;
 use atomic_phases::{
     Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
@@ -20,6 +20,10 @@ on_every_store! {
     g11_the_window_goes_on_in_a_later_attempt,
     g11_a_release_does_not_open_the_window_again,
     g17_an_accepted_request_makes_its_first_call_after_whatever_time,
+    g17_a_call_that_its_phase_says_was_not_executed_is_made_again_after_whatever_back_off,
+    g11_the_window_begins_with_the_first_attempt_whose_call_may_have_had_an_effect,
+    g17_an_operators_retry_of_what_was_never_executed_makes_the_call,
+    g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing,
 }
 
 fn ms(millis: u64) -> Duration {
@@ -126,8 +130,8 @@ async fn g11_a_call_does_not_begin_behind_its_window<S: TestDb>(db: S) {
     let app = App::default();
     let engine: TestEngine<S> =
         Engine::builder(db.clone()).app(app.clone()).register::<Stalls>().build().unwrap();
-    let told = engine.call(&scope(), &key("k"), Stalls).await.unwrap();
-    assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}");
+    // Nothing was called, so its outcome is not unknown.
+    failed(engine.call(&scope(), &key("k"), Stalls).await);
     assert_eq!((app.provider.calls().len(), app.bodies()[1]), (0, 1));
 }
 
@@ -207,4 +211,119 @@ async fn g17_an_accepted_request_makes_its_first_call_after_whatever_time<S: Tes
         assert_eq!(app.provider.calls().len(), 2, "G11");
         db.sql("DELETE FROM atomic_phases_keys").await;
     }
+}
+
+/// The provider refuses its first call, 429 with `Retry-After: 3600`, and remembers calls for half an hour. The answer to
+/// its second call may be lost.
+#[derive(Clone, Serialize, Deserialize)]
+struct Refused {
+    loses_the_second: bool,
+}
+
+const REFUSED: Refused = Refused { loses_the_second: false };
+
+#[atomic_phases(name = "refused", version = 1)]
+impl<Db: TestDb> Refused {
+    #[phase(foreign(idempotent, window = "30m"))]
+    async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
+        let attempt = app.bodies[1].fetch_add(1, Ordering::SeqCst);
+        call.make(async |key| {
+            if attempt == 0 {
+                return Err(ForeignError::not_executed_after("busy", ms(3_600_000)));
+            }
+            app.provider.call(key.as_str(), "in time").await;
+            match self.loses_the_second && attempt == 1 {
+                true => Err(ForeignError::retryable("the answer was lost")),
+                false => Ok(Done),
+            }
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "refused", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// As its reconcile function and an operator may say it: there is nothing that the provider could have forgotten.
+async fn g17_a_call_that_its_phase_says_was_not_executed_is_made_again_after_whatever_back_off<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = refusing(&db, &app, |builder| builder);
+    let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
+    let Outcome::Failed { retry_after, .. } = told else { panic!("{told:?}") };
+    age(&db, retry_after).await;
+    db.let_time_pass().await;
+    let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
+    assert!(matches!(told, Outcome::Finished(_)), "no call was ever executed: {told:?}");
+    assert_eq!((app.provider.calls().len(), app.bodies()[1]), (1, 2));
+}
+
+fn refusing<S: TestDb>(
+    db: &S,
+    app: &App,
+    set: impl FnOnce(EngineBuilder<S, App>) -> EngineBuilder<S, App>,
+) -> TestEngine<S> {
+    let builder = Engine::builder(db.clone()).app(app.clone()).register::<Refused>();
+    set(builder).build().unwrap()
+}
+
+/// An hour after a call without an effect the next one is made, and its answer lost: from then on it counts, as it would
+/// behind a crash of its process.
+async fn g11_the_window_begins_with_the_first_attempt_whose_call_may_have_had_an_effect<
+    S: TestDb,
+>(
+    db: S,
+) {
+    for (waits, calls) in [(Duration::ZERO, 2), (ms(3_600_000), 1)] {
+        let app = App::default();
+        let engine = refusing(&db, &app, |builder| builder);
+        let ask = async || {
+            db.let_time_pass().await;
+            engine.call(&scope(), &key("k"), Refused { loses_the_second: true }).await
+        };
+        failed(ask().await);
+        age(&db, ms(3_600_000)).await;
+        failed(ask().await);
+        assert_eq!(app.provider.calls().len(), 1);
+        age(&db, waits).await;
+        let told = ask().await.unwrap();
+        match calls {
+            1 => assert!(matches!(told, Outcome::Unknown { .. }), "{told:?}"),
+            _ => assert!(matches!(told, Outcome::Finished(_)), "{told:?}"),
+        }
+        assert_eq!(app.provider.calls().len(), calls);
+        db.sql("DELETE FROM atomic_phases_keys").await;
+    }
+}
+
+async fn g17_an_operators_retry_of_what_was_never_executed_makes_the_call<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = refusing(&db, &app, |builder| builder.max_attempts(1));
+    let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
+    assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
+    age(&db, ms(3_600_000)).await;
+    let retried = engine.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+    assert_eq!(retried, Resolved::Applied);
+    let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
+    assert!(matches!(told, Outcome::Finished(_)), "{told:?}");
+}
+
+/// The phase was wrong, or the provider changed its mind: a webhook says that the call was executed after all.
+async fn g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing<S: TestDb>(db: S) {
+    let app = App::default();
+    let engine = refusing(&db, &app, |builder| builder);
+    failed(engine.call(&scope(), &key("k"), REFUSED).await);
+    let same = Resolution::not_executed("asked", 1);
+    assert_eq!(engine.resolve(&scope(), &key("k"), same).await.unwrap(), Resolved::Already);
+    let word = Resolution::executed("asked", &Done).unwrap();
+    assert_eq!(engine.resolve(&scope(), &key("k"), word).await.unwrap(), Resolved::Applied);
+    let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
+    assert!(matches!(told, Outcome::Finished(_)), "{told:?}");
+    assert!(app.provider.calls().is_empty());
 }

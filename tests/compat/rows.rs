@@ -96,3 +96,18 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
     assert!(none.iter().all(|left| left.because == StrandedBecause::UnknownDefinition));
     assert_eq!(none.iter().map(|left| left.rows).sum::<u64>(), 4);
 }
+
+/// A build with a new name has run the row since, and has committed nothing: its outputs have the names of the build before,
+/// and its list of phases says so. A later build that knows only the new name is told of before its deploy.
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_a_name_that_only_the_outputs_of_a_row_have_is_told_without_the_code() {
+    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let old = engine::<_, Plain>(&db);
+    failed(old.call(&scope(), &key("k"), Plain::stopping("z")).await);
+    // The next attempt stops at the same place, too.
+    db.sql("UPDATE atomic_phases_keys SET attempts = 0, run_after = created_at").await;
+    let renamed = engine::<_, Renamed>(&db);
+    failed(renamed.call(&scope(), &key("k"), Renamed::stopping("z")).await);
+    assert_eq!(told::<_, Renamed>(&db).await, 0);
+    assert!(told::<_, RenamedBadly>(&db).await > 0);
+}

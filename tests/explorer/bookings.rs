@@ -98,6 +98,7 @@ fn notifying<S: TestDb>(
 on_every_store! {
     a_booking_survives_a_crash_at_every_point_and_every_competitor,
     a_booking_survives_every_pair_of_crashes,
+    g12_requests_survive_reads_that_fail,
     statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor,
     statements_that_go_as_a_single_one_survive_a_crash_at_every_point_and_every_competitor,
     calls_that_wrongly_expect_a_new_key_survive_as_well,
@@ -177,6 +178,16 @@ async fn a_booking_survives_every_pair_of_crashes<S: TestDb>(db: S) {
     let report = booking(db).modes(modes).and_at_every_pair().run().await;
     shown(&report);
     assert!(report.cases() > 250, "{report}");
+}
+
+/// Without another fault, and behind each: most reads are those of a recovery.
+async fn g12_requests_survive_reads_that_fail<S: TestDb>(db: S) {
+    let modes = [Mode::Drop, Mode::AckLost, Mode::NotSent];
+    let report = booking(db.clone()).modes(modes).and_failed_reads().run().await;
+    shown(&report);
+    let without = booking(db.clone()).modes(modes).run().await;
+    assert!(report.cases() > without.cases() + 20, "{report}; {without}");
+    shown(&notifying(db, true).with_competitor().and_failed_reads().run().await);
 }
 
 async fn statements_that_are_handed_over_survive_a_crash_at_every_point_and_every_competitor<
@@ -576,6 +587,11 @@ async fn every_broken_guarantee_is_found<S: TestDb>(db: S) {
             Mutant::AssumeIntent => {
                 let explorer = notifying(db.clone(), true).with_mutant(mutant);
                 explorer.modes([Drop, NotSent]).and_at_every_pair().run().await
+            }
+            // In one that another has overtaken before its call.
+            Mutant::CallBehindFailedRenewal => {
+                let explorer = notifying(db.clone(), true).with_mutant(mutant);
+                explorer.with_competitor().and_failed_reads().run().await
             }
             Mutant::CallWithoutLease => {
                 let explorer = ringing(db.clone()).with_mutant(mutant);

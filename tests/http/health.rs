@@ -361,7 +361,7 @@ async fn a_user_that_may_make_no_table_is_ready() {
             db.sql(&format!("REVOKE ALL ON __diesel_schema_migrations FROM {role}")).await;
         }
         let store = open_pg(&url, 4).await;
-        assert!(store.missing_migrations().await.is_err(), "it may make a table");
+        assert_eq!(store.missing_migrations().await.is_ok(), may_read, "it may make no table");
         let engine = engine(&store, &App::default());
         assert_eq!(asked(&routes(&engine), "ready").await, (200, "ready\n".to_owned()));
         finished(engine.call(&scope(), &key(&format!("k-{may_read}")), book(20)).await);

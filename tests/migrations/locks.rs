@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use atomic_phases::Mysql;
 use atomic_phases::engine::Call;
 use atomic_phases::store::StoreError;
-use atomic_phases::{CallError, Outcome, Postgres};
+use atomic_phases::{CallError, Outcome, Postgres, Store};
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::migration::{
@@ -19,8 +19,8 @@ use diesel_async::SimpleAsyncConnection;
 #[cfg(feature = "mysql")]
 use crate::all;
 #[cfg(feature = "mysql")]
-use crate::support::db::my;
-use crate::support::db::{pg, url_of};
+use crate::support::db::{my, open_my};
+use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 use crate::{Schema, next};
 
@@ -65,6 +65,42 @@ async fn gives_up<S: Schema>(db: S, long: &mut impl SimpleAsyncConnection, one_t
     long.batch_execute("COMMIT").await.unwrap();
     db.up(next(S::FOLDER)).await.unwrap();
     assert!(has_column(&db, "next_number").await);
+}
+
+/// A deploy job has migrated. The service's role owns nothing and may create nothing, as any role of PostgreSQL 15 that
+/// is not told otherwise; or it is started beside a database that can only be read, whose replays it is to serve.
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_who_may_create_nothing_hears_that_no_migration_is_missing() {
+    let db = <Postgres as TestDb>::fresh().await;
+    let role = format!("reader_of_{}", db.text("SELECT current_database()").await);
+    db.sql(&format!(
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE {role} LOGIN; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+    ))
+    .await;
+    let url = url_of(&db).replace("postgres@", &format!("{role}@"));
+    let only_read = format!("{}?options=-c%20default_transaction_read_only%3Don", url_of(&db));
+    for url in [url, only_read] {
+        let service = open_pg(&url, 2).await;
+        assert_eq!(service.missing_migrations().await.unwrap(), Vec::<String>::new());
+        service.migrate().await.unwrap();
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_who_may_create_nothing_hears_that_no_migration_is_missing_on_mariadb() {
+    let db = <Mysql as TestDb>::fresh().await;
+    let (head, name) = db.__url().rsplit_once('/').unwrap();
+    let user = format!("reader_{name}");
+    db.sql(&format!(
+        "CREATE USER '{user}'@'%'; GRANT SELECT, INSERT, UPDATE, DELETE ON {name}.* TO '{user}'@'%'"
+    ))
+    .await;
+    let place = head.rsplit_once('@').unwrap().1;
+    let service = open_my(&format!("mysql://{user}@{place}/{name}"), 2).await;
+    assert_eq!(service.missing_migrations().await.unwrap(), Vec::<String>::new());
+    service.migrate().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -167,6 +167,7 @@ async fn rows_in_every_state_go_on_in_partitions_by_scope_on_mariadb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_in_every_state_go_on_in_partitions_by_scope_on_postgres() {
     let db = <Postgres as TestDb>::fresh().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
     let indexes = indexes(&db).await;
     db.sql(include_str!("../../migrations/postgres_partitioned/by_scope.sql")).await;
     assert_eq!(self::indexes(&db).await, indexes);

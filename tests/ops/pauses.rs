@@ -10,6 +10,7 @@ use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic
 use serde::{Deserialize, Serialize};
 
 use super::cast::*;
+use crate::support::work::reconciled;
 use crate::support::*;
 
 on_every_store! {
@@ -19,6 +20,8 @@ on_every_store! {
     a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanwhile,
     a_pause_ends_by_itself,
     a_call_that_is_under_way_goes_on,
+    g11_a_pause_longer_than_the_window_leaves_no_request_unknown_that_has_called_nothing,
+    g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconciliations,
 }
 
 pub(super) const BOOK: (&str, &str) = ("book", "charged");
@@ -262,4 +265,126 @@ async fn a_call_that_is_under_way_goes_on<S: TestDb + OperatorStore>(db: S) {
     drop(waiting);
     finished(calling.await.unwrap());
     assert_eq!(app.provider.effects(), 1);
+}
+
+/// Its first attempt met the pause: there is no earlier call that the provider could have forgotten.
+async fn g11_a_pause_longer_than_the_window_leaves_no_request_unknown_that_has_called_nothing<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    paused(&engine, BOOK).await;
+    assert!(is_held(engine.call(&scope(), &key("k"), book(20)).await));
+    let (two_days_ago, then) = match is_postgres::<S>() {
+        true => ("(SELECT now() - interval '48 hours')", "created_at"),
+        false => ("advanced_at - 172800000", "created_at"),
+    };
+    set(&engine, "k", &format!("advanced_at = {two_days_ago}, run_after = {then}")).await;
+    unpause(&admin(&engine), BOOK).await;
+    assert!(app.provider.calls().is_empty(), "nothing was called");
+    let call = engine.call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(call, Ok(Outcome::Finished(_))), "it calls for the first time: {call:?}");
+}
+
+/// The provider is down for its maintenance, so the reconcile function does not find out: however often, the request waits.
+async fn g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconciliations<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    const NOTIFY: (&str, &str) = ("notify", "notified");
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine_with(&db, &app, |b| b.lease(Duration::from_secs(60)).max_reconciles(2));
+    unknown(&engine, "k").await;
+    paused(&engine, NOTIFY).await;
+    let asked = async || {
+        db.let_time_pass().await;
+        let swept = reconciled(&engine).await;
+        (swept.unknown, swept.dead_letters)
+    };
+    for _ in 0..5 {
+        assert_eq!(asked().await, (1, 0));
+    }
+    unpause(&admin(&engine), NOTIFY).await;
+    assert_eq!((asked().await, asked().await), ((1, 0), (0, 1)), "it counts from here on");
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A process that was never able to read the pauses begins no foreign phase, and says in the log and in its answer why: the
+/// attempts do not count, and the first read ends it. All of it happens on this thread.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn pauses_that_cannot_be_read_are_told_in_the_log() {
+    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let app = App::default();
+    paused(&engine(&db, &app), BOOK).await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let started = engine_with(&db.another().await, &app, |builder| {
+        builder.max_attempts(1).pauses_every(Duration::from_millis(20))
+    });
+    db.sql("ALTER TABLE atomic_phases_pauses RENAME TO hidden").await;
+    for _ in 0..2 {
+        db.let_time_pass().await;
+        let call = started.call(&scope(), &key("k"), book(20)).await;
+        assert!(could_not_read(&call), "{call:?}");
+    }
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let says = "the pauses could not be read";
+    let is_said = |line: &str| line.contains("WARN") && line.contains(says);
+    assert!(log.lines().any(is_said), "nothing is said: {log}");
+    assert_eq!(app.provider.effects(), 0);
+    db.sql("ALTER TABLE hidden RENAME TO atomic_phases_pauses").await;
+    until(async || is_known_as_paused(&started.call(&scope(), &key("k"), book(20)).await)).await;
+    // What was read once stays known.
+    db.sql("ALTER TABLE atomic_phases_pauses RENAME TO hidden").await;
+    assert!(is_held(started.call(&scope(), &key("k"), book(20)).await));
+}
+
+fn could_not_read(call: &Result<Outcome, CallError>) -> bool {
+    let Ok(Outcome::Failed { cause: FailureCause::Database { kind, .. }, .. }) = call else {
+        return false;
+    };
+    kind.contains("the pauses could not be read")
+}
+
+fn is_known_as_paused(call: &Result<Outcome, CallError>) -> bool {
+    matches!(call, Ok(Outcome::Failed { cause: FailureCause::Paused { .. }, .. }))
+}
+
+/// "Each engine reads the pauses [..] before its first foreign phase": here another session has the table for longer than
+/// the engine waits for it. A pool whose connections are in use for two seconds is the same.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_starting_process_that_cannot_read_the_pauses_begins_no_paused_phase() {
+    use crate::support::db::{pg, url_of};
+    use diesel_async::SimpleAsyncConnection;
+    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let app = App::default();
+    paused(&engine(&db, &app), BOOK).await;
+    let started = engine(&db.another().await, &app);
+    let mut other = pg(&url_of(&db)).await;
+    other.batch_execute("BEGIN; LOCK TABLE atomic_phases_pauses").await.unwrap();
+    let call = started.call(&scope(), &key("k"), book(20)).await;
+    assert!(could_not_read(&call), "{call:?}");
+    drop(other);
+    until(async || is_known_as_paused(&started.call(&scope(), &key("k"), book(20)).await)).await;
+    assert_eq!(app.provider.effects(), 0, "it was called, and is paused: {call:?}");
 }

@@ -26,6 +26,7 @@ const ROOMS: [&[&str]; 12] = [
         "key",
         "lock",
         "moment",
+        "redis_connection",
         "repeats",
         "roundtrip",
         "setting",

@@ -22,7 +22,7 @@ const NOTHING: &str = "nothing happens in it";
 const VIRTUAL: &str = "virtual time";
 
 /// How often each file sleeps, and why.
-const SLEEPS: [(&str, &[(usize, &str)]); 34] = [
+const SLEEPS: [(&str, &[(usize, &str)]); 35] = [
     ("cli/tests/runbooks.rs", &[(1, "its `until`, without a runtime")]),
     ("otel/tests/story.rs", &[(1, "its `until`, in a package that is tested without the others")]),
     ("tests/commits/batch_parts.rs", &[(1, "the server reports its statistics late"), (1, ENDS)]),
@@ -30,7 +30,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 34] = [
     ("tests/commits/lease.rs", &[(3, TAKES), (1, ENDS)]),
     ("tests/commits/mysql_faults.rs", &[(1, LOAD)]),
     ("tests/commits/mysql_statements.rs", &[(1, "the server is short of statements for so long")]),
-    ("tests/commits/mysql_waits.rs", &[(1, NOTHING)]),
+    ("tests/commits/mysql_waits.rs", &[(1, NOTHING), (1, "replays go on for as long as a backup")]),
     ("tests/commits/races.rs", &[(2, ENDS), (1, LOAD)]),
     ("tests/commits/time_limits.rs", &[(2, TAKES)]),
     ("tests/commits/visits.rs", &[(2, TAKES)]),
@@ -47,8 +47,9 @@ const SLEEPS: [(&str, &[(usize, &str)]); 34] = [
     ("tests/processes/partition.rs", &[(1, LOAD)]),
     ("tests/prometheus.rs", &[(1, "it polls Prometheus"), (1, "it ages rows"), (2, LOAD)]),
     ("tests/requests/begun_under.rs", &[(4, VIRTUAL)]),
-    ("tests/requests/quota.rs", &[(2, TAKES), (3, VIRTUAL)]),
+    ("tests/requests/quota.rs", &[(3, TAKES), (3, VIRTUAL)]),
     ("tests/requests/redis_replays.rs", &[(1, "a server that answers slowly")]),
+    ("tests/requests/replay_cache.rs", &[(1, NOTHING)]),
     (
         "tests/requests/resolve_after_faults.rs",
         &[(1, "a future is dropped at another moment each time")],

@@ -16,6 +16,7 @@ on_every_store! {
     a_call_that_waits_or_accepts_reads_the_row,
     g8_g17_no_hint_is_told_behind_the_end_of_a_request,
     g17_a_hint_that_the_cache_keeps_ends_by_itself,
+    g17_a_hint_is_withdrawn_while_many_writes_are_on_their_way,
     an_answer_is_written_behind_the_hint,
     g1_g10_whatever_the_cache_does_with_a_hint_no_request_runs_because_of_it,
 }
@@ -146,6 +147,42 @@ async fn g17_a_hint_that_the_cache_keeps_ends_by_itself<S: TestDb>(db: S) {
         matches!(told, Ok(Outcome::Finished(_)))
     })
     .await;
+}
+
+/// A call fails while the hints of as many others as may be on their way are.
+async fn g17_a_hint_is_withdrawn_while_many_writes_are_on_their_way<S: TestDb>(db: S) {
+    const OTHERS: usize = 256;
+    let (app, cache) = (App::default(), FakeCache::default());
+    let engine = hinting(&db, &app, cache.cached().time_limit(Duration::from_secs(1)), LONG);
+    let call = |name: &str, trouble: Trouble| {
+        let (engine, name) = (engine.clone(), key(name));
+        tokio::spawn(async move { engine.call(&scope(), &name, troubled(trouble)).await })
+    };
+    let mut calls = app.provider.stop_before_the_effect();
+    let failing = call("k", Trouble::RetryLastOnce);
+    let waiting = calls.recv().await.unwrap();
+    cache.has_written(1).await;
+
+    let mut on_their_way = cache.hold_values_back();
+    let others: Vec<_> =
+        (0..OTHERS).map(|number| call(&format!("k{number}"), Trouble::None)).collect();
+    let mut others_wait = Vec::new();
+    for _ in 0..OTHERS {
+        others_wait.push(calls.recv().await.unwrap());
+    }
+    app.provider.stop_no_more();
+    drop(waiting);
+    // Its last phase runs behind the withdrawal.
+    until(async || app.bodies()[2] == 1).await;
+    cache.hold_no_more_back();
+    tokio::spawn(async move { while on_their_way.recv().await.is_some() {} });
+    failed(failing.await.unwrap());
+    let again = engine.call(&scope(), &key("k"), troubled(Trouble::RetryLastOnce)).await;
+    assert!(!finished(again).replayed);
+    drop(others_wait);
+    for other in others {
+        finished(other.await.unwrap());
+    }
 }
 
 async fn an_answer_is_written_behind_the_hint<S: TestDb>(db: S) {

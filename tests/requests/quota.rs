@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use atomic_phases::config::{OnDuplicate, Quota};
 use atomic_phases::{
-    CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+    Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
     RequestContext, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,11 @@ on_every_store! {
     g16_an_expired_key_counts_against_no_quota,
     g16_a_duplicate_of_the_last_key_of_a_quota_is_no_new_key,
     g16_a_duplicate_takes_nothing_of_the_rate,
+    g16_a_duplicate_takes_nothing_of_the_rate_where_keys_are_limited_too,
+    g16_a_key_that_is_refused_takes_nothing_of_the_rate,
+    g16_a_first_phase_that_fails_takes_nothing_of_the_rate,
+    g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate,
+    g16_a_reserved_key_is_refused_from_all_but_the_http_boundary,
 }
 
 /// A first phase and a call whose durations the request sets, in milliseconds.
@@ -56,6 +61,27 @@ impl<Db: TestDb> Slow {
     #[phase]
     async fn answered(&self, tx: &mut Tx<'_, Db>, _n: &u16) -> PhaseResult<Reply> {
         let _ = tx;
+        Ok(Reply::text(200, "done"))
+    }
+}
+
+/// A first phase that reserves nothing: its commit creates the row, or finds one.
+#[derive(Clone, Serialize, Deserialize)]
+struct SlowBatch {
+    first: u64,
+}
+
+#[atomic_phases(name = "slow_batch", version = 1)]
+impl<Db: TestDb> SlowBatch {
+    #[phase]
+    async fn answered(
+        &self,
+        batch: &mut Batch<'_, Db>,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Reply> {
+        Db::add_step(batch, &ctx.uuid(0).to_string(), "answered");
+        BEGUN.lock().unwrap().push(ctx.key().clone());
+        tokio::time::sleep(Duration::from_millis(self.first)).await;
         Ok(Reply::text(200, "done"))
     }
 }
@@ -100,6 +126,89 @@ async fn g16_a_duplicate_of_the_last_key_of_a_quota_is_no_new_key<S: TestDb>(db:
 
 async fn g16_a_duplicate_takes_nothing_of_the_rate<S: TestDb>(db: S) {
     a_duplicate(db, Quota::default().rate(1, Duration::from_secs(3600))).await;
+}
+
+/// The same of a quota that has both: the rate is asked before the keys are counted.
+async fn g16_a_duplicate_takes_nothing_of_the_rate_where_keys_are_limited_too<S: TestDb>(db: S) {
+    let engine = limited(&db, Quota::default().keys(1).rate(2, Duration::from_secs(3600)));
+    let slow = Slow { first: 1500, call: 0 };
+    let k = key(&format!("k-{}", DUPLICATES.fetch_add(1, Ordering::Relaxed)));
+    let first = tokio::spawn({
+        let (engine, k, slow) = (engine.clone(), k.clone(), slow.clone());
+        async move { engine.call(&scope(), &k, slow).await }
+    });
+    until(async || BEGUN.lock().unwrap().contains(&k)).await;
+    let second = engine.call(&scope(), &k, slow).await;
+    finished(first.await.unwrap());
+    assert!(
+        matches!(second, Ok(Outcome::InProgress { .. } | Outcome::Finished(_))),
+        "a duplicate of a running request is told: {second:?}"
+    );
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    let other = engine.call(&scope(), &key("other"), Slow { first: 0, call: 0 }).await;
+    assert!(matches!(other, Ok(Outcome::Finished(_))), "one of two was created: {other:?}");
+}
+
+/// A client that asks again while it has all its keys does not wait for the rate as well once one of them has expired.
+async fn g16_a_key_that_is_refused_takes_nothing_of_the_rate<S: TestDb>(db: S) {
+    let engine = limited(&db, Quota::default().keys(1).rate(2, Duration::from_secs(3600)));
+    let call =
+        async |name: &str| engine.call(&scope(), &key(name), Slow { first: 0, call: 0 }).await;
+    finished(call("one").await);
+    for _ in 0..3 {
+        let refused = call("other").await;
+        assert!(matches!(refused, Err(CallError::TooManyKeys { limit: 1 })), "{refused:?}");
+    }
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    let other = call("other").await;
+    assert!(matches!(other, Ok(Outcome::Finished(_))), "one of two was created: {other:?}");
+}
+
+/// A first phase that fails leaves no row: no key was created, and the client is told to try again in a second.
+async fn g16_a_first_phase_that_fails_takes_nothing_of_the_rate<S: TestDb>(db: S) {
+    let quota = Quota::default().rate(1, Duration::from_secs(3600));
+    let engine = engine_with(&db, &App::default(), |builder| builder.quota(quota));
+    failed(engine.call(&scope(), &key("k"), troubled(Trouble::RetryFirst)).await);
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
+    let again = engine.call(&scope(), &key("k"), book(20)).await;
+    assert!(matches!(again, Ok(Outcome::Finished(_))), "none was created: {again:?}");
+    let refused = engine.call(&scope(), &key("other"), book(20)).await;
+    assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
+}
+
+/// Of two that run their first phase at a time, one finds at its commit that it has created nothing.
+async fn g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate<S: TestDb>(db: S) {
+    let quota = Quota::default().rate(2, Duration::from_secs(3600));
+    let engine: Engine<S> =
+        Engine::builder(db.clone()).register::<SlowBatch>().quota(quota).build().unwrap();
+    let k = key(&format!("k-{}", DUPLICATES.fetch_add(1, Ordering::Relaxed)));
+    let first = tokio::spawn({
+        let (engine, k) = (engine.clone(), k.clone());
+        async move { engine.call(&scope(), &k, SlowBatch { first: 1500 }).await }
+    });
+    until(async || BEGUN.lock().unwrap().contains(&k)).await;
+    let second = engine.call(&scope(), &k, SlowBatch { first: 1500 }).await;
+    finished(first.await.unwrap());
+    assert!(finished(second).replayed);
+    let begun = BEGUN.lock().unwrap().iter().filter(|begun| **begun == k).count();
+    assert_eq!(begun, 2, "both have begun");
+    finished(engine.call(&scope(), &key("other"), SlowBatch { first: 0 }).await);
+    let refused = engine.call(&scope(), &key("third"), SlowBatch { first: 0 }).await;
+    assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
+}
+
+/// The HTTP boundary refuses such keys of its clients. A service over gRPC, or a consumer of a queue, calls the engine with
+/// what its client sent.
+async fn g16_a_reserved_key_is_refused_from_all_but_the_http_boundary<S: TestDb>(db: S) {
+    let engine = limited(&db, Quota::default().keys(1));
+    let reserved = key("~keyless:1");
+    for outcome in [
+        engine.call(&scope(), &reserved, Slow { first: 0, call: 0 }).await,
+        engine.call(&scope(), &reserved, Slow { first: 0, call: 0 }).accept().await,
+    ] {
+        assert!(matches!(outcome, Err(CallError::ReservedKey)), "{outcome:?}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0);
 }
 
 /// Waiting duplicates create nothing, so they use no slot for new keys.

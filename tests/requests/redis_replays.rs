@@ -402,24 +402,23 @@ async fn a_redis_that_is_not_there_is_used_once_it_is<S: TestDb>(db: S) {
 /// connection.
 async fn a_redis_that_takes_longer_to_connect_to_than_to_ask_is_used<S: TestDb>(db: S) {
     let (app, redis) = (App::default(), Redis::start().await);
+    let near = through(&db, &app, &redis);
+    let in_redis = finished(near.call(&scope(), &key("k"), book(20)).await).reply;
+    has_answers(&redis, 1).await;
+    // So that the row has another answer.
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    db.sql("DELETE FROM atomic_phases_keys").await;
+    let plain = crate::support::engine(&db, &app);
+    let in_the_row = finished(plain.call(&scope(), &key("k"), book(20)).await).reply;
+    assert_ne!(in_the_row, in_redis);
     let way = Slow::to(&redis).await;
     way.answer_slowly(Duration::from_millis(300));
     let cache = CachedReplays::new(RedisReplays::new(&way.url()).unwrap(), SECRET);
     let cache = cache.time_limit(Duration::from_millis(400));
-    let engine = engine_with(&db, &app, |builder| {
+    let far = engine_with(&db, &app, |builder| {
         builder.lease(Duration::from_secs(60)).cached_replays(cache)
     });
-    let mut number = 0;
-    until(async || {
-        number += 1;
-        let name = key(&format!("k{number}"));
-        finished(engine.call(&scope(), &name, book(20)).await);
-        // By the row it would be a new request.
-        db.sql("DELETE FROM atomic_phases_staged_jobs").await;
-        db.sql("DELETE FROM atomic_phases_keys").await;
-        finished(engine.call(&scope(), &name, book(20)).await).replayed
-    })
-    .await;
+    until(async || replays(&far, "k").await == in_redis).await;
 }
 
 /// Redis answers each ask, well within the limit: it is their clients who did not wait for it.

@@ -209,7 +209,17 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
     let before = server.commits();
     finished(engine.call(&scope(), &key("hop"), Hop).expect_new().await);
     let handed_over = [
-        texts(&[&WHOLE, &PLACE, &CREATE, &PLACE, &["INSERT INTO `rides`"], &PLACE, &COMMIT, &END]),
+        texts(&[
+            &WHOLE,
+            &PLACE,
+            &CREATE,
+            &PLACE,
+            &["INSERT INTO `rides`"],
+            &PLACE,
+            &COMMIT,
+            &REST,
+            &END,
+        ]),
         texts(&[
             &WHOLE,
             &PLACE,
@@ -219,6 +229,7 @@ async fn a_fresh_request_commits_twice_on_mariadb_and_a_replay_is_one_statement(
             &GUARDED,
             &PLACE,
             &COMMIT,
+            &REST,
             &END,
         ]),
     ];

@@ -112,6 +112,11 @@ impl FakeCache {
         receiver
     }
 
+    /// From now on values do not wait; those that do go on waiting.
+    pub fn hold_no_more_back(&self) {
+        self.state().gate = None;
+    }
+
     /// Waits until so many values were written.
     pub async fn has_written(&self, puts: u32) {
         super::until(async || self.asked().puts >= puts).await;

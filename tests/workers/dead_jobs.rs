@@ -13,6 +13,7 @@ use atomic_phases::{Postgres, Scope};
 on_every_store! {
     g18_poison_job_does_not_block_others_and_can_be_revived,
     g18_a_revived_job_waits_for_a_later_one_that_is_under_way,
+    g17_g18_a_revived_job_that_fails_again_waits_for_none_that_was_cut_off,
     an_operator_sees_why_a_job_died_and_retries_or_discards_each,
     dead_jobs_are_listed_page_by_page,
     the_back_off_that_a_sink_asks_for_is_bounded_on_both_sides,
@@ -93,6 +94,54 @@ async fn g18_a_revived_job_waits_for_a_later_one_that_is_under_way<S: TestDb>(db
     assert_eq!(under_way.await.unwrap().delivered, 1);
     assert_eq!(other.run_once().await.unwrap().delivered, 1);
     assert_eq!(inbox.take()[0].name, "receipt");
+}
+
+/// The later job's process died while it delivered that, so no reason says how it ended. An operator lets the earlier one
+/// try again; it fails once more, and the later one, which is due by then, waits for it.
+async fn g17_g18_a_revived_job_that_fails_again_waits_for_none_that_was_cut_off<S: TestDb>(db: S) {
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let deadly = Handlers::new()
+        .on("receipt", async |_: String, _: Job| Err(DeliveryError::dead("as asked for")))
+        .on("thanks", move |_: String, _: Job| {
+            begun.send(()).unwrap();
+            std::future::pending()
+        });
+    let mut deadly = Enqueuer::new(&engine, deadly, config());
+    assert_eq!(deadly.run_once().await.unwrap().dead_letters, 1, "the first of the request");
+    let process = tokio::spawn(async move { deadly.run_once().await });
+    begins.recv().await.unwrap();
+    process.abort();
+    assert!(process.await.unwrap_err().is_cancelled());
+    assert_eq!(retry_dead_jobs(&engine).await, 1);
+    // The claim of the later one ends.
+    db.let_time_pass().await;
+
+    let (inbox, has_failed) = (Inbox::default(), Mutex::new(false));
+    let (receipts, thanks) = (inbox.clone(), inbox.clone());
+    let sink = Handlers::new()
+        .on("receipt", move |_: String, job: Job| {
+            let inbox = receipts.clone();
+            let is_up = std::mem::replace(&mut *has_failed.lock().unwrap(), true);
+            async move {
+                match is_up {
+                    true => inbox.keep(job).await,
+                    false => Err(DeliveryError::retry("busy")),
+                }
+            }
+        })
+        .on("thanks", move |_: String, job| thanks.clone().keep(job));
+    let mut enqueuer = Enqueuer::new(&engine, sink, config());
+    assert_eq!(enqueuer.run_once().await.unwrap().put_back, 1);
+    // Behind the back-off of a second.
+    until_within(Duration::from_secs(20), async || {
+        enqueuer.run_once().await.unwrap();
+        inbox.0.lock().unwrap().len() == 2
+    })
+    .await;
+    let names: Vec<_> = inbox.take().into_iter().map(|job| job.name).collect();
+    assert_eq!(names, ["receipt", "thanks"]);
 }
 
 async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>(db: S) {

@@ -72,3 +72,31 @@ async fn g16_a_request_whose_row_is_locked_keeps_none_that_is_taken_over_with_it
     assert_eq!(app.provider.effects(), 20);
     workers.shutdown(Duration::from_secs(30)).await.unwrap();
 }
+
+/// An engine that two runtimes share, as the threads of a server do that each have one. One of them is blocked while it
+/// reads a row: the other one, whose reads would go together with it, reads all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_g17_a_runtime_that_is_blocked_in_a_read_keeps_no_other_from_reading() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    let theirs = engine.clone();
+    let runtime = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.spawn(async move { theirs.status(&scope(), &key("k")).await });
+        // Runs long enough for it to ask, and then no further.
+        runtime.block_on(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        });
+        runtime
+    });
+    let runtime = runtime.join().unwrap();
+    // The store waits 15 seconds for an answer, and then asks once more.
+    let (scope, key) = (scope(), key("k"));
+    let told = tokio::time::timeout(Duration::from_secs(40), engine.status(&scope, &key));
+    let told = told.await.expect("it waits for the other runtime");
+    assert!(told.unwrap().is_some());
+    runtime.shutdown_background();
+}

@@ -1,12 +1,15 @@
 //! The optional partitions by day: the same engine, and a day that is dropped in one step without losing anything.
 
+use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 use atomic_phases::Outcome;
 use atomic_phases::Postgres;
 use atomic_phases::worker::{Completer, Reaper, WorkerConfig};
+use diesel_async::SimpleAsyncConnection;
 
 const UP: &str = include_str!("../../migrations/postgres_partitioned/up.sql");
 const DOWN: &str = include_str!("../../migrations/postgres_partitioned/down.sql");
+const BY_SCOPE: &str = include_str!("../../migrations/postgres_partitioned/by_scope.sql");
 
 /// A UUID of version 7 for a moment that is `days` ago, as a client would have made it then.
 async fn key_of(db: &Postgres, days: u32, number: u32) -> String {
@@ -106,4 +109,78 @@ async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
             assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
         }
     }
+}
+
+/// The service's role owns no table: it may read and write them. A superuser runs the scripts, and the owner drops a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_role_that_may_use_the_table_may_use_its_partitions() {
+    for script in [UP, BY_SCOPE] {
+        let db = <Postgres as TestDb>::fresh().await;
+        db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+        let name = db.text("SELECT current_database()").await;
+        let (role, owner) = (format!("service_of_{name}"), format!("owner_of_{name}"));
+        db.sql(&format!(
+            "CREATE ROLE {role} LOGIN; CREATE ROLE {owner} LOGIN; GRANT ALL ON SCHEMA public TO {owner}; \
+             ALTER TABLE atomic_phases_keys OWNER TO {owner}; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+        ))
+        .await;
+        let url = |of: &str| url_of(&db).replace("postgres@", &format!("{of}@"));
+        let service = engine(&open_pg(&url(&role), 4).await, &App::default());
+        finished(service.call(&scope(), &key("before"), book(20)).await);
+        db.sql(script).await;
+        assert!(finished(service.call(&scope(), &key("before"), book(20)).await).replayed);
+        finished(service.call(&scope(), &key("after"), book(20)).await);
+        if script == UP {
+            db.sql("SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date)").await;
+            let today = key_of(&db, 0, 1).await;
+            finished(service.call(&scope(), &key(&today), book(20)).await);
+            let mut owns = pg(&url(&owner)).await;
+            let drop = "SELECT atomic_phases_drop_partition((now() AT TIME ZONE 'UTC')::date)";
+            owns.batch_execute(drop).await.unwrap();
+            // What was granted meanwhile is kept, too.
+            db.sql(&format!("REVOKE DELETE ON atomic_phases_keys_default FROM {role}")).await;
+            db.sql(DOWN).await;
+        }
+        assert!(finished(service.call(&scope(), &key("after"), book(20)).await).replayed);
+        finished(service.call(&scope(), &key("at-last"), book(20)).await);
+    }
+}
+
+/// A foreign key to the table, a view of it, or a trigger would be of one partition only, or be lost. The scripts refuse, and
+/// change nothing; and behind them a foreign key may refer to the whole table.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_what_is_of_the_table_and_would_be_of_a_part_of_it_stops_the_scripts() {
+    const RECEIPTS: &str = "CREATE TABLE receipts (scope text COLLATE \"C\", key text COLLATE \"C\", \
+        FOREIGN KEY (scope, key) REFERENCES atomic_phases_keys (scope, idempotency_key))";
+    let db = <Postgres as TestDb>::fresh().await;
+    let refused = async || {
+        for script in [UP, BY_SCOPE] {
+            let told = pg(&url_of(&db)).await.batch_execute(script).await.unwrap_err();
+            assert!(told.to_string().contains("not while these belong to"), "{told}");
+        }
+        let kind = "SELECT relkind::text FROM pg_class WHERE oid = 'atomic_phases_keys'::regclass";
+        assert_eq!(db.text(kind).await, "r");
+    };
+    refused().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+    for (create, drop) in [
+        (RECEIPTS, "DROP TABLE receipts"),
+        ("CREATE VIEW counted AS SELECT count(*) FROM atomic_phases_keys", "DROP VIEW counted"),
+        ("CREATE POLICY p ON atomic_phases_keys", "DROP POLICY p ON atomic_phases_keys"),
+        ("CREATE PUBLICATION p FOR TABLE atomic_phases_keys", "DROP PUBLICATION p"),
+    ] {
+        db.sql(create).await;
+        refused().await;
+        db.sql(drop).await;
+    }
+    db.sql(UP).await;
+    db.sql(RECEIPTS).await;
+    db.sql("SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date)").await;
+    let engine = engine(&db, &App::default());
+    for name in [key_of(&db, 0, 1).await.as_str(), "bare"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    db.sql("INSERT INTO receipts SELECT scope, idempotency_key FROM atomic_phases_keys").await;
+    assert!(pg(&url_of(&db)).await.batch_execute(DOWN).await.is_err());
 }

@@ -87,7 +87,7 @@ async fn g17_a_connection_to_redis_that_died_silently_is_replaced<S: TestDb>(db:
     way.answer_slowly(Duration::ZERO);
     // Ten deliveries, of the twenty after which a job is a dead letter.
     let delivered = deliveries_in_rounds(&db, &mut enqueuer, 10).await;
-    assert!(delivered > 0, "a new connection would deliver them at once");
+    assert!(delivered > 0, "a new connection would deliver them immediately");
 }
 
 /// The primary that the sink is connected to is demoted, and stays up; the name leads to the new one.

@@ -91,6 +91,35 @@ async fn g15_beside_a_row_that_is_not_deleted_the_others_are_deleted_many_at_a_t
     assert_eq!(db.number(KEPT).await, 1);
 }
 
+/// Two deletions search a large table of the application's that refers to the keys and has no index for that. Their batch
+/// takes longer than the store waits for an answer: half of it is deleted by the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_g17_a_batch_that_is_too_slow_for_one_answer_is_deleted_in_parts() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for number in 0..8 {
+        finished(engine.call(&scope(), &key(&format!("k-{number}")), book(20)).await);
+    }
+    db.sql(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(8.5); RETURN OLD; END $$; \
+         CREATE TRIGGER slowly BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
+         WHEN (OLD.idempotency_key >= 'k-6') EXECUTE FUNCTION slowly(); \
+         UPDATE atomic_phases_keys SET expires_at = created_at",
+    )
+    .await;
+    let mut reaper = Reaper::new(&db, config());
+    assert!(reaper.run_once().await.is_err(), "no answer within 15 seconds");
+    assert_eq!(db.number(KEPT).await, 8);
+    // The server notices that its client is gone, and undoes what it deleted.
+    let deletes = "SELECT count(*) FROM pg_locks WHERE mode = 'RowExclusiveLock' \
+        AND relation = 'atomic_phases_keys'::regclass \
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    until(async || db.number(deletes).await == 0).await;
+    assert_eq!(reaper.run_once().await.unwrap(), 4);
+    assert_eq!(db.number(KEPT).await, 4);
+}
+
 /// Of the rows that expired first, more are refused than a batch tries before it ends: the next one begins behind those.
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_g17_a_batch_ends_behind_twenty_refused_rows_and_the_next_one_begins_there() {

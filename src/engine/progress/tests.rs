@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::definition::{EffectClass, Isolation, PhaseKind};
+use crate::engine::resolution::not_executed;
 use std::time::Duration;
 
 pub(super) const fn phase(

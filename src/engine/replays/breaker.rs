@@ -52,10 +52,11 @@ impl Breaker {
         if state.failures < MAX_FAILURES {
             return;
         }
-        let is_news = state.next.is_none();
-        state.next = Some(Moment::now().after(REST));
-        drop(state);
-        if is_news {
+        // What fails while it is left alone puts nothing off: tombstones are sent all the time, and a cache that refuses
+        // them may answer.
+        if state.next.is_none() {
+            state.next = Some(Moment::now().after(REST));
+            drop(state);
             observe::replay_cache_left_alone(REST);
         }
     }
@@ -89,6 +90,15 @@ mod tests {
         assert!(breaker.admits());
         breaker.answered();
         assert!(breaker.admits() && breaker.admits());
+    }
+
+    #[test]
+    fn g13_what_fails_in_the_meantime_does_not_put_the_next_probe_off() {
+        let breaker = Breaker::default();
+        (0..3).for_each(|_| breaker.failed());
+        rest_is_over(&breaker);
+        breaker.failed();
+        assert!(breaker.admits(), "a tombstone that fails each second");
     }
 
     #[test]

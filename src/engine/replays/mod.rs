@@ -11,31 +11,35 @@
 //! longer (G17).
 
 mod breaker;
+mod graves;
 mod seal;
 mod time;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
 
 use self::breaker::Breaker;
+use self::graves::{Grave, Graves};
 pub(super) use self::seal::Whose;
 use self::seal::{Entry, MAX_BYTES, Opened, Seal};
 use self::time::{DatabaseTime, Now};
 use super::Core;
 use crate::key::{IdempotencyKey, Scope};
+use crate::lock::lock;
 use crate::moment::Moment;
 use crate::observe;
 use crate::replay_cache::{CacheError, CachedReplays};
 use crate::store::{Store, StoredResponse};
 use crate::task;
 
-/// How many entries are on their way into the cache at most. What comes on top of that is not written.
+/// How many entries are on their way into the cache at most. What comes on top of that is not written, or waits.
 const MAX_WRITES: usize = 256;
 
 /// A tombstone outlives the entries that it hides by so much: the cache's clock may be off, and an entry that
@@ -48,6 +52,9 @@ const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// How long an erasure waits for its tombstone.
 const BURIAL_LIMIT: Duration = Duration::from_secs(1);
 
+/// Before the cache is asked again for a tombstone that it has not confirmed.
+const BURIAL_PAUSE: Duration = Duration::from_secs(1);
+
 /// Before the end of its key an entry ends by so much, at most: what the engine knows of the database's clock is up to
 /// a minute old.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
@@ -58,6 +65,8 @@ pub(crate) struct Replays {
     breaker: Breaker,
     time: Arc<DatabaseTime>,
     writes: Arc<Semaphore>,
+    /// Of the erasures that the cache has not confirmed.
+    graves: Mutex<Graves>,
     before_expiry: Duration,
 }
 
@@ -72,10 +81,12 @@ pub(super) enum CacheAnswer {
 #[derive(Clone)]
 pub(super) struct Hint(Shared<BoxFuture<'static, ()>>);
 
-/// What hides an answer from now on.
-struct Grave {
-    tombstone: String,
-    name: Option<String>,
+/// What becomes of a write while as many as there may be are on their way, or the cache is left alone.
+enum Turn {
+    /// It is left out.
+    NowOrNever,
+    /// It waits for the others, within the time limit, and is sent: what the cache has in its place is wrong.
+    Waits,
 }
 
 impl Replays {
@@ -86,6 +97,7 @@ impl Replays {
             breaker: Breaker::default(),
             time: Arc::default(),
             writes: Arc::new(Semaphore::new(MAX_WRITES)),
+            graves: Mutex::default(),
             before_expiry: BEFORE_EXPIRY.min(retention / 10),
         }
     }
@@ -164,6 +176,7 @@ impl Replays {
         Grave {
             tombstone: self.seal.tombstone(scope, key),
             name: key.map(|key| self.seal.name(scope, key)),
+            of_scope: self.seal.tombstone(scope, None),
         }
     }
 
@@ -176,14 +189,24 @@ impl Replays {
         buried.await.is_ok()
     }
 
-    /// Again and again, until the cache confirms it or no entry counts any more.
-    async fn keep_burying(&self, grave: &Grave) {
-        const PAUSE: Duration = Duration::from_secs(1);
-        let until = Moment::now().after(self.cached.keep_for);
-        while Moment::now() < until {
-            tokio::time::sleep(PAUSE).await;
-            if self.buries(grave).await {
-                return;
+    /// Again and again, until the cache confirms it or no entry counts any more. One task does so for all erasures.
+    fn keep_burying(self: &Arc<Self>, grave: Grave) {
+        let mut graves = lock(&self.graves);
+        graves.add(grave, Moment::now().after(self.cached.keep_for));
+        if graves.digger.as_ref().is_none_or(JoinHandle::is_finished) {
+            let replays = self.clone();
+            graves.digger = Some(task::spawn(async move { replays.bury_one_by_one().await }));
+        }
+    }
+
+    /// A cache that refuses one tombstone is asked for the next one after a pause, and one that confirms it immediately.
+    async fn bury_one_by_one(&self) {
+        tokio::time::sleep(BURIAL_PAUSE).await;
+        loop {
+            let Some((grave, until)) = lock(&self.graves).next(Moment::now()) else { return };
+            if !self.buries(&grave).await {
+                lock(&self.graves).add(grave, until);
+                tokio::time::sleep(BURIAL_PAUSE).await;
             }
         }
     }
@@ -203,7 +226,7 @@ impl<S: Store> Core<S> {
         sent: Moment,
         hint: Option<Hint>,
     ) {
-        self.put_behind(hint, whose, move |replays, whose, now| {
+        self.put_behind(hint, whose, Turn::NowOrNever, move |replays, whose, now| {
             // From the earliest time at which it may have been committed: whatever this process was kept from since then,
             // a tombstone that came after the commit is there for longer.
             let committed_at = now.at_the_earliest - sent.elapsed();
@@ -224,7 +247,7 @@ impl<S: Store> Core<S> {
     ) -> Option<Hint> {
         let hint_for = self.replays.as_ref()?.cached.hint_for?;
         let ends = Moment::now().after(hint_for.min(lease_left));
-        self.put_behind(before, whose, move |replays, whose, now| {
+        self.put_behind(before, whose, Turn::NowOrNever, move |replays, whose, now| {
             let left = ends.since(Moment::now());
             let until = now.at_the_earliest + left;
             (!left.is_zero()).then(|| (replays.seal.seal_hint(whose, until), left))
@@ -234,7 +257,7 @@ impl<S: Store> Core<S> {
     /// Takes a hint back: its call has ended.
     pub(super) fn withdraw(self: &Arc<Self>, whose: &Whose<'_>, hint: Hint) -> Option<Hint> {
         let nothing = (Vec::new(), Duration::from_millis(1));
-        self.put_behind(Some(hint), whose, |_, _, _| Some(nothing))
+        self.put_behind(Some(hint), whose, Turn::Waits, |_, _, _| Some(nothing))
     }
 
     /// Waits until the cache was told that the request is not in progress any more, within the time limit: a caller that
@@ -250,6 +273,7 @@ impl<S: Store> Core<S> {
         self: &Arc<Self>,
         hint: Option<Hint>,
         whose: &Whose<'_>,
+        turn: Turn,
         value: impl FnOnce(&Replays, &Whose<'_>, Now) -> Option<Value> + Send + 'static,
     ) -> Option<Hint> {
         let replays = self.replays.as_ref()?;
@@ -257,25 +281,40 @@ impl<S: Store> Core<S> {
         if whose.key.is_keyless() {
             return hint;
         }
-        let write = replays.writes.clone().try_acquire_owned();
-        let (Ok(write), true) = (write, replays.breaker.admits()) else {
-            observe::replay_cache_unasked();
-            return hint;
+        let write = match turn {
+            Turn::NowOrNever => match replays.writes.clone().try_acquire_owned() {
+                Ok(write) if replays.breaker.admits() => Some(write),
+                _ => {
+                    observe::replay_cache_unasked();
+                    return hint;
+                }
+            },
+            Turn::Waits => None,
         };
         let (core, replays) = (self.clone(), replays.clone());
         let (scope, key) = (whose.scope.clone(), whose.key.clone());
         let (definition, fingerprint) = (whose.definition, whose.fingerprint.to_owned());
         let writing = task::spawn(async move {
-            let _write = write;
             if let Some(Hint(written)) = hint {
                 written.await;
             }
+            let limit = replays.cached.time_limit;
+            let _write = match write {
+                Some(write) => write,
+                None => {
+                    let its_turn = replays.writes.clone().acquire_owned();
+                    match tokio::time::timeout(limit, its_turn).await {
+                        Ok(Ok(write)) => write,
+                        _ => return observe::replay_cache_unasked(),
+                    }
+                }
+            };
             let Some(now) = replays.time.now(&core.store, WRITE_LIMIT).await else { return };
             let whose = Whose { scope: &scope, key: &key, definition, fingerprint: &fingerprint };
             let Some((value, keep_for)) = value(&replays, &whose, now) else { return };
             let name = replays.seal.name(&scope, &key);
             let put = async { replays.cached.cache.put(&name, value, keep_for).await };
-            let _ = replays.within(replays.cached.time_limit, put).await;
+            let _ = replays.within(limit, put).await;
         });
         Some(Hint(writing.map(drop).boxed().shared()))
     }
@@ -298,7 +337,8 @@ impl<S: Store> Core<S> {
         let burial = task::spawn(async move {
             let grave = replays.grave(&scope, key.as_ref());
             let began = Moment::now();
-            let is_buried = replays.buries(&grave).await;
+            // A cache that is left alone would only be waited for.
+            let is_buried = replays.breaker.admits() && replays.buries(&grave).await;
             let _ = asked.send(());
             // Or its caller is gone, and it may have been written or not.
             let _ = has_erased.await;
@@ -306,7 +346,7 @@ impl<S: Store> Core<S> {
             let is_buried = is_buried && began.elapsed() < SLACK / 2;
             if !is_buried && !replays.buries(&grave).await {
                 observe::replay_cache_not_buried(&scope, key.as_ref(), replays.cached.keep_for);
-                task::spawn(async move { replays.keep_burying(&grave).await });
+                replays.keep_burying(grave);
             }
         });
         let _ = may_erase.await;

@@ -13,7 +13,7 @@ pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{Prepared, Weighed};
 use super::attempt::MAX_ROUNDS;
 use super::jitter::jitter;
-use super::resolution::{executed, finished_at, not_executed};
+use super::resolution::{executed, finished_at, knows_no_call, not_executed};
 use super::revive::Revived;
 use super::run::{Run, Transition};
 use super::{Core, Engine};
@@ -217,6 +217,7 @@ impl<S: Store> Core<S> {
             recovery_point: Some(&row.recovery_point),
             phases: phases.as_deref(),
             right: Right::Resolve,
+            opens_window: false,
             event: None,
             trace: None,
         };
@@ -326,8 +327,16 @@ impl<S: Store> Run<S> {
                 let said = not_executed(next()?, *attempt);
                 self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
             }
-            // The calls that were made before were made: the window continues (G11).
-            _ => self.released(kind.name().to_owned(), Settles::Attempts, Duration::ZERO),
+            // The calls that were made before were made: the window continues (G11). Where none was, it begins anew.
+            _ => {
+                let (said, attempts) = (row.resolution.as_deref(), row.attempts);
+                let mut phases = self.definition.phases.iter();
+                let settles = match phases.any(|next| knows_no_call(said, attempts, next)) {
+                    true => Settles::WindowAndAttempts,
+                    false => Settles::Attempts,
+                };
+                self.released(kind.name().to_owned(), settles, Duration::ZERO)
+            }
         })
     }
 }

@@ -36,6 +36,13 @@ impl<F> Body<F> {
     }
 }
 
+impl Body<PhaseFailure> {
+    /// Whether a statement of the phase was refused because its session can only read.
+    pub(super) fn is_of_reading_only(&self) -> bool {
+        matches!(self, Self::Failed(PhaseFailure::Database(error)) if error.is_of_reading_only())
+    }
+}
+
 pub(super) struct BodyError<F>(F);
 
 impl From<PhaseError> for BodyError<PhaseFailure> {

@@ -236,6 +236,7 @@ impl<S: Store> Run<S> {
             recovery_point: None,
             phases: None,
             right: Right::Own,
+            opens_window: false,
             event: None,
             trace: None,
         };
@@ -255,7 +256,8 @@ impl<S: Store> Run<S> {
         }
         // Not in progress under our token: our own commit ended it, or another process took it over. The
         // update above has waited for the row's lock, so this read is not early.
-        let row = self.core.store.read(&self.context.scope, &self.context.key).await?;
+        let (scope, key) = (&self.context.scope, &self.context.key);
+        let row = reading!("read", self.core.store.read(scope, key))?;
         let ours = row.is_some_and(|row| {
             row.request_id == self.context.request_id
                 && (row.lease_token == token || mutated!(AskWithoutToken))
@@ -312,6 +314,7 @@ impl<S: Store> Run<S> {
         if transition.intent.is_none() {
             self.may_be_executed = None;
         }
+        self.may_be_called = false;
         self.advanced = (Duration::ZERO, sent);
         self.point = transition.point;
         let Some((reply, stored)) = transition.finished else { return Continue(()) };

@@ -20,7 +20,8 @@ use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
 use crate::engine::jitter::jitter;
-use crate::engine::outcome::{CallError, FailureCause};
+use crate::engine::outcome::{CallError, FailureCause, PAUSES_UNREAD};
+use crate::engine::pauses::Unread;
 use crate::moment::Moment;
 use crate::movable_task;
 use crate::observe;
@@ -33,6 +34,8 @@ use crate::store::Store;
 const MAX_RENEWALS: u32 = 3;
 
 const TOO_SLOW: &str = "the store answers too late for a lease to be held";
+const TOO_LATE: &str =
+    "the process was too slow for its first call: the provider's window has passed";
 
 /// How the body of a foreign phase ended.
 enum Called {
@@ -65,6 +68,11 @@ impl Called {
             Body::TimedOut => "timed_out",
         })
     }
+
+    /// Whether the phase says that its call had no effect.
+    fn is_denied(&self) -> bool {
+        matches!(self, Self::Ended(Body::Failed(ForeignFailure::NotExecuted { .. })))
+    }
 }
 
 /// The outcome of the body while it was attended to.
@@ -91,8 +99,17 @@ impl<S: Store> Run<S> {
         effect: EffectClass,
     ) -> PhaseEnd {
         reach!(phase.name, BeforePhase);
-        if let Some(rest) = self.core.paused(self.definition.name, phase).await {
-            return self.halt(FailureCause::Paused { phase: phase.name }, Some(rest)).await;
+        match self.core.paused(self.definition.name, phase).await {
+            Ok(None) => {}
+            Ok(Some(rest)) => {
+                return self.halt(FailureCause::Paused { phase: phase.name }, Some(rest)).await;
+            }
+            Err(Unread) => {
+                let soon = self.core.settings.back_off(1);
+                let (phase, kind) = (phase.name, PAUSES_UNREAD);
+                let cause = FailureCause::Database { phase, kind, about: None };
+                return self.halt(cause, Some(soon)).await;
+            }
         }
         let at_most_once = effect == EffectClass::AtMostOnce;
         if at_most_once {
@@ -124,13 +141,20 @@ impl<S: Store> Run<S> {
         // Where the provider honors no key, whatever is not certain is unknown once the call began: `release`
         // sees to it.
         self.may_be_executed = (at_most_once && under_way).then_some(name);
+        self.may_be_called |= under_way && !called.is_denied();
         let body = match called {
             Called::Ended(body) | Called::Skipped(body) => body,
             Called::Lost => {
                 observe::lost(self.definition.name);
                 return Ok(Break(RoundEnd::Lost));
             }
-            Called::WindowPassed => return self.unknown(name, WINDOW_PASSED).await,
+            Called::WindowPassed if self.may_be_called => {
+                return self.unknown(name, WINDOW_PASSED).await;
+            }
+            Called::WindowPassed => {
+                let cause = FailureCause::Phase { phase: name, reason: TOO_LATE };
+                return self.halt(cause, None).await;
+            }
             Called::TooSlow => {
                 let cause = FailureCause::Database { phase: name, kind: TOO_SLOW, about: None };
                 return self.halt(cause, None).await;
@@ -169,7 +193,7 @@ impl<S: Store> Run<S> {
             Body::Panicked => self.halt(FailureCause::Panic { phase: name }, None).await,
             // It was dropped because of that: a call that it had begun may have arrived, and the provider
             // may have forgotten it by the time of another.
-            Body::TimedOut if self.window_has_passed(effect) => {
+            Body::TimedOut if self.may_be_called && self.window_has_passed(effect) => {
                 self.unknown(name, WINDOW_PASSED).await
             }
             Body::TimedOut => self.halt(timed_out(phase), None).await,
@@ -301,7 +325,10 @@ impl<S: Store> Run<S> {
             match renewed {
                 Ok(true) => {}
                 Ok(false) => return Attended::Lost,
-                Err(_) => {
+                Err(error) => {
+                    if let CallError::Unavailable(error) = &error {
+                        observe::lease_not_renewed(error.kind());
+                    }
                     tries += 1;
                     tokio::select! {
                         biased;
@@ -353,7 +380,13 @@ impl<S: Store> Run<S> {
 
     async fn renew(&self) -> Result<bool, CallError> {
         let sent = Moment::now();
-        let ours = self.core.store.renew(&self.guard(), self.core.settings.hold()).await?;
+        let (guard, hold) = (self.guard(), self.core.settings.hold());
+        let renewed = reading!("renew", self.core.store.renew(&guard, hold));
+        if renewed.is_err() && mutated!(CallBehindFailedRenewal) {
+            self.lease.confirm(sent);
+            return Ok(true);
+        }
+        let ours = renewed?;
         if ours {
             self.lease.confirm(sent);
         }

@@ -118,6 +118,7 @@ impl<S: Store> Run<S> {
             observe::lost(self.definition.name);
             return Ok(Ok(Break(RoundEnd::Lost)));
         };
+        let can_only_read = body.is_of_reading_only();
         let led = self.transition_of(phase, body).and_then(|transition| match staged {
             Ok(jobs) => Ok((transition, jobs)),
             Err(why) => Err(Undone::Stopped(why.at(phase.name), None)),
@@ -129,7 +130,7 @@ impl<S: Store> Run<S> {
                 drop(writing);
                 return Ok(Err(undone));
             }
-            Err(undone) if undone.is_of_the_connection() => {
+            Err(undone) if can_only_read || undone.is_of_the_connection() => {
                 // It would fail again there: the connection is closed.
                 drop(writing);
                 return Ok(Err(undone));

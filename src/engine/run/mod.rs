@@ -64,6 +64,9 @@ pub(super) struct Run<S: Store> {
     /// The phase whose call this run has begun under an intent, and of which it is not yet known that it had no
     /// effect. While it stands here the row is not released: it becomes unknown (G2).
     pub(super) may_be_executed: Option<&'static str>,
+    /// Whether the next phase may have been called since the recovery point, in this attempt or one before, with an
+    /// effect. While it cannot, its provider has nothing to forget: see [`uncalled`](super::resolution::uncalled).
+    pub(super) may_be_called: bool,
     /// When the back-off ends during which a client resumed the request.
     pub(super) back_off_ends: Option<Moment>,
     /// How often a phase was run again by itself.

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -11,6 +12,7 @@ use super::release::{ATTEMPT_CAP, at_cap};
 use super::{RoundEnd, Run, Transition};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
+use crate::engine::pauses::Unread;
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
 use crate::phase::{PhaseFailure, PhaseInputs, Reconciled};
@@ -71,6 +73,7 @@ impl<S: Store> Run<S> {
             Reconciled::NotExecuted => {
                 observe::reconciled(self.definition.name, phase.name, "not_executed");
                 // An attempt like any other: one that never comes to its effect ends at the cap (G17).
+                self.may_be_called = false;
                 let settings = &self.core.settings;
                 if self.failures() >= settings.max_attempts {
                     let reason = Some(at_cap(ATTEMPT_CAP, Some(NOT_EXECUTED)));
@@ -165,12 +168,26 @@ impl<S: Store> Run<S> {
         reason: Option<Cow<'static, str>>,
     ) -> Result<RoundEnd, CallError> {
         let settings = &self.core.settings;
-        if row.reconciles < settings.max_reconciles {
-            let hold = Some(settings.reconcile_back_off(row.reconciles));
-            return self.leave(Status::Unknown, intent, hold, reason).await;
+        let back_off = settings.reconcile_back_off(row.reconciles);
+        if let Some(rest) = self.rest_of(intent).await {
+            // No answer is expected of a provider whose phase is paused: none brings the request to the cap.
+            return self.leave_uncounted(intent, rest.max(back_off), reason).await;
+        }
+        if row.reconciles < settings.max_reconciles || mutated!(AskForEver) {
+            return self.leave(Status::Unknown, intent, Some(back_off), reason).await;
         }
         let reason = at_cap(RECONCILE_CAP, reason.as_deref().or(row.reason.as_deref()));
         self.leave(Status::DeadLetter, intent, None, Some(reason)).await
+    }
+
+    /// After how long to ask again, if operators have paused the phase, or may have.
+    async fn rest_of(&self, intent: Option<&str>) -> Option<Duration> {
+        let is_asked = |phase: &&Phase| intent.is_some_and(|name| phase.is_called(name));
+        let phase = self.definition.phases.iter().find(is_asked)?;
+        match self.core.paused(self.definition.name, phase).await {
+            Ok(rest) => rest,
+            Err(Unread) => Some(self.core.settings.back_off(1)),
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{Phase, PhaseList, STARTED};
 use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::observed;
-use crate::engine::outcome::{CallError, FailureCause, Outcome};
+use crate::engine::outcome::{CallError, FailureCause, Outcome, PAUSES_UNREAD};
+use crate::engine::resolution::uncalled;
 use crate::engine::waiting::{WAITING_JOB, Waiting};
 use crate::job::StagedJob;
 use crate::moment::{Moment, wall_clock};
@@ -59,7 +60,9 @@ impl<S: Store> Run<S> {
     pub(super) fn not_begun(&self, cause: FailureCause, after: Option<Duration>) -> RoundEnd {
         self.core.attempt_begins(self.context.request_id, 1, STARTED, None);
         observe::not_begun(self.subject(), observed::failure(&cause));
-        let retry_after = after.unwrap_or(self.core.settings.back_off(1));
+        let settings = &self.core.settings;
+        let longest = settings.longest_back_off_asked_for();
+        let retry_after = after.map_or_else(|| settings.back_off(1), |after| after.min(longest));
         RoundEnd::Outcome(Outcome::Failed { cause, retry_after })
     }
 
@@ -85,8 +88,13 @@ impl<S: Store> Run<S> {
         let failures = self.failures();
         let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
         // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
-        // back-off had passed does not count, nor does one that ends with its process or met a pause.
-        let is_forgiven = matches!(cause, FailureCause::ShuttingDown | FailureCause::Paused { .. });
+        // back-off had passed does not count, nor does one that ends with its process or met a pause, or may have.
+        let is_forgiven = matches!(
+            cause,
+            FailureCause::ShuttingDown
+                | FailureCause::Paused { .. }
+                | FailureCause::Database { kind: PAUSES_UNREAD, .. }
+        );
         let counts = left.is_zero() && !is_forgiven;
         let counts = counts || mutated!(CountEveryAttempt);
         if counts && failures >= settings.max_attempts {
@@ -102,7 +110,8 @@ impl<S: Store> Run<S> {
         };
         let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
         let standing = self.standing(Status::FailedRetryable, Some(hold));
-        let mut released = Transition { forgiven, reason, ..standing };
+        let resolution = self.noted_uncalled();
+        let mut released = Transition { forgiven, reason, resolution, ..standing };
         // Of those that do not count there is no bound but a client's patience.
         if counts {
             let attempt = self.context.attempt;
@@ -229,13 +238,28 @@ impl<S: Store> Run<S> {
         reason: Option<Cow<'static, str>>,
     ) -> Result<RoundEnd, CallError> {
         let intent = intent.map(str::to_owned);
-        let left = Transition { intent, reason, ..self.standing(status, hold) };
+        // For an operator's retry of a dead letter.
+        let resolution = intent.is_none().then(|| self.noted_uncalled()).flatten();
+        let left = Transition { intent, reason, resolution, ..self.standing(status, hold) };
         // An outcome that is unknown already is looked into here.
         let kind = match status {
             Status::DeadLetter => EventKind::DeadLetter,
             _ => EventKind::StillUnknown,
         };
         self.leave_at(self.stopped(left, kind).await).await
+    }
+
+    /// Leaves an outcome as unknown, and begins to count anew how often it was looked into.
+    pub(super) async fn leave_uncounted(
+        &mut self,
+        intent: Option<&str>,
+        hold: Duration,
+        reason: Option<Cow<'static, str>>,
+    ) -> Result<RoundEnd, CallError> {
+        let (intent, settles) = (intent.map(str::to_owned), Settles::Reconciles);
+        let standing = self.standing(Status::Unknown, Some(hold));
+        let left = Transition { intent, reason, settles, ..standing };
+        self.leave_at(self.stopped(left, EventKind::StillUnknown).await).await
     }
 
     /// With what an operator is to read of it: at which phase, in which attempt. Where it begins to wait, with the
@@ -323,6 +347,13 @@ impl<S: Store> Run<S> {
         let begun_under = begun_under.and_then(PhaseList::parse);
         let begun_under = begun_under.map(|list| list.time_limit_of(phase)).unwrap_or_default();
         self.core.settings.reconcile_after.max(own).max(begun_under)
+    }
+
+    /// The note of a release from which nothing was called that the provider of the next phase could forget (G11).
+    fn noted_uncalled(&self) -> Option<String> {
+        let next = self.definition.phases.get(self.outputs.len());
+        let next = next.filter(|_| !self.may_be_called)?;
+        uncalled(next, self.context.attempt)
     }
 
     /// How many attempts count against the cap, this one included.

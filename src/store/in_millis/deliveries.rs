@@ -12,16 +12,17 @@ use crate::store::{JobAt, Undelivered};
 
 /// No earlier job of the same request is still to be delivered; a dead letter does not count. And no
 /// later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-/// and no reason says how its delivery ended. Of a job that was not let try again the later ones, of which
-/// there may be many, are not read. A notice waits for none, and none waits for it: its position is 2^62 or
-/// more. Between both stands the time.
+/// and no reason says how its delivery ended. One that [`WAITS`] is not, however its last delivery ended. Of a job that
+/// was not let try again the later ones, of which there may be many, are not read. A notice waits for none, and none
+/// waits for it: its position is 2^62 or more. Between both stands the time.
 pub(in crate::store) const IS_NEXT: [&str; 2] = [
     "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id \
     AND other.run_after IS NOT NULL AND other.position < j.position AND j.position < 4611686018427387904) \
     AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.scope = j.scope AND other.request_id = j.request_id AND other.position > j.position \
-    AND other.position < 4611686018427387904 AND other.attempts > 0 AND other.reason IS NULL AND other.run_after > ",
+    AND other.position < 4611686018427387904 AND other.attempts > 0 AND other.reason IS NULL \
+    AND other.run_after < 253402214400000 AND other.run_after > ",
     "))",
 ];
 

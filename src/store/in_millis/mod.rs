@@ -36,6 +36,9 @@ pub(super) trait InMillis: Backend {
     /// The same, when the statement began: one value, by which an index can be searched.
     const CLOCK: &'static str;
 
+    /// The same for a row that is only looked at, in whatever form the store reads it.
+    const LOOKED_AT: &'static str;
+
     /// The greatest, and the least, of several values.
     const GREATEST: &'static str;
     const LEAST: &'static str;

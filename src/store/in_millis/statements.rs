@@ -13,7 +13,7 @@ use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
 use crate::store::statement::{Part, statement};
-use crate::store::{Change, Claim, Guard, Hold, NewRow, Right, Status};
+use crate::store::{Change, Claim, Guard, Hold, NewRow, Right};
 
 /// When a job is due that waits for another one of its request: not before the end of that one makes it due.
 /// So a search never meets it, however many wait (G16). The last day of the year 9999.
@@ -57,7 +57,7 @@ statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
     Look in D: InMillis, rows KeySummarySql,
     { scope: String, key: String },
-    "SELECT ", (SEEN[0]), (D::CLOCK), (SEEN[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+    "SELECT ", (SEEN[0]), (D::LOOKED_AT), (SEEN[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
 impl Look {
@@ -116,23 +116,160 @@ where
     }
 }
 
-/// The trace that the row has from now on; nothing, where it stays.
-pub(in crate::store) struct NewTrace(Option<Vec<u8>>);
+/// Declares what an update assigns where there is a value; nothing, where the column stays.
+macro_rules! assigned {
+    ($(#[$doc:meta])* Part<D> for $name:ident($value:ty), $text:literal) => {
+        $(#[$doc])*
+        pub(in crate::store) struct $name(Option<$value>);
 
-impl NewTrace {
-    fn of(trace: Option<&[u8]>) -> Self {
-        Self(trace.map(<[u8]>::to_vec))
+        impl<D: InMillis> Part<D> for $name
+        where
+            $value: Part<D>,
+        {
+            fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+                let Some(value) = &self.0 else { return Ok(()) };
+                out.push_sql($text);
+                value.push(out)
+            }
+        }
+    };
+}
+
+assigned! { Part<D> for NewTrace(Vec<u8>), ", trace = " }
+
+assigned! { Part<D> for NewOutputs(Vec<u8>), ", outputs = " }
+
+assigned! { Part<D> for NewResolution(String), ", resolution = " }
+
+assigned! { Part<D> for NewReconciles(i32), ", reconciles = " }
+
+assigned! { Part<D> for NewReason(String), ", reason = " }
+
+assigned! {
+    /// How many attempts were none after all.
+    Part<D> for FewerAttempts(i32), ", attempts = attempts - "
+}
+
+/// When the row came to its place: now, unless it stays there.
+pub(in crate::store) enum NewAdvance {
+    Now,
+    Stays,
+}
+
+impl<D: InMillis> Part<D> for NewAdvance {
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        out.push_sql(match self {
+            Self::Now => D::NOW,
+            Self::Stays => "advanced_at",
+        });
+        Ok(())
     }
 }
 
-impl<D: InMillis> Part<D> for NewTrace
+/// Until when the row is held, and from when on workers look at it. A holder's row is not due while it is young: no index
+/// is written then.
+pub(in crate::store) enum NewHold {
+    /// A lease, in milliseconds.
+    Lease(i64),
+    /// No lease, but a back-off, in milliseconds.
+    BackOff(i64),
+    Nothing,
+}
+
+impl NewHold {
+    fn of(change: &Change<'_>) -> Self {
+        match (change.lease(), change.due()) {
+            (Some(lease), _) => Self::Lease(millis(lease)),
+            (None, Some(back_off)) => Self::BackOff(millis(back_off)),
+            (None, None) => Self::Nothing,
+        }
+    }
+}
+
+impl<D: InMillis> Part<D> for NewHold
 where
-    Vec<u8>: Part<D>,
+    i64: Part<D>,
 {
     fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
-        let Some(trace) = &self.0 else { return Ok(()) };
-        out.push_sql(", trace = ");
-        trace.push(out)
+        match self {
+            Self::Lease(lease) => {
+                out.push_sql(", locked_until = ");
+                out.push_sql(D::NOW);
+                out.push_sql(" + ");
+                lease.push(out)?;
+                out.push_sql(", run_after = CASE WHEN run_after IS NOT NULL OR created_at < ");
+                out.push_sql(D::NOW);
+                out.push_sql(" - 5000 THEN ");
+                out.push_sql(D::NOW);
+                out.push_sql(" + ");
+                lease.push(out)?;
+                out.push_sql(" END");
+            }
+            Self::BackOff(back_off) => {
+                out.push_sql(", locked_until = NULL, run_after = ");
+                out.push_sql(D::NOW);
+                out.push_sql(" + ");
+                back_off.push(out)?;
+            }
+            Self::Nothing => out.push_sql(", locked_until = NULL, run_after = NULL"),
+        }
+        Ok(())
+    }
+}
+
+/// How many attempts do not count against the cap: all so far, or so many more than until now.
+pub(in crate::store) enum Forgiven {
+    All,
+    More(Option<i32>),
+}
+
+impl Forgiven {
+    fn of(change: &Change<'_>) -> Self {
+        let more = change.forgiven_attempts.cast_signed();
+        match change.settles.attempts() {
+            true => Self::All,
+            false => Self::More((more != 0).then_some(more)),
+        }
+    }
+}
+
+impl<D: InMillis> Part<D> for Forgiven
+where
+    i32: Part<D>,
+{
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        let Self::More(more) = self else {
+            out.push_sql("attempts");
+            return Ok(());
+        };
+        out.push_sql(D::LEAST);
+        out.push_sql("(attempts, forgiven_attempts");
+        if let Some(more) = more {
+            out.push_sql(" + ");
+            more.push(out)?;
+        }
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+/// Since when the row waits for an operator or a reconcile function, if it does.
+pub(in crate::store) enum NewWait {
+    Waits,
+    No,
+}
+
+impl<D: InMillis> Part<D> for NewWait {
+    fn push<'b>(&'b self, out: &mut AstPass<'_, 'b, D>) -> QueryResult<()> {
+        match self {
+            Self::Waits => {
+                out.push_sql("coalesce(waiting_since, ");
+                out.push_sql(D::NOW);
+                out.push_sql(")");
+            }
+            Self::No => out.push_sql("NULL"),
+        }
+        Ok(())
     }
 }
 
@@ -157,18 +294,18 @@ where
 }
 
 statement! {
-    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome. The first attempt has called
-    /// nothing, however long the request was queued: a provider's window begins with it (G11).
+    /// Acquires the lease of a row that is free, or our own after a commit of unknown outcome. Where nothing was called,
+    /// however long the request was queued, a provider's window begins with this attempt (G11).
     TakeOver in D: InMillis as varying, rows sql_types::Untyped,
     {
-        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<String>,
+        lease_ms: i64, retention_ms: i64, opens_window: bool, attempt: i32, reconcile: i32, phases: Option<String>,
         free: bool, event: NewEvent, trace: NewTrace, scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
         stands_at: Option<String>, own: bool,
     },
     "UPDATE atomic_phases_keys", (D::BY_KEY), " SET lease_token = lease_token + 1, \
      locked_until = ", (D::NOW), " + ", lease_ms, ", run_after = ", (D::NOW), " + ", lease_ms,
     ", expires_at = ", (D::GREATEST), "(expires_at, ", (D::NOW), " + ", retention_ms,
-    "), advanced_at = CASE WHEN attempts = 0 THEN ", (D::NOW), " ELSE advanced_at END, \
+    "), advanced_at = CASE WHEN ", opens_window, " THEN ", (D::NOW), " ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile, ", phases = coalesce(", phases,
     ", phases), waiting_since = CASE WHEN NOT ", free,
     " OR open_intent IS NOT NULL THEN waiting_since END", event, trace, ", status = 'in_progress' WHERE scope = ", scope, " AND idempotency_key = ", key,
@@ -182,12 +319,13 @@ impl TakeOver {
         Self {
             lease_ms: millis(hold.lease),
             retention_ms: millis(hold.retention),
+            opens_window: claim.opens_window,
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
             phases: claim.phases.map(str::to_owned),
             free: claim.right == Right::Free,
             event: NewEvent::of(claim.event),
-            trace: NewTrace::of(claim.trace),
+            trace: NewTrace(claim.trace.map(<[u8]>::to_vec)),
             scope: claim.scope.as_str().to_owned(),
             key: claim.key.as_str().to_owned(),
             request_id: claim.request_id.as_bytes().to_vec(),
@@ -200,54 +338,46 @@ impl TakeOver {
 }
 
 statement! {
-    /// The next state of a row, guarded by lease token and recovery point (G3, G6).
+    /// The next state of a row, guarded by lease token and recovery point (G3, G6). What stays as it is, or is known
+    /// beforehand, is not in the text: each value and each expression costs the server and the client at each execution.
     Write in D: InMillis as varying, rows sql_types::Untyped,
     {
-        status: String, to: String,
-        outputs: Option<Vec<u8>>, open_intent: Option<String>, lease_ms: Option<i64>,
-        due_ms: Option<i64>, held: bool, resolution: Option<String>, window: bool, outcome: bool, attempts: bool,
-        response_status: Option<i16>, response_headers: Option<Vec<u8>>,
-        response_body: Option<Vec<u8>>, scope: String, key: String, request_id: Vec<u8>,
-        forgiven: i32, no_attempt: i32, reason: Option<String>, waits: bool, event: NewEvent, keep_for: KeepFor, token: i64,
-        from: String,
+        advance: NewAdvance, outputs: NewOutputs, open_intent: Option<String>, hold: NewHold,
+        resolution: NewResolution, reconciles: NewReconciles, forgiven: Forgiven, no_attempt: FewerAttempts,
+        reason: NewReason, waits: NewWait, response_status: Option<i16>, response_headers: Option<Vec<u8>>,
+        response_body: Option<Vec<u8>>, event: NewEvent, keep_for: KeepFor, status: String, to: String,
+        scope: String, key: String, request_id: Vec<u8>, token: i64, from: String,
     },
-    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET advanced_at = CASE WHEN recovery_point = ", to, " AND NOT ", window,
-    " THEN advanced_at ELSE ", (D::NOW), " END, outputs = coalesce(", outputs, ", outputs), open_intent = ", open_intent,
-    ", locked_until = ", (D::NOW), " + ", lease_ms,
-    ", run_after = CASE WHEN NOT ", held, " OR run_after IS NOT NULL OR created_at < ", (D::NOW),
-    " - 5000 THEN ", (D::NOW), " + ", due_ms, " END, resolution = coalesce(", resolution,
-    ", resolution), reconciles = CASE WHEN ", outcome, " THEN 0 ELSE reconciles END, \
-     forgiven_attempts = CASE WHEN ", attempts, " THEN attempts ELSE ", (D::LEAST), "(attempts, forgiven_attempts + ", forgiven, ") END, \
-     attempts = attempts - ", no_attempt, ", reason = coalesce(", reason, ", reason), waiting_since = CASE WHEN ", waits,
-    " THEN coalesce(waiting_since, ", (D::NOW), ") END, response_status = ", response_status,
-    ", response_headers = ", response_headers, ", response_body = ", response_body, event, keep_for,
-    ", status = ", status, ", recovery_point = ", to, " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
-    " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+    "UPDATE atomic_phases_keys", (D::BY_KEY), " SET advanced_at = ", advance, outputs, ", open_intent = ", open_intent,
+    hold, resolution, reconciles, ", forgiven_attempts = ", forgiven, no_attempt, reason, ", waiting_since = ", waits,
+    ", response_status = ", response_status, ", response_headers = ", response_headers, ", response_body = ", response_body,
+    event, keep_for, ", status = ", status, ", recovery_point = ", to, " WHERE scope = ", scope, " AND idempotency_key = ", key,
+    " AND request_id = ", request_id, " AND lease_token = ", token, " AND recovery_point = ", from,
+    " AND status = 'in_progress'"
 }
 
 impl Write {
     pub(in crate::store) fn new(guard: &Guard<'_>, change: &Change<'_>) -> Self {
+        // The guard says where the row stands: another row is not written.
+        let stays = guard.recovery_point == change.recovery_point && !change.settles.window();
         Self {
-            status: change.status.as_str().to_owned(),
-            to: change.recovery_point.to_owned(),
-            outputs: change.outputs.map(<[u8]>::to_vec),
+            advance: if stays { NewAdvance::Stays } else { NewAdvance::Now },
+            outputs: NewOutputs(change.outputs.map(<[u8]>::to_vec)),
             open_intent: change.open_intent.map(str::to_owned),
-            lease_ms: change.lease().map(millis),
-            due_ms: change.due().map(millis),
-            held: change.status == Status::InProgress,
-            resolution: change.resolution.map(str::to_owned),
-            window: change.settles.window(),
-            outcome: change.settles.outcome(),
-            attempts: change.settles.attempts(),
-            forgiven: change.forgiven_attempts.cast_signed(),
-            no_attempt: change.was_no_attempt.into(),
-            reason: change.reason.map(str::to_owned),
-            waits: change.waits(),
-            event: NewEvent::of(change.event),
-            keep_for: KeepFor(change.keep_for.map(millis)),
+            hold: NewHold::of(change),
+            resolution: NewResolution(change.resolution.map(str::to_owned)),
+            reconciles: NewReconciles(change.settles.outcome().then_some(0)),
+            forgiven: Forgiven::of(change),
+            no_attempt: FewerAttempts(change.was_no_attempt.then_some(1)),
+            reason: NewReason(change.reason.map(str::to_owned)),
+            waits: if change.waits() { NewWait::Waits } else { NewWait::No },
             response_status: change.response.map(|response| response.status.cast_signed()),
             response_headers: change.response.map(|response| response.headers.clone()),
             response_body: change.response.and_then(|response| response.body.clone()),
+            event: NewEvent::of(change.event),
+            keep_for: KeepFor(change.keep_for.map(millis)),
+            status: change.status.as_str().to_owned(),
+            to: change.recovery_point.to_owned(),
             scope: guard.scope.as_str().to_owned(),
             key: guard.key.as_str().to_owned(),
             request_id: guard.request_id.as_bytes().to_vec(),

@@ -1,5 +1,6 @@
 //! What is asked of the store in memory by hand: erasures, overdue jobs, surveys.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use diesel::QueryResult;
@@ -20,18 +21,41 @@ use crate::store::{
 
 impl AdminStore for Memory {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
-        let (limit, retention) = (erase.limit, erase.retention);
+        let retention = erase.retention;
         patiently(|| async {
-            let scope = erase.scope.as_str().to_owned();
-            let key = erase.key.map(|key| key.as_str().to_owned());
+            let (scope, key) = (erase.scope.as_str().to_owned(), erase.key.as_str().to_owned());
             let act = erase.act.map(|act| (AsSeen::of(act.seen), AuditRecord::of(act.audit)));
             let erased = self.ask_again("erase", move |session| {
-                erase_keys(session, scope, key, act, (limit, retention)).boxed()
+                async move {
+                    session.begin(Isolation::ReadCommitted)?;
+                    let erased = erase_key(session, Place::Key(scope, key), act, retention).await;
+                    session.conclude(erased).await
+                }
+                .boxed()
             });
             match erased.await? {
                 Erased::Locked => Err(StoreError::Locked),
                 Erased::Rows(erased) => Ok(erased),
             }
+        })
+        .await
+    }
+
+    async fn erase_between(
+        &self,
+        scope: &Scope,
+        (from, to): (&str, &str),
+        retention: Duration,
+    ) -> Result<u32, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let keys = from.to_owned()..=to.to_owned();
+        self.ask_again("erase", move |session| {
+            async move {
+                session.begin(Isolation::ReadCommitted)?;
+                let erased = erase_between(session, &scope, &keys, retention).await;
+                session.conclude(erased).await
+            }
+            .boxed()
         })
         .await
     }
@@ -202,48 +226,38 @@ enum Erased {
     Locked,
 }
 
-async fn erase_keys(
+async fn erase_key(
     session: &mut Session,
-    scope: String,
-    key: Option<String>,
+    place: Place,
     act: Option<(AsSeen, AuditRecord)>,
-    bounds: (u32, Duration),
+    retention: Duration,
 ) -> QueryResult<Erased> {
-    session.begin(Isolation::ReadCommitted)?;
-    let erased = erase_batch(session, scope, key, act, bounds).await;
-    session.conclude(erased).await
+    let (seen, audit) = act.unzip();
+    let erased = session.erase(&place, retention, Lives::All, seen.as_ref()).await?;
+    if erased {
+        audited(session, audit).await?;
+    }
+    Ok(match !erased && session.is_settled(&place, Lives::All, seen.as_ref())? {
+        true => Erased::Locked,
+        false => Erased::Rows(erased.into()),
+    })
 }
 
-async fn erase_batch(
+async fn erase_between(
     session: &mut Session,
-    scope: String,
-    key: Option<String>,
-    act: Option<(AsSeen, AuditRecord)>,
-    (limit, retention): (u32, Duration),
-) -> QueryResult<Erased> {
-    if let Some(key) = key {
-        let place = Place::Key(scope, key);
-        let (seen, audit) = act.unzip();
-        let erased = session.erase(&place, retention, Lives::All, seen.as_ref()).await?;
-        if erased {
-            audited(session, audit).await?;
-        }
-        return Ok(match !erased && session.is_settled(&place, Lives::All, seen.as_ref())? {
-            true => Erased::Locked,
-            false => Erased::Rows(erased.into()),
-        });
-    }
+    scope: &str,
+    keys: &RangeInclusive<String>,
+    retention: Duration,
+) -> QueryResult<u32> {
     let mut erased = 0;
     for key in session.read_keys()? {
-        if erased == limit {
-            break;
-        }
-        if key.scope == scope && key.fingerprint != crate::store::ERASED {
+        let is_meant = key.scope == scope && keys.contains(&key.idempotency_key);
+        if is_meant && key.fingerprint != crate::store::ERASED {
             let place = Place::Key(key.scope, key.idempotency_key);
             erased += u32::from(session.erase(&place, retention, Lives::This, None).await?);
         }
     }
-    Ok(Erased::Rows(erased))
+    Ok(erased)
 }
 
 fn listed(job: &JobRecord) -> JobListRow {

@@ -128,10 +128,11 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         let response = StoredResponse { status: 201, headers: vec![1], body: Some(vec![2, 3]) };
         let response = Some(&response).filter(|_| status == Status::Completed);
         let unforgiven = read.as_ref().map_or(0, |row| row.attempts - row.forgiven_attempts);
-        let settles = match numbers.below(6) {
+        let settles = match numbers.below(7) {
             0 => Settles::Window,
             1 => Settles::Attempts,
             2 => Settles::WindowAndAttempts,
+            3 => Settles::Reconciles,
             _ => Settles::Nothing,
         };
         let point = format!("p{}", numbers.below(3));
@@ -148,7 +149,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 Status::Unknown if numbers.happens(1, 2) => None,
                 _ => Some(ends),
             },
-            resolution: (settles != Settles::Nothing).then_some("said"),
+            resolution: numbers.happens(1, 2).then_some("said"),
             settles,
             reason: numbers.happens(1, 2).then_some("why"),
             forgiven_attempts: (numbers.below(2) as u32).min(unforgiven),
@@ -279,6 +280,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                         &mut numbers,
                         &[Right::Free, Right::Own, Right::Reconcile, Right::Resolve],
                     ),
+                    opens_window: numbers.happens(1, 2),
                     event: numbers.happens(1, 2).then_some("\ntaken_over\t1\t\t\t"),
                     trace: numbers.happens(1, 2).then_some(&[2; 52][..]),
                 };
@@ -295,6 +297,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                     recovery_point: Some(&belief.point),
                     phases: numbers.happens(1, 2).then_some("z"),
                     right: Right::Resolve,
+                    opens_window: false,
                     event: None,
                     trace: None,
                 };
@@ -333,9 +336,11 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             }
             17 => {
                 let one = numbers.happens(1, 2);
-                let key = one.then_some(key);
-                let erase = Erase { scope, key, limit: 10, retention, act: None };
-                let erased = store.erase(&erase).await.unwrap();
+                let erased = match one {
+                    true => store.erase(&Erase { scope, key, retention, act: None }).await,
+                    false => store.erase_between(scope, ("", key.as_str()), retention).await,
+                };
+                let erased = erased.unwrap();
                 let left = store.count_unerased(scope).await.unwrap();
                 write!(line, "erase {erased}, {left} left").unwrap();
             }

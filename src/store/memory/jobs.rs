@@ -57,7 +57,7 @@ impl Session {
         let is_under_way = |other: &JobRecord| {
             other.attempts > 0
                 && other.reason.is_none()
-                && other.run_after.is_some_and(|until| until.0 > now)
+                && other.run_after.is_some_and(|until| until.0 > now && until != waits())
         };
         let holds_back = |other: &JobRecord| match other.position < job.position {
             true => job.position < FIRST_NOTICE && other.run_after.is_some(),

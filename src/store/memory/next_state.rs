@@ -238,6 +238,7 @@ pub(super) struct TakeOver {
     stands_at: Option<String>,
     phases: Option<String>,
     right: Right,
+    opens_window: bool,
     event: Option<String>,
     trace: Option<Bytes>,
     hold: Hold,
@@ -253,6 +254,7 @@ impl TakeOver {
             stands_at: claim.recovery_point.map(str::to_owned),
             phases: claim.phases.map(str::to_owned),
             right: claim.right,
+            opens_window: claim.opens_window,
             event: claim.event.map(str::to_owned),
             trace: claim.trace.map(Bytes::from),
             hold,
@@ -275,8 +277,7 @@ impl TakeOver {
         row.locked_until = Some(after(now, self.hold.lease));
         row.run_after = row.locked_until;
         row.expires_at = row.expires_at.max(after(now, self.hold.retention));
-        // The first attempt has called nothing, so a provider's window begins with it (G11).
-        if row.attempts == 0 {
+        if self.opens_window {
             row.advanced_at = Time(now);
         }
         let found_none = row.open_intent.is_none() || mutated!(CountIntentFound);

@@ -11,28 +11,12 @@ use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{
     AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
 };
 
 impl Mysql {
-    async fn erase_keys(
-        &self,
-        scope: &str,
-        retention_ms: i64,
-        keys: Vec<String>,
-    ) -> Result<usize, StoreError> {
-        let batch = || sql::EraseKeys {
-            retention_ms,
-            scope: scope.to_owned(),
-            limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
-            keys: sql::Listed(keys.clone()),
-        };
-        patiently(|| async { ask!(self.pool, "erase", |conn| batch().execute(conn)) }).await
-    }
-
     /// Erases the dead jobs of requests that were found.
     async fn erase_jobs_of(
         &self,
@@ -47,27 +31,7 @@ impl Mysql {
             scope: scope.as_str().to_owned(),
             requests: sql::Listed(requests.clone()),
         };
-        patiently(|| async { ask!(self.pool, doing, |conn| jobs().execute(conn)) }).await
-    }
-
-    /// Erases the dead jobs of a scope's erased rows, those of `limit` requests at a time.
-    async fn erase_jobs(
-        &self,
-        doing: &'static str,
-        scope: &Scope,
-        limit: u32,
-    ) -> Result<(), StoreError> {
-        loop {
-            let requests = ask!(self.pool, doing, |conn| {
-                sql::ErasedWithJobs { scope: scope.as_str().to_owned(), limit: limit.into() }
-                    .rows::<Vec<u8>>(conn)
-            })?;
-            let found = requests.len();
-            self.erase_jobs_of(doing, scope, requests).await?;
-            if found < limit as usize {
-                return Ok(());
-            }
-        }
+        ask!(self.pool, doing, |conn| jobs().execute(conn))
     }
 }
 
@@ -75,29 +39,13 @@ impl AdminStore for Mysql {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         const DOING: &str = "erase";
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
-        let Some(key) = erase.key else {
-            let mut erased = 0;
-            while erased < erase.limit as usize {
-                let settled = sql::SettledKeys { scope: scope.clone(), limit: erase.limit.into() };
-                let keys = ask!(self.pool, DOING, |conn| settled.rows::<String>(conn))?;
-                let found = keys.len();
-                if found > 0 {
-                    erased += self.erase_keys(&scope, retention_ms, keys).await?;
-                }
-                // Counts the keys that were found: fewer rows change if the reaper deletes one in between.
-                if found < erase.limit as usize {
-                    break;
-                }
-            }
-            self.erase_jobs(DOING, erase.scope, erase.limit).await?;
-            return Ok(as_u32(erased));
-        };
+        let key = erase.key.as_str();
         let jobs = || {
-            let (scope, key) = (erase.scope.as_str().to_owned(), key.as_str().to_owned());
+            let (scope, key) = (erase.scope.as_str().to_owned(), key.to_owned());
             BoundStatement::of(&sql::EraseJobs { scope, key })
         };
         let seen = sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen));
-        let one = sql::EraseKey { retention_ms, scope, key: key.as_str().to_owned(), seen };
+        let one = sql::EraseKey { retention_ms, scope, key: key.to_owned(), seen };
         let erased = match erase.act {
             None => self.by_an_operator(DOING, &one, &[&jobs]).await?,
             Some(act) => {
@@ -106,6 +54,30 @@ impl AdminStore for Mysql {
             }
         };
         Ok(erased.into())
+    }
+
+    async fn erase_between(
+        &self,
+        scope: &Scope,
+        (from, to): (&str, &str),
+        retention: Duration,
+    ) -> Result<u32, StoreError> {
+        const DOING: &str = "erase";
+        let scope_text = || scope.as_str().to_owned();
+        let settled =
+            || sql::SettledKeys { scope: scope_text(), from: from.to_owned(), to: to.to_owned() };
+        let mut keys = ask!(self.pool, DOING, |conn| settled().rows::<String>(conn))?;
+        // No row has that key. There is no statement without one, and a server that refuses each is to say so.
+        if keys.is_empty() {
+            keys.push(String::new());
+        }
+        let batch = || sql::EraseKeys {
+            retention_ms: millis(retention),
+            scope: scope_text(),
+            limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
+            keys: sql::Listed(keys.clone()),
+        };
+        Ok(as_u32(ask!(self.pool, DOING, |conn| batch().execute(conn))?))
     }
 
     async fn keys_to_erase(

@@ -4,13 +4,11 @@
 //! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
 //! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::Mysql;
 use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
 use crate::caller::Caller;
-use crate::lock::lock;
 use crate::store::{Store, StoreError};
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -67,31 +65,6 @@ impl<'a> Another<'a> {
         let left = until.saturating_duration_since(Instant::now());
         let paused = caller.unless_gone(tokio::time::sleep(pause.min(left))).await;
         paused.is_some() && !left.is_zero()
-    }
-}
-
-/// How often the idle connections of a server that is read only are closed, at most. One that stays so, and serves
-/// replays, would have each of them on a connection of its own (G16).
-const LEAVES_EVERY: Duration = Duration::from_secs(1);
-
-/// When a server that is read only was left last.
-#[derive(Debug, Default)]
-pub(super) struct Left(Mutex<Option<Instant>>);
-
-impl Left {
-    /// Whether it is to be left now: then this is the last time.
-    fn is_due(&self, now: Instant) -> bool {
-        let mut last = lock(&self.0);
-        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= LEAVES_EVERY);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
-    }
-
-    /// Whether that was later.
-    pub(super) fn is_since(&self, opened: Instant) -> bool {
-        lock(&self.0).is_some_and(|last| last >= opened)
     }
 }
 
@@ -184,19 +157,6 @@ impl Mysql {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn g16_a_server_that_is_read_only_is_left_once_a_second_at_most() {
-        let (left, now) = (Left::default(), Instant::now());
-        let due = [0, 0, 999, 1000, 1001, 1999, 2000]
-            .map(|millis| left.is_due(now + Duration::from_millis(millis)));
-        assert_eq!(due, [true, false, false, true, false, false, true]);
-        assert!(!left.is_due(now), "an earlier reading, of another task");
-        let last = now + Duration::from_secs(2);
-        let opened =
-            [0, 2000, 2001].map(|millis| left.is_since(now + Duration::from_millis(millis)));
-        assert_eq!((opened, left.is_since(last)), ([true, true, false], true));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn g16_a_pause_ends_with_its_bound_and_with_its_caller() {

@@ -22,6 +22,7 @@ use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::store::patience::Patience;
+use crate::store::row::millis;
 use crate::store::shares;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, Store, StoreError, Writes};
 
@@ -36,10 +37,10 @@ pub(super) fn refusal(writes: &Writes<'_, Mysql>) -> Option<Refusal> {
 pub(super) const TRIES: u32 = 3;
 
 /// What a text that creates a row came to.
-#[expect(clippy::large_enum_variant, reason = "taken apart where it is returned")]
+#[allow(clippy::large_enum_variant, reason = "taken apart where it is returned")]
 pub(super) enum Created {
-    /// It is there, in this open transaction.
-    Yes { tx: MysqlTransaction, created_at: i64, advanced_at: i64, expires_at: i64 },
+    /// It is there, in this open transaction, since this time.
+    Yes { tx: MysqlTransaction, at: i64 },
     /// The key has a row.
     Exists,
     /// Another transaction is about to create it.
@@ -87,7 +88,7 @@ impl Mysql {
         loop {
             let another = Another::until(until, row.caller);
             let trouble = match self.as_block(row.scope, another, writes.within, make).await {
-                Ok(Ok(rows)) => return created(&[rows]),
+                Ok(Ok(rows)) => return created(row, &[rows]),
                 Ok(Err(trouble)) => trouble,
                 Err(error) => return Commit::Failed(error),
             };
@@ -224,10 +225,8 @@ impl Mysql {
                 return Ok(Err(StoreError::database(RESERVE, error)));
             }
         };
-        Ok(match times(&rows) {
-            Some((created_at, advanced_at, expires_at)) => {
-                Ok(Created::Yes { tx, created_at, advanced_at, expires_at })
-            }
+        Ok(match time_told(&rows) {
+            Some(at) => Ok(Created::Yes { tx, at }),
             None => {
                 tx.undo().await;
                 Err(StoreError::database(RESERVE, Error::NotFound))
@@ -286,31 +285,32 @@ impl Mysql {
         insert: impl Fn() -> QueryResult<BoundStatement>,
         writes: Writes<'_, Self>,
     ) -> Commit<RowTimes> {
-        let (tx, written_at, expires_at) = match self.create_when_free(row, until, insert).await {
-            Ok(Created::Yes { tx, advanced_at, expires_at, .. }) => (tx, advanced_at, expires_at),
+        let (tx, at) = match self.create_when_free(row, until, insert).await {
+            Ok(Created::Yes { tx, at }) => (tx, at),
             Ok(Created::Exists) => return Commit::Fenced,
             Ok(Created::Busy) => return Commit::Failed(StoreError::Locked),
             Err(error) => return Commit::Failed(error),
         };
         let committed = Self::execute_and_commit(tx, &row.guard(), None, writes).await;
-        match row_times(written_at, expires_at) {
+        match row_times(row, at) {
             Ok(times) => committed.map(|()| times),
             Err(error) => Commit::Unknown(error),
         }
     }
 }
 
-fn row_times(advanced_at: i64, expires_at: i64) -> Result<RowTimes, StoreError> {
+/// The times of a row that was created then.
+pub(super) fn row_times(row: &NewRow<'_>, at: i64) -> Result<RowTimes, StoreError> {
     Ok(RowTimes {
-        written_at: sql::time(advanced_at, "advanced_at")?,
-        expires_at: sql::time(expires_at, "expires_at")?,
+        written_at: sql::time(at, "advanced_at")?,
+        expires_at: sql::time(at.saturating_add(millis(row.retention)), "expires_at")?,
     })
 }
 
 /// What a block has told of the row that it created.
-fn created(rows: &[Vec<Row>]) -> Commit<RowTimes> {
-    let read = times(rows).ok_or(StoreError::Unreadable { column: "advanced_at" });
-    match read.and_then(|(_, advanced_at, expires_at)| row_times(advanced_at, expires_at)) {
+fn created(row: &NewRow<'_>, rows: &[Vec<Row>]) -> Commit<RowTimes> {
+    let at = time_told(rows).ok_or(StoreError::Unreadable { column: "advanced_at" });
+    match at.and_then(|at| row_times(row, at)) {
         Ok(times) => Commit::Done(times),
         Err(error) => Commit::Unknown(error),
     }
@@ -318,7 +318,7 @@ fn created(rows: &[Vec<Row>]) -> Commit<RowTimes> {
 
 const RESERVE: &str = "reserve the key";
 
-/// The begin, and behind it the row, whose lock is not waited for as long as a phase's are. Its times are the last rows.
+/// The begin, and behind it the row, whose lock is not waited for as long as a phase's are. Its time is the last row.
 async fn reserve(
     conn: &mut MysqlConn,
     row: &NewRow<'_>,
@@ -337,13 +337,13 @@ async fn reserve(
     }
     script.push_bound(insert);
     script.push(&session.server_lock_wait());
-    script.push_bound(BoundStatement::of(&sql::Times::of(row.scope, row.key))?);
+    script.push_bound(BoundStatement::of(&sql::WrittenAt::of(row.scope, row.key))?);
     let Answers { rows, failure } = script.send(conn).await;
     Ok(failure.map_or(Ok(rows), Err))
 }
 
-/// The last rows of a text.
-fn times(rows: &[Vec<Row>]) -> Option<(i64, i64, i64)> {
+/// In the last rows of a text.
+fn time_told(rows: &[Vec<Row>]) -> Option<i64> {
     let row = rows.iter().rev().find_map(|rows| rows.first())?;
     from_row_opt(row.clone()).ok()
 }

@@ -15,10 +15,11 @@ use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
 
-use super::connection::MysqlConn;
+use super::ANSWER_WITHIN;
+use super::connection::{MysqlConn, Prepared};
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::session::{LockWait, Session, WAIT_BRIEFLY};
+use super::session::{COMMIT_WAITS, LockWait, Session, WAIT_BRIEFLY, WAIT_FOR_TABLES};
 use super::statement::Statement;
 use super::statements as sql;
 use super::watch::{leaves_its_session_alone, only_touches_rows};
@@ -68,8 +69,11 @@ const PART: &str = "BEGIN NOT ATOMIC ";
 const UNLESS_ONE: &str = "IF ROW_COUNT() <> 1 THEN SET @atomic_phases = 4; SIGNAL SQLSTATE '45000' \
     SET MYSQL_ERRNO = 1242, MESSAGE_TEXT = 'atomic_phases'; END IF";
 
-/// Behind the insert: the row's times, which are the first rows of the block.
-const ITS_TIMES: &str = " RETURNING created_at, advanced_at, expires_at";
+/// Behind the insert: its time, which is the first row of the block. The server describes each column at each execution.
+const ITS_TIME: &str = " RETURNING advanced_at";
+
+/// As long as most blocks are, in bytes: one that grows is copied.
+const USUAL_LENGTH: usize = 4096;
 
 impl Place {
     /// As the block tells it. It is told in front of what it is about, and so never too late.
@@ -107,14 +111,19 @@ impl Block {
     }
 
     fn whole() -> Self {
-        Self { bound: BoundStatement { sql: WHOLE.to_owned(), values: Vec::new(), varying: 0 } }
+        Self::beginning(WHOLE, "")
     }
 
     /// One that begins with this statement.
     fn part(sql: &str) -> Self {
-        Self {
-            bound: BoundStatement { sql: format!("{PART}{sql}"), values: Vec::new(), varying: 0 },
-        }
+        Self::beginning(PART, sql)
+    }
+
+    fn beginning(with: &str, first: &str) -> Self {
+        let mut sql = String::with_capacity(USUAL_LENGTH);
+        sql.push_str(with);
+        sql.push_str(first);
+        Self { bound: BoundStatement { sql, values: Vec::new(), varying: 0 } }
     }
 
     fn push(&mut self, sql: &str) {
@@ -130,7 +139,13 @@ impl Block {
     fn push_bound(&mut self, bound: BoundStatement) {
         // One that is in it already was added by a loop: the next block has more of it, or fewer.
         let is_repeated = self.bound.sql.contains(&bound.sql);
-        self.bound.varying += if is_repeated { bound.sql.len() } else { bound.varying };
+        let varying = if is_repeated { bound.sql.len() } else { bound.varying };
+        self.push_once(BoundStatement { varying, ..bound });
+    }
+
+    /// The same of one that each block has once.
+    fn push_once(&mut self, bound: BoundStatement) {
+        self.bound.varying += bound.varying;
         self.push(&bound.sql);
         self.bound.values.extend(bound.values);
     }
@@ -151,13 +166,13 @@ impl Block {
         let waits = LockWait::of_a_begin(pin.is_some());
         let mut block = Self::part(&session.begin(isolation, waits));
         if let Some(pin) = pin {
-            block.push_bound(pin);
+            block.push_once(pin);
             block.push(&session.server_lock_wait());
         }
         block.ended()
     }
 
-    /// The same, and the row that the phase is about. Its times are the first rows.
+    /// The same, and the row that the phase is about. Its time is the first row.
     pub(super) fn reserving(
         session: &Session,
         row: &NewRow<'_>,
@@ -169,8 +184,7 @@ impl Block {
         Ok(block.ended())
     }
 
-    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`. The session is at rest behind it, because
-    /// `autocommit` would commit in front of it. A failure there counts as the `COMMIT`'s.
+    /// The end of such a transaction: the mark, the engine's own writes, `COMMIT`.
     pub(super) fn concluding(
         session: &Session,
         guard: &Guard<'_>,
@@ -179,14 +193,10 @@ impl Block {
     ) -> QueryResult<Self> {
         let mut block = Self::part(&come_to(Place::Mark));
         block.push(sql::RELEASE);
-        block.engine(guard, jobs, write)?;
-        block.push(&come_to(Place::Commit));
-        block.push(sql::COMMIT);
-        block.push(session.at_rest());
-        Ok(block.ended())
+        block.end(session, guard, jobs, write)
     }
 
-    /// Creates the row as its first phase leaves it, with what the phase writes. Its times are the first rows.
+    /// Creates the row as its first phase leaves it, with what the phase writes. Its time is the first row.
     pub(super) fn creating(
         session: &Session,
         row: &NewRow<'_>,
@@ -194,7 +204,7 @@ impl Block {
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
-        block.push(&come_to(Place::Reservation));
+        block.come_to_with(Place::Reservation, WAIT_FOR_TABLES);
         block.insert(row, insert)?;
         block.phase(session, statements)?;
         block.end(session, &row.guard(), jobs, None)
@@ -214,10 +224,10 @@ impl Block {
 
     fn insert(&mut self, row: &NewRow<'_>, insert: BoundStatement) -> QueryResult<()> {
         if let Some(request_id) = row.replaces {
-            self.push_bound(BoundStatement::of(&sql::DeleteExpired::of(row, request_id))?);
+            self.push_once(BoundStatement::of(&sql::DeleteExpired::of(row, request_id))?);
         }
-        self.push_bound(insert);
-        self.bound.sql.push_str(ITS_TIMES);
+        self.push_once(insert);
+        self.bound.sql.push_str(ITS_TIME);
         Ok(())
     }
 
@@ -229,7 +239,8 @@ impl Block {
         Ok(())
     }
 
-    /// The session is at rest before the `COMMIT`, so that nothing stands behind it that could fail.
+    /// The engine's own writes, and `COMMIT`. The session is at rest behind it, because `autocommit` would commit in front
+    /// of it, and the `COMMIT` waits as long as the server says. A failure there counts as the `COMMIT`'s.
     fn end(
         mut self,
         session: &Session,
@@ -238,8 +249,9 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
         self.engine(guard, jobs, write)?;
-        self.come_to_with(Place::Commit, session.at_rest());
+        self.come_to_with(Place::Commit, COMMIT_WAITS);
         self.push(sql::COMMIT);
+        self.push(session.at_rest());
         Ok(self.ended())
     }
 
@@ -256,7 +268,7 @@ impl Block {
             self.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);
         }
         if let Some(write) = write {
-            self.push_bound(BoundStatement::of(write)?);
+            self.push_once(BoundStatement::of(write)?);
             self.push(UNLESS_ONE);
         }
         Ok(())
@@ -269,13 +281,13 @@ impl Block {
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
         let BoundStatement { sql, values, varying } = self.bound;
-        let prepared = match conn.prepare(&sql).await {
+        let Prepared { statement, stays } = match conn.prepare(ANSWER_WITHIN, sql, varying).await {
             Ok(prepared) => prepared,
             Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
         };
-        let executed = timeout_at(until, conn.execute_block(&prepared, values)).await;
-        if !conn.keeps(&sql, varying) {
-            conn.give_back(prepared).await;
+        let executed = timeout_at(until, conn.execute_block(&statement, values)).await;
+        if !stays {
+            conn.give_back(statement).await;
         }
         let failure = match executed {
             Ok(Ok(rows)) => return Ok(rows),
@@ -332,8 +344,12 @@ fn is_part_of_a_block(statement: &Statement) -> bool {
 
 /// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows.
 fn is_one_statement(sql: &str) -> bool {
-    let ends_it =
-        [";", "@", "'", "\"", "\\", "#", "--", "/*"].iter().any(|sign| sql.contains(sign));
+    let mut before = b' ';
+    let ends_it = sql.bytes().any(|byte| {
+        let pair = (std::mem::replace(&mut before, byte), byte);
+        matches!(byte, b';' | b'@' | b'\'' | b'"' | b'\\' | b'#')
+            || matches!(pair, (b'-', b'-') | (b'/', b'*'))
+    });
     let touches_rows_alone = only_touches_rows(sql) && leaves_its_session_alone(sql);
     !ends_it && sql.matches('`').count().is_multiple_of(2) && touches_rows_alone
 }
@@ -389,7 +405,7 @@ mod tests {
     }
 
     /// Between the statement that notes the commit and the `COMMIT`, nothing can fail: so no error of the `COMMIT` is
-    /// judged as another statement's.
+    /// judged as another statement's. And a `COMMIT` that a backup holds back is not given up after a second.
     #[test]
     fn g7_each_block_notes_its_commit_right_before_it() {
         let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
@@ -403,8 +419,11 @@ mod tests {
             let text = block.unwrap().bound.sql;
             let statements: Vec<&str> = text.split("; ").collect();
             let commit = statements.iter().position(|one| *one == sql::COMMIT).unwrap();
-            let noted = format!("SET @atomic_phases = {}", Place::Commit.number());
-            assert!(statements[commit - 1].starts_with(&noted), "{text}");
+            let noted = format!(
+                "SET @atomic_phases = {}, SESSION lock_wait_timeout = DEFAULT",
+                Place::Commit.number()
+            );
+            assert_eq!(statements[commit - 1], noted, "{text}");
         }
     }
 
@@ -423,7 +442,8 @@ mod tests {
             Block::whole().end(&session, &guard, &jobs, None),
         ] {
             let text = block.unwrap().bound.sql;
-            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1; INSERT INTO";
+            let noted = "SET @atomic_phases = 3, SESSION innodb_lock_wait_timeout = 1, \
+                SESSION lock_wait_timeout = 1; INSERT INTO";
             assert!(text.contains(noted), "{text}");
         }
     }

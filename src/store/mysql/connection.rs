@@ -28,7 +28,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Iter};
 use mysql_async::consts::StatusFlags;
-use mysql_async::prelude::{Queryable, StatementLike};
+use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Params, Row, Statement, Value};
 use tokio::time::timeout;
 
@@ -36,11 +36,12 @@ use super::ANSWER_WITHIN;
 use super::error::Failure;
 use super::killer::{Killer, Killers};
 use super::literal::{BoundStatement, size_of};
+use super::prepared_cache::PreparedCache;
 use super::rewritten::may_be_rewritten;
 use super::server::Server;
 use super::session::{self, Session};
 use super::statement_registry::StatementRegistry;
-use super::watch::{Admission, Watch, leaves_its_session_alone};
+use super::watch::{Admission, Watch, leaves_its_session_alone, only_begins_or_commits};
 use crate::error::TOO_LARGE;
 
 /// diesel-async's form of a row.
@@ -60,6 +61,7 @@ pub struct MysqlConn {
     /// `None` behind a proxy: its session ends with its statement.
     killer: Option<Arc<Killer>>,
     registry: Arc<StatementRegistry>,
+    prepared: PreparedCache<Statement>,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
@@ -88,16 +90,28 @@ pub(super) struct Answers {
     pub(super) failure: Option<Failure>,
 }
 
+/// A statement that is prepared.
+pub(super) struct Prepared {
+    pub(super) statement: Statement,
+    /// Whether it stays so. Otherwise it is to be [given back](MysqlConn::give_back).
+    pub(super) stays: bool,
+}
+
 impl MysqlConn {
     /// One whose session the killer of its server ends, if need be.
     pub(super) async fn open(killers: &Killers) -> Result<Self, Failure> {
         let mut conn = Conn::new(killers.opts()).await.map_err(Failure::of)?;
-        let (session, server) = session::set_up(&mut conn, killers.allows_blocks()).await?;
+        let (session, server) = {
+            let (blocks, searches) = (killers.allows_blocks(), killers.search());
+            session::set_up(&mut conn, blocks, searches).await?
+        };
+        let prepared = PreparedCache::new(conn.opts().stmt_cache_size());
         Ok(Self {
             conn: Some(conn),
             session,
             killer: killers.of(server),
             registry: killers.registry(),
+            prepared,
             in_flight: false,
             watch: Watch::Off,
             was_with_application: false,
@@ -217,24 +231,41 @@ impl MysqlConn {
     /// Sends one statement of a batch, prepared.
     pub(super) async fn execute_one(&mut self, bound: BoundStatement) -> Result<u64, Failure> {
         self.has_strayed |= !leaves_its_session_alone(&bound.sql);
-        Ok(self.run(bound).await?.1)
+        Ok(self.run::<Row>(bound).await?.1)
     }
 
-    /// Prepares a statement of the engine's, where this connection does not have it.
-    pub(super) async fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
+    /// The rows of a statement of the engine's, as the driver has them.
+    pub(super) async fn rows_of(&mut self, bound: BoundStatement) -> QueryResult<Vec<Row>> {
+        Ok(self.run::<Row>(bound).await?.0)
+    }
+
+    /// Prepares a statement, where this connection does not have it. `varying` bytes of its text may differ each time.
+    pub(super) async fn prepare(
+        &mut self,
+        within: Duration,
+        sql: String,
+        varying: usize,
+    ) -> Result<Prepared, Failure> {
+        if let Some(statement) = self.prepared.find(&sql) {
+            return Ok(Prepared { statement, stays: true });
+        }
+        if may_be_rewritten(&sql) {
+            return Err(Failure::Client(REWRITTEN.to_owned()));
+        }
+        let stays = self.registry.keeps(&sql, varying);
+        self.prepared.ask_driver();
         let done = match self.sent(sql.len()) {
-            Ok(conn) => match timeout(ANSWER_WITHIN, conn.prep(sql)).await {
+            Ok(conn) => match timeout(within, conn.prep(sql.as_str())).await {
                 Ok(done) => done.map_err(Failure::of),
                 Err(_) => Err(Failure::Unanswered),
             },
             Err(failure) => Err(failure),
         };
-        self.answered(done)
-    }
-
-    /// Whether it keeps a text prepared, `varying` bytes of which may differ each time.
-    pub(super) fn keeps(&self, sql: &str, varying: usize) -> bool {
-        self.registry.keeps(sql, varying)
+        let statement = self.answered(done)?;
+        if stays {
+            self.prepared.insert(sql, statement.clone());
+        }
+        Ok(Prepared { statement, stays })
     }
 
     /// Gives the server back what was prepared. There is no answer to that.
@@ -254,28 +285,51 @@ impl MysqlConn {
         prepared: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<Row>, Failure> {
-        fits(prepared, &values)?;
+        Ok(self.execute::<Row>(prepared, values).await?.0)
+    }
+
+    /// Executes a statement, prepared: its rows, and how many rows it has affected.
+    async fn run<R>(&mut self, bound: BoundStatement) -> Result<(Vec<R>, u64), Failure>
+    where
+        R: FromRow + Send + 'static,
+    {
+        self.fits_a_command(bound.size())?;
+        let BoundStatement { sql, values, varying } = bound;
+        let Prepared { statement, stays } = self.prepare(FOR_EVER, sql, varying).await?;
+        let done = self.execute::<R>(&statement, values).await;
+        if !stays {
+            self.give_back(statement).await;
+        }
+        done
+    }
+
+    async fn execute<R>(
+        &mut self,
+        statement: &Statement,
+        values: Vec<Value>,
+    ) -> Result<(Vec<R>, u64), Failure>
+    where
+        R: FromRow + Send + 'static,
+    {
+        fits(statement, &values)?;
         let done = match self.sent(values.iter().map(size_of).sum()) {
-            Ok(conn) => first_told(conn, prepared, values).await.map_err(Failure::of),
+            Ok(conn) => executed::<R>(conn, statement, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
         };
         self.answered(done)
     }
 
-    async fn run(&mut self, bound: BoundStatement) -> Result<(Vec<DieselRow>, u64), Failure> {
-        let keeps = self.keeps(&bound.sql, bound.varying);
-        let done = match self.sent(bound.size()) {
-            Ok(conn) => prepared(conn, bound, keeps).await,
-            Err(failure) => Err(failure),
-        };
-        self.answered(done)
+    /// Refuses what is larger than a command may be.
+    fn fits_a_command(&self, size: usize) -> Result<(), Failure> {
+        match size <= self.session.max_packet {
+            true => Ok(()),
+            false => Err(Failure::Client(TOO_LARGE.to_owned())),
+        }
     }
 
     /// Notes that a command of so many bytes is under way.
     fn sent(&mut self, size: usize) -> Result<&mut Conn, Failure> {
-        if size > self.session.max_packet {
-            return Err(Failure::Client(TOO_LARGE.to_owned()));
-        }
+        self.fits_a_command(size)?;
         let Some(conn) = self.conn.as_mut().filter(|_| !self.in_flight) else {
             return Err(Failure::Lost(
                 "an earlier statement's answer was not waited for".to_owned(),
@@ -312,14 +366,21 @@ impl MysqlConn {
             return Ok((Vec::new(), 0));
         }
         let sql = bound.sql.clone();
-        self.has_strayed |= !leaves_its_session_alone(&sql);
+        self.has_strayed |= !self.leaves_its_session_alone(&sql);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(&sql)));
-        let done = self.run(bound).await;
+        let done = self.run::<DieselRow>(bound).await;
         self.watch.note(&sql, &done);
         let done = done.map_err(Error::from);
         let error = done.as_ref().err();
         self.tell(InstrumentationEvent::finish_query(&StrQueryHelper::new(&sql), error));
         done
+    }
+
+    /// Whether a text of the application's, or of a phase's, does. A transaction of the application's ends before the
+    /// connection goes back, or the connection is closed; one that a phase begins or commits is not its own.
+    fn leaves_its_session_alone(&self, sql: &str) -> bool {
+        let is_of_application = self.watch == Watch::Off;
+        leaves_its_session_alone(sql) || (is_of_application && only_begins_or_commits(sql))
     }
 
     fn tell(&mut self, event: InstrumentationEvent<'_>) {
@@ -340,32 +401,18 @@ async fn ask(conn: &mut Conn, text: &str, rows: &mut Vec<Vec<Row>>) -> mysql_asy
     }
 }
 
-async fn prepared(
+/// The first rows, and how many rows were affected by what told them. A failure behind them is one of the statement, which
+/// may be a block.
+async fn executed<R>(
     conn: &mut Conn,
-    bound: BoundStatement,
-    keeps: bool,
-) -> Result<(Vec<DieselRow>, u64), Failure> {
-    if may_be_rewritten(&bound.sql) {
-        return Err(Failure::Client(REWRITTEN.to_owned()));
-    }
-    let statement = conn.prep(bound.sql).await.map_err(Failure::of)?;
-    let done = match fits(&statement, &bound.values) {
-        Ok(()) => executed(conn, statement.clone(), bound.values).await.map_err(Failure::of),
-        Err(failure) => Err(failure),
-    };
-    if !keeps && !done.as_ref().is_err_and(Failure::is_lost) {
-        conn.close(statement).await.map_err(Failure::of)?;
-    }
-    done
-}
-
-async fn executed(
-    conn: &mut Conn,
-    statement: Statement,
+    statement: &Statement,
     values: Vec<Value>,
-) -> mysql_async::Result<(Vec<DieselRow>, u64)> {
+) -> mysql_async::Result<(Vec<R>, u64)>
+where
+    R: FromRow + Send + 'static,
+{
     let mut result = conn.exec_iter(statement, Params::Positional(values)).await?;
-    let rows = result.collect().await?;
+    let rows = result.collect::<R>().await?;
     let affected = result.affected_rows();
     result.drop_result().await?;
     Ok((rows, affected))
@@ -382,18 +429,6 @@ fn fits(statement: &Statement, values: &[Value]) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::Client(format!("{bound} values for a statement with {places}"))),
     }
-}
-
-async fn first_told(
-    conn: &mut Conn,
-    statement: impl StatementLike,
-    values: Vec<Value>,
-) -> mysql_async::Result<Vec<Row>> {
-    let mut result = conn.exec_iter(statement, Params::Positional(values)).await?;
-    let rows = result.collect().await?;
-    // A failure behind the first rows is one of the block.
-    result.drop_result().await?;
-    Ok(rows)
 }
 
 impl Drop for MysqlConn {
@@ -416,7 +451,7 @@ impl SimpleAsyncConnection for MysqlConn {
         if self.watch.admit(query)? == Admission::Pretend {
             return Ok(());
         }
-        self.has_strayed |= query.contains(';') || !leaves_its_session_alone(query);
+        self.has_strayed |= query.contains(';') || !self.leaves_its_session_alone(query);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(query)));
         let done = self.texts_within(FOR_EVER, query).await.failure.map_or(Ok(()), Err);
         self.watch.note(query, &done);

@@ -1,5 +1,5 @@
 //! The statements of erasure. InnoDB has no statement that both updates and deletes, so the dead jobs of
-//! erased rows go after them, in the same transaction.
+//! an erased row go after it, in the same transaction, and those of a scope's rows behind all of them.
 
 use diesel::QueryResult;
 use diesel::mysql::Mysql as Db;
@@ -31,12 +31,13 @@ statement! {
 }
 
 statement! {
-    /// The keys of a bounded batch of a scope's settled rows, but for those that another transaction has locked. An `UPDATE`
-    /// that looks for them would wait for each row that is being created.
+    /// The keys of a scope's settled rows from one to another, but for those that another transaction has locked. An
+    /// `UPDATE` that looks for them would wait for each row that is being created.
     SettledKeys for Db, rows Text,
-    { scope: String, limit: i64 },
-    "SELECT k.idempotency_key FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
-    [SETTLED], "request_id = k.request_id) LIMIT ", limit, " FOR UPDATE SKIP LOCKED"
+    { scope: String, from: String, to: String },
+    "SELECT k.idempotency_key FROM atomic_phases_keys AS k FORCE INDEX (PRIMARY) WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
+    " AND k.idempotency_key >= ", from, " AND k.idempotency_key <= ", to,
+    [SETTLED], "request_id = k.request_id) FOR UPDATE SKIP LOCKED"
 }
 
 statement! {
@@ -77,16 +78,7 @@ statement! {
 // still those of a key that is gone or erased, whatever becomes of the key in between.
 
 statement! {
-    /// Requests of a scope's erased rows that have dead jobs.
-    ErasedWithJobs for Db, rows Binary,
-    { scope: String, limit: i64 },
-    "SELECT DISTINCT j.request_id FROM atomic_phases_staged_jobs AS j WHERE j.scope = ", scope,
-    " AND j.run_after IS NULL AND EXISTS (SELECT 1 FROM atomic_phases_keys AS k \
-     WHERE k.scope = j.scope AND k.idempotency_key = j.idempotency_key AND k.fingerprint = 'erased') LIMIT ", limit
-}
-
-statement! {
-    /// Requests that have dead jobs, and whose keys were reaped.
+    /// Requests that have dead jobs, and whose keys were reaped or erased.
     ReapedWithJobs for Db, rows Binary,
     { scope: String, is_any: bool, key: String, limit: i64 },
     "SELECT DISTINCT j.request_id FROM atomic_phases_staged_jobs AS j WHERE j.run_after IS NULL AND j.scope = ", scope,

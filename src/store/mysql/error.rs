@@ -372,6 +372,31 @@ mod tests {
         assert!(!server(1062).has_undone_all() && !server(1205).has_undone_all());
     }
 
+    /// The runbook of store errors counts them by kind, which is to name the cause. No code is a value (G19).
+    #[test]
+    fn the_kind_of_an_error_names_its_cause() {
+        for (code, cause) in [
+            (1114, "full"),
+            (1021, "full"),
+            (1044, "privilege"),
+            (1142, "privilege"),
+            (1665, "binlog_format"),
+            (1146, "table"),
+            (1054, "column"),
+            (1064, "syntax"),
+            (1205, "lock timeout"),
+            (1969, "statement timeout"),
+            (9999, "an error that the database reported"),
+        ] {
+            let error = DbError(Error::from(server(code)));
+            assert!(error.kind().contains(cause), "{code}: {}", error.kind());
+        }
+        let message =
+            "Got error 28 \"No space left on device\" from storage engine InnoDB".to_owned();
+        let error = DbError(Error::from(Failure::Server { code: 1030, message }));
+        assert_eq!(error.kind(), "the disk is full");
+    }
+
     #[test]
     fn a_violated_key_is_named_and_no_value() {
         for named in ["PRIMARY", "rides.PRIMARY"] {

@@ -33,7 +33,7 @@ statement! {
     { scope: String, request_id: Vec<u8>, position: i64 },
     "(SELECT position FROM atomic_phases_staged_jobs FORCE INDEX (PRIMARY) WHERE scope = ", scope,
     " AND request_id = ", request_id, " AND position > ", position, " AND position < 4611686018427387904 \
-     AND attempts > 0 AND reason IS NULL AND run_after > ", [CLOCK], " LIMIT 1)"
+     AND attempts > 0 AND reason IS NULL AND run_after < ", [WAITS], " AND run_after > ", [CLOCK], " LIMIT 1)"
 }
 
 statement! {

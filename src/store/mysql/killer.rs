@@ -68,6 +68,7 @@ const A_DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct Killers {
     opts: Opts,
     blocks: bool,
+    searches: bool,
     known: Arc<Mutex<Known>>,
     /// What each of its sessions keeps prepared.
     registry: Arc<StatementRegistry>,
@@ -85,13 +86,29 @@ struct Known {
 
 impl Killers {
     pub(super) fn new(opts: Opts) -> Self {
-        Self { opts, blocks: true, known: Arc::default(), registry: Arc::default() }
+        Self {
+            opts,
+            blocks: true,
+            searches: false,
+            known: Arc::default(),
+            registry: Arc::default(),
+        }
     }
 
     /// The same for sessions that are sent no blocks, as on MySQL.
     #[cfg(feature = "fault-injection")]
     pub(super) fn without_blocks(self) -> Self {
         Self { blocks: false, ..self }
+    }
+
+    /// The same for sessions that search, and have a time limit for that.
+    pub(super) fn of_searches(self) -> Self {
+        Self { searches: true, ..self }
+    }
+
+    /// Whether their sessions search.
+    pub(super) fn search(&self) -> bool {
+        self.searches
     }
 
     /// Whether their sessions may be sent blocks, if their server has them.

@@ -7,7 +7,7 @@
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `literal`, `statement_registry`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, and whether the driver changes it |
+//! | `error`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
 
 mod admin;
 mod another;
@@ -25,6 +25,7 @@ mod ops;
 mod ops_nodes;
 mod ops_statements;
 mod pool;
+mod prepared_cache;
 mod rewritten;
 mod rows;
 mod searches;
@@ -46,8 +47,8 @@ use std::time::Duration;
 use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
+use tokio::time::timeout;
 
-use self::another::Left;
 use self::connection::Answers;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
@@ -57,9 +58,11 @@ use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
 use self::statement::Statement;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
+use super::left::Left;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
+use super::patience::patiently_for;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -75,6 +78,10 @@ const MIGRATION_TERMS: Terms = Terms {
     pause: Duration::from_secs(1),
     patience: Duration::from_secs(30),
 };
+
+/// How long the engine's own statements wait for what is locked. A migration that waits for a table's lock keeps each statement
+/// about the table behind it, for a second: they outlive that, so that no request fails for it.
+const LOCKED_WAIT: Duration = Duration::from_millis(1500);
 
 /// If several processes start at the same time, one of them migrates. The server frees the lock when the connection
 /// closes. The process asks for it several times, for ten seconds each, because an answer must arrive in
@@ -152,11 +159,13 @@ impl Mysql {
 
     async fn by(killers: Killers, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         let left = Arc::<Left>::default();
-        let opened = |settings| pool::open(killers.clone(), left.clone(), settings);
         // Each connection is opened when it is needed for the first time.
-        let beside = |connections| opened(settings.max_size(connections));
+        let beside = |connections| {
+            pool::open(killers.clone().of_searches(), left.clone(), settings.max_size(connections))
+        };
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
-        let (pool, searches) = (opened(settings)?, operators.clone());
+        let searches = operators.clone();
+        let pool = pool::open(killers, left.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(KeyedLimit::new(1));
         let (session, killer) = {
@@ -165,7 +174,10 @@ impl Mysql {
         };
         let refused = |error: mysql_async::Error| StoreError::NoConnection(error.to_string());
         if let Some(killer) = killer {
-            killer.prepare().await.map_err(refused)?;
+            // A server may accept it and say nothing.
+            let silent = |_| StoreError::NoConnection("no answer in time".to_owned());
+            let prepared = timeout(settings.wait, killer.prepare()).await;
+            prepared.map_err(silent)?.map_err(refused)?;
         }
         let url = url.into();
         Ok(Self { pool, searches, operators, probes, workers, keys, shares, session, left, url })
@@ -234,7 +246,12 @@ impl Mysql {
         let failed = |failure: Failure| {
             StoreError::Migration(diesel::result::Error::from(failure).to_string())
         };
-        let mut conn = MysqlConn::open(&Killers::new(opts)).await.map_err(failed)?;
+        let opened = timeout(ANSWER_WITHIN, MysqlConn::open(&Killers::new(opts))).await;
+        let mut conn = opened.unwrap_or(Err(Failure::Unanswered)).map_err(failed)?;
+        // Also where none has run yet: a backup may have locked the whole server.
+        if let Some(failure) = conn.texts(MIGRATION_TERMS.bounds).await.failure {
+            return Err(failed(failure));
+        }
         for _ in 0..TIMES_ASKED {
             let Answers { rows, failure } = conn.texts(ONE_AT_A_TIME).await;
             if let Some(failure) = failure {
@@ -245,11 +262,21 @@ impl Mysql {
                 break;
             }
         }
-        // diesel's harness is synchronous: on a thread of its own it may block, on any runtime.
+        // diesel's harness is synchronous: on a thread of its own it may block, on any runtime. An `ALTER` may take hours, so
+        // its statements have no time limit of the client's: a machine that is gone is found out by TCP (`SILENT_FOR_MS`), and
+        // a server that stands still is waited for.
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
             .await
             .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
     }
+}
+
+/// Asks until what it asks for is not locked any more, for [`LOCKED_WAIT`] at most.
+async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
+where
+    F: Future<Output = Result<R, StoreError>>,
+{
+    patiently_for(LOCKED_WAIT, ask).await
 }
 
 fn parsed(url: &str) -> Result<mysql_async::Opts, StoreError> {

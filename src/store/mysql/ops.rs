@@ -18,7 +18,7 @@ use super::ops_statements as ops;
 use super::pool::{ConnectionGuard, Taken};
 use super::statements as sql;
 use super::store::{answered, answered_within, ask};
-use super::{MIGRATIONS, Mysql, MysqlConn};
+use super::{MIGRATIONS, Mysql, MysqlConn, patiently};
 use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
@@ -215,9 +215,8 @@ impl OperatorStore for Mysql {
     }
 
     async fn claim_census(&self, lease: CensusLease) -> Result<bool, StoreError> {
-        let holder = lease.holder.as_bytes().to_vec();
-        let lease_ms = millis(lease.length);
         let claimed = ask!(self.searches, "claim the census", |conn| {
+            let (holder, lease_ms) = (lease.holder.as_bytes().to_vec(), millis(lease.length));
             census_sql::ClaimCensus { holder, lease_ms }.execute(conn)
         })?;
         Ok(claimed == 1)
@@ -313,14 +312,22 @@ impl OperatorStore for Mysql {
     }
 
     async fn announce(&self, entry: &NodeEntry) -> Result<(), StoreError> {
-        ask!(self.pool, "forget processes", |conn| node_sql::Forget {}.execute(conn))?;
-        let announce = node_sql::Announce::new(entry);
-        ask!(self.pool, "announce the process", |conn| announce.execute(conn)).map(drop)
+        match ask!(self.pool, "forget processes", |conn| node_sql::Forget {}.execute(conn)) {
+            // It reads all rows, and another process writes its own: the next one forgets.
+            Ok(_) | Err(StoreError::Locked) => {}
+            Err(error) => return Err(error),
+        }
+        let announced = ask!(self.pool, "announce the process", |conn| {
+            node_sql::Announce::new(entry).execute(conn)
+        });
+        announced.map(drop)
     }
 
     async fn depart(&self, id: Uuid) -> Result<(), StoreError> {
-        let depart = node_sql::Depart { id: id.as_bytes().to_vec() };
-        ask!(self.pool, "take the process away", |conn| depart.execute(conn)).map(drop)
+        let departed = ask!(self.pool, "take the process away", |conn| {
+            node_sql::Depart { id: id.as_bytes().to_vec() }.execute(conn)
+        });
+        departed.map(drop)
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
@@ -442,8 +449,8 @@ impl OperatorStore for Mysql {
 
     async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
         let BulkClaim { id, token, lease } = *claim;
-        let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
         let claimed = ask!(self.pool, "claim a bulk act", |conn| {
+            let (id, lease_ms) = (id.as_bytes().to_vec(), millis(lease));
             bulk_sql::ClaimBulk { token, lease_ms, id }.execute(conn)
         })?;
         Ok(claimed == 1)
@@ -483,13 +490,15 @@ impl OperatorStore for Mysql {
 
     /// On a connection of requests, as an act is: searches may have those of operators for as long as they are slow.
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
-        self.until_prepared(|| async {
-            let mut connection = ConnectionGuard::taken(&self.pool, Taken::Asked).await?;
-            let conn: &mut MysqlConn = &mut connection;
-            let written = ops::InsertAudit::of(entry).execute(conn);
-            answered("write the audit", written).await.map(drop)
-        })
-        .await
+        let recorded = self.until_prepared(|| {
+            patiently(|| async {
+                let mut connection = ConnectionGuard::taken(&self.pool, Taken::Asked).await?;
+                let conn: &mut MysqlConn = &mut connection;
+                let written = ops::InsertAudit::of(entry).execute(conn);
+                answered("write the audit", written).await.map(drop)
+            })
+        });
+        recorded.await
     }
 
     async fn audit_before(

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
-use super::another::Left;
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::killer::Killers;
 use crate::observe;
+use crate::store::left::Left;
 use crate::store::{PoolSettings, StoreError};
 
 pub(super) type MysqlPool = managed::Pool<Manager>;
@@ -24,11 +24,13 @@ pub(super) struct Manager {
 }
 
 impl managed::Manager for Manager {
-    type Type = MysqlConn;
+    // Behind a pointer: on its way out of the pool and back, a connection is moved dozens of times.
+    type Type = Box<MysqlConn>;
     type Error = String;
 
-    async fn create(&self) -> Result<MysqlConn, String> {
-        MysqlConn::open(&self.killers).await.map_err(|failure| match failure {
+    async fn create(&self) -> Result<Box<MysqlConn>, String> {
+        let opened = MysqlConn::open(&self.killers).await;
+        opened.map(Box::new).map_err(|failure| match failure {
             Failure::Server { code, message } => format!("{code}: {message}"),
             Failure::Lost(message) | Failure::Client(message) => message,
             Failure::Unanswered => "no answer in time".to_owned(),
@@ -36,7 +38,7 @@ impl managed::Manager for Manager {
     }
 
     // Without a question to the server: a dead connection is found out by its first use.
-    async fn recycle(&self, conn: &mut MysqlConn, metrics: &Metrics) -> RecycleResult<String> {
+    async fn recycle(&self, conn: &mut Box<MysqlConn>, metrics: &Metrics) -> RecycleResult<String> {
         if !conn.is_at_rest() {
             return Err(RecycleError::message("a connection in use"));
         }

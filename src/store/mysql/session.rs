@@ -1,5 +1,6 @@
 //! What a session of the engine's is set to, and what it is told: nothing rests on the server's defaults.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use mysql_async::prelude::Queryable;
@@ -19,7 +20,8 @@ const LARGEST_PACKET: usize = 1 << 30;
 /// The smallest that a URL may name. The engine's own texts, with a key and a reply, are a part of it.
 const LEAST_PACKET: usize = 1 << 14;
 
-/// When the client asks a silent server, by TCP, whether it is still there.
+/// When the client asks a silent server, by TCP, whether it is still there. How often it asks then is the kernel's (on Linux, one
+/// that is gone is given up after another eleven minutes): the driver has no setting for it.
 const SILENT_FOR_MS: u32 = 15_000;
 
 /// How long the engine's own statements wait for a lock, in seconds: on MariaDB not at all, because the rest
@@ -28,9 +30,35 @@ const fn own_lock_wait(is_mariadb: bool) -> u32 {
     if is_mariadb { 0 } else { 1 }
 }
 
+/// How long is waited for the lock of a row, and for one of a table or of the whole server, as a backup or an `ALTER TABLE` has
+/// them: by default the server waits for these for a day, or a year.
+fn waits(rows: u32, tables: impl Display) -> String {
+    format!("SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
+}
+
+/// Of the engine's own statements, outside of transactions.
+fn own_waits(is_mariadb: bool) -> String {
+    let wait = own_lock_wait(is_mariadb);
+    waits(wait, wait)
+}
+
+/// As the server says.
+const DEFAULT: &str = "DEFAULT";
+
+/// In a transaction, which has its place among phases: a migration that waits for a table's lock gives up within a second, and
+/// what is behind it goes on.
+const TABLE_WAIT: u32 = 1;
+
+/// The same in a session that is at rest.
+pub(super) const WAIT_FOR_TABLES: &str = "SET SESSION lock_wait_timeout = 1";
+
 /// In a transaction that already holds locks, and a connection: for a moment, another one may hold a lock of the row that is
 /// written last (a lease that is renewed).
-pub(super) const WAIT_BRIEFLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
+pub(super) const WAIT_BRIEFLY: &str =
+    "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1";
+
+/// In front of each `COMMIT`, which a backup may hold back: one that gave up would count as one whose outcome is not known.
+pub(super) const COMMIT_WAITS: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
 /// How long a transaction may be idle before the server ends it, in seconds: its client is frozen, or gone. MySQL has no
 /// such setting, so there the session's own limit is this for as long as it has a transaction.
@@ -39,7 +67,7 @@ const IDLE_WITHIN: u32 = 60;
 /// Whose statements come next in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockWait {
-    /// The engine's: what is locked is waited for in memory.
+    /// The engine's: a row that is locked is waited for in memory.
     Engine,
     /// The phase's: they wait as long as the server says.
     Phase,
@@ -132,7 +160,7 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
 /// The rest of the engine's SQL is written so that no `sql_mode` changes its meaning; a strict one keeps a value
 /// that does not fit from being cut off (G8). And what an administrator limits for careless people is not a limit
 /// here: a list that is cut off lacks a pause.
-fn settings(is_mariadb: bool, sql_mode: &str) -> String {
+fn settings(is_mariadb: bool, sql_mode: &str, waits: &str) -> String {
     let of_the_server = if is_mariadb {
         format!(
             "SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
@@ -147,8 +175,7 @@ fn settings(is_mariadb: bool, sql_mode: &str) -> String {
         "SESSION completion_type = 0, SESSION time_zone = '+00:00', SESSION timestamp = DEFAULT, \
          SESSION lc_messages = 'en_US', SESSION sql_mode = '{sql_mode}', SESSION sql_safe_updates = 0, \
          SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, \
-         SESSION innodb_lock_wait_timeout = {}, {of_the_server}, NAMES utf8mb4",
-        own_lock_wait(is_mariadb)
+         {waits}, {of_the_server}, NAMES utf8mb4"
     )
 }
 
@@ -168,10 +195,12 @@ const ASKED: &str = "SELECT CAST(VERSION() AS BINARY), @@max_allowed_packet, @@G
 
 type Told = (Vec<u8>, usize, u32, Vec<u8>, Option<Vec<u8>>);
 
-/// The session, and its server, as [`Server::behind`] tells it.
+/// The session, and its server, as [`Server::behind`] tells it. `searches`: it waits for a table as long as a search may
+/// take, on a connection that no request needs.
 pub(super) async fn set_up(
     conn: &mut Conn,
     blocks: bool,
+    searches: bool,
 ) -> Result<(Session, Option<Server>), Failure> {
     let told: Option<Row> = conn.query_first(ASKED).await.map_err(Failure::of)?;
     let told: Told = told.and_then(|row| from_row_opt(row).ok()).unwrap_or_default();
@@ -185,7 +214,11 @@ pub(super) async fn set_up(
             "the server is {version}: MariaDB 10.6 or MySQL 8.0 is needed, or newer"
         )));
     }
-    let settings = settings(is_mariadb, &modes(&sql_mode));
+    let waits = match searches {
+        true => waits(own_lock_wait(is_mariadb), DEFAULT),
+        false => own_waits(is_mariadb),
+    };
+    let settings = settings(is_mariadb, &modes(&sql_mode), &waits);
     let idle = if is_mariadb { "" } else { "SESSION wait_timeout = DEFAULT, " };
     let at_rest = format!("SET SESSION autocommit = 1, {idle}{settings}");
     let server = Server::behind(conn, &at_rest).await.map_err(Failure::of)?;
@@ -211,7 +244,7 @@ fn is_supported(version: &str, is_mariadb: bool) -> bool {
 #[cfg(test)]
 impl Session {
     pub(super) fn of_mariadb() -> Self {
-        let settings = settings(true, "STRICT_TRANS_TABLES");
+        let settings = settings(true, "STRICT_TRANS_TABLES", &own_waits(true));
         let at_rest = format!("SET SESSION autocommit = 1, {settings}");
         let settings = format!("SET {settings}");
         let (is_mariadb, has_blocks, lock_wait) = (true, true, 50);
@@ -231,16 +264,16 @@ impl Session {
     /// Begins a transaction. The mark is the last step: what ends the transaction ends it too (G4). Without
     /// `autocommit`, what follows a deadlock or a raw `COMMIT` is a transaction of its own that is never committed, and
     /// not committed by itself.
-    pub(super) fn begin(&self, isolation: Isolation, waits: LockWait) -> String {
+    pub(super) fn begin(&self, isolation: Isolation, of: LockWait) -> String {
         // At rest the session has this level.
         let level = match isolation {
             Isolation::ReadCommitted => "",
             Isolation::RepeatableRead => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; ",
             Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; ",
         };
-        let wait = match waits {
-            LockWait::Engine => own_lock_wait(self.is_mariadb),
-            LockWait::Phase => self.lock_wait,
+        let waits = match of {
+            LockWait::Engine => waits(own_lock_wait(self.is_mariadb), TABLE_WAIT),
+            LockWait::Phase => waits(self.lock_wait, DEFAULT),
         };
         let idle = match self.is_mariadb {
             true => String::new(),
@@ -248,7 +281,7 @@ impl Session {
         };
         format!(
             "ROLLBACK AND NO CHAIN NO RELEASE; \
-             SET SESSION autocommit = 0, SESSION innodb_lock_wait_timeout = {wait}{idle}; \
+             SET SESSION autocommit = 0, {waits}{idle}; \
              {level}START TRANSACTION; SAVEPOINT atomic_phases"
         )
     }
@@ -270,7 +303,7 @@ impl Session {
 
     /// For statements of a phase's, or of the application's: they wait as long as the server says.
     pub(super) fn server_lock_wait(&self) -> String {
-        format!("SET SESSION innodb_lock_wait_timeout = {}", self.lock_wait)
+        format!("SET {}", waits(self.lock_wait, DEFAULT))
     }
 }
 

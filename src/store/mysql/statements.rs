@@ -27,14 +27,14 @@ pub(super) const RELEASE: &str = "RELEASE SAVEPOINT atomic_phases";
 pub(super) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 
 statement! {
-    /// The times of a row that was just created, in its transaction.
-    Times for Db, rows (BigInt, BigInt, BigInt),
+    /// The time of a row that was just created, in its transaction.
+    WrittenAt for Db, rows BigInt,
     { scope: String, key: String },
-    "SELECT created_at, advanced_at, expires_at FROM atomic_phases_keys WHERE scope = ", scope,
+    "SELECT advanced_at FROM atomic_phases_keys WHERE scope = ", scope,
     " AND idempotency_key = ", key
 }
 
-impl Times {
+impl WrittenAt {
     pub(super) fn of(scope: &Scope, key: &IdempotencyKey) -> Self {
         Self { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
     }

@@ -13,7 +13,7 @@ use mysql_async::Row;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::batch::{Created, refusal};
+use super::batch::{Created, refusal, row_times};
 use super::block::Block;
 use super::error::{failure_of, is_of_a_deadlock};
 use super::literal::BoundStatement;
@@ -22,7 +22,8 @@ use super::pool::{ConnectionGuard, Taken};
 use super::server::Server;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
 use super::{
-    ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
+    ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement,
+    patiently, statements as sql,
 };
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -30,7 +31,8 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
-use crate::store::patience::{LOCKED_WAIT, Patience, patiently};
+use crate::store::operators::OperatorStore;
+use crate::store::patience::Patience;
 use crate::store::row::{MAX_EXPIRED, count, key_row};
 use crate::store::{
     Change, Claim, Commit, Guard, Hold, JobAt, KeyRow, KeySummary, NewRow, ParamsAndContext,
@@ -61,13 +63,17 @@ pub(super) async fn answered_within<R>(
     }
 }
 
-/// Sends one statement: `ask!(pool, "do this", |conn| query)`.
+/// Sends one statement, `ask!(pool, "do this", |conn| query)`: again, without a connection in between, while another
+/// transaction, a backup or an `ALTER TABLE` has locked what it needs. Nothing is left of one that was answered so.
 macro_rules! ask {
-    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {{
-        let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
-        let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
-        $crate::store::mysql::store::answered($doing, $query).await
-    }};
+    ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {
+        $crate::store::mysql::patiently(|| async {
+            let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
+            let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
+            $crate::store::mysql::store::answered($doing, $query).await
+        })
+        .await
+    };
 }
 pub(super) use ask;
 
@@ -368,11 +374,18 @@ impl Store for Mysql {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
+        // diesel creates its table before it reads it, also where it is there: not everyone may.
+        if self.unapplied_migrations().await.is_ok_and(|missing| missing.is_empty()) {
+            return Ok(());
+        }
         self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        self.with_migrations(name_missing(MIGRATIONS)).await
+        match self.unapplied_migrations().await {
+            Ok(missing) => Ok(missing),
+            Err(_) => self.with_migrations(name_missing(MIGRATIONS)).await,
+        }
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {
@@ -384,10 +397,11 @@ impl Store for Mysql {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<KeySummary>, StoreError> {
-        let rows = ask_again!(self, "read the key", |conn| {
-            sql::Look::at(scope, key).rows::<sql::StoredKeySummary>(conn)
+        let rows = ask_again!(self, "read the key", |conn| async {
+            conn.rows_of(BoundStatement::of(&sql::Look::at(scope, key))?).await
         })?;
-        rows.into_iter().next().map(sql::key_summary).transpose()
+        let row = rows.into_iter().next();
+        row.map(|row| sql::key_summary(sql::taken_apart(row)?)).transpose()
     }
 
     async fn read(
@@ -406,11 +420,10 @@ impl Store for Mysql {
         let Some(turn) = self.turn(row, until).await else { return Ok(Reserved::Busy) };
         let insert = || BoundStatement::of(&sql::Insert::new(row));
         match self.create_when_free(row, until, insert).await? {
-            Created::Yes { mut tx, created_at, expires_at, .. } => {
+            Created::Yes { mut tx, at } => {
                 tx.turn = Some(turn);
-                let created_at = sql::time(created_at, "created_at")?;
-                let expires_at = sql::time(expires_at, "expires_at")?;
-                Ok(Reserved::Fresh { tx, created_at, expires_at })
+                let RowTimes { written_at, expires_at } = row_times(row, at)?;
+                Ok(Reserved::Fresh { tx, created_at: written_at, expires_at })
             }
             Created::Exists => Ok(Reserved::Exists(self.look(row.scope, row.key).await?)),
             Created::Busy => Ok(Reserved::Busy),
@@ -531,10 +544,10 @@ impl Store for Mysql {
     }
 
     async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        let renewed = patiently(|| async {
-            ask_again!(self, "renew the lease", |conn| sql::Renew::new(guard, hold).execute(conn))
-        });
-        Ok(renewed.await? == 1)
+        let renewed = ask_again!(self, "renew the lease", |conn| {
+            sql::Renew::new(guard, hold).execute(conn)
+        })?;
+        Ok(renewed == 1)
     }
 
     async fn outputs(
@@ -583,12 +596,14 @@ impl Store for Mysql {
 
     #[cfg(feature = "fault-injection")]
     async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let passed = ask_again!(self, "pass time", |conn| {
-            sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() }
-                .execute(conn)
+        let passed = self.on_another(|| async {
+            let mut connection = ConnectionGuard::of(&self.pool).await?;
+            let conn: &mut MysqlConn = &mut connection;
+            let (scope, key) = (scope.as_str().to_owned(), key.as_str().to_owned());
+            answered("pass time", sql::PassTime { scope, key }.execute(conn)).await
         });
-        match passed {
-            // An update finds a row that is not committed yet, and would wait for its transaction.
+        match passed.await {
+            // An update finds a row that is not committed yet, and is not to wait for its transaction.
             Ok(_) | Err(StoreError::Locked) => Ok(()),
             Err(error) => Err(error),
         }

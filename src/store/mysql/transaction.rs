@@ -13,7 +13,7 @@ use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::BoundStatement;
 use super::pool::{ConnectionGuard, MysqlPool, Taken};
-use super::session::{LockWait, WAIT_BRIEFLY};
+use super::session::{COMMIT_WAITS, LockWait, WAIT_BRIEFLY};
 use super::statements as sql;
 use super::watch::{Watch, gone};
 use super::{ANSWER_WITHIN, KeyPermit, Mysql};
@@ -54,6 +54,12 @@ impl Script {
     /// Adds one statement of the engine's with what is bound in it.
     pub(super) fn push_bound(&mut self, bound: BoundStatement) -> usize {
         self.push_one(&bound.into_text())
+    }
+
+    /// Adds the `COMMIT`, and says its place.
+    fn push_commit(&mut self) -> usize {
+        self.push_one(COMMIT_WAITS);
+        self.push_one(sql::COMMIT)
     }
 
     fn add(&mut self, sql: &str, statements: usize) -> usize {
@@ -246,12 +252,15 @@ fn concluding(
         script.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);
     }
     let jobs = mark + homecoming.len() + jobs.len();
-    if let Some(write) = write {
-        script.push_bound(BoundStatement::of(write)?);
-        script.push(RAISE_UNLESS_ONE);
-    }
-    let commit = script.push(sql::COMMIT);
-    Ok(Ends { mark, jobs, raise: commit - 1, commit })
+    let raise = match write {
+        Some(write) => {
+            script.push_bound(BoundStatement::of(write)?);
+            script.push(RAISE_UNLESS_ONE)
+        }
+        None => usize::MAX,
+    };
+    let commit = script.push_commit();
+    Ok(Ends { mark, jobs, raise, commit })
 }
 
 /// A subquery of two rows, where no row was as the guard says.
@@ -277,7 +286,7 @@ pub(super) async fn in_one_go(
     for bound in then {
         script.push_bound(bound);
     }
-    let commit = script.push(sql::COMMIT);
+    let commit = script.push_commit();
     // The mark is that of a phase, and ends with the transaction.
     tx.finish(script, Ends { mark: usize::MAX, jobs: 0, raise, commit }).await
 }
@@ -301,7 +310,7 @@ pub(super) async fn each_in_one_go(
         }
         told.push(script.push_bound(tells));
     }
-    let commit = script.push(sql::COMMIT);
+    let commit = script.push_commit();
     let ends = Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit };
     let (commit, mut rows) = tx.finish_with_rows(script, ends).await;
     let told = told.into_iter().map(|at| rows.get_mut(at).map(std::mem::take).unwrap_or_default());
@@ -361,7 +370,7 @@ impl Transaction<Mysql> for MysqlTransaction {
     #[cfg(feature = "fault-injection")]
     async fn commit_unguarded(self) -> Commit {
         let mut script = Script::default();
-        let commit = script.push(sql::COMMIT);
+        let commit = script.push_commit();
         self.finish(script, Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit }).await
     }
 
@@ -398,6 +407,6 @@ mod tests {
             [ends.mark, ends.jobs, ends.raise, ends.commit]
         };
         assert_eq!(places("USE `a; b`"), places("USE `rides`"));
-        assert_eq!(places("USE `a; b`"), [0, 2, 2, 3]);
+        assert_eq!(places("USE `a; b`"), [0, 2, usize::MAX, 4]);
     }
 }

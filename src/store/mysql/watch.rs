@@ -115,12 +115,22 @@ pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
         let first = Words(sql).next();
         first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
     };
-    let is_get_lock =
-        |word: &[u8]| word[0] | 0x20 == b'g' && word.eq_ignore_ascii_case(b"get_lock");
-    let locks_a_name = || sql.as_bytes().windows(8).any(is_get_lock);
+    // By its `_`, of which a text has few.
+    let is_get_lock = |(at, _): (usize, &str)| {
+        let word = at.checked_sub(3).and_then(|from| sql.as_bytes().get(from..from + 8));
+        word.is_some_and(|word| word.eq_ignore_ascii_case(b"get_lock"))
+    };
+    let locks_a_name = || sql.match_indices('_').any(is_get_lock);
     // A variable may be set wherever it stands: `SELECT @a := 1`, `SELECT 1 INTO @a`.
     let has_a_variable = || sql.contains('@');
     (only_touches_rows(sql) && !has_a_variable() && !locks_a_name()) || is_of_a_savepoint()
+}
+
+/// Whether a text begins or ends a transaction and does nothing else: what diesel sends for an application's. A block
+/// (`BEGIN NOT ATOMIC`) may do anything.
+pub(super) fn only_begins_or_commits(sql: &str) -> bool {
+    const KNOWN: [&str; 3] = ["BEGIN", "START TRANSACTION", "COMMIT"];
+    KNOWN.iter().any(|known| sql.trim().eq_ignore_ascii_case(known))
 }
 
 /// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
@@ -218,11 +228,30 @@ mod tests {
             "LOCK TABLES t READ",
             "CALL p()",
             "SELECT get_lock('a', 0)",
+            "SELECT a_b, GET_LOCK('a', 0) FROM t",
             "SELECT @a := 1",
             "SELECT id FROM t INTO @a",
             "",
         ] {
             assert!(!leaves_its_session_alone(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_of_the_application_is_known_by_its_whole_text() {
+        for sql in ["BEGIN", "begin", " COMMIT ", "Start Transaction"] {
+            assert!(only_begins_or_commits(sql), "{sql}");
+            // In a phase, it is not one that leaves the session alone.
+            assert!(!leaves_its_session_alone(sql), "{sql}");
+        }
+        for sql in [
+            "",
+            "BEGIN NOT ATOMIC SET timestamp = 1; END",
+            "COMMIT; SET timestamp = 1",
+            "COMMIT AND CHAIN",
+            "START SLAVE",
+        ] {
+            assert!(!only_begins_or_commits(sql), "{sql}");
         }
     }
 

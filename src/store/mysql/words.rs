@@ -9,6 +9,8 @@ use crate::store::operators::Walk;
 impl InMillis for Db {
     const NOW: &'static str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)";
     const CLOCK: &'static str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)";
+    /// The client counts the milliseconds: the server needs two microseconds for them.
+    const LOOKED_AT: &'static str = "UTC_TIMESTAMP(6)";
     const GREATEST: &'static str = "GREATEST";
     const LEAST: &'static str = "LEAST";
     const LAST_4000: [&'static str; 3] = ["RIGHT(CONCAT(", ", ", "), 4000)"];

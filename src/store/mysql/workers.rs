@@ -11,10 +11,9 @@ use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
 use super::store::{answered, as_u32, ask_again};
 use super::transaction::EachTold;
-use super::{Mysql, MysqlConn, ops_statements, statements as sql};
+use super::{Mysql, MysqlConn, ops_statements, patiently, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::patience::patiently;
 use crate::store::pauses::{PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{

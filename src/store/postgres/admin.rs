@@ -16,15 +16,20 @@ use crate::store::{
 
 impl<P: Pool> AdminStore for Postgres<P> {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
-        let (scope, retention_ms) = (erase.scope.as_str(), millis(erase.retention));
-        let Some(key) = erase.key else {
-            let erase = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
-            let rows = ask_within!(LOCKED_WAIT, self, "erase a scope", |conn| {
-                erase.load::<i64>(&mut conn)
-            });
-            return Ok(count(rows?));
-        };
-        Ok(count(patiently(|| self.try_erase(erase, key)).await?))
+        Ok(count(patiently(|| self.try_erase(erase)).await?))
+    }
+
+    async fn erase_between(
+        &self,
+        scope: &Scope,
+        (from, to): (&str, &str),
+        retention: Duration,
+    ) -> Result<u32, StoreError> {
+        let (scope, retention_ms) = (scope.as_str(), millis(retention));
+        let rows = ask_within!(LOCKED_WAIT, self, "erase a scope", |conn| {
+            sql::EraseBetween { retention_ms, scope, from, to }.load::<i64>(&mut conn)
+        });
+        Ok(count(rows?))
     }
 
     async fn keys_to_erase(

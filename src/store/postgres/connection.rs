@@ -12,7 +12,8 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
 };
 
-use super::error::{has_lost_its_statements, has_no_kind, is_lost};
+use super::error::{has_lost_its_statements, has_no_kind, is_lost, is_of_reading_only};
+use super::pool::LeftPool;
 use super::statements as sql;
 use super::{Pool, answered};
 use crate::observe;
@@ -20,28 +21,33 @@ use crate::store::{StoreError, is_nested};
 
 pub(super) struct ConnectionGuard<P: Pool> {
     /// Boxed, because a pool's own is half a kilobyte, and this is handed from one part of a request to the next.
-    handle: Option<Box<P::Handle>>,
+    taken: Option<Box<Taken<P>>>,
     /// Whether a drop leaves something behind that has to be undone.
     close: bool,
 }
 
-/// A connection, and how long that took.
-async fn taken<P: Pool>(pool: &P) -> Result<Box<P::Handle>, StoreError> {
-    let began = Instant::now();
-    let handle = pool.get().await.map(Box::new);
-    observe::connected(began);
-    handle
+/// A connection, where it is from, and since when it is out.
+struct Taken<P: Pool> {
+    handle: P::Handle,
+    pool: LeftPool<P>,
+    since: Instant,
 }
 
 impl<P: Pool> ConnectionGuard<P> {
-    pub(super) async fn of(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { handle: Some(taken(pool).await?), close: true })
+    pub(super) async fn of(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+        let began = Instant::now();
+        let handle = pool.get().await;
+        observe::connected(began);
+        let taken = Taken { handle: handle?, pool: pool.clone(), since: Instant::now() };
+        Ok(Self { taken: Some(Box::new(taken)), close: true })
     }
 
     /// For one statement that only reads. Dropped in the middle of it, the connection is as good as
     /// before: clients that hang up cost no connections.
-    pub(super) async fn to_read(pool: &P) -> Result<Self, StoreError> {
-        Ok(Self { handle: Some(taken(pool).await?), close: false })
+    pub(super) async fn to_read(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+        let mut guard = Self::of(pool).await?;
+        guard.close = false;
+        Ok(guard)
     }
 
     /// Tells diesel that a transaction is open, before `BEGIN` is sent: from here on a user's nested
@@ -64,23 +70,29 @@ impl<P: Pool> ConnectionGuard<P> {
     }
 
     pub(super) fn shared(&self) -> Result<&AsyncPgConnection, StoreError> {
-        self.handle.as_deref().map(|handle| &**handle).ok_or_else(gone)
+        self.taken.as_deref().map(|taken| &*taken.handle).ok_or_else(gone)
     }
 
     pub(super) fn exclusive(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.handle.as_deref_mut().map(|handle| &mut **handle).ok_or_else(gone)
+        self.taken.as_deref_mut().map(|taken| &mut *taken.handle).ok_or_else(gone)
     }
 
-    /// Returns the connection to its pool. No transaction is open on it any more.
+    /// Returns the connection to its pool, unless its server was left since. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
-        if let Some(mut conn) = self.handle.take() {
-            *conn.transaction_state() = AnsiTransactionManager::default();
+        if let Some(taken) = &mut self.taken {
+            *taken.handle.transaction_state() = AnsiTransactionManager::default();
+            self.close = taken.pool.is_left_since(taken.since);
         }
     }
 
     /// Returns the connection after an error, if it is good for anything. No transaction is open on it
-    /// any more.
+    /// any more. A server that refused a write, because it can only be read, is left.
     pub(super) fn give_back_after(mut self, error: &Error) {
+        if is_of_reading_only(error)
+            && let Some(taken) = &self.taken
+        {
+            taken.pool.leave();
+        }
         match is_lost(error) || has_lost_its_statements(error) {
             true => self.close = true,
             false => self.give_back(),
@@ -106,17 +118,18 @@ impl<P: Pool> ConnectionGuard<P> {
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let mut conn = &**self.handle.as_deref().ok_or(Error::BrokenTransactionManager)?;
+        let taken = self.taken.as_deref().ok_or(Error::BrokenTransactionManager)?;
+        let mut conn = &*taken.handle;
         answered(sql::Ping {}.load::<i32>(&mut conn)).await.map(drop)
     }
 }
 
 impl<P: Pool> Drop for ConnectionGuard<P> {
     fn drop(&mut self) {
-        if let Some(conn) = self.handle.take()
+        if let Some(taken) = self.taken.take()
             && self.close
         {
-            P::close(*conn);
+            P::close(taken.handle);
         }
     }
 }

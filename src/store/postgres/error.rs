@@ -101,6 +101,12 @@ pub(super) fn is_lost(error: &Error) -> bool {
     )
 }
 
+/// Whether a write was refused because the session can only read: by its own default, or on a standby. There even the
+/// number of a transaction is refused so.
+pub(super) fn is_of_reading_only(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+}
+
 /// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
 pub(super) fn is_of_the_server(error: &Error) -> bool {
     matches!(error, Error::DatabaseError(..)) && !is_lost(error)
@@ -211,6 +217,24 @@ mod tests {
         for error in [Error::NotFound, Error::RollbackTransaction, Error::BrokenTransactionManager]
         {
             assert!(!is_lost(&error) && !is_of_the_server(&error), "{error:?}");
+        }
+    }
+
+    /// Of a server that speaks English.
+    #[test]
+    fn the_kind_of_an_error_names_its_cause() {
+        let full = "could not extend file \"base/5/16385\": No space left on device";
+        for (told, kind) in [
+            (full, "the disk is full"),
+            ("permission denied for table rides", "a privilege is missing"),
+            ("relation \"rides\" does not exist", "a table is missing"),
+            ("column \"amount\" does not exist", "a column is missing"),
+            ("canceling statement due to lock timeout", "lock timeout"),
+            ("prepared statement \"s1\" does not exist", crate::error::POOLER),
+            ("1205 does not exist", "an error that the database reported"),
+        ] {
+            let error = crate::error::DbError(raised(DatabaseErrorKind::Unknown, told));
+            assert_eq!(error.kind(), kind, "{told}");
         }
     }
 

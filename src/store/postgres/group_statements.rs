@@ -38,6 +38,7 @@ pub(super) struct FreeClaim {
     status: Status,
     recovery_point: Option<String>,
     phases: Option<String>,
+    opens_window: bool,
     event: Option<String>,
     trace: Option<Vec<u8>>,
     pub(super) hold: Hold,
@@ -53,6 +54,7 @@ impl FreeClaim {
             status: claim.status,
             recovery_point: claim.recovery_point.map(str::to_owned),
             phases: claim.phases.map(str::to_owned),
+            opens_window: claim.opens_window,
             event: claim.event.map(str::to_owned),
             trace: claim.trace.map(<[u8]>::to_vec),
             hold,
@@ -70,6 +72,7 @@ impl FreeClaim {
             recovery_point: self.recovery_point.as_deref(),
             phases: self.phases.as_deref(),
             right: Right::Free,
+            opens_window: self.opens_window,
             event: self.event.as_deref(),
             trace: self.trace.as_deref(),
         }
@@ -83,21 +86,21 @@ statement! {
     {
         scopes: Vec<String>, keys: Vec<String>, requests: Vec<Uuid>, tokens: Vec<i64>,
         statuses: Vec<String>, points: Vec<Option<String>>, phases: Vec<Option<String>>,
-        leases_ms: Vec<i64>, retentions_ms: Vec<i64>, events: Vec<Option<String>>,
+        leases_ms: Vec<i64>, retentions_ms: Vec<i64>, openings: Vec<bool>, events: Vec<Option<String>>,
         traces: Vec<Option<Vec<u8>>>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = clock.now + given.lease_ms * interval '1 millisecond', \
      run_after = clock.now + given.lease_ms * interval '1 millisecond', \
      expires_at = greatest(expires_at, clock.now + given.retention_ms * interval '1 millisecond'), \
-     advanced_at = CASE WHEN attempts = 0 THEN clock.now ELSE advanced_at END, \
+     advanced_at = CASE WHEN given.opens_window THEN clock.now ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN 1 ELSE 0 END, phases = coalesce(given.of_phases, phases), waiting_since = CASE WHEN open_intent IS NOT NULL THEN waiting_since END, \
      events_written = CASE WHEN given.event IS NULL THEN events_written ELSE coalesce(events_written, 0) + 1 END, \
      events = coalesce(right(coalesce(events, '') || given.event \
      || ceil(extract(epoch FROM clock.now) * 1000)::bigint::text, 4000), events), trace = coalesce(given.of_trace, trace) \
      FROM unnest(", scopes, ", ", keys, ", ", requests, ", ", tokens, ", ", statuses, ", ", points, ", ",
-    phases, ", ", leases_ms, ", ", retentions_ms, ", ", events, ", ", traces, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
-     token, of_status, stands_at, of_phases, lease_ms, retention_ms, event, of_trace, number), \
+    phases, ", ", leases_ms, ", ", retentions_ms, ", ", openings, ", ", events, ", ", traces, ") WITH ORDINALITY AS given (of_scope, of_key, of_request, \
+     token, of_status, stands_at, of_phases, lease_ms, retention_ms, opens_window, event, of_trace, number), \
      (SELECT clock_timestamp() AS now OFFSET 0) AS clock \
      WHERE scope = given.of_scope AND idempotency_key = given.of_key AND request_id = given.of_request \
      AND lease_token = given.token AND status = given.of_status::atomic_phases_status \
@@ -119,6 +122,7 @@ impl TakeOverMany {
             phases: Vec::new(),
             leases_ms: Vec::new(),
             retentions_ms: Vec::new(),
+            openings: Vec::new(),
             events: Vec::new(),
             traces: Vec::new(),
         };
@@ -130,6 +134,7 @@ impl TakeOverMany {
             all.statuses.push(claim.status.as_str().to_owned());
             all.points.push(claim.recovery_point);
             all.phases.push(claim.phases);
+            all.openings.push(claim.opens_window);
             all.events.push(claim.event);
             all.traces.push(claim.trace);
             all.leases_ms.push(millis(claim.hold.lease));

@@ -191,11 +191,8 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// One settled row. What is locked beside it is waited for, a second at most.
-    pub(super) async fn try_erase(
-        &self,
-        erase: &Erase<'_>,
-        key: &IdempotencyKey,
-    ) -> Result<Vec<i64>, StoreError> {
+    pub(super) async fn try_erase(&self, erase: &Erase<'_>) -> Result<Vec<i64>, StoreError> {
+        let key = erase.key;
         let (scope_text, key_text) = (erase.scope.as_str(), key.as_str());
         let not_locked = sql::NotLocked::new(erase.scope, key);
         let retention_ms = millis(erase.retention);

@@ -49,16 +49,17 @@ use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
+use self::ops_statements::AppliedHere;
 use self::pipelined::{RowWrite, row_times};
-use self::pool::PoolOrigin;
 pub use self::pool::{DeadpoolPool, Pool};
+use self::pool::{LeftPool, PoolOrigin};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
 use self::transaction::PgTransaction;
 use self::twin::{Twin, Waits};
 use super::audit::AuditEntry;
-use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::migrations::{Terms, name_missing, not_among, revert_migrations, run_migrations};
 use super::patience::{LOCKED_WAIT, patiently};
 use super::row::{MAX_EXPIRED, count, key_row, key_summary};
 use super::shares::Shares;
@@ -96,7 +97,14 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// pooling, `client_connection_check_interval` must be set for the role, or in `connect_query`; otherwise the engine logs
 /// a warning. After a migration that changes a column which the application reads, send the pooler a `RECONNECT`.
 /// `docs/stores.md` has the reasons.
-/// All nodes must write to one primary with `synchronous_commit = on`.
+/// All nodes must write to one primary with `synchronous_commit = on`. Leave `default_transaction_isolation` at
+/// `read committed` for its role: a [`Batch`](crate::Batch) that is sent as a single statement runs at that level.
+///
+/// A connection that can only read, because it leads to a standby or its session began so, is closed when a write on it is
+/// refused, and so are the idle ones of its pool (not those of bb8, which has no way to).
+///
+/// Several runtimes may share it, but a connection is driven by the runtime that opened it: if that one is blocked, a
+/// statement on the connection has no answer, on whichever runtime it was sent, and counts as lost after 15 seconds.
 ///
 /// A statement of a request waits at most 20 ms for a key that another transaction has locked or is about
 /// to create; for the rest of the [creation wait](crate::engine::EngineBuilder::creation_wait) the call waits without a
@@ -131,7 +139,7 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
-    pool: P,
+    pool: LeftPool<P>,
     registry: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
@@ -167,11 +175,11 @@ impl Postgres {
         let operators = Operators::on(pool::open(url, of_operators)?);
         let pool = pool::open(url, settings)?;
         let store = Self { pool_origin: PoolOrigin::Engine, operators, ..Self::with_pool(pool) };
-        match Pool::get(&store.pool).await {
+        match Pool::get(store.pool()).await {
             Ok(first) => {
                 // A second one beside it hears whether a pooler shares sessions, and the log says so now.
                 if settings.max_size > 1
-                    && let Ok(second) = Pool::get(&store.pool).await
+                    && let Ok(second) = Pool::get(store.pool()).await
                 {
                     <DeadpoolPool as Pool>::close(second);
                 }
@@ -204,7 +212,7 @@ impl<P: Pool> Postgres<P> {
         let registry = Arc::new(StatementRegistry::new());
         let operators = Operators::beside_requests(size);
         Self {
-            pool,
+            pool: LeftPool::of(pool),
             registry,
             waits,
             shares,
@@ -277,6 +285,15 @@ impl<P: Pool> Postgres<P> {
         self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
+    /// Names the migrations that are missing by what stands in their table. diesel creates that before it reads it,
+    /// also where it is there, and so may not ask for a role that may create nothing, or on a standby.
+    async fn missing_by_their_table(&self) -> Result<Vec<String>, StoreError> {
+        let applied = ask_again!(self, "read which migrations have run", |conn| {
+            AppliedHere {}.load::<String>(&mut conn)
+        })?;
+        not_among::<Pg>(&MIGRATIONS, &applied)
+    }
+
     async fn with_migrations<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut AsyncMigrationHarness<P::Handle>) -> Result<R, StoreError>
@@ -308,11 +325,17 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
+        if self.missing_by_their_table().await.is_ok_and(|missing| missing.is_empty()) {
+            return Ok(());
+        }
         self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        self.with_migrations(name_missing(MIGRATIONS)).await
+        match self.missing_by_their_table().await {
+            Ok(missing) => Ok(missing),
+            Err(_) => self.with_migrations(name_missing(MIGRATIONS)).await,
+        }
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {

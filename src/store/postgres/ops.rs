@@ -17,7 +17,7 @@ use super::connection::ConnectionGuard;
 use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
-use super::pool::Pool;
+use super::pool::{LeftPool, Pool};
 use super::session::Settings;
 use super::{
     LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_in_transaction, ask_within,
@@ -56,7 +56,7 @@ pub(super) const CONNECTIONS: usize = SEARCHES + OTHERS;
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
     /// `None`: the requests' own, of which they take half at most.
-    pool: Option<P>,
+    pool: Option<LeftPool<P>>,
     /// Of operators, or of those who ask in their place.
     slots: SearchSlots,
     probes: SearchSlots,
@@ -102,7 +102,7 @@ impl<P: Pool> Operators<P> {
         let workers = if connections <= OTHERS { probes.clone() } else { semaphore(1) };
         let of = |free, none_is_free| SearchSlots { free, none_is_free };
         Self {
-            pool,
+            pool: pool.map(LeftPool::of),
             slots: of(operators, "each connection for operators' searches is in use"),
             probes: of(probes, "the connection for health checks is in use"),
             workers: of(workers, "the connection for workers' searches is in use"),
@@ -141,8 +141,17 @@ impl<P: Pool> Postgres<P> {
         Ok(SearchConnection { connection, _permit: permit })
     }
 
-    fn pool_of_operators(&self) -> &P {
+    fn pool_of_operators(&self) -> &LeftPool<P> {
         self.operators.pool.as_ref().unwrap_or(&self.pool)
+    }
+
+    /// A probe has found that the database can only be read: requests and operators leave it, so that both can write as
+    /// soon as a probe says that it can be written to.
+    fn leave_read_only(&self) {
+        self.pool.leave();
+        if let Some(pool) = &self.operators.pool {
+            pool.leave();
+        }
     }
 }
 
@@ -218,14 +227,16 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn is_read_only(&self) -> Result<bool, StoreError> {
         let is = search!(self, "tell whether it can be written to", |conn| {
-            ops::IsReadOnly {}.load::<bool>(&mut conn)
+            async {
+                let is = ops::IsReadOnly {}.load::<bool>(&mut conn).await?;
+                if is.contains(&true) {
+                    // Before its own connection goes back, which is closed then: it may be that session alone.
+                    self.leave_read_only();
+                }
+                Ok::<_, Error>(is)
+            }
         })?;
-        let is_read_only = is.contains(&true);
-        if is_read_only {
-            // It may be the default of a session alone, which a new one does not have any more.
-            self.pool_of_operators().forget_idle();
-        }
-        Ok(is_read_only)
+        Ok(is.contains(&true))
     }
 
     async fn list_requests(

@@ -24,6 +24,14 @@ statement! {
 }
 
 statement! {
+    /// The same of the table that diesel would create if it were not there: one in another schema of the search path
+    /// tells of other tables.
+    AppliedHere for Pg, rows Text, {},
+    "SELECT version FROM __diesel_schema_migrations AS m \
+     WHERE m.tableoid = to_regclass(format('%I.__diesel_schema_migrations', current_schema()))"
+}
+
+statement! {
     /// Whether sessions of this user can only read: those of a standby, or by what is set for them. Asked in a
     /// transaction that reads only itself.
     IsReadOnly for Pg, rows Bool, {},

@@ -1,8 +1,10 @@
-//! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8.
+//! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8. [`LeftPool`]: one whose server may
+//! be left.
 
-use std::ops::DerefMut;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use deadpool::managed::Object;
 use diesel::{ConnectionError, ConnectionResult};
@@ -20,6 +22,7 @@ use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 use super::session::SAY;
 use crate::error::POOLER;
 use crate::repeats::Repeats;
+use crate::store::left::Left;
 use crate::store::{PoolSettings, StoreError};
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -64,9 +67,44 @@ pub trait Pool: Clone + Send + Sync + 'static {
         PoolSettings::default().wait
     }
 
-    /// Closes the idle connections, where the pool can: one of them was found dead, and
-    /// a restart of the server kills all.
+    /// Closes the idle connections, where the pool can: one of them was found dead, and a restart of the server kills
+    /// all; or its session can only read, and new ones may reach a server that can be written to.
     fn forget_idle(&self);
+}
+
+/// A pool, and when its server was left, because it can only be read. It may be a standby that was taken for the primary,
+/// or a session that began while the database was fenced off: those stay so for as long as they are (G12).
+#[derive(Clone, Debug)]
+pub(super) struct LeftPool<P> {
+    pool: P,
+    left: Arc<Left>,
+}
+
+impl<P: Pool> LeftPool<P> {
+    pub(super) fn of(pool: P) -> Self {
+        Self { pool, left: Arc::default() }
+    }
+
+    /// Closes the connections to a server that can only be read: the idle ones now, and those in use when they come back.
+    /// Those of bb8 that are idle stay until a write has failed on each: of these, one is closed a second.
+    pub(super) fn leave(&self) {
+        if self.left.is_due(Instant::now()) {
+            self.pool.forget_idle();
+        }
+    }
+
+    /// Whether a connection that was taken then is of a server that was left since.
+    pub(super) fn is_left_since(&self, taken: Instant) -> bool {
+        self.left.is_since(taken)
+    }
+}
+
+impl<P> Deref for LeftPool<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.pool
+    }
 }
 
 /// deadpool's pool of diesel-async connections.
@@ -209,7 +247,7 @@ impl Pool for bb8::Pool<Manager> {
         AnsiTransactionManager::transaction_manager_status_mut(&mut *handle).set_in_error();
     }
 
-    // bb8 asks each connection that it hands out whether it is alive.
+    // It has no way to. It asks each connection that it hands out whether it is alive.
     fn forget_idle(&self) {}
 }
 

@@ -2,10 +2,15 @@
 //!
 //! What comes while a statement is under way goes together with the next: nothing waits for company, and the
 //! busier the process, the fewer statements and commits each caller takes.
+//!
+//! Those of one runtime go together, by a task of that runtime: one that is blocked keeps those of no other.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
+use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::lock::lock;
@@ -14,7 +19,10 @@ use crate::task::{self, UnlessEnded};
 /// How many go together at most: about as many as a worker has under way.
 const MAX_TOGETHER: usize = 128;
 
-pub(super) struct Together<Q, A>(Arc<Mutex<Waiting<Q, A>>>);
+pub(super) struct Together<Q, A>(Arc<Mutex<HashMap<runtime::Id, Waiting<Q, A>>>>);
+
+/// Those that wait on a runtime on which a statement is under way.
+type Waiting<Q, A> = Vec<(Q, oneshot::Sender<A>)>;
 
 impl<Q, A> Clone for Together<Q, A> {
     fn clone(&self) -> Self {
@@ -28,14 +36,9 @@ impl<Q, A> std::fmt::Debug for Together<Q, A> {
     }
 }
 
-struct Waiting<Q, A> {
-    asked: Vec<(Q, oneshot::Sender<A>)>,
-    is_under_way: bool,
-}
-
 impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Waiting { asked: Vec::new(), is_under_way: false })))
+        Self(Arc::default())
     }
 
     /// The answer, if the statement that this one went with has one for it; else it is to be asked alone.
@@ -49,23 +52,25 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
         F: Future<Output = Vec<Option<A>>> + Send,
     {
         let (tell, told) = oneshot::channel();
-        let is_first = {
-            let mut waiting = lock(&self.0);
-            waiting.asked.push((asked, tell));
-            !std::mem::replace(&mut waiting.is_under_way, true)
+        let here = runtime::Handle::current().id();
+        let is_first = match lock(&self.0).entry(here) {
+            Entry::Occupied(waiting) => {
+                waiting.into_mut().push((asked, tell));
+                false
+            }
+            Entry::Vacant(none) => {
+                none.insert(vec![(asked, tell)]);
+                true
+            }
         };
         if is_first {
             let (sender, lost) = (self.clone(), self.clone());
             // If the task does not end, the waiting callers ask alone. Made before it: a runtime that is gone drops
             // the task without polling it.
-            let lost = UnlessEnded::new(move || {
-                let mut waiting = lock(&lost.0);
-                waiting.asked.clear();
-                waiting.is_under_way = false;
-            });
+            let lost = UnlessEnded::new(move || drop(lock(&lost.0).remove(&here)));
             // On a task of its own: the first of them may be dropped, and the others are not.
             task::spawn(async move {
-                sender.send_all(send).await;
+                sender.send_all(here, send).await;
                 lost.ended();
             });
         }
@@ -73,38 +78,39 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
     }
 
     /// Sends for as long as any wait.
-    async fn send_all<F>(self, send: impl Fn(Vec<Q>) -> F)
+    async fn send_all<F>(self, here: runtime::Id, send: impl Fn(Vec<Q>) -> F)
     where
         F: Future<Output = Vec<Option<A>>> + Send,
     {
-        loop {
-            let next: Vec<_> = {
-                let mut waiting = lock(&self.0);
-                // They gave up.
-                waiting.asked.retain(|(_, tell)| !tell.is_closed());
-                let most = waiting.asked.len().min(MAX_TOGETHER);
-                waiting.asked.drain(..most).collect()
-            };
+        while let Some(next) = self.next(here) {
             let (asked, tell): (Vec<_>, Vec<_>) = next.into_iter().unzip();
-            if !asked.is_empty() {
-                for (tell, told) in tell.into_iter().zip(send(asked).await) {
-                    if let Some(told) = told {
-                        let _ = tell.send(told);
-                    }
+            for (tell, told) in tell.into_iter().zip(send(asked).await) {
+                if let Some(told) = told {
+                    let _ = tell.send(told);
                 }
             }
-            let mut waiting = lock(&self.0);
-            if waiting.asked.is_empty() {
-                waiting.is_under_way = false;
-                return;
-            }
         }
+    }
+
+    /// Those that go next. `None` where none waits: the next to come begins another task.
+    fn next(&self, here: runtime::Id) -> Option<Waiting<Q, A>> {
+        let mut all = lock(&self.0);
+        let waiting = all.get_mut(&here)?;
+        // They gave up.
+        waiting.retain(|(_, tell)| !tell.is_closed());
+        let most = waiting.len().min(MAX_TOGETHER);
+        if most == 0 {
+            all.remove(&here);
+            return None;
+        }
+        Some(waiting.drain(..most).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use futures_util::future::{join, join_all};
 
     type Sent = Arc<Mutex<Vec<Vec<u32>>>>;
@@ -144,5 +150,21 @@ mod tests {
         let both = join(together.ask(13, twice(&sent)), together.ask(2, twice(&sent))).await;
         assert_eq!(both, (None, None));
         assert_eq!(together.ask(3, twice(&sent)).await, Some(6));
+    }
+
+    #[tokio::test]
+    async fn g16_g17_a_runtime_that_is_blocked_keeps_those_of_no_other() {
+        let (together, sent) = (Together::new(), Sent::default());
+        let blocked = runtime::Builder::new_current_thread().build().unwrap();
+        let mut there = Box::pin(together.ask(1, twice(&sent)));
+        {
+            let _there = blocked.enter();
+            assert_eq!(there.as_mut().now_or_never(), None);
+        }
+        assert_eq!(together.ask(2, twice(&sent)).await, Some(4));
+        assert_eq!(*sent.lock().unwrap(), [vec![2]]);
+        blocked.shutdown_background();
+        assert_eq!(there.await, None, "its task is gone: it asks alone");
+        assert!(lock(&together.0).is_empty());
     }
 }

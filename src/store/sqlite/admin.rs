@@ -18,24 +18,44 @@ impl AdminStore for Sqlite {
     async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
         let jobs = sql::EraseJobs { scope: scope.clone() };
-        let one = erase.key.map(|key| sql::EraseKey {
+        let one = sql::EraseKey {
             retention_ms,
-            scope: scope.clone(),
-            key: key.as_str().to_owned(),
+            scope,
+            key: erase.key.as_str().to_owned(),
             seen: sql::AsSeen::by(erase.act.as_ref().map(|act| act.seen)),
-        });
+        };
         let audit = erase.act.as_ref().map(|act| InsertAudit::of(act.audit));
-        let batch = sql::EraseScope { retention_ms, scope, limit: erase.limit.into() };
         let erased = self.run("erase", |conn| {
             conn.immediate_transaction(|conn| {
-                let erased = match one {
-                    Some(one) => one.execute(conn)?,
-                    None => batch.execute(conn)?,
-                };
+                let erased = one.execute(conn)?;
                 jobs.execute(conn)?;
                 if let Some(audit) = audit.filter(|_| erased == 1) {
                     audit.execute(conn)?;
                 }
+                Ok(erased)
+            })
+        });
+        Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
+    }
+
+    async fn erase_between(
+        &self,
+        scope: &Scope,
+        (from, to): (&str, &str),
+        retention: Duration,
+    ) -> Result<u32, StoreError> {
+        let scope = scope.as_str().to_owned();
+        let jobs = sql::EraseJobs { scope: scope.clone() };
+        let batch = sql::EraseBetween {
+            retention_ms: millis(retention),
+            scope,
+            from: from.to_owned(),
+            to: to.to_owned(),
+        };
+        let erased = self.run("erase", |conn| {
+            conn.immediate_transaction(|conn| {
+                let erased = batch.execute(conn)?;
+                jobs.execute(conn)?;
                 Ok(erased)
             })
         });

@@ -66,4 +66,17 @@ mod tests {
         assert!(is_of_reading_only(&StoreError::database("write the phase", refused())));
         assert_eq!(DbError(refused()).to_string(), "read-only transaction");
     }
+
+    #[test]
+    fn the_kind_of_an_error_names_its_cause() {
+        for (told, kind) in [
+            ("database or disk is full", "the disk is full"),
+            ("no such table: rides", "a table is missing"),
+            ("no such column: amount", "a column is missing"),
+            ("something: else", "an error that the database reported"),
+        ] {
+            let error = Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(told.to_owned()));
+            assert_eq!(DbError(error).kind(), kind, "{told}");
+        }
+    }
 }

@@ -44,7 +44,7 @@ use self::error::TimeLimitPassed;
 use self::group::{Queued, Start, Waiting, Work, work_off};
 use self::ops::Operators;
 use self::ops_statements::InsertAudit;
-use self::reader::Reader;
+use self::reader::{Reader, absolute};
 use self::statements as sql;
 use self::thread::{HandedOver, TaskQueue, Worker};
 use self::transaction::{SqliteTransaction, begin};
@@ -53,6 +53,7 @@ use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::audit::AuditEntry;
 use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::operators::OperatorStore;
 use super::row::{MAX_EXPIRED, count, key_row};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
 use super::{
@@ -125,7 +126,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Opens, or creates, the database file at `url`: a path, `sqlite://` and a path, or a `file:` URI as
-    /// SQLite has them; `:memory:` for one that lives as long as this value.
+    /// SQLite has them; `:memory:` for one that lives as long as this value. The process may change its directory later.
     ///
     /// # Errors
     /// [`StoreError::NoConnection`] if the file cannot be opened.
@@ -137,21 +138,21 @@ impl Sqlite {
         let beside = future::join(work_off(queue), poll_moved_tasks).map(|_| ());
         let mut worker = Worker::start(beside, offers.clone(), handed_over.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
-        let file = url.to_owned();
-        let url = file.clone();
-        let (opened, reader) = worker
+        let url = url.to_owned();
+        let (opened, reader, url) = worker
             .run(move || {
                 let mut conn =
                     SqliteConnection::establish(&url).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
-                let reader = Reader::beside(&mut conn, &url);
-                Ok((WatchedConnection::new(conn), reader))
+                let url = absolute(&mut conn, &url);
+                let reader = Reader::open(url.as_deref());
+                Ok((WatchedConnection::new(conn), reader, url))
             })
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        let operators = Operators::beside(reader.is_open().then_some(file));
+        let operators = Operators::beside(url.filter(|_| reader.is_open()));
         let (lock, task_queue) = (ConnectionLock::new(conn, offers), Arc::new(task_queue));
         Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }
@@ -294,11 +295,18 @@ impl Store for Sqlite {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
+        // diesel creates its table before it reads it, also where it is there: not everyone may.
+        if self.unapplied_migrations().await.is_ok_and(|missing| missing.is_empty()) {
+            return Ok(());
+        }
         self.migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        self.migrations(name_missing(MIGRATIONS)).await
+        match self.unapplied_migrations().await {
+            Ok(missing) => Ok(missing),
+            Err(_) => self.migrations(name_missing(MIGRATIONS)).await,
+        }
     }
 
     async fn revert_migrations(&self) -> Result<(), StoreError> {
@@ -448,7 +456,7 @@ impl Store for Sqlite {
             None => write.execute(conn),
             Some(notice) => conn.immediate_transaction(|conn| match write.execute(conn)? {
                 0 => Ok(0),
-                _ => notice.execute(conn),
+                _ => stage(conn, &notice).map(|()| 1),
             }),
         });
         match written.await {
@@ -641,9 +649,18 @@ fn writing(
             }
         }
         for job in &jobs {
-            job.execute(conn)?;
+            stage(conn, job)?;
         }
         Ok(())
+    }
+}
+
+/// Stages a job. That it was not inserted, without an error, is one: a trigger of the application's may have said
+/// `RAISE(IGNORE)`.
+fn stage(conn: &mut SqliteConnection, job: &sql::InsertJob) -> QueryResult<()> {
+    match job.execute(conn)? {
+        1 => Ok(()),
+        _ => Err(Error::NotFound),
     }
 }
 

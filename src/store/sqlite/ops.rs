@@ -52,14 +52,14 @@ pub(super) struct Operators {
 
 /// A connection, opened for the first search.
 struct Own {
-    path: String,
+    url: String,
     conn: Mutex<Option<SqliteConnection>>,
 }
 
 impl Operators {
-    /// Beside the connections to the file at `path`.
-    pub(super) fn beside(path: Option<String>) -> Self {
-        let own = || path.clone().map(|path| Arc::new(Own { path, conn: Mutex::default() }));
+    /// Beside the connections to the file at `url`.
+    pub(super) fn beside(url: Option<String>) -> Self {
+        let own = || url.clone().map(|url| Arc::new(Own { url, conn: Mutex::default() }));
         Self { own: own(), probes: own(), workers: own() }
     }
 }
@@ -73,7 +73,7 @@ impl Own {
         let mut slot = lock(&self.conn);
         let mut conn = match slot.take() {
             Some(conn) => conn,
-            None => open(&self.path)?,
+            None => open(&self.url)?,
         };
         let found = conn.transaction(search)?;
         *slot = Some(conn);
@@ -81,14 +81,14 @@ impl Own {
     }
 }
 
-fn open(path: &str) -> QueryResult<SqliteConnection> {
+fn open(url: &str) -> QueryResult<SqliteConnection> {
     let refused = |error: diesel::ConnectionError| {
         diesel::result::Error::DatabaseError(
             diesel::result::DatabaseErrorKind::UnableToSendCommand,
             Box::new(error.to_string()),
         )
     };
-    let mut conn = SqliteConnection::establish(path).map_err(refused)?;
+    let mut conn = SqliteConnection::establish(url).map_err(refused)?;
     conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA query_only = ON")?;
     Ok(conn)
 }
@@ -545,5 +545,28 @@ mod tests {
         };
         let (searched, ()) = tokio::join!(searching, others);
         searched.unwrap();
+    }
+
+    /// Operators' connections are opened for their first search, and so is that by which the engine reads the pauses.
+    #[tokio::test]
+    async fn connections_that_are_opened_later_do_not_depend_on_the_directory_of_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let folder = folder.to_str().unwrap();
+        let above = std::env::current_dir().unwrap().components().count() - 1;
+        let relative = format!("{}{}", "../".repeat(above), folder.trim_start_matches('/'));
+        for (url, later) in [
+            (format!("{relative}/a%3f.db"), format!("{folder}/a%3f.db")),
+            (format!("sqlite://{relative}/b.db"), format!("file:{folder}/b.db")),
+            (
+                format!("file:{relative}/c%23%3f%25.db?mode=rwc"),
+                format!("file:{folder}/c%23%3f%25.db?mode=rwc"),
+            ),
+        ] {
+            let db = Sqlite::connect(&url).await.unwrap();
+            assert_eq!(db.operators.own.as_ref().unwrap().url, later);
+            db.migrate().await.unwrap();
+            db.paused_phases().await.expect("it is the same file");
+        }
     }
 }

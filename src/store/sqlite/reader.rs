@@ -16,16 +16,14 @@ use crate::store::in_millis::tuple_rows::BlockingRows;
 pub(super) struct Reader(Option<Arc<Mutex<SqliteConnection>>>);
 
 impl Reader {
-    /// Beside `writer`, where there is a file, and a log that lets both work at a time.
-    pub(super) fn beside(writer: &mut SqliteConnection, path: &str) -> Self {
-        Self(Self::open(writer, path).map(|conn| Arc::new(Mutex::new(conn))))
-    }
-
-    fn open(writer: &mut SqliteConnection, path: &str) -> Option<SqliteConnection> {
-        LoggedFile {}.get_result::<String>(writer).ok()?;
-        let mut reader = SqliteConnection::establish(path).ok()?;
-        reader.batch_execute("PRAGMA query_only = ON; PRAGMA busy_timeout = 0").ok()?;
-        Some(reader)
+    /// To the file at `url`, where there is one.
+    pub(super) fn open(url: Option<&str>) -> Self {
+        let open = |url| {
+            let mut reader = SqliteConnection::establish(url).ok()?;
+            reader.batch_execute("PRAGMA query_only = ON; PRAGMA busy_timeout = 0").ok()?;
+            Some(Arc::new(Mutex::new(reader)))
+        };
+        Self(url.and_then(open))
     }
 
     /// Whether there is a file beside which others can read.
@@ -38,4 +36,17 @@ impl Reader {
         let mut conn = self.0.as_ref()?.lock().ok()?;
         look.rows(&mut conn).ok()
     }
+}
+
+/// By which other connections reach the file that `writer` has opened by `url`: absolute, because some are opened later,
+/// when the process may have changed its directory. `None` where there is no file, or no log that lets a reader and the
+/// writer work at a time.
+pub(super) fn absolute(writer: &mut SqliteConnection, url: &str) -> Option<String> {
+    let file = LoggedFile {}.get_result::<String>(writer).ok()?;
+    if !url.starts_with("file:") && !url.starts_with("sqlite://") {
+        return Some(file);
+    }
+    let file = file.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let parameters = url.find(['?', '#']).map_or("", |at| &url[at..]);
+    Some(format!("file:{file}{parameters}"))
 }

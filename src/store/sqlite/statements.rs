@@ -29,6 +29,7 @@ macro_rules! now {
 impl InMillis for Db {
     const NOW: &'static str = now!();
     const CLOCK: &'static str = Self::NOW;
+    const LOOKED_AT: &'static str = Self::NOW;
     const GREATEST: &'static str = "max";
     const LEAST: &'static str = "min";
     const LAST_4000: [&'static str; 3] = ["substr(", " || ", ", -4000)"];
@@ -176,12 +177,12 @@ statement! {
 }
 
 statement! {
-    /// Erases a bounded batch of a scope's settled rows.
-    EraseScope for Db, rows sql_types::Untyped,
-    { retention_ms: i64, scope: String, limit: i64 },
-    [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.rowid IN (SELECT k.rowid \
-     FROM atomic_phases_keys AS k WHERE k.fingerprint <> 'erased' AND k.scope = ", scope, [SETTLED],
-    "request_id = k.request_id) LIMIT ", limit, ")"
+    /// Erases a scope's settled rows from one key to another.
+    EraseBetween for Db, rows sql_types::Untyped,
+    { retention_ms: i64, scope: String, from: String, to: String },
+    [ERASE], [NOW], " + ", retention_ms, ") END WHERE k.fingerprint <> 'erased' AND k.scope = ", scope,
+    " AND k.idempotency_key >= ", from, " AND k.idempotency_key <= ", to, [SETTLED],
+    "request_id = k.request_id)"
 }
 
 statement! {

@@ -7,7 +7,7 @@ use diesel::{QueryResult, RunQueryDsl, SqliteConnection};
 use super::error::is_certain_at_commit;
 use super::turns::ConnectionGuard;
 use super::watched::WatchedConnection;
-use super::{Sqlite, SqliteConn, statements as sql};
+use super::{Sqlite, SqliteConn, stage, statements as sql};
 use crate::job::StagedJob;
 use crate::movable_task::MovedGuard;
 use crate::store::{Change, Commit, Guard, Refusal, StoreError, Transaction, is_nested};
@@ -48,7 +48,7 @@ impl Transaction<Sqlite> for SqliteTransaction {
                 return Commit::Refused(Refusal::OpenSavepoint);
             }
             for job in jobs {
-                if let Err(error) = job.execute(conn) {
+                if let Err(error) = stage(conn, &job) {
                     return Commit::Failed(StoreError::database("stage a job", error));
                 }
             }

@@ -62,6 +62,7 @@ const MET: &[(&str, &[&str])] = &[
             "erased",
             "failed",
             "accepted",
+            "over quota",
             "error",
             "nothing",
         ],

@@ -2,6 +2,7 @@
 //! all; and many faults are aimed at moments at which a request is in the middle of something.
 
 mod crowd;
+mod limited;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -97,6 +98,9 @@ fn stormy(chance: &mut Chance, fair: Plan) -> Plan {
     fares(chance, &mut plan);
     stalled_claims(chance, &mut plan);
     crowd::crowded(chance, &mut plan);
+    refused_fares(chance, &mut plan);
+    limited::limited(chance, &mut plan);
+    limited::asked_in_vain(chance, &mut plan);
     plan.aimed.retain(|_, faults| !faults.is_empty());
     plan
 }
@@ -129,6 +133,33 @@ fn fares(chance: &mut Chance, plan: &mut Plan) {
             let back = chance.below(SHORT_WINDOW.as_micros() as u64);
             late.insert(number, Fault { back, ..Fault::default() });
         }
+    }
+}
+
+/// Fares whose provider refuses calls, for longer than it remembers one, or whose call is paused for as long. Nothing else
+/// goes wrong, so each refusal is heard.
+fn refused_fares(chance: &mut Chance, plan: &mut Plan) {
+    if plan.has_other_builds() || plan.has_many_lives() || !chance.happens(1, 12) {
+        return;
+    }
+    for call in plan.calls.iter_mut().filter(|call| call.kind == Kind::Ride) {
+        call.kind = Kind::Fare;
+    }
+    plan.statements.clear();
+    plan.aimed.clear();
+    plan.codec.clear();
+    plan.events.clear();
+    plan.webhooks.clear();
+    plan.provider.clear();
+    let ends = [End::Refused, End::Refused, End::Refused, End::Reset, End::Answered];
+    for number in 0..16 {
+        let (before, end) = (chance.below(500), *pick(chance, &ends));
+        plan.provider.insert(number, Trouble { before, after: 10, end, stop: None });
+    }
+    for _ in 0..chance.below(3) {
+        let (at, lasts) = (chance.below(20_000), 1_000 + chance.below(40_000));
+        let node = chance.below(plan.nodes as u64) as usize;
+        plan.events.push(Event { at, lasts, what: What::Pause(node) });
     }
 }
 

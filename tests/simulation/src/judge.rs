@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub use self::end::at_the_end;
 pub use self::history::{History, Op, Told};
-use super::plan::{HOSTILE, Plan};
+use super::plan::{HOSTILE, Limits, Plan};
 
 /// A job that was delivered.
 #[derive(Clone)]
@@ -79,6 +79,12 @@ pub struct Watched {
     /// How often a row was taken over for a resolution, or for a reconcile function: without counting as an
     /// attempt, and without a call of the function.
     settled: BTreeMap<Row, u32>,
+    /// The calls of a row, at a provider that forgets keys, that may have had an effect.
+    calls: BTreeMap<Row, BTreeSet<u64>>,
+    /// How often each node was started.
+    starts: BTreeMap<String, u32>,
+    /// How many keys each node has created in each scope.
+    created_by: BTreeMap<(String, String), u32>,
     /// How many commits changed a row.
     pub commits: usize,
 }
@@ -100,6 +106,9 @@ impl Watched {
             intents: BTreeMap::new(),
             words: BTreeMap::new(),
             settled: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            created_by: BTreeMap::new(),
             commits: 0,
         }
     }
@@ -145,6 +154,8 @@ impl Watched {
                 self.violations.push(format!("G10: one call has begun its request twice: {row:?}"));
             }
             self.created.insert(row.clone(), now);
+            let found = self.exceeds_its_quota(&row.0, change.by, now);
+            self.violations.extend(found);
         }
         let Some(before) = change.before.filter(|before| !(is_new(*before) && has_ended)) else {
             self.holders.insert(row, by);
@@ -168,11 +179,25 @@ impl Watched {
         if before.status() == "completed" && before != after && !only_erased {
             found.push("G8: a finished row changes".to_owned());
         }
-        if after.status() == "dead_letter" && before.status() != "dead_letter" {
+        let is_at_cap = after.reconciles() >= self.plan.max_reconciles.cast_signed();
+        let is_in_vain = self.plan.is_undisturbed() && !self.plan.searchable;
+        if (before.status(), after.status()) == ("in_progress", "unknown")
+            && is_at_cap
+            && is_in_vain
+        {
+            found.push("G17: a reconcile function is asked more often than its cap".to_owned());
+        }
+        if after.status() == "dead_letter" && before.status() != "dead_letter" && !is_at_cap {
             let age = now - self.created.get(&row).copied().unwrap_or_default();
             if age < back_offs(&self.plan) && !self.plan.is_beyond_promises() {
                 found.push(format!("G17: gave up after {age:?}, before its back-offs had passed"));
             }
+        }
+        let becomes_unknown = after.status() == "unknown" && before.status() != "unknown";
+        // Nothing was called, or the provider has refused each call, and was heard.
+        let is_uncalled = || self.calls.get(&row).is_none_or(BTreeSet::is_empty);
+        if becomes_unknown && definition == "fare" && self.plan.hears_all() && is_uncalled() {
+            found.push("G17: unknown, and no call of it can have had an effect".to_owned());
         }
         if after.lease_token() > before.lease_token() {
             // The takeover was decided before its commit, by a clock that may have been set back since then.
@@ -190,6 +215,41 @@ impl Watched {
         }
         let text = |what| format!("{what}: {} {before:?} -> {after:?}", change.by);
         self.violations.extend(found.into_iter().map(text));
+    }
+
+    pub fn starts(&mut self, node: &str) {
+        *self.starts.entry(node.to_owned()).or_default() += 1;
+    }
+
+    /// Counts a key that a node has created.
+    fn exceeds_its_quota(&mut self, scope: &str, node: &str, now: Duration) -> Vec<String> {
+        let created = self.created_by.entry((node.to_owned(), scope.to_owned())).or_default();
+        *created += 1;
+        let created = u64::from(*created);
+        // A commit that got no answer, and was lost, is sent again for the same key.
+        let quota = self.plan.quota.filter(|_| !self.plan.loses_commits());
+        let Some(Limits { keys: limit, rate: (burst, period) }) = quota else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        // Each start has another bucket, which is full at first.
+        let starts = u64::from(self.starts.get(node).copied().unwrap_or_default());
+        let refilled = now.as_millis() as u64 * u64::from(burst) / period;
+        if created > starts * u64::from(burst) + refilled {
+            found.push(format!("G16: {node} creates key {created} of {scope}, above its rate"));
+        }
+        // Other processes do not see each other's uncommitted keys, of which each has two at most.
+        let keys = self.keys_of(scope);
+        let others = self.starts.values().sum::<u32>().saturating_sub(1);
+        if self.plan.is_undisturbed() && keys > limit + 2 * others {
+            found.push(format!("G16: {scope} has {keys} keys, above its quota"));
+        }
+        found
+    }
+
+    /// How many keys of the scope were ever created.
+    pub fn keys_of(&self, scope: &str) -> u32 {
+        self.created.keys().filter(|(of, _)| of == scope).count() as u32
     }
 
     /// The process that is about to call, and the process that takes the row over because of what is known about a
@@ -212,6 +272,14 @@ impl Watched {
                 self.covers("word: of none, asked by a later build".to_owned());
             }
         }
+    }
+
+    pub fn called(&mut self, row: &Row, number: u64) {
+        self.calls.entry(row.clone()).or_default().insert(number);
+    }
+
+    pub fn refused(&mut self, row: &Row, number: u64) {
+        self.calls.entry(row.clone()).or_default().remove(&number);
     }
 
     /// The attempt that wrote the row's intent.

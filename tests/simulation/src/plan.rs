@@ -25,6 +25,9 @@ pub const HOSTILE: u8 = 9;
 /// The scope that has a crowd of accepted requests.
 pub const CROWDED: u8 = 5;
 
+/// The scope that asks for more keys than its quota has.
+pub const LIMITED: u8 = 6;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Plan {
@@ -35,6 +38,10 @@ pub struct Plan {
     /// The workers' poll interval, in milliseconds.
     pub poll: u64,
     pub max_attempts: u32,
+    /// How often a reconcile function is asked about one outcome.
+    pub max_reconciles: u32,
+    /// By default, no scope has one.
+    pub quota: Option<Limits>,
     /// How long a finished key replays, in milliseconds.
     pub retention: u64,
     /// Whether the at-most-once provider can be queried about a call.
@@ -69,6 +76,8 @@ impl Default for Plan {
             lease: 10_000,
             poll: 1_000,
             max_attempts: 1_000,
+            max_reconciles: 1_000,
+            quota: None,
             retention: DAY,
             searchable: true,
             slow_provider: false,
@@ -83,6 +92,14 @@ impl Default for Plan {
             codec: BTreeMap::new(),
         }
     }
+}
+
+/// The quota of each scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub keys: u32,
+    /// How many keys each node creates within this many milliseconds.
+    pub rate: (u32, u64),
 }
 
 /// The definitions that a node knows.
@@ -196,6 +213,8 @@ pub enum What {
     ClockJump(u64),
     /// The same, back.
     ClockBack(u64),
+    /// An operator pauses the call of fares, through a node.
+    Pause(usize),
     /// An operator erases a request, through a node.
     Erase {
         node: usize,
@@ -211,6 +230,7 @@ impl What {
             | Self::Kill(node)
             | Self::Drain(node)
             | Self::Deploy(node, _)
+            | Self::Pause(node)
             | Self::Erase { node, .. } => Some(node),
             Self::DatabaseAway
             | Self::FailOver { .. }
@@ -344,6 +364,22 @@ impl Plan {
     pub fn is_well_connected(&self) -> bool {
         let nothing = self.events.is_empty() && self.statements.is_empty();
         nothing && self.aimed.is_empty() && !self.has_many_lives()
+    }
+
+    /// Whether besides, no node stops, and nothing but the provider's calls fails.
+    pub fn is_undisturbed(&self) -> bool {
+        let stops = self.provider.values().any(|trouble| trouble.stop.is_some());
+        let others = !self.webhooks.is_empty() || !self.codec.is_empty() || self.has_other_builds();
+        self.is_well_connected() && !stops && !others
+    }
+
+    /// Whether each process lives and hears what its provider answers, except for answers that the provider itself loses.
+    pub fn hears_all(&self) -> bool {
+        let is_pause = |event: &Event| matches!(event.what, What::Pause(_));
+        let nothing = self.statements.is_empty() && self.aimed.is_empty() && self.codec.is_empty();
+        let nothing = nothing && self.provider.values().all(|trouble| trouble.stop.is_none());
+        let nothing = nothing && !self.has_other_builds() && !self.has_many_lives();
+        nothing && self.events.iter().all(is_pause)
     }
 
     /// Whether something happens under which no promise holds, except for that of idempotent calls (G1).

@@ -19,6 +19,9 @@ pub const WINDOW: Duration = Duration::from_secs(60);
 /// The same for the provider of fares: exactly as long as it promises.
 pub const SHORT_WINDOW: Duration = Duration::from_secs(10);
 
+/// When that provider wants to be called again that has refused a call: once it would have forgotten it.
+pub const REFUSED_FOR: Duration = Duration::from_secs(25);
+
 /// What the provider answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -172,6 +175,10 @@ impl Provider {
             state.last.insert(key_of_call, number);
             number
         };
+        let row = (scope.clone(), of.clone());
+        if matches!(honours, Honours::For(_)) {
+            self.0.watched.lock().unwrap().called(&row, number);
+        }
         let healed = self.0.trace.elapsed() >= HEALED;
         let trouble = self.0.plan.provider.get(&number).filter(|_| !healed).copied();
         let trouble = trouble.unwrap_or_else(|| {
@@ -201,6 +208,9 @@ impl Provider {
             // A caller that waits longer may get its answer later.
             tokio::time::sleep(Duration::from_millis(trouble.before) * patience).await;
             let told = provider.act(&key, &life, honours, trouble.end);
+            if told == Some(Answer::Refused) {
+                provider.0.watched.lock().unwrap().refused(&row, number);
+            }
             let known = provider.0.state.lock().unwrap().known.get(&key).map(|(id, _)| id.clone());
             let came_to_nothing = matches!(trouble.end, End::Lost | End::Refused);
             let word = match known {

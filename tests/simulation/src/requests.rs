@@ -11,7 +11,7 @@ use diesel_async::RunQueryDsl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::provider::{Answer, Caller, Honours, Provider, SHORT_WINDOW, WINDOW};
+use super::provider::{Answer, Caller, Honours, Provider, REFUSED_FOR, SHORT_WINDOW, WINDOW};
 
 /// An amount that the first phase of a ride rejects, and at which that of a parcel fails the first time.
 pub const REJECTED: i64 = 13;
@@ -193,7 +193,10 @@ impl Fare {
         let caller = app.caller(ctx, "paid", &asked.id);
         let make = async |key: DerivedKey| {
             let honours = Honours::For(SHORT_WINDOW);
-            charged(app.provider.call(key.as_str(), honours, caller).await)
+            match app.provider.call(key.as_str(), honours, caller).await {
+                Answer::Refused => Err(ForeignError::not_executed_after("refused", REFUSED_FOR)),
+                answer => charged(answer),
+            }
         };
         call.make(make).await
     }

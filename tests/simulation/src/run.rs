@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::Engine;
-use atomic_phases::config::DerivedKeys;
+use atomic_phases::config::{DerivedKeys, Quota};
 use atomic_phases::fault::Mutant;
 use atomic_phases::simulation::{
     Database, KeyChange, KeyState, Memory, Node, passed_points, simulate_with,
@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use self::wire::{Sent, Wire};
 use super::codec::KeyService;
 use super::judge::{self, Delivered, History, Watched};
-use super::plan::{Build, Call, HEALED, HOSTILE, Manner, Plan};
+use super::plan::{Build, Call, HEALED, HOSTILE, Limits, Manner, Plan};
 use super::provider::{Provider, Stops};
 use super::requests::{
     Alert, App, Fare, Flood, LongRide, NextRide, Note, Parcel, PatientNote, Ride, Stray, Transfer,
@@ -233,7 +233,10 @@ impl RunState {
             .back_off(Duration::from_secs(1), Duration::from_secs(10))
             .reconcile_after(Duration::from_secs(5))
             .max_attempts(self.plan.max_attempts)
-            .max_reconciles(1000)
+            .max_reconciles(self.plan.max_reconciles)
+            .quota(self.plan.quota.map_or_else(Quota::default, |Limits { keys, rate }| {
+                Quota::default().keys(keys).rate(rate.0, Duration::from_millis(rate.1))
+            }))
             .build()
             .expect("an engine");
         let node = Node::new(name);
@@ -257,6 +260,7 @@ impl RunState {
             let _workers = workers.spawn_workers(config).unwrap();
             std::future::pending::<()>().await;
         });
+        self.watched.lock().unwrap().starts(node.name());
         self.covers(format!("build: {build:?}"));
         self.trace.note(|| format!("event: {} is started as {build:?}", node.name()));
         self.hosts.lock().unwrap()[index] = Some(Host { node, engine, build });

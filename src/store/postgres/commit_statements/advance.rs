@@ -170,6 +170,10 @@ impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
         push_left_open(&mut out, self.pool_origin);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Fenced.sql());
+        if self.writes.stages() {
+            out.push_sql(" WHEN ");
+            self.writes.push_unstaged(&mut out);
+        }
         out.push_sql(" WHEN true");
         push_committed(&mut out, self.pool_origin);
         Ok(())

@@ -75,7 +75,14 @@ impl QueryFragment<Pg> for CreateAndWrite<'_> {
         out.push_sql(Mark::Exists.sql());
         out.push_sql(" WHEN ");
         out.push_sql(WAIT_AS_BEFORE);
-        out.push_sql(" IS NOT NULL");
+        if self.writes.stages() {
+            // Counted, and so inserted, behind that: what the application's triggers wait for is not bounded.
+            out.push_sql(" IS NULL OR ");
+            self.writes.push_unstaged(&mut out);
+            out.push_sql(" WHEN true");
+        } else {
+            out.push_sql(" IS NOT NULL");
+        }
         push_committed(&mut out, self.pool_origin);
         Ok(())
     }

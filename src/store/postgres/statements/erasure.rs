@@ -45,15 +45,16 @@ statement! {
 }
 
 statement! {
-    /// Erases a bounded batch of a scope's settled rows, but for those that another transaction has locked.
-    EraseScope<'a> for Pg, rows BigInt,
-    { retention_ms: i64, scope: &'a str, limit: i64 },
+    /// Erases a scope's settled rows from one key to another, but for those that another transaction has locked.
+    EraseBetween<'a> for Pg, rows BigInt,
+    { retention_ms: i64, scope: &'a str, from: &'a str, to: &'a str },
     [ERASE], retention_ms, " * interval '1 millisecond')) END WHERE k.scope = ", scope,
     " AND k.idempotency_key IN (SELECT s.idempotency_key FROM atomic_phases_keys AS s \
-     WHERE s.scope = ", scope, " AND s.status IN ('completed', 'dead_letter') \
+     WHERE s.scope = ", scope, " AND s.idempotency_key >= ", from, " AND s.idempotency_key <= ", to,
+    " AND s.status IN ('completed', 'dead_letter') \
      AND s.fingerprint <> 'erased' AND NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS j \
-     WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) LIMIT ",
-    limit, " FOR NO KEY UPDATE SKIP LOCKED)", [SETTLED], "request_id = k.request_id", [ERASED_JOBS],
+     WHERE j.scope = s.scope AND j.request_id = s.request_id AND j.run_after IS NOT NULL) \
+     FOR NO KEY UPDATE SKIP LOCKED)", [SETTLED], "request_id = k.request_id", [ERASED_JOBS],
     [COUNT_ERASED]
 }
 

@@ -20,8 +20,9 @@ pub(in crate::store::postgres) const WAITS: &str = "timestamptz '9999-12-31 00:0
 
 // Whether it is a job's turn: no earlier one of the same request is still to be delivered; a dead letter does not
 // count. And no later one is under way, as it may be where an operator lets an earlier one try again: it was claimed,
-// and no reason says how its delivery ended. Of a job that no operator let try again the later ones, of which
-// there may be many, are not read. A notice waits for none, and none waits for it: its position is 2^62 or more.
+// and no reason says how its delivery ended. One that `WAITS` is not, however its last delivery ended. Of a job that
+// no operator let try again the later ones, of which there may be many, are not read. A notice waits for none, and none
+// waits for it: its position is 2^62 or more.
 //
 // A query that ends with the scope is given its own: `j.scope`, or where one job is asked for by a distributed
 // table, the parameter. There no shard is known for it otherwise.
@@ -36,7 +37,7 @@ const NONE_BEFORE: &str = "NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs A
 const NONE_BEHIND: &str = " AND (j.forgiven_attempts = 0 OR NOT EXISTS (SELECT 1 FROM atomic_phases_staged_jobs AS other \
     WHERE other.request_id = j.request_id AND other.position > j.position AND other.position < 4611686018427387904 \
     AND other.attempts > 0 AND other.reason IS NULL AND coalesce(other.run_after, '-infinity') > statement_timestamp() \
-    AND other.scope = ";
+    AND coalesce(other.run_after, '-infinity') < timestamptz '9999-12-31 00:00:00+00' AND other.scope = ";
 
 const DEAD_BEFORE: &str = " FROM atomic_phases_staged_jobs AS dead WHERE dead.request_id = j.request_id \
     AND dead.position < j.position AND coalesce(dead.run_after, 'infinity') = 'infinity' AND dead.scope = ";

@@ -123,18 +123,18 @@ impl QueryFragment<Pg> for NewTrace<'_> {
 
 statement! {
     /// Acquires the lease of a row. Where the row is our own, after a commit that got no answer, this
-    /// fences that commit off if it never arrived, and returns which recovery point holds (H5). The first attempt has
-    /// called nothing, however long the request was queued: a provider's window begins with it (G11).
+    /// fences that commit off if it never arrived, and returns which recovery point holds (H5). Where nothing was called,
+    /// however long the request was queued, a provider's window begins with this attempt (G11).
     TakeOver<'a> for Pg as varying, rows RowSql,
     {
-        lease_ms: i64, retention_ms: i64, attempt: i32, reconcile: i32, phases: Option<&'a str>,
+        lease_ms: i64, retention_ms: i64, opens_window: bool, attempt: i32, reconcile: i32, phases: Option<&'a str>,
         is_free: bool, event: NewEvent<'a>, trace: NewTrace<'a>, free: Free<'a>, not_locked: NotLocked<'a>,
     },
     "UPDATE atomic_phases_keys SET status = 'in_progress', lease_token = lease_token + 1, \
      locked_until = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
      run_after = (SELECT clock_timestamp() + ", lease_ms, " * interval '1 millisecond'), \
      expires_at = greatest(expires_at, (SELECT clock_timestamp() + ", retention_ms, " * interval '1 millisecond')), \
-     advanced_at = CASE WHEN attempts = 0 THEN (SELECT clock_timestamp()) ELSE advanced_at END, \
+     advanced_at = CASE WHEN ", opens_window, " THEN (SELECT clock_timestamp()) ELSE advanced_at END, \
      attempts = attempts + CASE WHEN open_intent IS NULL THEN ", attempt, " ELSE 0 END, reconciles = reconciles + ", reconcile,
     ", phases = coalesce(", phases, ", phases), waiting_since = CASE WHEN NOT ", is_free,
     " OR open_intent IS NOT NULL THEN waiting_since END", {event}, {trace}, {free}, " AND ", {not_locked}, " RETURNING ", [COLUMNS]
@@ -145,6 +145,7 @@ impl<'a> TakeOver<'a> {
         Self {
             lease_ms: millis(hold.lease),
             retention_ms: millis(hold.retention),
+            opens_window: claim.opens_window,
             attempt: (claim.right == Right::Free).into(),
             reconcile: (claim.right == Right::Reconcile).into(),
             phases: claim.phases,

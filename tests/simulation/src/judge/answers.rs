@@ -92,6 +92,9 @@ pub(super) fn answers(watched: &Watched, history: &History) -> Vec<String> {
                 (Told::Error | Told::Nothing, _) => {}
                 (Told::Failed, _) if op.is_of_nothing_begun() => {}
                 (Told::Mismatch, true) => {}
+                (Told::OverQuota, _) => {
+                    found.push(format!("G16: a key that has a row is refused as a new one: {at}"));
+                }
                 (told, true) => found.push(format!("G9: another request is told {told:?}: {at}")),
                 (Told::Mismatch, false) => found.push(format!("G9: the same is a mismatch: {at}")),
                 _ => {}

@@ -46,6 +46,8 @@ pub enum Told {
     DeadLetter,
     Failed,
     Accepted,
+    /// The scope has its quota, or creates keys too fast.
+    OverQuota,
     /// An error: nothing was started, or a retry is safe.
     Error,
     /// No answer.
@@ -79,6 +81,11 @@ impl Told {
             Ok(Outcome::DeadLetter) => Self::DeadLetter,
             Ok(Outcome::Failed { .. }) => Self::Failed,
             Ok(Outcome::Accepted) => Self::Accepted,
+            Err(
+                CallError::RateExceeded { .. }
+                | CallError::TooManyKeys { .. }
+                | CallError::CreatingOthers { .. },
+            ) => Self::OverQuota,
             Ok(_) | Err(_) => Self::Error,
         }
     }
@@ -100,6 +107,7 @@ impl Told {
             Self::DeadLetter => "dead letter",
             Self::Failed => "failed",
             Self::Accepted => "accepted",
+            Self::OverQuota => "over quota",
             Self::Error => "error",
             Self::Nothing => "nothing",
         }

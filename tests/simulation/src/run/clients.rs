@@ -167,6 +167,9 @@ impl RunState {
                 (Kind::Stray, _) => execute(&engine, &call, Stray { amount }).await,
                 (Kind::Flood, _) => execute(&engine, &call, Flood { amount }).await,
             };
+            if let Err(CallError::RateExceeded { .. }) = &outcome {
+                state.is_spent(&call);
+            }
             let told = Told::of(&outcome);
             // At the same moment: the answer is durable (G8).
             state.is_durable(&call, &told);
@@ -208,6 +211,24 @@ impl RunState {
         self.database.each_key(|key| has_row |= is_of(&key, call));
         if !has_row {
             self.complain(format!("the {what} of no row are told to be unreadable: {call:?}"));
+        }
+    }
+
+    /// A call was refused by the rate: whether as many keys as it allows were created, or may be about to be (G16).
+    pub(super) fn is_spent(&self, call: &Call) {
+        let Some(quota) = self.plan.quota.filter(|_| self.plan.is_undisturbed()) else { return };
+        let history = self.history.lock().unwrap();
+        // A call whose client has gone continues without it.
+        let continues = |op: &&Op| op.returned.is_none() || op.told == Told::Nothing;
+        let of_scope = history.ops.iter().filter(|op| op.call.scope == call.scope);
+        // One of them is this call.
+        let others = of_scope.filter(continues).count().saturating_sub(1) as u32;
+        drop(history);
+        let created = self.watched.lock().unwrap().keys_of(&judge::scope_name(call.scope));
+        if created + others < quota.rate.0 {
+            self.complain(format!(
+                "G16: refused by the rate, and {created} keys are there: {call:?}"
+            ));
         }
     }
 

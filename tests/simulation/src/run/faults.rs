@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use atomic_phases::ops::{Actor, Permissions, Scopes};
 use atomic_phases::{IdempotencyKey, Scope};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -37,8 +38,28 @@ impl RunState {
             }
             What::ClockJump(by) => self.database.set_clock_forward(Duration::from_millis(by)),
             What::ClockBack(by) => self.database.set_clock_back(Duration::from_millis(by)),
+            What::Pause(index) => self.pause(index, lasts).await,
             What::Erase { node, scope, key } => self.erase(node, scope, key).await,
         }
+    }
+
+    /// Of the fares' call. It may be paused already.
+    async fn pause(&self, index: usize, length: Duration) {
+        let pausing = {
+            let hosts = self.hosts.lock().unwrap();
+            hosts[index].as_ref().map(|host| {
+                let actor = Actor::new("ada", Permissions::admin(), Scopes::All).unwrap();
+                let ops = host.engine.ops(actor);
+                host.node.spawn(async move {
+                    ops.pause("fare", "paid", Some(length), "the provider is away").await
+                })
+            })
+        };
+        let paused = match pausing {
+            Some(pausing) => pausing.await.ok(),
+            None => None,
+        };
+        self.trace.note(|| format!("event: pausing comes to {paused:?}"));
     }
 
     /// Retries until the key is erased, or must not be erased because it is not settled.

@@ -1,0 +1,49 @@
+//! [`Left`]: when a server that is read only was left last.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::lock::lock;
+
+/// How often the idle connections of a server that is read only are closed, at most. One that stays so, and serves
+/// replays, would have each of them on a connection of its own (G16).
+const LEAVES_EVERY: Duration = Duration::from_secs(1);
+
+/// When a server that is read only was left last.
+#[derive(Debug, Default)]
+pub(super) struct Left(Mutex<Option<Instant>>);
+
+impl Left {
+    /// Whether it is to be left now: then this is the last time.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let mut last = lock(&self.0);
+        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= LEAVES_EVERY);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
+    }
+
+    /// Whether that was later.
+    pub(super) fn is_since(&self, opened: Instant) -> bool {
+        lock(&self.0).is_some_and(|last| last >= opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g16_a_server_that_is_read_only_is_left_once_a_second_at_most() {
+        let (left, now) = (Left::default(), Instant::now());
+        let due = [0, 0, 999, 1000, 1001, 1999, 2000]
+            .map(|millis| left.is_due(now + Duration::from_millis(millis)));
+        assert_eq!(due, [true, false, false, true, false, false, true]);
+        assert!(!left.is_due(now), "an earlier reading, of another task");
+        let last = now + Duration::from_secs(2);
+        let opened =
+            [0, 2000, 2001].map(|millis| left.is_since(now + Duration::from_millis(millis)));
+        assert_eq!((opened, left.is_since(last)), ([true, true, false], true));
+    }
+}
