@@ -317,6 +317,6 @@ mod tests {
         ] {
             assert_eq!(told(canary), expected, "{canary}");
         }
-        assert_eq!(of_the_type("the canary is no card at line 1 column 9"), None);
+        assert_eq!(of_the_type("a canary pays nothing at line 1 column 9"), None);
     }
 }

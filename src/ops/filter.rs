@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{OpsError, Summary};
+use super::OpsError;
 use crate::key::Scope;
 use crate::store::millis;
 use crate::store::operators::{ListPlace, ListRequests, ListedRequest, ScopeLimits, Walk};
@@ -150,8 +150,8 @@ impl Filter {
         self
     }
 
-    /// Requests that stand at this phase: it is the next one, or its call is open ([`Summary::phase`]). An empty name is
-    /// refused. Like [`stranded`](Self::stranded), it is judged by this build, and not by the database.
+    /// Requests that stand at this phase: it is the next one, or its call is open ([`Summary::phase`](super::Summary::phase)).
+    /// An empty name is refused. Like [`stranded`](Self::stranded), it is judged by this build, and not by the database.
     pub fn phase(mut self, name: impl Into<String>) -> Self {
         self.phase = Some(name.into());
         self
@@ -263,9 +263,9 @@ impl Filter {
     }
 
     /// Whether it is asked for, as far as the build judges that.
-    pub(super) fn judges(&self, row: &Summary) -> bool {
-        let is_there = self.phase.is_none() || self.phase == row.phase;
-        is_there && (!self.stranded || row.stranded.is_some())
+    pub(super) fn judges(&self, phase: Option<&str>, is_stranded: bool) -> bool {
+        let is_there = self.phase.is_none() || self.phase.as_deref() == phase;
+        is_there && (is_stranded || !self.stranded)
     }
 
     pub(super) fn rows(&self) -> Result<u32, OpsError> {

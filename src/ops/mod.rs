@@ -224,7 +224,7 @@ impl<S: OperatorStore> Ops<S> {
                     continue;
                 }
                 let summary = self.summary_of(row);
-                if !filter.judges(&summary) {
+                if !filter.judges(summary.phase.as_deref(), summary.stranded.is_some()) {
                     continue;
                 }
                 if page.rows.len() as u32 == limit {
@@ -457,7 +457,11 @@ impl<S: OperatorStore> Ops<S> {
         let pause = self.pause_of(row, definition.as_ref()).await?;
         let settings = &self.core.settings;
         let (definition, pause) = (definition.as_ref(), pause.as_ref());
-        Ok(why(&Facts { now: *now, row, definition, stranded, pause, settings }))
+        let phases = phases(&row.into(), definition);
+        let perhaps_called = phases.iter().find(|phase| phase.may_have_been_called());
+        let perhaps_called = perhaps_called.map(|phase| &*phase.name);
+        let now = *now;
+        Ok(why(&Facts { now, row, definition, stranded, pause, perhaps_called, settings }))
     }
 
     /// The pause that a request met and that lasts.

@@ -268,7 +268,7 @@ impl PhaseView {
         matches!(self.stands, CallOpen | MayHaveBeenCalled | Next)
     }
 
-    fn may_have_been_called(&self) -> bool {
+    pub(super) fn may_have_been_called(&self) -> bool {
         self.stands == PhaseStands::MayHaveBeenCalled
     }
 }
@@ -318,7 +318,7 @@ pub enum PhaseStands {
     /// It is the next, and idempotent, so that no intent is stored: an attempt may have made its call, perhaps the one that
     /// runs. It is made again under the same derived key.
     MayHaveBeenCalled,
-    /// It is the next, and its call has not been made, as far as is known.
+    /// It is the next. If it is foreign, no call of it was made, as far as is known.
     Next,
     /// It comes later.
     Later,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::request::{PhaseStands, phases};
 use crate::config::Settings;
 use crate::definition::{Definition, Phase, PhaseKind, STARTED};
 use crate::engine::{PAUSED, StrandedBecause, knows_no_call, left_of_window, said};
@@ -146,6 +145,8 @@ pub(super) struct Facts<'a> {
     pub(super) stranded: Option<StrandedBecause>,
     /// The pause of its next phase, if it met one that lasts.
     pub(super) pause: Option<&'a PausedPhase>,
+    /// Its next phase, if that is idempotent and an attempt may have made its call.
+    pub(super) perhaps_called: Option<&'a str>,
     pub(super) settings: &'a Settings,
 }
 
@@ -168,13 +169,6 @@ impl Facts<'_> {
 
     fn because(&self) -> String {
         self.row.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"))
-    }
-
-    /// The next phase, if an attempt may have made its call.
-    fn perhaps_called(&self) -> Option<String> {
-        let phases = phases(&self.row.into(), self.definition).into_iter();
-        let mut perhaps = phases.filter(|phase| phase.stands == PhaseStands::MayHaveBeenCalled);
-        perhaps.next().map(|phase| phase.name)
     }
 
     fn call(&self) -> String {
@@ -261,7 +255,7 @@ struct Held {
 /// What holds the request, what ends that, and until when its next call may be made, if there is an end to it.
 pub(super) fn why(facts: &Facts<'_>) -> Why {
     let Held { held_by, ended_by, until, mut sentence } = held(facts);
-    if let Some(phase) = facts.perhaps_called() {
+    if let Some(phase) = facts.perhaps_called {
         sentence.push_str(&match held_by {
             HeldBy::Lease => format!(" `{phase}` may have been called, and its call may be under way."),
             _ => format!(
