@@ -9,6 +9,7 @@ pub use crate::probe::ValueType;
 pub use crate::request::{PhaseFuture, Phases, RequestDefinition, Step};
 pub use crate::store::Store;
 
+pub use serde_json::Error as JsonError;
 pub use serde_json::value::RawValue;
 
 use crate::roundtrip;
@@ -111,7 +112,10 @@ pub fn no_such_phase<'a, T: Send + 'a, E: From<PhaseError> + Send + 'a>() -> Pha
     Box::pin(std::future::ready(Err(error.into())))
 }
 
-/// Whether a stored output is a `T`.
-pub fn is<T: Output>(output: &RawValue) -> bool {
-    serde_json::from_str::<T>(output.get()).is_ok()
+/// Reads a stored output as a `T`.
+///
+/// # Errors
+/// It is none.
+pub fn reads<T: Output>(output: &RawValue) -> Result<(), serde_json::Error> {
+    serde_json::from_str::<T>(output.get()).map(drop)
 }

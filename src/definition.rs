@@ -4,7 +4,7 @@ mod phase_list;
 
 use std::time::Duration;
 
-pub(crate) use self::phase_list::{ListedKind, PhaseList};
+pub(crate) use self::phase_list::{ListedKind, ListedPhase, PhaseList};
 
 /// The recovery point of a row before its first phase is committed.
 pub(crate) const STARTED: &str = "started";

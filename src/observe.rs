@@ -204,9 +204,15 @@ pub(crate) fn not_begun(subject: Subject<'_>, failure: Failure<'_>) {
     );
 }
 
-/// The lease of another holder has ended, and this process goes on with its request: that process died, or was too slow.
-pub(crate) fn taken_over(subject: Subject<'_>, recovery_point: &str, attempt: u32) {
-    event!(info, subject, { recovery_point, attempt, }, "taken over: its holder's lease has ended");
+/// The lease of another holder has ended, and this process goes on with its request: that process died, or was too slow. The
+/// attempt is the one that takes over; the row's event has the one that ended.
+pub(crate) fn taken_over(subject: Subject<'_>, recovery_point: &str, by_attempt: u32) {
+    event!(
+        info,
+        subject,
+        { recovery_point, by_attempt, },
+        "taken over: its holder's lease has ended"
+    );
 }
 
 /// This process does not continue a row: why, in one word and in a sentence. Said once a day for each request, of very
@@ -327,15 +333,17 @@ pub(crate) fn reconcile_failed(
     event!(warn, subject, { phase, how, }, "a reconcile function failed, panicked or did not answer in time");
 }
 
-/// `phase` is empty where the resolution is about the request as a whole.
+/// `phase` is empty where the resolution is about the request as a whole. `by`: an operator, or the application, as for a
+/// provider's webhook.
 pub(crate) fn resolved(
     definition: &'static str,
     subject: Subject<'_>,
     resolution: &'static str,
     phase: &str,
+    by: &'static str,
 ) {
     metrics::RESOLUTIONS.add(1, [definition, resolution]);
-    event!(info, subject, { resolution, phase, }, "resolved by a webhook or an operator");
+    event!(info, subject, { resolution, phase, by, }, "a resolution was written");
 }
 
 /// A worker could not drive a request on. What repeats is counted and logged once a second.

@@ -82,9 +82,11 @@ pub trait Phases<S: Store, A>: Send + Sync + 'static {
         inputs: &'a PhaseInputs<'a>,
     ) -> PhaseFuture<'a, Reconciled<Step>, PhaseError>;
 
-    /// Whether `output` decodes as the output of phase `index`, for each phase from `from` on that asks for
-    /// it.
-    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool;
+    /// Decodes `output` as the output of phase `index`, for each phase from `from` on that asks for it.
+    ///
+    /// # Errors
+    /// It does not decode.
+    fn reads(&self, index: usize, output: &RawValue, from: usize) -> Result<(), serde_json::Error>;
 }
 
 /// A request type with its definition. Implemented by `#[atomic_phases]`; `S` is the store, `A` the

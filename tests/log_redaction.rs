@@ -311,7 +311,7 @@ async fn g19_no_log_error_or_debug_shows_what_a_user_gave() {
         "retryable",
         "an unknown outcome is settled",
         "a reconcile function failed",
-        "resolved by a webhook or an operator",
+        "a resolution was written",
         "job delivered",
         "job not delivered",
         "job is a dead letter",
@@ -384,7 +384,7 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     let lines = log.take();
     assert_eq!(lines.len(), 2, "{lines:#?}");
     let words =
-        ["INFO", "taken over", "recovery_point=\"booked\"", "attempt=2", "request_id=", "key="];
+        ["INFO", "taken over", "recovery_point=\"booked\"", "by_attempt=2", "request_id=", "key="];
     assert!(words.iter().all(|word| lines[0].contains(word)), "{lines:#?}");
     let given_up = call("dead", Trouble::RetryForeignAlways).await;
     assert!(matches!(given_up, Ok(Outcome::DeadLetter)), "{given_up:?}");

@@ -181,10 +181,10 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                     __index: ::std::primitive::usize,
                     __output: &__private::RawValue,
                     __from: ::std::primitive::usize,
-                ) -> ::std::primitive::bool {
+                ) -> ::std::result::Result<(), __private::JsonError> {
                     match __index {
                         #(#reads)*
-                        _ => true,
+                        _ => ::std::result::Result::Ok(()),
                     }
                 }
             }
@@ -366,7 +366,7 @@ fn outputs(arguments: &[Argument]) -> TokenStream {
     lets
 }
 
-/// `index => from > last || is::<Ride>(output)`, for each output that a later phase asks for, the last
+/// `index if from <= last => reads::<Ride>(output)`, for each output that a later phase asks for, the last
 /// of them at `last`.
 fn reads(checked: &Checked) -> Vec<TokenStream> {
     let of_phases = checked.phases.iter().enumerate();
@@ -380,7 +380,7 @@ fn reads(checked: &Checked) -> Vec<TokenStream> {
             }
         }
     }
-    let arm = |(index, (ty, last))| quote_spanned!(place(ty)=> #index => __from > #last || __private::is::<#ty>(__output),);
+    let arm = |(index, (ty, last))| quote_spanned!(place(ty)=> #index if __from <= #last => __private::reads::<#ty>(__output),);
     asked.into_iter().map(arm).collect()
 }
 

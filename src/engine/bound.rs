@@ -48,8 +48,8 @@ pub(super) trait BoundRequest<S: Store>: Send + Sync {
         Box::pin(async { Ok(Reconciled::StillUnknown) })
     }
 
-    fn reads(&self, _: usize, _: &RawValue, _: usize) -> bool {
-        false
+    fn reads(&self, _: usize, _: &RawValue, _: usize) -> Result<(), serde_json::Error> {
+        Err(serde::de::Error::custom(WHY))
     }
 }
 
@@ -102,7 +102,7 @@ impl<S: Store, A: Send + Sync + 'static, R: Phases<S, A>> BoundRequest<S> for Wi
         self.request.reconcile(index, &self.app, inputs)
     }
 
-    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool {
+    fn reads(&self, index: usize, output: &RawValue, from: usize) -> Result<(), serde_json::Error> {
         self.request.reads(index, output, from)
     }
 }

@@ -27,6 +27,7 @@ mod observed;
 mod outcome;
 mod pauses;
 mod progress;
+mod provider_keys;
 mod quota;
 mod registry;
 mod replays;

@@ -159,8 +159,9 @@ pub enum FailureCause {
     NotKnownHere,
 }
 
-/// The reason of a request that met a pause. The operator's own reason is in the audit only: clients do not see it.
-pub(crate) const PAUSED: &str = "the phase is paused by an operator";
+/// The reason of a request that met a pause, which may be over by the time that it is read. The operator's own reason is in
+/// the audit only: clients do not see it.
+pub(crate) const PAUSED: &str = "the phase was paused by an operator";
 
 /// The kind of a database error after which it is not known whether the phase is paused.
 pub(crate) const PAUSES_UNREAD: &str = "the pauses could not be read since the process started";

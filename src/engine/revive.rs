@@ -65,11 +65,14 @@ impl<S: Store> Revived<S> {
         Self::undecodable(StrandedBecause::ParametersUndecodable)
     }
 
-    /// Whether the later phases can read this as the output of the next one. What a type's `Deserialize` does
-    /// with it is the application's; one that panics has not read it.
-    pub(super) fn reads(&self, index: usize, output: &RawValue) -> bool {
+    /// Whether the later phases can read this as the output of the next one, and what its type says if they cannot. What a
+    /// type's `Deserialize` does with it is the application's; one that panics has not read it.
+    pub(super) fn reads(&self, index: usize, output: &RawValue) -> Result<(), Option<String>> {
         let reads = || self.request.reads(index, output, index + 1);
-        catch_unwind(AssertUnwindSafe(reads)).unwrap_or(false)
+        match catch_unwind(AssertUnwindSafe(reads)) {
+            Ok(read) => read.map_err(|error| of_the_type(&error.to_string())),
+            Err(_) => Err(None),
+        }
     }
 
     fn undecodable(because: StrandedBecause) -> Self {
@@ -264,5 +267,56 @@ impl<S: Store> Core<S> {
 /// Whether the phases that are left can read the outputs that they ask for.
 fn are_read<S: Store>(request: &dyn BoundRequest<S>, outputs: &Outputs) -> bool {
     let next = outputs.len();
-    (0..next).all(|index| outputs.get(index).is_some_and(|out| request.reads(index, out, next)))
+    (0..next)
+        .all(|index| outputs.get(index).is_some_and(|out| request.reads(index, out, next).is_ok()))
+}
+
+/// What serde says of a type that does not read a value, as far as it says it of the type: what it expects, or misses. The
+/// rest quotes the value (G19).
+fn of_the_type(error: &str) -> Option<String> {
+    let said = error.rsplit_once(" at line ").map_or(error, |(said, _)| said);
+    if said.starts_with("missing field `") {
+        return Some(said.to_owned());
+    }
+    let kinds = ["invalid type: ", "invalid value: ", "unknown field `", "unknown variant `"];
+    let (_, expected) = said.rsplit_once(", expected ")?;
+    kinds.iter().any(|kind| said.starts_with(kind)).then(|| format!("expected {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Charge {
+        id: u64,
+        kind: Kind,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Kind {
+        Card,
+    }
+
+    #[test]
+    fn g19_what_a_type_expects_is_told_and_not_what_it_read() {
+        let told = |json: &str| {
+            of_the_type(&serde_json::from_str::<Charge>(json).unwrap_err().to_string())
+        };
+        let told = |json: &str| told(json).unwrap_or_default();
+        assert_eq!(told(r#"{"kind":"Card"}"#), "missing field `id`");
+        for (canary, expected) in [
+            (r#"{"id":"a, expected canary","kind":"Card"}"#, "expected u64"),
+            (r#"{"id":1,"kind":"canary"}"#, "expected `Card`"),
+            (r#"{"canary":1}"#, "expected `id` or `kind`"),
+            ("\"canary\"", "expected struct Charge"),
+        ] {
+            assert_eq!(told(canary), expected, "{canary}");
+        }
+        assert_eq!(of_the_type("a canary pays nothing at line 1 column 9"), None);
+    }
 }

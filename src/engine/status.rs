@@ -27,7 +27,9 @@ pub struct RequestStatus {
     pub attempt: u32,
     /// The phase whose call has an unknown outcome.
     pub unknown_phase: Option<String>,
-    /// The phase whose call may have been made and has no outcome yet: under way, or unknown.
+    /// The phase whose intent to call is stored, and no outcome: an `at_most_once` phase whose call may be under way, or any
+    /// whose outcome is unknown. An idempotent phase stores no intent before its call, so `None` does not mean that none was
+    /// made: its call is repeated under the same derived key.
     pub open_intent: Option<String>,
     /// Why the last attempt ended without finishing the request, in the words of the library or of the phase;
     /// `None` if no attempt has failed so far, and once the request is completed.

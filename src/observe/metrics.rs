@@ -73,7 +73,7 @@ table! {
     counter PHASE_RERUNS "phase.reruns" in Count by ["definition", "phase", "kind"]
         "Local phases that were run again after a transient database error.";
     counter FOREIGN_CALLS "foreign.calls" in Count by ["definition", "phase", "effect", "outcome"]
-        "Foreign phases, by the outcome of their call.";
+        "Foreign phases, by the outcome of their call; skipped if they made none.";
     counter RESUMES "resumes" in Count by ["definition"]
         "Leases acquired after the first: by a retry or by a worker.";
     counter GIVEN_BACK "requests.given_back" in Count by ["definition"]

@@ -9,7 +9,7 @@ use crate::key::ShortHash;
 use crate::store::audit::{AuditSearch, Audited};
 
 /// Each act that has a row in the audit.
-pub(crate) const ACTS: [&str; 16] = [
+pub(crate) const ACTS: [&str; 17] = [
     "resolve.executed",
     "resolve.not_executed",
     "resolve.finish",
@@ -26,12 +26,13 @@ pub(crate) const ACTS: [&str; 16] = [
     "reveal.context",
     "reveal.outputs",
     "reveal.reply",
+    "reveal.derived_key",
 ];
 
 const NO_SUCH_ACT: OpsError = OpsError::BadFilter(
     "an act is one of resolve.executed, resolve.not_executed, resolve.finish, retry, erase, job.retry, \
      job.discard, pause, unpause, bulk.start, bulk.stop, reveal.key, reveal.parameters, reveal.context, \
-     reveal.outputs and reveal.reply, or what stands before the dot",
+     reveal.outputs, reveal.reply and reveal.derived_key, or what stands before the dot",
 );
 
 /// Which records of the audit to read: all, unless it says otherwise.

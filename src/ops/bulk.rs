@@ -108,6 +108,9 @@ pub struct BulkPlan {
     pub version: RowVersion,
     /// To how many of them the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
+    /// How many of these have a call whose outcome is not stored: an [open](Summary::open_intent) one, or one that [may have
+    /// been made](Summary::may_have_been_called).
+    pub with_call: u32,
     /// The first of them.
     pub sample: Vec<Summary>,
 }
@@ -322,6 +325,7 @@ impl<S: OperatorStore> Ops<S> {
             count: count(selected.0.len()),
             version: RowVersion(parts.join(&BETWEEN.to_string())),
             fitting: count(rows().filter(|row| act.fits(row)).count()),
+            with_call: count(rows().filter(|row| act.fits(row) && row.has_call()).count()),
             sample: rows().take(SAMPLE).cloned().collect(),
         })
     }
@@ -524,7 +528,7 @@ impl<S: OperatorStore> Ops<S> {
                 let ids: Vec<Uuid> = ids.iter().copied().filter(|id| known.insert(*id)).collect();
                 for some in ids.chunks(IDS_PER_SEARCH) {
                     let found = self.store.requests_by_ids(some, self.actor.limits()).await?;
-                    let rows = found.iter().map(|row| Summary::of(row, self.stranded(row)));
+                    let rows = found.iter().map(|row| self.summary_of(row));
                     let mut rows: HashMap<Uuid, Summary> =
                         rows.map(|row| (row.request_id, row)).collect();
                     selected.extend(some.iter().map(|id| (*id, rows.remove(id))));

@@ -130,7 +130,7 @@ mod tests {
         for error in [
             OpsError::Resolve(ResolveError::Unavailable(deadlock())),
             OpsError::Erase(EraseError::Unavailable(deadlock())),
-            OpsError::Resolve(ResolveError::OtherType),
+            OpsError::Resolve(ResolveError::OtherType { why: None }),
             OpsError::Erase(EraseError::InUse),
             OpsError::Unavailable(deadlock()),
         ] {

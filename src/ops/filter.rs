@@ -150,7 +150,8 @@ impl Filter {
         self
     }
 
-    /// Requests whose last committed phase this is, or whose call in this phase has no outcome. An empty name is refused.
+    /// Requests that stand at this phase: it is the next one, or its call is open ([`Summary::phase`](super::Summary::phase)).
+    /// An empty name is refused. Like [`stranded`](Self::stranded), it is judged by this build, and not by the database.
     pub fn phase(mut self, name: impl Into<String>) -> Self {
         self.phase = Some(name.into());
         self
@@ -258,7 +259,13 @@ impl Filter {
 
     /// Whether the build judges each row that was found: not a database.
     pub(super) fn is_judged(&self) -> bool {
-        self.stranded
+        self.stranded || self.phase.is_some()
+    }
+
+    /// Whether it is asked for, as far as the build judges that.
+    pub(super) fn judges(&self, phase: Option<&str>, is_stranded: bool) -> bool {
+        let is_there = self.phase.is_none() || self.phase.as_deref() == phase;
+        is_there && (is_stranded || !self.stranded)
     }
 
     pub(super) fn rows(&self) -> Result<u32, OpsError> {
@@ -343,7 +350,6 @@ impl Filter {
             scope: self.scope.as_ref().map(|scope| scope.as_str().to_owned()),
             definition,
             version: version.flatten(),
-            phase: self.phase.clone(),
             reason: self.reason.clone(),
             older_ms: self.older_than.map(millis),
             waiting_ms: self.waiting_for.map(millis),

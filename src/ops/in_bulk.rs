@@ -218,7 +218,7 @@ mod tests {
             "another worker finds it out"
         );
         let outcome = |end: Result<End, TurnEnd>| end.ok().unwrap().outcome;
-        assert_eq!(outcome(end(ResolveError::OtherType)), "refused");
+        assert_eq!(outcome(end(ResolveError::OtherType { why: None })), "refused");
         assert_eq!(outcome(of(Ok(Resolved::Applied))), "applied");
         assert_eq!(outcome(of(Ok(Resolved::Already))), "already");
     }

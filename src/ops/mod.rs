@@ -51,11 +51,11 @@ pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::bound::Goes;
-use self::request::{happened, listed, phases};
+use self::request::{happened, listed, phases, stands_of};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
-use crate::engine::{Core, Engine, PAUSED, Stands, StrandedBecause, said};
+use crate::engine::{Core, Engine, PAUSED, StrandedBecause, said};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditSearch;
 use crate::store::operators::{
@@ -220,15 +220,18 @@ impl<S: OperatorStore> Ops<S> {
             let searched_to = searched_to.map(place_of);
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
-                let stranded = self.stranded(row);
-                if filter.was_met(place, row) || (stranded.is_none() && filter.is_judged()) {
+                if filter.was_met(place, row) {
+                    continue;
+                }
+                let summary = self.summary_of(row);
+                if !filter.judges(summary.phase.as_deref(), summary.stranded.is_some()) {
                     continue;
                 }
                 if page.rows.len() as u32 == limit {
                     page.next = last.map(|place| filter.cursor(place));
                     return Ok(page);
                 }
-                page.rows.push(Summary::of(row, stranded));
+                page.rows.push(summary);
                 last = Some(on(row.place(search.walk)));
             }
             let is_walked = !is_all_asked || searched_to.is_some();
@@ -321,7 +324,7 @@ impl<S: OperatorStore> Ops<S> {
             summary: self.summary(&found),
             why: self.reason_of(&found).await?,
             read_at: found.now,
-            phases: phases(row, definition.as_ref()),
+            phases: phases(&row.into(), definition.as_ref()),
             timeline,
             events_gone: events.gone(),
             earlier_acts,
@@ -428,8 +431,12 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     fn summary(&self, found: &FoundRequest) -> Summary {
-        let listed = listed(found);
-        Summary::of(&listed, self.stranded(&listed))
+        self.summary_of(&listed(found))
+    }
+
+    fn summary_of(&self, row: &ListedRequest) -> Summary {
+        let definition = self.core.known_definition(&row.definition, row.version);
+        Summary::of(row, self.stranded(row), definition.as_ref())
     }
 
     /// Of an unfinished row, as far as it is seen without its values.
@@ -437,15 +444,7 @@ impl<S: OperatorStore> Ops<S> {
         if row.state == State::Unreadable.as_str() && !self.core.has_no_code() {
             return Some(StrandedBecause::NewerForm);
         }
-        let stands = Stands {
-            recovery_point: &row.recovery_point,
-            phases: &row.phases,
-            open_intent: row.open_intent.as_deref(),
-            resolution: row.resolution.as_deref(),
-            attempts: row.attempts,
-            is_to_be_asked: row.status == Status::Unknown.as_str() && row.run_after.is_some(),
-        };
-        self.core.stranded_by_place((&row.definition, row.version), &stands)
+        self.core.stranded_by_place((&row.definition, row.version), &stands_of(row))
     }
 
     async fn reason_of(&self, found: &FoundRequest) -> Result<Why, OpsError> {
@@ -458,7 +457,11 @@ impl<S: OperatorStore> Ops<S> {
         let pause = self.pause_of(row, definition.as_ref()).await?;
         let settings = &self.core.settings;
         let (definition, pause) = (definition.as_ref(), pause.as_ref());
-        Ok(why(&Facts { now: *now, row, definition, stranded, pause, settings }))
+        let phases = phases(&row.into(), definition);
+        let perhaps_called = phases.iter().find(|phase| phase.may_have_been_called());
+        let perhaps_called = perhaps_called.map(|phase| &*phase.name);
+        let now = *now;
+        Ok(why(&Facts { now, row, definition, stranded, pause, perhaps_called, settings }))
     }
 
     /// The pause that a request met and that lasts.
@@ -470,8 +473,8 @@ impl<S: OperatorStore> Ops<S> {
         if row.reason.as_deref() != Some(PAUSED) {
             return Ok(None);
         }
-        let phases = phases(row, definition);
-        let Some(next) = phases.iter().find(|phase| phase.stands == PhaseStands::Next) else {
+        let phases = phases(&row.into(), definition);
+        let Some(next) = phases.iter().find(|phase| phase.is_current()) else {
             return Ok(None);
         };
         let known = definition.map_or(&[][..], |definition| definition.phases);

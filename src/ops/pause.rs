@@ -106,10 +106,10 @@ impl<S: OperatorStore> Ops<S> {
     /// two, and [`unpause`](Self::unpause) says so.
     ///
     /// Each engine reads the pauses every five seconds, and before its first foreign phase; from then on it
-    /// does not begin the phase. An engine that has never been able to read them begins no foreign phase. A call that has begun continues. A request that reaches the phase is
-    /// released with the pause as its reason, and tried again every half minute, or when the pause ends;
-    /// these attempts do not count, nor does what a reconcile function does not find out meanwhile. Its client gets the
-    /// answer to a transient failure: 503 with `Retry-After`.
+    /// does not begin the phase. An engine that has never been able to read them begins no foreign phase. A call that has begun
+    /// continues. A request that reaches the phase is released with the pause as its reason, and tried again every half minute,
+    /// or at the pause's end, if that comes sooner; these attempts do not count towards the cap, nor does what a reconcile
+    /// function does not find out meanwhile. Its client gets the answer to a transient failure: 503 with `Retry-After`.
     ///
     /// The provider's window keeps running. If the pause outlasts it, requests whose call an earlier attempt
     /// may have made become *unknown* (G11).
@@ -148,7 +148,7 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// Ends the pause that the actor [saw](PauseView::version), and no other one. Engines begin the phase again within five
-    /// seconds, and requests that met the pause resume within half a minute. Any name of the phase identifies the pause.
+    /// seconds. No request is moved: those that met the pause resume at their next attempt, within half a minute. Any name of the phase identifies the pause.
     /// Needs [`Permissions::PAUSE`], and an actor who may see every scope.
     ///
     /// Returns the pause that the phase still has under another of its names, if any: builds that know different names

@@ -9,8 +9,8 @@ use super::audit::AuditRecord;
 use super::filter::State;
 use super::jobs::{JobView, Place};
 use super::why::Why;
-use crate::definition::{Definition, FINISHED, ListedKind, PhaseList, STARTED};
-use crate::engine::{StrandedBecause, place_of_finish};
+use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, PhaseList, STARTED};
+use crate::engine::{Stands, StrandedBecause, knows_no_call, place_of_finish};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
@@ -112,11 +112,18 @@ pub struct Summary {
     pub stranded: Option<StrandedBecause>,
     /// The last committed phase; `started` before the first, `finished` after the last.
     pub recovery_point: String,
-    /// The phase whose call may have been made and has no outcome yet.
+    /// The phase at which it stands: the one that is next, or whose call is open. `None` once it is finished, and of a
+    /// phase list that this build cannot read.
+    pub phase: Option<String>,
+    /// The phase whose intent to call is stored, and no outcome: an `at_most_once` phase, or one whose outcome is unknown.
+    /// An idempotent phase stores no intent: see [`may_have_been_called`](Self::may_have_been_called).
     pub open_intent: Option<String>,
+    /// Whether [`phase`](Self::phase) is idempotent and an attempt may have made its call: its effect may be there, though
+    /// nothing is [open](Self::open_intent). Look it up at the provider before you finish or erase the request.
+    pub may_have_been_called: bool,
     /// Why the last attempt ended without finishing the request.
     pub reason: Option<String>,
-    /// How often its lease was acquired.
+    /// The number of its last attempt: how often its lease was acquired. Not all attempts count towards the cap.
     pub attempts: u32,
     /// When it was accepted.
     pub created_at: DateTime<Utc>,
@@ -135,9 +142,15 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(super) fn of(row: &ListedRequest, stranded: Option<StrandedBecause>) -> Self {
+    pub(super) fn of(
+        row: &ListedRequest,
+        stranded: Option<StrandedBecause>,
+        definition: Option<&Definition>,
+    ) -> Self {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
+        let at = phases(&stands_of(row), definition).into_iter().find(PhaseView::is_current);
+        let at = at.filter(|_| !is_over);
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -145,6 +158,8 @@ impl Summary {
             state,
             stranded: stranded.filter(|_| !is_over),
             recovery_point: row.recovery_point.clone(),
+            may_have_been_called: at.as_ref().is_some_and(PhaseView::may_have_been_called),
+            phase: at.map(|phase| phase.name),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
             attempts: row.attempts,
@@ -156,6 +171,25 @@ impl Summary {
             scope_hash: ShortHash(&row.scope).to_string(),
             key_hash: ShortHash(&row.key).to_string(),
         }
+    }
+}
+
+impl Summary {
+    /// Whether it has a call that may have had its effect, and whose outcome is not stored.
+    pub(super) fn has_call(&self) -> bool {
+        self.open_intent.is_some() || self.may_have_been_called
+    }
+}
+
+/// Where a listed request stands, and under what it was run last.
+pub(super) fn stands_of(row: &ListedRequest) -> Stands<'_> {
+    Stands {
+        recovery_point: &row.recovery_point,
+        phases: &row.phases,
+        open_intent: row.open_intent.as_deref(),
+        resolution: row.resolution.as_deref(),
+        attempts: row.attempts,
+        is_to_be_asked: row.status == Status::Unknown.as_str() && row.run_after.is_some(),
     }
 }
 
@@ -227,6 +261,18 @@ pub struct PhaseView {
     pub stands: PhaseStands,
 }
 
+impl PhaseView {
+    /// Whether the request stands at it: it is the next one, or its call is open.
+    pub(crate) fn is_current(&self) -> bool {
+        use PhaseStands::{CallOpen, MayHaveBeenCalled, Next};
+        matches!(self.stands, CallOpen | MayHaveBeenCalled | Next)
+    }
+
+    pub(super) fn may_have_been_called(&self) -> bool {
+        self.stands == PhaseStands::MayHaveBeenCalled
+    }
+}
+
 /// Where a phase works, and what its provider promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -267,13 +313,17 @@ impl From<ListedKind> for PhaseViewKind {
 pub enum PhaseStands {
     /// It is committed.
     Done,
-    /// Its call may have been made, and has no outcome.
+    /// Its intent to call is stored: its call may have been made, and has no outcome.
     CallOpen,
-    /// It is the next.
+    /// It is the next, and idempotent, so that no intent is stored: an attempt may have made its call, perhaps the one that
+    /// runs. It is made again under the same derived key.
+    MayHaveBeenCalled,
+    /// It is the next. If it is foreign, no call of it was made, as far as is known.
     Next,
     /// It comes later.
     Later,
-    /// The request is finished. Whether it ran, or an earlier phase answered, is not stored.
+    /// The request is finished, and it may have run. Whether it did, skipped its call, or was not needed because an earlier
+    /// phase answered, is not stored.
     Over,
     /// An operator finished the request before it was committed; an attempt may have begun it.
     NotCommitted,
@@ -288,6 +338,7 @@ impl PhaseStands {
         match self {
             Self::Done => "done",
             Self::CallOpen => "call_open",
+            Self::MayHaveBeenCalled => "may_have_been_called",
             Self::Next => "next",
             Self::Later => "later",
             Self::Over => "over",
@@ -355,8 +406,8 @@ pub enum Event {
 
 /// What the phases of the list that the row is run under have come to. Empty, where the list is of a form
 /// that this build does not know.
-pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<PhaseView> {
-    let Some(PhaseList { phases: listed, .. }) = PhaseList::parse(&row.phases) else {
+pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<PhaseView> {
+    let Some(PhaseList { phases: listed, .. }) = PhaseList::parse(row.phases) else {
         return Vec::new();
     };
     let is_called = |name: &str, said: &str| {
@@ -364,26 +415,50 @@ pub(super) fn phases(row: &KeyRow, definition: Option<&Definition>) -> Vec<Phase
         name == said || known.iter().any(|phase| phase.is_called(name) && phase.is_called(said))
     };
     let is_over = row.recovery_point == FINISHED;
-    let finish = row.resolution.as_deref().and_then(place_of_finish).filter(|_| is_over);
-    let (stands_at, call) = finish.unwrap_or((&row.recovery_point, row.open_intent.as_deref()));
+    let finish = row.resolution.and_then(place_of_finish).filter(|_| is_over);
+    let (stands_at, call) = finish.unwrap_or((row.recovery_point, row.open_intent));
     let point = listed.iter().position(|phase| is_called(&phase.name, stands_at));
     let done = point.map_or(0, |last| last + 1);
     let is_known = point.is_some() || stands_at == STARTED;
-    let stands = |index: usize, name: &str| match call {
+    let stands = |index: usize, phase: &ListedPhase| match call {
         _ if is_over && (finish.is_none() || !is_known) => PhaseStands::Over,
-        Some(intent) if is_called(name, intent) => PhaseStands::CallOpen,
+        Some(intent) if is_called(&phase.name, intent) => PhaseStands::CallOpen,
         _ if index < done => PhaseStands::Done,
         None if is_over && index == done => PhaseStands::NotCommitted,
         _ if is_over => PhaseStands::NotRun,
-        None if index == done && is_known => PhaseStands::Next,
+        None if index == done && is_known => match may_have_been_called(row, phase, definition) {
+            true => PhaseStands::MayHaveBeenCalled,
+            false => PhaseStands::Next,
+        },
         _ => PhaseStands::Later,
     };
     let views = listed.into_iter().enumerate().map(|(index, phase)| PhaseView {
-        stands: stands(index, &phase.name),
+        stands: stands(index, &phase),
         kind: phase.kind.into(),
         name: phase.name,
     });
     views.collect()
+}
+
+/// Whether an attempt may have made the call of the phase that is next: no intent tells, because its provider honors the
+/// derived key. What is known of its calls, the engine knows by the same rule.
+fn may_have_been_called(
+    row: &Stands<'_>,
+    next: &ListedPhase,
+    definition: Option<&Definition>,
+) -> bool {
+    if next.kind != ListedKind::Idempotent {
+        return false;
+    }
+    let known = definition.map_or(&[][..], |definition| definition.phases);
+    match known.iter().find(|phase| phase.is_called(&next.name)) {
+        Some(phase) => !knows_no_call(row.resolution, row.attempts, phase),
+        // Without the code: what is said of the calls up to an attempt ends with the phase and that attempt's number.
+        None => {
+            let said = format!(" {} {}", next.name, row.attempts);
+            row.attempts > 0 && row.resolution.is_none_or(|word| !word.ends_with(&said))
+        }
+    }
 }
 
 /// What the row itself tells of its past.

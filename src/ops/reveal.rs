@@ -24,12 +24,15 @@ pub enum What {
     Outputs,
     /// The stored reply.
     Reply,
+    /// The derived keys under which its idempotent phases call their providers, whether they have called or not, to look a
+    /// call up there.
+    DerivedKey,
 }
 
 impl What {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Key, Self::Parameters, Self::Context, Self::Outputs, Self::Reply];
+    pub const ALL: [Self; 6] =
+        [Self::Key, Self::Parameters, Self::Context, Self::Outputs, Self::Reply, Self::DerivedKey];
 
     /// Its name: `parameters`, say.
     #[must_use]
@@ -40,6 +43,7 @@ impl What {
             Self::Context => "context",
             Self::Outputs => "outputs",
             Self::Reply => "reply",
+            Self::DerivedKey => "derived_key",
         }
     }
 
@@ -50,6 +54,7 @@ impl What {
             Self::Context => "reveal.context",
             Self::Outputs => "reveal.outputs",
             Self::Reply => "reveal.reply",
+            Self::DerivedKey => "reveal.derived_key",
         }
     }
 }
@@ -62,7 +67,8 @@ pub struct Revealed {
     pub scope: Scope,
     /// Its key.
     pub key: IdempotencyKey,
-    /// The value, decoded by the codec, as JSON. `None` if there is none, or none any more.
+    /// The value, decoded by the codec, as JSON. `None` if there is none, or none any more. Derived keys are an array of
+    /// objects with `phase` and `derived_key`.
     pub json: Option<String>,
     /// The reply, if it was requested and is retained.
     pub reply: Option<Reply>,
@@ -93,7 +99,8 @@ impl<S: OperatorStore> Ops<S> {
     /// is returned.
     ///
     /// # Errors
-    /// [`OpsError::Unreadable`] if the codec of this process cannot decode the value.
+    /// [`OpsError::Unreadable`] if the codec of this process cannot decode the value, or if derived keys are made with a
+    /// secret that this process does not have.
     pub async fn reveal(
         &self,
         request_id: Uuid,
@@ -148,6 +155,16 @@ impl<S: OperatorStore> Ops<S> {
                 reply = core.decode_reply(&scope, &key, row.response)?.ok();
             }
             What::Reply => {}
+            What::DerivedKey => {
+                let keys = core.provider_keys(&scope, &key, &row).map_err(|because| {
+                    OpsError::Unreadable { what: "phases", why: because.as_str() }
+                })?;
+                let told = keys.iter().map(|(phase, derived)| {
+                    serde_json::json!({ "phase": phase, "derived_key": derived.as_str() })
+                });
+                let told = serde_json::Value::Array(told.collect());
+                bytes = (!keys.is_empty()).then(|| told.to_string().into_bytes());
+            }
         }
         let json = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Ok(Revealed { scope, key, json, reply })

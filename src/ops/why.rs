@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::config::Settings;
 use crate::definition::{Definition, Phase, PhaseKind, STARTED};
-use crate::engine::{StrandedBecause, knows_no_call, left_of_window, said};
+use crate::engine::{PAUSED, StrandedBecause, knows_no_call, left_of_window, said};
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
@@ -145,6 +145,8 @@ pub(super) struct Facts<'a> {
     pub(super) stranded: Option<StrandedBecause>,
     /// The pause of its next phase, if it met one that lasts.
     pub(super) pause: Option<&'a PausedPhase>,
+    /// Its next phase, if that is idempotent and an attempt may have made its call.
+    pub(super) perhaps_called: Option<&'a str>,
     pub(super) settings: &'a Settings,
 }
 
@@ -176,14 +178,17 @@ impl Facts<'_> {
         }
     }
 
-    fn tries(&self) -> String {
-        let counted = self.row.attempts.saturating_sub(self.row.forgiven_attempts);
-        match (self.definition, counted) {
-            // A pause, or a client that did not wait for the back-off.
-            (_, 0) => "it counts for nothing".to_owned(),
-            (Some(_), _) => format!("attempt {counted} of {}", self.settings.max_attempts),
+    /// The number of the last attempt, and how many count towards the cap: one that met a pause, or that a client made
+    /// before the back-off was over, does not.
+    fn attempt(&self) -> String {
+        let KeyRow { attempts, forgiven_attempts, .. } = self.row;
+        let counted = attempts.saturating_sub(*forgiven_attempts);
+        match self.definition {
+            Some(_) => {
+                format!("attempt {attempts}, counted {counted} of {}", self.settings.max_attempts)
+            }
             // What another build allows is not known.
-            (None, _) => format!("attempt {counted}"),
+            None => format!("attempt {attempts}, counted {counted}"),
         }
     }
 
@@ -250,6 +255,14 @@ struct Held {
 /// What holds the request, what ends that, and until when its next call may be made, if there is an end to it.
 pub(super) fn why(facts: &Facts<'_>) -> Why {
     let Held { held_by, ended_by, until, mut sentence } = held(facts);
+    if let Some(phase) = facts.perhaps_called {
+        sentence.push_str(&match held_by {
+            HeldBy::Lease => format!(" `{phase}` may have been called, and its call may be under way."),
+            _ => format!(
+                " `{phase}` may have been called: look it up at the provider before you finish or erase the request."
+            ),
+        });
+    }
     let window = facts.window();
     if let Some((phase, ends)) = window {
         let ends_at = facts.at(ends);
@@ -350,7 +363,7 @@ fn runs(facts: &Facts<'_>) -> Held {
     };
     let sentence = format!(
         "A holder runs it ({}){call}; its lease ends at {}, and is extended while the holder lives.",
-        facts.tries(),
+        facts.attempt(),
         facts.at(until)
     );
     Held { held_by: HeldBy::Lease, ended_by: EndedBy::Holder, until: Some(until), sentence }
@@ -427,7 +440,7 @@ fn lease_ended(facts: &Facts<'_>) -> Held {
     };
     let sentence = format!(
         "Its holder crashed or is cut off ({}): the lease has ended, and the next retry or a completer {then}.",
-        facts.tries()
+        facts.attempt()
     );
     let until = Some(facts.after(facts.row.back_off_left));
     Held { held_by: HeldBy::EndedLease, ended_by: EndedBy::Worker, until, sentence }
@@ -448,8 +461,12 @@ fn paused(facts: &Facts<'_>, pause: &PausedPhase) -> Held {
 
 fn released(facts: &Facts<'_>) -> Held {
     let what = match facts.word() {
+        // The pause is over, or is not the one that it met.
+        _ if facts.row.reason.as_deref() == Some(PAUSED) => {
+            "Its phase was paused when it was last tried".to_owned()
+        }
         Some(word) => format!("It was settled (`{word}`)"),
-        None => format!("Its last attempt failed ({}){}", facts.tries(), facts.because()),
+        None => format!("Its last attempt failed ({}){}", facts.attempt(), facts.because()),
     };
     if facts.row.back_off_left.is_zero() {
         let sentence =

@@ -104,6 +104,11 @@ impl CallState {
         self.state.stage.load(Ordering::Acquire) == ENDED
     }
 
+    /// Whether the phase did without its call.
+    pub(crate) fn was_skipped(&self) -> bool {
+        self.state.stage.load(Ordering::Acquire) == SKIPPED
+    }
+
     /// Whether the call was begun and has not read its derived key.
     pub(crate) fn read_no_key(&self) -> bool {
         self.state.stage.load(Ordering::Acquire) == BEGUN

@@ -126,8 +126,6 @@ pub struct ListRequests {
     pub(crate) scope: Option<String>,
     pub(crate) definition: Option<String>,
     pub(crate) version: Option<u32>,
-    /// The last committed phase, or the one whose call has no outcome.
-    pub(crate) phase: Option<String>,
     /// A part of the reason.
     pub(crate) reason: Option<String>,
     /// Accepted so long ago, at least, in milliseconds.
@@ -148,7 +146,6 @@ impl ListRequests {
             scope: None,
             definition: None,
             version: None,
-            phase: None,
             reason: None,
             older_ms: None,
             waiting_ms: None,

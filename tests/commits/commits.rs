@@ -130,8 +130,8 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         private::no_such_phase()
     }
 
-    fn reads(&self, _: usize, _: &private::RawValue, _: usize) -> bool {
-        true
+    fn reads(&self, _: usize, _: &private::RawValue, _: usize) -> Result<(), private::JsonError> {
+        Ok(())
     }
 }
 

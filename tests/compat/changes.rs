@@ -91,8 +91,8 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
         private::no_such_phase()
     }
 
-    fn reads(&self, _: usize, output: &RawValue, _: usize) -> bool {
-        serde_json::from_str::<T>(output.get()).is_ok()
+    fn reads(&self, _: usize, output: &RawValue, _: usize) -> Result<(), serde_json::Error> {
+        serde_json::from_str::<T>(output.get()).map(drop)
     }
 }
 

@@ -18,6 +18,7 @@ use atomic_phases::{Engine, ForeignCall, PhaseResult, Reply, Tx, atomic_phases};
 on_every_store! {
     g1_g2_each_act_is_reviewed_done_and_audited,
     a_review_changes_nothing,
+    g1_a_review_says_what_may_have_been_called_and_what_stays,
     g3_a_double_click_is_one_act,
     g3_of_two_operators_one_is_told_that_it_moved_on,
     g3_what_moved_in_between_is_told_and_not_done,
@@ -114,6 +115,43 @@ async fn a_review_changes_nothing<S: TestDb + OperatorStore>(db: S) {
     assert_eq!(back.location(), desk.url(&format!("requests/{id}")));
     let back = desk.get(&format!("requests/{id}/act")).await;
     assert_eq!(back.location(), desk.url(&format!("requests/{id}")));
+}
+
+/// The provider has the charge, and no intent tells.
+async fn g1_a_review_says_what_may_have_been_called_and_what_stays<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let desk = Desk::of(&engine).await;
+    dead_letter(&engine, "k").await;
+    assert_eq!(app.provider.effects(), 1);
+    let id = id_of(&engine, "k").await;
+    let page = desk.request(id).await;
+    page.has("may have been called").has("committed").has_not(">next<");
+    desk.get("requests").await.is(200).has("may have been called");
+    let review = async |act: &str| {
+        let choice = page.form("/plan").with("act", act).with("body", "{}");
+        desk.submit(&choice).await.is(200)
+    };
+    for act in ["finish", "erase"] {
+        review(act)
+            .await
+            .has("Look it up at the provider first")
+            .has("What is committed stays")
+            .has("<bdi>booked</bdi>");
+    }
+    review("retry").await.has("called again under the same derived").has_not("is committed stays");
+    let bulk = desk.get("requests?state=dead_letter").await.is(200);
+    let plan = desk.submit(&bulk.form("/bulk/plan").with("act", "erase")).await.is(200);
+    plan.has("look each up at its provider first");
+    // Finished by hand: of what came later, it is known that it did not run.
+    let form = reviewed(&desk, id, "finish", &[("body", "{}")]).await;
+    let landed = desk.follow(&desk.submit(&form).await).await.is(200);
+    landed.has("not committed").has("not run");
+    finish(&engine, "fine").await;
+    let finished = desk.request(id_of(&engine, "fine").await).await;
+    finished.has("may have run").has_not("<span class=\"stands\">finished");
 }
 
 async fn g3_a_double_click_is_one_act<S: TestDb + OperatorStore>(db: S) {

@@ -141,7 +141,7 @@ async fn what_is_meant_to_break_a_page_is_text<S: TestDb + OperatorStore>(db: S)
     let find = desk.get("requests").await.form("/find").with("scope", HOSTILE).with("key", HOSTILE);
     check(desk.submit(&find).await);
     check(desk.submit(&find.with("key", "")).await);
-    for what in ["key", "parameters", "context", "outputs", "reply", HOSTILE] {
+    for what in ["key", "parameters", "context", "outputs", "reply", "derived key", HOSTILE] {
         let url = desk.url(&format!("requests/{id}/reveal"));
         let form =
             desk.ask(reqwest::Method::POST, url).form(&[("what", what), ("reason", HOSTILE)]);

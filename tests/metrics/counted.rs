@@ -19,6 +19,26 @@ use atomic_phases::{Engine, Postgres, Scope, Sqlite};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 
+/// It has nothing to pay for.
+#[derive(Serialize, Deserialize)]
+struct Gift;
+
+#[atomic_phases(name = "gift", version = 1)]
+impl Gift {
+    #[phase(foreign(idempotent))]
+    async fn charged(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
+        let _ = self;
+        call.skip();
+        Ok(())
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::new(204))
+    }
+}
+
 /// Requests that succeed and fail, with their jobs and keys.
 async fn a_day(rounds: usize) {
     let db = <Sqlite as TestDb>::fresh().await;
@@ -96,6 +116,8 @@ async fn each_metric_counts_what_its_name_says() {
     let builder = PrometheusBuilder::new().with_recommended_naming(true);
     let recorder = builder.install_recorder().unwrap();
     a_day(1).await;
+    let gifts = Engine::builder(<Sqlite as TestDb>::fresh().await).register::<Gift>();
+    finished(gifts.build().unwrap().call(&scope(), &key("gift"), Gift).await);
     let exposition = recorder.render();
     // The names of the literature are fixed; `…_count` is not a proper name for a counter.
     let ours: Vec<&str> = exposition
@@ -145,6 +167,7 @@ async fn each_metric_counts_what_its_name_says() {
         seen.iter().filter(|(name, _)| is(name)).map(|(_, count)| count).sum()
     };
     assert_eq!((calls(r#"outcome="ok""#), calls(r#"outcome="unknown""#)), (3.0, 1.0), "{seen:#?}");
+    assert_eq!(calls(r#"outcome="skipped""#), 1.0, "{seen:#?}");
 
     assert!(seen["atomic_phases_pool_wait_seconds_count"] > 30.0, "{seen:#?}");
 

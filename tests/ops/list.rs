@@ -203,10 +203,13 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
     assert_eq!(found(notifies).await, ["leased", "unknown-1", "unknown-2"]);
     assert!(found(Filter::new().definition("notify", Some(2))).await.is_empty());
     assert!(found(Filter::new().definition("other", None)).await.is_empty());
-    // The call's own phase, and the last committed phase of the others.
+    // The phase whose call is open, or that is next.
     let called = Filter::new().phase("notified");
     assert_eq!(found(called).await, ["leased", "unknown-1", "unknown-2"]);
-    assert_eq!(found(Filter::new().phase("booked")).await, ["backing-off", "dead", "due"]);
+    assert_eq!(found(Filter::new().phase("charged")).await, ["backing-off", "dead", "due"]);
+    assert_eq!(found(Filter::waiting().phase("charged")).await, ["dead"]);
+    assert_eq!(found(Filter::new().phase("booked")).await, ["accepted"]);
+    assert!(found(Filter::new().phase("answered")).await.is_empty());
     assert_eq!(found(Filter::waiting().reason("asked for")).await.len(), 3);
     assert!(found(Filter::waiting().reason("no such reason")).await.is_empty());
     assert_eq!(found(Filter::new().scope(&scope())).await.len(), 8);

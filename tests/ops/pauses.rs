@@ -69,7 +69,7 @@ async fn g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted<
         }
         let found = ops.find(&scope(), &key(name)).await.unwrap();
         assert_eq!((found.state, found.open_intent), (State::Due, None));
-        assert_eq!(found.reason.as_deref(), Some("the phase is paused by an operator"));
+        assert_eq!(found.reason.as_deref(), Some("the phase was paused by an operator"));
         let why = ops.why(found.request_id).await.unwrap();
         assert_eq!(
             (why.held_by, why.ended_by, why.until),
@@ -83,6 +83,11 @@ async fn g1_g2_a_paused_phase_is_not_begun_and_its_request_waits_uncounted<
     assert_eq!(ops.pauses().await.unwrap().len(), 2);
     unpause(&ops, BOOK).await;
     unpause(&ops, ("notify", "notified")).await;
+    // Nothing moved its row: it waits for its next try, and does not say that the pause lasts.
+    let found = ops.find(&scope(), &key("k")).await.unwrap();
+    let why = ops.why(found.request_id).await.unwrap();
+    assert_eq!((why.held_by, why.ended_by), (HeldBy::Due, EndedBy::Worker));
+    assert!(why.sentence.contains("was paused when it was last tried"), "{why:?}");
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     finished(engine.call(&scope(), &key("n"), notify(Trouble::None)).await);
     assert_eq!(app.provider.effects(), 2);

@@ -1,8 +1,11 @@
 //! Redaction: a key, scope, parameter, output or reply leaves only by a reveal. Each reveal is in the audit, which
 //! contains none of them either.
 
+use atomic_phases::config::DerivedKeys;
 use atomic_phases::engine::Resolution;
-use atomic_phases::ops::{Actor, Filter, OperatorStore, Permissions, Scopes, Selection, What};
+use atomic_phases::ops::{
+    Actor, Filter, OperatorStore, OpsError, Permissions, Scopes, Selection, What,
+};
 use atomic_phases::{IdempotencyKey, Outcome, Postgres, Reply, Scope};
 use diesel_async::SimpleAsyncConnection;
 
@@ -13,6 +16,7 @@ use crate::support::*;
 on_every_store! {
     g19_nothing_that_users_gave_leaves_without_a_reveal,
     g19_the_audit_holds_no_key_and_no_value,
+    g1_the_derived_key_that_is_revealed_is_the_one_that_the_provider_knows,
     of_an_erased_request_nothing_is_left_to_reveal,
 }
 
@@ -66,6 +70,7 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     assert!(shown(What::Context).await.json.unwrap().contains("context-canary"));
     assert!(shown(What::Outputs).await.json.unwrap().contains("params-canary"));
     assert!(shown(What::Reply).await.reply.is_none());
+    assert!(shown(What::DerivedKey).await.json.is_none(), "no provider of it honors one");
     // Also for a finished request, as long as the values are stored.
     let call = engine.call(&scope(), &support_key("over"), book(20)).context(&"context-canary");
     finished(call.await);
@@ -79,10 +84,16 @@ async fn g19_nothing_that_users_gave_leaves_without_a_reveal<S: TestDb + Operato
     let finished = ops.list(finished).await.unwrap().rows;
     // Erased above, unless its jobs prevented it.
     assert!(finished.is_empty());
-    let acts = ops.audit(Some(id), None, 5).await.unwrap().rows;
+    let acts = ops.audit(Some(id), None, 6).await.unwrap().rows;
     let told: Vec<_> = acts.iter().map(|act| act.act.as_str()).collect();
-    let expected =
-        ["reveal.reply", "reveal.outputs", "reveal.context", "reveal.parameters", "reveal.key"];
+    let expected = [
+        "reveal.derived_key",
+        "reveal.reply",
+        "reveal.outputs",
+        "reveal.context",
+        "reveal.parameters",
+        "reveal.key",
+    ];
     assert_eq!(told, expected);
     assert!(acts.iter().all(|act| act.reason == "ticket 7" && act.actor == "ada"));
     let viewer = engine.ops(actor(Permissions::responder()));
@@ -107,6 +118,41 @@ fn g19_what_an_operator_says_is_told_without_values() {
     for text in told {
         assert!(!text.contains(CANARY), "{text}");
     }
+}
+
+/// By it, an operator finds the call in the provider's books: also if the keys are made with a secret that is not the current
+/// one any more, and after the request has ended.
+async fn g1_the_derived_key_that_is_revealed_is_the_one_that_the_provider_knows<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let secret = |text: &str| DerivedKeys::plain().with_secret(text).unwrap();
+    let (old, new) = ("a secret of 32 bytes, or of more", "another secret, that replaces that");
+    let before = engine_with(&db, &app, |builder| builder.derived_keys(secret(old)));
+    let after = secret(new).also_continue(secret(old));
+    let after = engine_with(&db, &app, |builder| builder.derived_keys(after));
+    let other = engine_with(&db, &app, |builder| builder.derived_keys(secret(new)));
+    let request = || troubled(Trouble::RetryForeignOnce);
+    failed(before.call(&scope(), &key("k"), request()).await);
+    let known = app.provider.ledger().remove(0).key;
+    let id = id_of(&before, "k").await;
+    let told =
+        async |engine: &TestEngine<S>| admin(engine).reveal(id, What::DerivedKey, "ticket 7").await;
+    for engine in [&before, &after] {
+        let told = told(engine).await.unwrap().json.unwrap();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told, serde_json::json!([{ "phase": "charged", "derived_key": known }]));
+    }
+    let refused = told(&other).await;
+    assert!(matches!(refused, Err(OpsError::Unreadable { .. })), "{refused:?}");
+    db.let_time_pass().await;
+    finished(after.call(&scope(), &key("k"), request()).await);
+    assert!(told(&after).await.unwrap().json.unwrap().contains(&known));
+    let may = |permissions| after.ops(actor(permissions));
+    let viewer = may(Permissions::responder()).reveal(id, What::DerivedKey, "curious").await;
+    assert!(matches!(viewer, Err(OpsError::NotAllowed { .. })), "{viewer:?}");
 }
 
 async fn g19_the_audit_holds_no_key_and_no_value<S: TestDb + OperatorStore>(db: S) {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use atomic_phases::engine::{Resolution, Resolved, StrandedBecause};
 use atomic_phases::ops::{
-    EndedBy, Event, HeldBy, OperatorStore, Permissions, PhaseStands, State, What, Why,
+    BulkAct, EndedBy, Event, Filter, HeldBy, OperatorStore, Permissions, PhaseStands, Selection,
+    State, What, Why,
 };
-use atomic_phases::{Outcome, Reply};
+use atomic_phases::{Engine, Outcome, Reply};
 
 use super::cast::*;
 use crate::support::*;
@@ -16,6 +17,7 @@ on_every_store! {
     g11_a_call_that_its_provider_forgets_is_told_with_the_end_of_its_window,
     g14_a_row_that_this_build_cannot_run_says_so,
     details_tell_the_phases_and_what_happened,
+    g1_a_call_that_may_have_been_made_is_told_as_that,
     what_an_operator_finished_by_hand_did_not_run_and_says_so,
     the_timeline_says_that_there_are_earlier_acts_and_where,
 }
@@ -51,7 +53,7 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     let (state, why) = told("leased").await;
     assert_eq!(state, State::Running);
     let call = "the call of `notified` may be under way";
-    is(&why, HeldBy::Lease, EndedBy::Holder, true, &["attempt 1 of 20", call, "(in "]);
+    is(&why, HeldBy::Lease, EndedBy::Holder, true, &["attempt 1, counted 1 of 20", call, "(in "]);
     set(&engine, "leased", "locked_until = created_at").await;
     let (state, why) = told("leased").await;
     assert_eq!(state, State::LeaseEnded);
@@ -61,15 +63,18 @@ async fn each_state_says_what_holds_it_and_what_ends_that<S: TestDb + OperatorSt
     set(&engine, "failed", "run_after = expires_at").await;
     let (state, why) = told("failed").await;
     assert_eq!(state, State::BackingOff);
-    is(&why, HeldBy::BackOff, EndedBy::Worker, true, &["asked for", "(in ", "attempt 1 of 20"]);
+    let says =
+        ["asked for", "(in ", "attempt 1, counted 1 of 20", "`charged` may have been called"];
+    is(&why, HeldBy::BackOff, EndedBy::Worker, true, &says);
     set(&engine, "failed", "run_after = created_at").await;
     let (state, why) = told("failed").await;
     assert_eq!(state, State::Due);
-    is(&why, HeldBy::Due, EndedBy::Worker, true, &["attempt 1 of 20", "the back-off is over"]);
-    // An attempt that does not count is not shown as attempt 0 of 20.
+    let says = ["attempt 1, counted 1 of 20", "the back-off is over"];
+    is(&why, HeldBy::Due, EndedBy::Worker, true, &says);
+    // An attempt keeps its number, whether it counts or not.
     set(&engine, "failed", "forgiven_attempts = attempts").await;
     let (_, why) = told("failed").await;
-    is(&why, HeldBy::Due, EndedBy::Worker, true, &["it counts for nothing"]);
+    is(&why, HeldBy::Due, EndedBy::Worker, true, &["attempt 1, counted 0 of 20"]);
 
     unknown(&engine, "unknown").await;
     let (state, why) = told("unknown").await;
@@ -259,6 +264,51 @@ async fn details_tell_the_phases_and_what_happened<S: TestDb + OperatorStore>(db
     let jobs: Vec<_> = shown.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(jobs, ["receipt", "thanks"]);
     assert!(shown.phases.iter().all(|phase| phase.stands == PhaseStands::Over));
+}
+
+/// Its provider honors the derived key, so no intent is stored: the call was made, and the attempt ended without its output.
+async fn g1_a_call_that_may_have_been_made_is_told_as_that<S: TestDb + OperatorStore>(db: S) {
+    use PhaseStands::{Done, Later, MayHaveBeenCalled, Next};
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let ops = admin(&engine);
+    let without_code: Engine<S> = Engine::builder(db.clone()).build().unwrap();
+    let without_code = without_code.ops(actor(Permissions::admin()));
+    engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
+    back_off(&engine, "failed").await;
+    dead_letter(&engine, "dead").await;
+    assert_eq!(app.provider.effects(), 2);
+    // An operator says that the call had no effect.
+    unknown_unasked(&engine, "denied").await;
+    let row = ops.find(&scope(), &key("denied")).await.unwrap();
+    let word = Resolution::not_executed("charged", row.attempts);
+    let _ = ops.resolve(row.request_id, &row.version, word, "not in its log").await.unwrap();
+    for (name, expected, at, may) in [
+        ("accepted", [Next, Later, Later], "booked", false),
+        ("failed", [Done, MayHaveBeenCalled, Later], "charged", true),
+        ("dead", [Done, MayHaveBeenCalled, Later], "charged", true),
+        ("denied", [Done, Next, Later], "charged", false),
+    ] {
+        let id = id_of(&engine, name).await;
+        for ops in [&ops, &without_code] {
+            let shown = ops.show(id).await.unwrap();
+            let stands: Vec<_> = shown.phases.iter().map(|phase| phase.stands).collect();
+            assert_eq!(stands, expected, "{name}");
+            let listed = ops.list(Filter::new()).await.unwrap().rows;
+            let listed = listed.into_iter().find(|row| row.request_id == id).unwrap();
+            for row in [&shown.summary, &listed] {
+                assert_eq!((row.phase.as_deref(), row.may_have_been_called), (Some(at), may));
+                assert_eq!(row.open_intent, None, "{name}");
+            }
+            let says = "`charged` may have been called: look it up at the provider";
+            assert_eq!(shown.why.sentence.contains(says), may, "{:?}", shown.why);
+        }
+    }
+    let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
+    for act in [BulkAct::Retry, BulkAct::Erase] {
+        let plan = ops.plan_bulk(act, &dead).await.unwrap();
+        assert_eq!((plan.count, plan.fitting, plan.with_call), (1, 1, 1));
+    }
 }
 
 async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + OperatorStore>(

@@ -26,7 +26,7 @@ const BLOCKS: [(&str, &str, usize, Shown); 12] = [
     // Rust: the page is the documentation of a module, and these are its examples.
     ("docs/operating.md", "", 9, By("src/ops/mod.rs")),
     ("docs/operating.md", "text", 2, By("cli/tests/operate/pages.rs")),
-    ("docs/runbooks.md", "sh", 26, By("cli/tests/runbooks.rs")),
+    ("docs/runbooks.md", "sh", 28, By("cli/tests/runbooks.rs")),
     (
         "docs/simulation.md",
         "sh",

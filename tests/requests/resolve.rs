@@ -171,7 +171,7 @@ async fn a_resolution_that_fits_nothing_is_refused<S: TestDb>(db: S) {
         assert!(fits, "{phase}: {refused:?}");
     }
     let other = say("k", Resolution::executed("charged", &"ch_1").unwrap()).await;
-    assert!(matches!(other, Err(ResolveError::OtherType)), "no Charge: {other:?}");
+    assert!(matches!(other, Err(ResolveError::OtherType { .. })), "no Charge: {other:?}");
     let bad = say("k", Resolution::finish(Reply::text(99, ""))).await;
     assert!(matches!(bad, Err(ResolveError::NotStorable)), "{bad:?}");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");

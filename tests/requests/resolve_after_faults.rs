@@ -171,7 +171,7 @@ async fn an_output_whose_type_panics_is_of_another_type<S: TestDb>(db: S) {
     assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
     let word = Resolution::executed("paid", &-1).unwrap();
     let told = engine.resolve(&scope(), &key("k"), word).await;
-    assert!(matches!(told, Err(ResolveError::OtherType)), "{told:?}");
+    assert!(matches!(told, Err(ResolveError::OtherType { .. })), "{told:?}");
 }
 
 const AWAY: &str = "the key service is away";
@@ -332,7 +332,7 @@ async fn an_output_is_no_resolution_of_a_call_that_ends_the_request<S: TestDb>(d
     assert_eq!(completed(&engine).await.unknown, 1);
     let say = async |word| engine.resolve(&scope(), &key("k"), word).await;
     let output = say(Resolution::executed("ran", &"effect-1").unwrap()).await;
-    assert!(matches!(output, Err(ResolveError::OtherType)), "{output:?}");
+    assert!(matches!(output, Err(ResolveError::OtherType { .. })), "{output:?}");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
     let reply = say(Resolution::finish(Reply::text(200, "effect-1"))).await;
     assert_eq!(reply.unwrap(), Resolved::Applied);

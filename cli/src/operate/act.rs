@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::arguments::{Decision, Format, Ids, Jobs, Said, Word};
-use super::ask::Api;
+use super::ask::{Answer, Api};
 use super::end::{End, Failure};
-use super::read::{self, JOBS, if_there_is_more, rows_of, segment};
+use super::read::{self, JOBS, committed, if_there_is_more, perhaps_called, rows_of, segment};
 use super::table::{plain, print, text};
 
 #[derive(Clone, Copy)]
@@ -29,7 +29,53 @@ pub(crate) async fn on_each(
         Act::Retry => "retry",
         Act::Erase => "erase",
     };
-    decided(api, ("/requests", word), &read_ids(ids)?, decision, &why(decision)).await
+    let look: Look = match act {
+        Act::Retry => |_| Ok(()),
+        Act::Erase => before_an_erasure,
+    };
+    decided(api, ("/requests", word), &read_ids(ids)?, decision, &why(decision), look).await
+}
+
+/// Looks at what an act is about, where the operator has not said which version they have seen.
+type Look = fn(&Answer) -> Result<(), Failure>;
+
+/// A call that may have been made is looked up first: who names the version has seen that it may have been.
+fn before_a_finish(seen: &Answer) -> Result<(), Failure> {
+    let Some(phase) = perhaps_called(&seen.json) else {
+        note_what_stays(seen);
+        return Ok(());
+    };
+    let stays = match what_stays(seen) {
+        Some(stays) => format!(" {stays}"),
+        None => String::new(),
+    };
+    let version = text(&seen.json["request"]["version"]);
+    let text = format!(
+        "nothing was done: {phase} may have been called. Look it up at the provider.{stays} To finish the request all \
+         the same: --version {version}"
+    );
+    Err(Failure { end: End::Refused, text })
+}
+
+fn before_an_erasure(seen: &Answer) -> Result<(), Failure> {
+    if let Some(phase) = perhaps_called(&seen.json) {
+        eprintln!("note: {phase} may have been called: its effect, if there is one, stays");
+    }
+    note_what_stays(seen);
+    Ok(())
+}
+
+fn note_what_stays(seen: &Answer) {
+    if let Some(stays) = what_stays(seen) {
+        eprintln!("note: {stays}");
+    }
+}
+
+/// Of a request that no phase of it will end.
+fn what_stays(seen: &Answer) -> Option<String> {
+    let names = committed(&seen.json);
+    (!names.is_empty())
+        .then(|| format!("What is committed stays, and nothing undoes it: {}.", names.join(", ")))
 }
 
 fn why(Decision { because, .. }: &Decision) -> String {
@@ -43,6 +89,7 @@ async fn decided(
     ids: &[String],
     Decision { version, .. }: &Decision,
     body: &str,
+    look: Look,
 ) -> Result<End, Failure> {
     if version.is_some() && ids.len() != 1 {
         return Err(Failure::usage("--version is the version of one: say one id with it"));
@@ -51,7 +98,11 @@ async fn decided(
         let path = format!("{of}/{}", segment(id));
         let seen = match version {
             Some(version) => in_quotes(version),
-            None => api.get(&path).await?.version.unwrap_or_default(),
+            None => {
+                let seen = api.get(&path).await?;
+                look(&seen)?;
+                seen.version.unwrap_or_default()
+            }
         };
         api.post(&format!("{path}/{act}"), body, Some(&seen)).await?.with("outcome")
     })
@@ -69,6 +120,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     if word.id == "-" {
         return Err(Failure::usage("a word is about one request: say its id, and no `-`"));
     }
+    let mut look: Look = |_| Ok(());
     let (body, decision) = match &word.said {
         Said::Executed { phase, output, decision } => {
             let output = given(output)?;
@@ -89,9 +141,16 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             (body.to_string(), decision)
         }
         Said::Finish { status, headers, body, decision } => {
+            look = before_a_finish;
             let lines: Result<Vec<[String; 2]>, Failure> =
                 headers.iter().map(|line| header(line)).collect();
-            let reply = json!({ "status": status, "headers": lines?, "body": given(body)? });
+            let (mut lines, body) = (lines?, given(body)?);
+            if !lines.iter().any(|[name, _]| name.eq_ignore_ascii_case("content-type")) {
+                lines.extend(
+                    media(&body).map(|media| ["content-type".to_owned(), media.to_owned()]),
+                );
+            }
+            let reply = json!({ "status": status, "headers": lines, "body": body });
             let reason = &decision.because.reason;
             let body = json!({ "word": "finish", "reply": reply, "reason": reason });
             (body.to_string(), decision)
@@ -107,7 +166,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
         return Err(Failure::usage(text));
     }
     let id = std::slice::from_ref(&word.id);
-    decided(api, ("/requests", "resolve"), id, decision, &body).await
+    decided(api, ("/requests", "resolve"), id, decision, &body, look).await
 }
 
 /// Pauses a foreign phase. One that is paused stays so, unless the operator names that pause.
@@ -199,6 +258,15 @@ async fn set_pause(
     Ok(told)
 }
 
+/// What a body is, if its operator does not say.
+fn media(body: &str) -> Option<&'static str> {
+    match serde_json::from_str::<&RawValue>(body) {
+        _ if body.is_empty() => None,
+        Ok(_) => Some("application/json"),
+        Err(_) => Some("text/plain; charset=utf-8"),
+    }
+}
+
 fn header(line: &str) -> Result<[String; 2], Failure> {
     let (name, value) =
         line.split_once(':').ok_or_else(|| Failure::usage("a header line is `name: value`"))?;
@@ -227,7 +295,7 @@ pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<En
         Jobs::Retry { ids, decision } => ("retry", ids, decision),
         Jobs::Discard { ids, decision } => ("discard", ids, decision),
     };
-    decided(api, ("/jobs", act), &read_ids(ids)?, decision, &why(decision)).await
+    decided(api, ("/jobs", act), &read_ids(ids)?, decision, &why(decision), |_| Ok(())).await
 }
 
 /// Acts on each id, and says what became of it: a refusal ends nothing but itself.
@@ -276,5 +344,21 @@ pub(crate) fn read_ids(Ids { ids }: &Ids) -> Result<Vec<String>, Failure> {
             Err(Failure { end: End::NoSuch, text })
         }
         false => Ok(ids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_a_type_if_its_operator_gives_none() {
+        for json in ["{}", r#"{"id": 7}"#, "[1, 2]", "null", " 7 "] {
+            assert_eq!(media(json), Some("application/json"), "{json}");
+        }
+        for text in ["cancelled", "{id: 7}", "{} {}"] {
+            assert_eq!(media(text), Some("text/plain; charset=utf-8"), "{text}");
+        }
+        assert_eq!(media(""), None);
     }
 }

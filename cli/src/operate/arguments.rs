@@ -176,6 +176,34 @@ pub(crate) enum Commands {
     },
 }
 
+#[cfg(feature = "programs")]
+impl Commands {
+    /// Whether it writes: then the audit has a row of it, with the operator's name.
+    pub(crate) fn acts(&self) -> bool {
+        match self {
+            Self::Reveal { .. }
+            | Self::Resolve(_)
+            | Self::Retry { .. }
+            | Self::Erase { .. }
+            | Self::Pause { .. }
+            | Self::Unpause { .. }
+            | Self::Bulk(Bulk::Retry(_) | Bulk::Erase(_) | Bulk::Stop { .. })
+            | Self::Jobs(Jobs::Retry { .. } | Jobs::Discard { .. }) => true,
+            Self::Status
+            | Self::List(_)
+            | Self::Find { .. }
+            | Self::Show { .. }
+            | Self::Why { .. }
+            | Self::Definitions
+            | Self::Nodes
+            | Self::Pauses
+            | Self::Bulk(Bulk::List { .. } | Bulk::Show { .. })
+            | Self::Jobs(Jobs::List { .. } | Jobs::Show { .. })
+            | Self::Audit { .. } => false,
+        }
+    }
+}
+
 /// Which requests.
 #[derive(Args)]
 pub(crate) struct Filter {
@@ -269,7 +297,7 @@ pub(crate) struct Condition {
     /// Of the definition
     #[arg(long, value_name = "VERSION", requires = "definition")]
     pub(crate) definition_version: Option<u32>,
-    /// The last committed phase, or the one whose call has no outcome
+    /// The phase at which they stand: the one that is next, or whose call is open
     #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) phase: Option<String>,
     /// A part of the reason
@@ -312,8 +340,9 @@ pub(crate) struct Because {
 pub(crate) struct Decision {
     #[command(flatten)]
     pub(crate) because: Because,
-    /// Act only if it stands as it was seen: with the version that `show` or `pauses` told, or, of a job, its tries. Without
-    /// it, the command acts on what it finds, except that `pause` replaces no pause
+    /// Act only if it stands as it was seen: with the version that `show` or `pauses` told, or, of a job, its attempts.
+    /// Without it, the command acts on what it finds, except that `pause` replaces no pause, and that `resolve finish` ends
+    /// no request of which a call may have been made
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<String>,
 }
@@ -325,6 +354,8 @@ pub(crate) enum What {
     Context,
     Outputs,
     Reply,
+    /// The key under which each idempotent phase calls its provider
+    DerivedKey,
 }
 
 #[derive(Args)]
@@ -364,7 +395,7 @@ pub(crate) enum Said {
         /// The reply's HTTP status
         #[arg(long)]
         status: u16,
-        /// `name: value`
+        /// `name: value`. Without a content-type, a body that is JSON is sent as application/json, another as text/plain
         #[arg(long = "header", value_name = "LINE")]
         headers: Vec<String>,
         /// The reply's body; `-`: from the standard input

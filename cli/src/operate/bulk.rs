@@ -97,9 +97,16 @@ async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
             let plan = api.post("/bulk/plan", &body.to_string(), None).await?.with("version")?;
             let (count, fitting) = (text(&plan["count"]), text(&plan["fitting"]));
             eprintln!("{act}: {count} requests, of which {fitting} stand where it is taken");
+            if plan["with_call"].as_u64().is_some_and(|number| number > 0) {
+                let number = text(&plan["with_call"]);
+                eprintln!(
+                    "note: {number} of them have a call that may have had its effect, and whose outcome is not stored"
+                );
+            }
             if !of.yes {
                 eprintln!(
-                    "nothing was done: --plan and this version start it, if it is as it was, and once"
+                    "nothing was done yet. The same command with --plan and the version below starts it, once, and only if \
+                     its requests stand as they do now"
                 );
                 println!("{}", text(&plan["version"]));
                 return Ok(End::Fine);

@@ -70,6 +70,9 @@ enum Typed {
     },
 }
 
+/// Who reads without a name.
+const READER: &str = "reader";
+
 /// The program.
 pub(crate) fn main() -> ExitCode {
     told(start(&Arguments::parse()))
@@ -137,7 +140,9 @@ async fn asked(settings: &Settings, command: &Commands, format: Format) -> Resul
         }
         Target::Database(url) => url,
     };
-    let Some(name) = settings.name() else {
+    // Who only reads is in no audit.
+    let reader = (!command.acts()).then_some(READER);
+    let Some(name) = settings.name().or(reader) else {
         return Err(Failure::usage("say who acts, for the audit: --as NAME (or USER, or LOGNAME)"));
     };
     // What is stored may be sealed, and this process has no key: it reveals nothing.

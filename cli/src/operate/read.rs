@@ -14,11 +14,9 @@ const LIST: [Column; 8] = [
     ("REQUEST", |row, _| text(&row["id"])),
     ("DEFINITION", |row, _| definition(row)),
     ("STATE", |row, _| text(&row["state"])),
-    ("AT PHASE", |row, _| {
-        text(if row["open_call"].is_null() { &row["recovery_point"] } else { &row["open_call"] })
-    }),
+    ("AT PHASE", |row, _| text(&row["phase"])),
     ("WHY", |row, _| text(&row["reason"])),
-    ("TRIES", |row, _| text(&row["attempts"])),
+    ("ATTEMPT", |row, _| text(&row["attempts"])),
     ("SINCE", |row, now| {
         let is_waiting = !row["waiting_since"].is_null();
         past(if is_waiting { &row["waiting_since"] } else { &row["created_at"] }, now)
@@ -259,10 +257,11 @@ pub(crate) async fn show(api: &Api, id: &str, format: Format) -> Result<End, Fai
 fn details(shown: &Value, now: Now) -> String {
     let row = &shown["request"];
     let mut out = format!(
-        "{}\n{} · {} · scope #{} · key #{} · attempt {} · version {}\n{}\n\n",
+        "{}\n{} · {} · last committed {} · scope #{} · key #{} · attempt {} · version {}\n{}\n\n",
         text(&row["id"]),
         definition(row),
         text(&row["state"]),
+        text(&row["recovery_point"]),
         text(&row["scope_hash"]),
         text(&row["key_hash"]),
         text(&row["attempts"]),
@@ -314,10 +313,32 @@ fn details(shown: &Value, now: Now) -> String {
 /// How far the request has come with a phase, in the console's words.
 fn stands(phase: &Value) -> String {
     match phase["stands"].as_str() {
-        Some("over") => "finished".to_owned(),
+        Some("done") => "committed".to_owned(),
+        Some("call_open") => "call without an outcome".to_owned(),
+        Some("over") => "may have run".to_owned(),
         Some(name) => plain(name).replace('_', " "),
         None => text(&Value::Null),
     }
+}
+
+/// The phase of an unfinished request whose call may have had its effect, though no outcome is stored. `shown`: what `show`
+/// is told.
+pub(crate) fn perhaps_called(shown: &Value) -> Option<String> {
+    unfinished(shown, &["call_open", "may_have_been_called"]).into_iter().next()
+}
+
+/// The phases of an unfinished request whose effects stay, whatever becomes of it.
+pub(crate) fn committed(shown: &Value) -> Vec<String> {
+    unfinished(shown, &["done"])
+}
+
+fn unfinished(shown: &Value, stands: &[&str]) -> Vec<String> {
+    if matches!(shown["request"]["state"].as_str(), Some("finished" | "erased")) {
+        return Vec::new();
+    }
+    let phases = shown["phases"].as_array().into_iter().flatten();
+    let phases = phases.filter(|phase| stands.iter().any(|name| phase["stands"] == *name));
+    phases.map(|phase| text(&phase["name"])).collect()
 }
 
 /// What is said of an event that is not an operator's act.
@@ -340,7 +361,7 @@ fn of_attempt(event: &Value) -> String {
 pub(crate) const JOBS: [Column; 6] = [
     ("JOB", |job, _| text(&job["id"])),
     ("NAME", |job, _| text(&job["name"])),
-    ("TRIES", |job, _| text(&job["attempts"])),
+    ("ATTEMPTS", |job, _| text(&job["attempts"])),
     ("STAGED", |job, now| past(&job["staged_at"], now)),
     ("NEXT", |job, now| time(&job["next_at"], now)),
     ("WHY", |job, _| text(&job["reason"])),
@@ -350,7 +371,7 @@ const JOB: [Column; 6] = [
     ("JOB", |job, _| text(&job["id"])),
     ("REQUEST", |job, _| text(&job["request"])),
     ("NAME", |job, _| text(&job["name"])),
-    ("TRIES", |job, _| text(&job["attempts"])),
+    ("ATTEMPTS", |job, _| text(&job["attempts"])),
     ("STAGED", |job, now| past(&job["staged_at"], now)),
     ("WHY", |job, _| text(&job["reason"])),
 ];
@@ -459,7 +480,12 @@ pub(crate) async fn reveal(
     because: &Because,
 ) -> Result<End, Failure> {
     if !api.has_code() {
-        let text = "values are opened by the application's codec: ask a service (--url)";
+        let text = match what {
+            What::DerivedKey => {
+                "derived keys are made with the application's settings (a secret, a salt): ask a service (--url)"
+            }
+            _ => "values are opened by the application's codec: ask a service (--url)",
+        };
         return Err(Failure::usage(text));
     }
     let what = match what {
@@ -468,6 +494,7 @@ pub(crate) async fn reveal(
         What::Context => "context",
         What::Outputs => "outputs",
         What::Reply => "reply",
+        What::DerivedKey => "derived_key",
     };
     let body = json!({ "what": what, "reason": because.reason }).to_string();
     let told = api.post(&format!("/requests/{}/values", segment(id)), &body, None).await?;

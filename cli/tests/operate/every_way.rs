@@ -59,6 +59,7 @@ fn says_what_needs_code(run: &Run) {
     let id = run.id("finished");
     for arguments in [
         &["reveal", &id, "--what", "key", "--reason", "r"][..],
+        &["reveal", &id, "--what", "derived-key", "--reason", "r"],
         &["resolve", &id, "executed", "--phase", "called", "--output", "1", "--reason", "r"],
         &["resolve", &id, "not-executed", "--phase", "called", "--attempt", "1", "--reason", "r"],
         &["resolve", &id, "finish", "--status", "410", "--reason", "r"],
@@ -112,7 +113,8 @@ pub(super) fn does_what_needs_code(run: &Run) {
     };
     let (code, told) = executed("{\"number\":1}");
     assert_eq!(code, 5, "{told}");
-    assert!(told.contains("The output cannot be read as what the phase returns"), "{told}");
+    let says = "The output cannot be read as what the phase returns: missing field `id`.";
+    assert!(told.contains(says), "{told}");
     // As `asks_and_acts` finds it.
     let (code, told) = run.told(&["list", "--stranded"]);
     assert_eq!(code, 0, "{told}");

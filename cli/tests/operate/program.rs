@@ -72,11 +72,27 @@ fn who_acts_on_a_database_is_asked_for() {
         (ran.status.code().unwrap(), String::from_utf8(ran.stderr).unwrap())
     };
     assert_eq!(run(&[], &["migrate", "up"]).0, 0, "it is not an act of the audit");
-    let (code, said) = run(&[], &["status"]);
-    assert_eq!((code, said.contains("--as NAME")), (2, true), "{said}");
-    assert_eq!(run(&[], &["status", "--as", "ada"]).0, 0);
+    // Who only reads is in no audit.
+    for read in [&["status"][..], &["list"], &["audit"], &["bulk", "list"], &["jobs", "list"]] {
+        let (code, said) = run(&[], read);
+        assert_eq!(code, 0, "{read:?}: {said}");
+    }
+    let id = "00000000-0000-4000-8000-000000000000";
+    let acts: [&[&str]; 5] = [
+        &["retry", id, "--reason", "r"],
+        &["erase", id, "--yes", "--reason", "r"],
+        &["unpause", "pilots.call", "called", "--reason", "r"],
+        &["bulk", "retry", "--state", "dead_letter", "--because", "r"],
+        &["jobs", "discard", id, "--reason", "r"],
+    ];
+    for act in acts {
+        let (code, said) = run(&[], act);
+        assert_eq!((code, said.contains("--as NAME")), (2, true), "{act:?}: {said}");
+    }
+    let retry = [acts[0], &["--as", "ada"]].concat();
+    assert_eq!(run(&[], &retry).0, 4, "there is none");
     for name in ["USER", "LOGNAME"] {
-        assert_eq!(run(&[(name, "ada")], &["status"]).0, 0, "{name}");
+        assert_eq!(run(&[(name, "ada")], acts[0]).0, 4, "{name}");
     }
     let (code, said) = run(&[("USER", "a\u{7}")], &["status"]);
     assert_eq!((code, said.contains("control character")), (2, true), "{said}");

@@ -96,11 +96,26 @@ async fn a_service_is_asked_with_a_token() {
         let unknown = run.id("unknown");
         let quotes = "\"".repeat(1 << 20);
         let finish = ["resolve", &unknown, "finish", "--status", "200", "--body", "-"];
-        let (code, told, said) = run.with(&quotes, &[&finish[..], &["--reason", "r"]].concat());
+        let finish = [&finish[..], &["--reason", "r"]].concat();
+        // Its call may have been made: an operator says that they have seen that.
+        let (code, told, said) = run.with(&quotes, &finish);
+        assert_eq!((code, &*told), (5, ""), "{said}");
+        let seen = version(&run, &unknown);
+        let first = format!(
+            "{unknown} nothing was done: called may have been called. Look it up at the provider."
+        );
+        assert!(
+            said.starts_with(&first) && said.contains("stays, and nothing undoes it: noted."),
+            "{said}"
+        );
+        assert!(said.trim_end().ends_with(&format!("--version {seen}")), "{said}");
+        let finish = [&finish[..], &["--version", &seen]].concat();
+        let (code, told, said) = run.with(&quotes, &finish);
         assert_eq!((code, told), (0, format!("{unknown} applied\n")), "{said}");
         let reply = ["reveal", &unknown, "--what", "reply", "--reason", "r"];
         let (code, told) = run.told(&reply);
         assert_eq!((code, told.matches("\\\"").count()), (0, 1 << 20));
+        assert!(told.contains("text/plain; charset=utf-8"), "as the console sends it");
         let elsewhere = Run::on(&["--url", "http://example.invalid", "--token", "secret"]);
         let (code, told) = elsewhere.told(&["status"]);
         assert_eq!((code, told.contains("https")), (2, true), "{told}");

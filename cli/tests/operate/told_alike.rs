@@ -24,7 +24,7 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
         .collect();
     assert_eq!(
         head,
-        ["REQUEST", "DEFINITION", "STATE", "AT PHASE", "WHY", "TRIES", "SINCE", "NEXT"]
+        ["REQUEST", "DEFINITION", "STATE", "AT PHASE", "WHY", "ATTEMPT", "SINCE", "NEXT"]
     );
     let (_, told) = run.told(&["list", "--state", "unknown"]);
     assert!(told.contains("pilots.call v1  unknown  called    no answer  1"), "{told}");
@@ -49,8 +49,8 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert!(told.starts_with("Whether the call of `called` was executed is unknown: no answer; its reconcile function is asked at "), "{told}");
     let (code, told) = run.told(&["show", &unknown]);
     assert_eq!(code, 0);
-    assert!(told.contains("noted     local         done\n"), "{told}");
-    assert!(told.contains("called    at_most_once  call open\n"), "{told}");
+    assert!(told.contains("noted     local         committed\n"), "{told}");
+    assert!(told.contains("called    at_most_once  call without an outcome\n"), "{told}");
     assert!(told.contains("attempt 1 at called: no answer\n"), "{told}");
     assert!(!told.contains("tenant-1"), "{told}");
     let (code, told, _) = run.with("dead\n", &["find", "--scope", "tenant-1", "-o", "ids"]);

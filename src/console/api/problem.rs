@@ -115,7 +115,7 @@ impl Kind {
             Self::NoVersion => {
                 "An act says which version it is about: send the ETag of what you saw as If-Match."
             }
-            Self::NoSuchRequest => "There is none of this id that you may see.",
+            Self::NoSuchRequest => "There is none that you may see.",
             Self::NoSuchJob => "There is no dead job of this id that you may see.",
             Self::NoSuchBulk => "There is no bulk act of this id that you may see.",
             Self::MovedOn => "Nothing was done. Read it again, then decide again.",

@@ -48,7 +48,9 @@ pub(super) fn summary(row: &Summary) -> Value {
         "state": row.state.as_str(),
         "stranded": row.stranded.map(|because| because.as_str()),
         "recovery_point": row.recovery_point,
+        "phase": row.phase,
         "open_call": row.open_intent,
+        "may_have_been_called": row.may_have_been_called,
         "reason": row.reason,
         "attempts": row.attempts,
         "created_at": time(row.created_at),
@@ -175,6 +177,7 @@ pub(super) fn plan(plan: &BulkPlan) -> Value {
         "count": plan.count,
         "version": plan.version.as_str(),
         "fitting": plan.fitting,
+        "with_call": plan.with_call,
         "sample": sample,
     })
 }

@@ -77,7 +77,7 @@ impl Act {
         let is_of_type = |error: &OpsError| {
             matches!(
                 error,
-                OpsError::Resolve(ResolveError::OtherType | ResolveError::Undecodable(_))
+                OpsError::Resolve(ResolveError::OtherType { .. } | ResolveError::Undecodable(_))
             )
         };
         ops.check_type(id, &word).await.err().filter(is_of_type)

@@ -63,6 +63,13 @@ async fn sheet<S: OperatorStore>(
             ("Left as they are", (others > 0).then(|| html! {
                 (others) ", which do not stand where the act is taken; each is listed with its reason"
             })),
+            ("May have been called", (plan.with_call > 0).then(|| html! {
+                (plan.with_call) " of them have a call that may have had its effect, and whose outcome is not stored"
+                @match act {
+                    BulkAct::Retry => { ": it is made again under the same derived key" }
+                    BulkAct::Erase => { ": look each up at its provider first" }
+                }
+            })),
             ("By", Some(html! { bdi { (visible(frame.actor())) } ", with your reason, each in the audit" })),
             ("If", Some(html! { "the request is still as it is now, when its turn comes" })),
         ]))

@@ -5,7 +5,6 @@ use maud::{Markup, html};
 use super::fields::Fields;
 use super::format::{Now, chip, said, short, table};
 use super::frame::Frame;
-use crate::definition::STARTED;
 use crate::ops::{Page, State, Summary};
 
 /// Its definition and its id, as a link.
@@ -20,12 +19,15 @@ pub(super) fn link(frame: &Frame, row: &Summary) -> Markup {
     }
 }
 
-/// How far it came.
+/// At which phase it stands.
 pub(super) fn place(row: &Summary) -> Markup {
-    match &row.open_intent {
-        Some(phase) => html! { "call of " code { (said(phase)) } " open" },
-        None if row.recovery_point == STARTED => html! { span.quiet { "not begun" } },
-        None => html! { "after " code { (said(&row.recovery_point)) } },
+    match (&row.open_intent, &row.phase) {
+        (Some(phase), _) => html! { "call of " code { (said(phase)) } " open" },
+        (None, Some(phase)) if row.may_have_been_called => {
+            html! { code { (said(phase)) } " may have been called" }
+        }
+        (None, Some(phase)) => html! { "at " code { (said(phase)) } },
+        (None, None) => html! { span.quiet { "–" } },
     }
 }
 
@@ -80,7 +82,7 @@ pub(super) fn requests(frame: &Frame, rows: &[Summary], now: Now) -> Markup {
             next(row, now),
         ]
     });
-    let head = ["Request", "State", "Stands", "Reason", "Attempts", "Accepted", "Next"];
+    let head = ["Request", "State", "Stands", "Reason", "Attempt", "Accepted", "Next"];
     table("Requests", &head, cells)
 }
 

@@ -15,7 +15,7 @@ use super::guard::Asked;
 use super::settle::Offered;
 use super::timeline::happened;
 use super::{settle, trouble};
-use crate::ops::{Details, Happened, OperatorStore, OpsError, PhaseView, State};
+use crate::ops::{Details, Happened, OperatorStore, OpsError, PhaseStands, PhaseView, State};
 use crate::phase::Reply;
 
 /// `POST`, and changes nothing: what is said about a request does not belong in a URL.
@@ -158,12 +158,7 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
             })),
         ]))
         (given(act))
-        @if let Act::NotExecuted { .. } = act {
-            p.warning {
-                "If the call did have its effect, this makes a second one. Ask the provider first: the request's \
-                 own words cannot tell."
-            }
-        }
+        (warning(act, details))
         form.act method="post" action=(frame.to(format_args!("requests/{}/act", row.request_id))) {
             (settle::read_at(details))
             @for name in ["act", "phase", "attempt", "output", "status", "media", "body"] {
@@ -171,6 +166,52 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
             }
             (reason_and_confirmation(form, Some("the pilot's log of 14:05, ticket 88"), &back))
         }
+    }
+}
+
+/// What the act does not take back, and what an operator has to look up first.
+fn warning(act: &Act, details: &Details) -> Markup {
+    let called = details.phases.iter().find(|phase| {
+        matches!(phase.stands, PhaseStands::CallOpen | PhaseStands::MayHaveBeenCalled)
+    });
+    let committed = details.phases.iter().filter(|phase| phase.stands == PhaseStands::Done);
+    let committed: Vec<Markup> =
+        committed.map(|phase| html! { code { (said(&phase.name)) } }).collect();
+    match act {
+        Act::Executed { .. } => html! {},
+        Act::NotExecuted { .. } => html! {
+            p.warning {
+                "If the call did have its effect, this makes a second one. Ask the provider first: the request's \
+                 own words cannot tell."
+            }
+        },
+        Act::Retry => html! {
+            @if let Some(phase) = called {
+                p.warning {
+                    code { (said(&phase.name)) } " may have been called. It is called again under the same derived \
+                     key: look it up at the provider first, if that may have forgotten the key."
+                }
+            }
+        },
+        Act::Finish { .. } | Act::Erase => html! {
+            @if let Some(phase) = called {
+                p.warning {
+                    code { (said(&phase.name)) } " may have been called. Look it up at the provider first: its effect, \
+                     if there is one, stays, and the request does not tell of it any more."
+                }
+            }
+            // Of a finished request it is as it was meant.
+            @if !committed.is_empty() && details.summary.state != State::Finished {
+                p.warning {
+                    "What is committed stays, and nothing undoes it: "
+                    @for (index, name) in committed.iter().enumerate() {
+                        @if index > 0 { ", " }
+                        (name)
+                    }
+                    "."
+                }
+            }
+        },
     }
 }
 

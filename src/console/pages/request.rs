@@ -108,9 +108,10 @@ fn track(phases: &[PhaseView]) -> Markup {
     let stands = |phase: &PhaseView| match phase.stands {
         PhaseStands::Done => ("done", "committed"),
         PhaseStands::CallOpen => ("open", "call without an outcome"),
+        PhaseStands::MayHaveBeenCalled => ("open", "may have been called"),
         PhaseStands::Next => ("next", "next"),
         PhaseStands::Later => ("later", "later"),
-        PhaseStands::Over => ("over", "finished"),
+        PhaseStands::Over => ("over", "may have run"),
         PhaseStands::NotCommitted => ("over", "not committed"),
         PhaseStands::NotRun => ("over", "not run"),
     };
@@ -134,8 +135,8 @@ fn row_facts(details: &Details) -> Markup {
     let code = |text: &str| Some(html! { code { (said(text)) } });
     facts(vec![
         ("Accepted", Some(now.relative(row.created_at))),
-        ("Attempts", Some(html! { (row.attempts) })),
-        ("Recovery point", code(&row.recovery_point)),
+        ("Attempt", Some(html! { (row.attempts) })),
+        ("Last committed", code(&row.recovery_point)),
         ("Open call", row.open_intent.as_deref().and_then(code)),
         ("Reason", row.reason.as_deref().map(said)),
         ("Waiting since", at(row.waiting_since)),
@@ -159,6 +160,7 @@ pub(super) fn name_of(what: What) -> &'static str {
         What::Context => "context",
         What::Outputs => "outputs",
         What::Reply => "reply",
+        What::DerivedKey => "derived key",
     }
 }
 

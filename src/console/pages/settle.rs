@@ -6,14 +6,12 @@ use super::act::Act;
 use super::fields::{Fields, carried};
 use super::format::said;
 use super::frame::Frame;
-use crate::ops::{Details, Permissions, PhaseStands, PhaseViewKind, State};
+use crate::ops::{Details, Permissions, PhaseViewKind, State};
 
 /// The phase whose call a word can be about.
 fn call_of(details: &Details) -> Option<&str> {
-    let next = details.phases.iter().find(|phase| {
-        matches!(phase.stands, PhaseStands::Next | PhaseStands::CallOpen)
-            && phase.kind != PhaseViewKind::Local
-    });
+    let mut phases = details.phases.iter();
+    let next = phases.find(|phase| phase.is_current() && phase.kind != PhaseViewKind::Local);
     details.summary.open_intent.as_deref().or(next.map(|phase| phase.name.as_str()))
 }
 

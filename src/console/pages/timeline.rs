@@ -38,7 +38,7 @@ pub(super) fn happened(one: &Happened) -> Markup {
 fn left(kind: EventKind) -> &'static str {
     match kind {
         EventKind::Released => "failed, and was released",
-        EventKind::TakenOver => "taken over",
+        EventKind::TakenOver => "lease ended, and was taken over",
         EventKind::Unknown => "became unknown",
         EventKind::WindowPassed => "its window passed, so that no call may be repeated",
         EventKind::StillUnknown => "looked into, and still unknown",

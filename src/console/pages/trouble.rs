@@ -43,7 +43,9 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         OpsError::Resolve(
-            ResolveError::OtherType | ResolveError::NotStorable | ResolveError::Undecodable(_),
+            ResolveError::OtherType { .. }
+            | ResolveError::NotStorable
+            | ResolveError::Undecodable(_),
         ) => StatusCode::UNPROCESSABLE_ENTITY,
         error if error.is_of_a_panic() => StatusCode::INTERNAL_SERVER_ERROR,
         OpsError::Resolve(_) | OpsError::Erase(_) | OpsError::Unreadable { .. } => {

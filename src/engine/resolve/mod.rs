@@ -240,7 +240,8 @@ impl<S: Store> Core<S> {
             let (error, is_unanswered) = match run.settle(&claim, &settled, audit).await {
                 Commit::Done(()) => {
                     let phase = phase.unwrap_or_default();
-                    observe::resolved(definition, subject, kind.name(), phase);
+                    let by = if audit.is_some() { "operator" } else { "application" };
+                    observe::resolved(definition, subject, kind.name(), phase, by);
                     return Ok(Written::Applied);
                 }
                 Commit::Fenced | Commit::Refused(_) => {

@@ -183,8 +183,8 @@ pub enum ResolveError {
     /// The row has changed since the operator read it: read it again.
     #[error("the request has changed since it was read: read it again")]
     MovedOn,
-    /// It contradicts an earlier resolution or result.
-    #[error("this contradicts an earlier resolution or result: {0}")]
+    /// It contradicts an earlier resolution or result, or is none that the request waits for.
+    #[error("{0}")]
     Conflict(&'static str),
     /// The request's definition has no such phase, or the request does not wait for a resolution of it.
     #[error(
@@ -209,8 +209,11 @@ pub enum ResolveError {
     Undecodable(StrandedBecause),
     /// The output cannot be read as what the phase returns, so the later phases could not read it. The last phase
     /// returns a reply: [`Resolution::finish`] takes one.
-    #[error("the output cannot be read as what the phase returns")]
-    OtherType,
+    #[error("the output cannot be read as what the phase returns{}", because(.why.as_deref()))]
+    OtherType {
+        /// What its type says of that: what it expects, or misses. It quotes nothing of the output (G19).
+        why: Option<String>,
+    },
     /// The value has no JSON form, is over its cap, or cannot be replayed.
     #[error(
         "the value cannot be stored: it has no JSON form, exceeds its cap in Limits together with the stored \
@@ -245,6 +248,10 @@ pub enum ResolveError {
         /// Which value.
         what: &'static str,
     },
+}
+
+fn because(why: Option<&str>) -> String {
+    why.map_or_else(String::new, |why| format!(": {why}"))
 }
 
 impl ResolveError {

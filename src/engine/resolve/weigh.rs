@@ -51,9 +51,9 @@ impl<S: Store> Core<S> {
                 let mut outputs = self.stored_outputs(scope, key).await?;
                 if let Some(stored) = outputs.get(index) {
                     return match compares {
-                        Compares::Nothing => conflict("the phase has an output"),
+                        Compares::Nothing => conflict("the phase has an output already"),
                         Compares::Values if equal(stored, output) => known(Resolved::Already),
-                        Compares::Values => conflict("the phase has another output"),
+                        Compares::Values => conflict("the phase has another output already"),
                     };
                 }
                 // Its output was not kept, or erased: by now, or since the row was read.
@@ -63,7 +63,7 @@ impl<S: Store> Core<S> {
                 }
                 let denied = not_executed(phase, row.attempts);
                 if row.resolution.as_deref() == Some(&denied) {
-                    return conflict("the call was said not to have been executed");
+                    return conflict("the call was reported as not executed before");
                 }
                 waits_for(row, index, phase, &outputs)?;
                 // Only a completed row has nothing to bring back to life.
@@ -100,12 +100,12 @@ impl<S: Store> Core<S> {
                 }
                 let outputs = self.stored_outputs(scope, key).await?;
                 if outputs.get(index).is_some() {
-                    return conflict("the phase has an output");
+                    return conflict("the phase has an output already: its call was executed");
                 }
                 waits_for(row, index, phase, &outputs)?;
                 if *attempt != row.attempts {
                     return conflict(
-                        "the open call is of another attempt than the one that it names",
+                        "the open call is of another attempt than the one that was named",
                     );
                 }
                 match row.status {
@@ -182,11 +182,12 @@ impl<S: Store> Core<S> {
         index: usize,
         output: &RawValue,
     ) -> Result<(), ResolveError> {
-        let is_last = index + 1 == self.phases_of(row)?.len();
-        match is_last || !revived.reads(index, output) {
-            true => Err(ResolveError::OtherType),
-            false => Ok(()),
+        if index + 1 == self.phases_of(row)?.len() {
+            let why =
+                Some("the last phase returns a reply, so finish the request with one".to_owned());
+            return Err(ResolveError::OtherType { why });
         }
+        revived.reads(index, output).map_err(|why| ResolveError::OtherType { why })
     }
 
     /// What can be made of the row, if this process knows it; `None` of a completed one.

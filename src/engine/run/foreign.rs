@@ -40,6 +40,8 @@ const TOO_LATE: &str =
 /// How the body of a foreign phase ended.
 enum Called {
     Ended(Body<ForeignFailure>),
+    /// The same, without its call: it had nothing to call for.
+    Skipped(Body<ForeignFailure>),
     /// The provider may have forgotten the key (G11). No call was made.
     WindowPassed,
     /// The lease is another holder's.
@@ -51,7 +53,11 @@ enum Called {
 impl Called {
     /// One word for it, where the body ran.
     fn outcome(&self) -> Option<&'static str> {
-        let Self::Ended(body) = self else { return None };
+        let body = match self {
+            Self::Ended(body) => body,
+            Self::Skipped(_) => return Some("skipped"),
+            Self::WindowPassed | Self::Lost | Self::TooSlow => return None,
+        };
         Some(match body {
             Body::Output(_) | Body::Reply(_) => "ok",
             Body::Failed(ForeignFailure::Phase(PhaseFailure::Reject(_))) => "rejected",
@@ -137,7 +143,7 @@ impl<S: Store> Run<S> {
         self.may_be_executed = (at_most_once && under_way).then_some(name);
         self.may_be_called |= under_way && !called.is_denied();
         let body = match called {
-            Called::Ended(body) => body,
+            Called::Ended(body) | Called::Skipped(body) => body,
             Called::Lost => {
                 observe::lost(self.definition.name);
                 return Ok(Break(RoundEnd::Lost));
@@ -251,7 +257,12 @@ impl<S: Store> Run<S> {
                     if cfg!(debug_assertions) && matches!(body, Body::Output(_)) {
                         self.warn_of_misuse(phase, effect, &state);
                     }
-                    (Called::Ended(body), under_way)
+                    match body {
+                        Body::Output(_) | Body::Reply(_) if state.was_skipped() => {
+                            (Called::Skipped(body), under_way)
+                        }
+                        body => (Called::Ended(body), under_way),
+                    }
                 }
                 Attended::TimedOut => (Called::Ended(Body::TimedOut), under_way),
                 Attended::Lost => (Called::Lost, under_way),

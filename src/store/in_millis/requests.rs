@@ -151,7 +151,7 @@ statement! {
     List in D: InMillis as varying, rows ListedSql,
     {
         walked: Walked, allowed: Allowed, states: Option<String>, scope: Option<String>,
-        definition: Option<String>, version: Option<i64>, phase: Option<String>,
+        definition: Option<String>, version: Option<i64>,
         reason: Option<String>, older_ms: Option<i64>, waiting_ms: Option<i64>,
         order: InOrder, limit: i64,
     },
@@ -161,8 +161,7 @@ statement! {
     ") AS looked) AS k WHERE ", allowed, " AND (", states,
     " IS NULL OR ", (D::AMONG[0]), "state", (D::AMONG[1]), states, (D::AMONG[2]), ") AND coalesce(scope = ", scope,
     ", true) AND coalesce(definition = ", definition, ", true) AND coalesce(definition_version = ",
-    version, ", true) AND coalesce(", phase,
-    " IN (recovery_point, coalesce(open_intent, recovery_point)), true) AND (", reason,
+    version, ", true) AND (", reason,
     " IS NULL OR instr(coalesce(reason, ''), ", reason, ") > 0) AND coalesce(created_at <= ", (D::CLOCK), " - ",
     older_ms, ", true) AND (", waiting_ms, " IS NULL OR coalesce(waiting_since <= ", (D::CLOCK), " - ",
     waiting_ms, ", false))", order, " LIMIT ", limit
@@ -177,7 +176,6 @@ impl List {
             scope: list.scope.clone(),
             definition: list.definition.clone(),
             version: list.version.map(|version| version.cast_signed().into()),
-            phase: list.phase.clone(),
             reason: list.reason.clone(),
             older_ms: list.older_ms,
             waiting_ms: list.waiting_ms,

@@ -70,9 +70,6 @@ fn is_asked_for(row: &ListedRequest, list: &ListRequests, now: DateTime<Utc>) ->
     let among = |asked: &Option<Vec<String>>, told: &str| {
         asked.as_ref().is_none_or(|all| all.iter().any(|one| one == told))
     };
-    let phase = list.phase.as_ref().is_none_or(|phase| {
-        *phase == row.recovery_point || row.open_intent.as_ref() == Some(phase)
-    });
     let reason = list.reason.as_ref().is_none_or(|part| {
         row.reason.as_ref().is_some_and(|reason| reason.contains(part.as_str()))
     });
@@ -83,7 +80,6 @@ fn is_asked_for(row: &ListedRequest, list: &ListRequests, now: DateTime<Utc>) ->
         && is(&list.scope, &row.scope)
         && is(&list.definition, &row.definition)
         && list.version.is_none_or(|version| version == row.version)
-        && phase
         && reason
         && list.older_ms.is_none_or(|millis| passed(row.created_at, millis))
         && list

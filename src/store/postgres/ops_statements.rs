@@ -137,7 +137,7 @@ statement! {
     List<'a> for Pg as varying, rows ListedSql,
     {
         walked: Walked, allowed: Allowed<'a>, states: Option<Vec<String>>, scope: Option<&'a str>,
-        definition: Option<&'a str>, version: Option<i32>, phase: Option<&'a str>,
+        definition: Option<&'a str>, version: Option<i32>,
         reason: Option<&'a str>, older_ms: Option<i64>, waiting_ms: Option<i64>,
         order: InOrder, limit: i64,
     },
@@ -146,8 +146,7 @@ statement! {
      run_after, waiting_since, created_at, expires_at FROM (SELECT *, ", [STATE], " FROM (", {walked},
     ") AS looked) AS k WHERE ", {allowed}, " AND coalesce(state = ANY(", states,
     "), true) AND coalesce(scope = ", scope, ", true) AND coalesce(definition = ", definition,
-    ", true) AND coalesce(definition_version = ", version, ", true) AND coalesce(", phase,
-    " IN (recovery_point, coalesce(open_intent, recovery_point)), true) \
+    ", true) AND coalesce(definition_version = ", version, ", true) \
      AND strpos(coalesce(reason, ''), coalesce(", reason,
     ", '')) > 0 AND coalesce(created_at <= clock_timestamp() - ", older_ms,
     " * interval '1 millisecond', true) \
@@ -164,7 +163,6 @@ impl<'a> List<'a> {
             scope: list.scope.as_deref(),
             definition: list.definition.as_deref(),
             version: list.version.map(u32::cast_signed),
-            phase: list.phase.as_deref(),
             reason: list.reason.as_deref(),
             older_ms: list.older_ms,
             waiting_ms: list.waiting_ms,

@@ -147,8 +147,10 @@ impl<const N: usize> private::Phases<Memory, World> for Request<N> {
     }
 
     /// Each later phase asks for it.
-    fn reads(&self, index: usize, output: &RawValue, from: usize) -> bool {
-        from >= Self::PHASES.len() || reads(Self::LIST.phases[index].output, output.get())
+    fn reads(&self, index: usize, output: &RawValue, from: usize) -> Result<(), serde_json::Error> {
+        let is_read =
+            from >= Self::PHASES.len() || reads(Self::LIST.phases[index].output, output.get());
+        is_read.then_some(()).ok_or_else(|| serde::de::Error::custom("another type"))
     }
 }
 
