@@ -1,6 +1,6 @@
 //! The stored form of a resolution of an unknown outcome.
 
-use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::definition::Phase;
 use crate::store::KeyRow;
 
 const FINISH: &str = "finish";
@@ -17,13 +17,10 @@ pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
     format!("not_executed {} {attempt}", phase.name)
 }
 
-/// Up to the end of this attempt `phase` was not called, or its calls had no effect, as the run itself knows: stored with
-/// the release, if the provider of the phase forgets calls. It contradicts no resolution: a webhook may know better.
+/// Up to the end of this attempt `phase`, a foreign one, was not called, or its calls had no effect, as the run itself knows:
+/// stored with the release. It contradicts no resolution: a webhook may know better.
 pub(super) fn uncalled(phase: &Phase, attempt: u32) -> Option<String> {
-    let PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }) = phase.kind else {
-        return None;
-    };
-    Some(format!("{UNCALLED}{} {attempt}", phase.name))
+    (!phase.kind.is_local()).then(|| format!("{UNCALLED}{} {attempt}", phase.name))
 }
 
 /// Whether a request of so many attempts has called nothing that its provider could know: it never ran, no attempt came to

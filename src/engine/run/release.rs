@@ -349,7 +349,7 @@ impl<S: Store> Run<S> {
         self.core.settings.reconcile_after.max(own).max(begun_under)
     }
 
-    /// The note of a release from which nothing was called that the provider of the next phase could forget (G11).
+    /// The note of a release up to which nothing was called that the provider of the next phase could know.
     fn noted_uncalled(&self) -> Option<String> {
         let next = self.definition.phases.get(self.outputs.len());
         let next = next.filter(|_| !self.may_be_called)?;
