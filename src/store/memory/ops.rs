@@ -339,8 +339,7 @@ impl OperatorStore for Memory {
         due.sort_by_key(|key| key.run_after);
         let dead: Vec<_> = jobs.iter().filter(|job| job.run_after.is_none()).collect();
         let late = late(&jobs, now);
-        let more =
-            [waiting.len(), due.len(), dead.len(), late.len()].map(|rows| rows > MAX_ROWS);
+        let more = [waiting.len(), due.len(), dead.len(), late.len()].map(|rows| rows > MAX_ROWS);
         waiting.truncate(MAX_ROWS + 1);
         due.truncate(MAX_ROWS + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
