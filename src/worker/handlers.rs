@@ -20,6 +20,9 @@ type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 /// [`WAITING_JOB`](crate::engine::WAITING_JOB) with [`tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting). For each
 /// name without a function here, the log has a warning.
 ///
+/// A function gets the arguments and the job. It captures whatever else it needs, such as a clone of the store, by which it
+/// reaches the database: [Staged jobs](crate::ops#staged-jobs) has an example.
+///
 /// ```
 /// use atomic_phases::worker::{DeliveryError, Handlers, Job};
 ///
