@@ -481,7 +481,7 @@ pub trait OperatorStore: Store {
         limit: u32,
     ) -> impl Future<Output = Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
 
-    /// Jobs that have been due for [`LATE_MS`], the longest due first. It looks at ten thousand of them, whosever they are.
+    /// Jobs that have been due for [`LATE_MS`], the longest due first. It looks at ten thousand of them, of whatever scope.
     #[doc(hidden)]
     fn late_jobs(
         &self,
