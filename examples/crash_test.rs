@@ -71,7 +71,9 @@ fn a_ride() -> impl Explore {
             let mut conn = store.connection().await.unwrap();
             let rides = select(sql::<BigInt>("(SELECT count(*) FROM rides)"));
             let rides: i64 = rides.get_result(&mut *conn).await.unwrap();
-            (rides, bank.0.lock().unwrap().clone())
+            let jobs = select(sql::<BigInt>("(SELECT count(*) FROM atomic_phases_staged_jobs)"));
+            let jobs: i64 = jobs.get_result(&mut *conn).await.unwrap();
+            (rides, jobs, bank.0.lock().unwrap().clone())
         })
 }
 

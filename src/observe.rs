@@ -620,3 +620,12 @@ pub(crate) fn job_sealed(name: &str) {
 pub(crate) fn job_not_handled(name: &str) {
     warn!(job = name, "left to other nodes: the sink of this process does not handle such jobs");
 }
+
+/// Workers start with a sink that does not handle a job which the requests of this process stage.
+pub(crate) fn job_staged_and_not_handled(name: &str) {
+    warn!(
+        job = name,
+        "the sink of this process does not handle such jobs, which its own requests stage: unless another node's does, \
+         no node delivers them"
+    );
+}

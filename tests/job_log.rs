@@ -5,8 +5,11 @@ mod support;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job};
+use atomic_phases::compat::Definitions;
+use atomic_phases::engine::WAITING_JOB;
+use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job, JobSink};
 use atomic_phases::{
     Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, atomic_phases,
 };
@@ -59,6 +62,65 @@ async fn an_operator_finds_the_job_by_its_line<S: TestDb>(db: S, log: &Log) {
     let left = log.lines().filter(|line| line.contains("left to other nodes"));
     assert_eq!(left.count(), 1, "once, not at each look: {log}");
     assert!(!log.contains("canary") && !log.contains("tenant-1"), "{log}");
+}
+
+/// Stages a job.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Thank;
+
+#[atomic_phases(name = "thank", version = 1)]
+impl<Db: TestDb> Thank {
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Db>) -> PhaseResult<Reply> {
+        batch.stage_job("mail", &1)?;
+        Ok(Reply::new(204))
+    }
+}
+
+struct TakesAll;
+
+impl JobSink for TakesAll {
+    async fn deliver(&self, _: &Job) -> Result<(), DeliveryError> {
+        Ok(())
+    }
+}
+
+/// Each job that the process stages and its sink does not handle has a line when its workers start.
+async fn workers_that_start_name_the_jobs_that_their_sink_does_not_handle<S: TestDb>(
+    db: S,
+    log: &Log,
+) {
+    let engine = |tells: bool| {
+        let definitions = Definitions::<S>::new().job::<Thank, String>("staged-elsewhere");
+        let builder = Engine::builder(db.clone()).app(()).definitions(definitions);
+        let builder = if tells { builder.tell_of_waiting() } else { builder };
+        builder.build().unwrap()
+    };
+    let named = |log: String| -> Vec<&'static str> {
+        let about = "the sink of this process does not handle such jobs, which its own requests";
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(about)).collect();
+        assert!(lines.iter().all(|line| line.contains("WARN")), "{log}");
+        let names = [WAITING_JOB, "mail", "staged-elsewhere"];
+        let is_named = |name: &&str| {
+            let named = format!("job=\"{name}\"");
+            lines.iter().any(|line| line.contains(&named))
+        };
+        let named: Vec<&str> = names.into_iter().filter(is_named).collect();
+        assert_eq!(named.len(), lines.len(), "{log}");
+        named
+    };
+    let mail = || Handlers::new().on("mail", async |_: u8, _: Job| Ok::<_, DeliveryError>(()));
+    log.take();
+    let _enqueuer = Enqueuer::new(&engine(false), mail(), config());
+    assert_eq!(named(log.take()), ["staged-elsewhere"]);
+    let _enqueuer = Enqueuer::new(&engine(true), mail(), config());
+    assert_eq!(named(log.take()), [WAITING_JOB, "staged-elsewhere"]);
+    let _enqueuer = Enqueuer::new(&engine(true), TakesAll, config());
+    assert_eq!(named(log.take()), [""; 0], "it takes all");
+    let workers = engine(true).spawn_workers(config().sink(Handlers::new())).unwrap();
+    let told = log.take();
+    workers.shutdown(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(named(told), [WAITING_JOB, "mail", "staged-elsewhere"]);
 }
 
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
@@ -145,6 +207,11 @@ async fn g19_a_job_that_is_not_delivered_is_logged_with_its_name_id_request_and_
     tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
     an_operator_finds_the_job_by_its_line(<Sqlite as TestDb>::fresh().await, &log).await;
     an_operator_finds_the_job_by_its_line(<Postgres as TestDb>::fresh().await, &log).await;
+    workers_that_start_name_the_jobs_that_their_sink_does_not_handle(
+        <Sqlite as TestDb>::fresh().await,
+        &log,
+    )
+    .await;
     an_operator_finds_the_request_by_its_line(<Sqlite as TestDb>::fresh().await, &log).await;
     an_operator_finds_the_request_by_its_line(<Postgres as TestDb>::fresh().await, &log).await;
 }

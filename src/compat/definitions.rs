@@ -122,7 +122,8 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
 
     /// Declares the type of the arguments of a job that `R` stages, so that its lock file records their form:
     /// the type that is staged and that the job's handler takes. Names of jobs in the block of `R`, as in
-    /// `stage_job("name", ..)`, are recorded anyway; use this also for jobs that other functions stage.
+    /// `stage_job("name", ..)`, are recorded anyway; use this also for jobs that other functions stage. Workers whose sink
+    /// does not handle one of these names log a warning when they start.
     #[must_use]
     pub fn job<R, T>(mut self, name: &'static str) -> Self
     where
@@ -160,7 +161,9 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
     }
 
     pub(crate) fn register(self, builder: EngineBuilder<S, A>) -> EngineBuilder<S, A> {
-        self.0.into_iter().fold(builder, |builder, listed| (listed.register)(builder))
+        self.0.into_iter().fold(builder, |builder, listed| {
+            (listed.register)(builder).stages(listed.jobs.into_keys())
+        })
     }
 
     /// The lock files of these definitions: what stored rows and providers can see of them. The highest

@@ -1,5 +1,6 @@
 //! [`EngineBuilder`]: an engine's parts and settings, checked before anything runs.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::quota::{Creating, RateLimits};
 use super::registry::Registry;
 use super::replays::Replays;
 use super::traced::Traces;
+use super::waiting::WAITING_JOB;
 use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
@@ -51,6 +53,8 @@ struct Parts<S> {
     derived_keys: DerivedKeys,
     cached_replays: Option<CachedReplays>,
     traces: Traces,
+    /// The names of the jobs that the definitions stage, as far as they are known.
+    jobs: BTreeSet<&'static str>,
 }
 
 /// State of an [`EngineBuilder`]: no definition is registered yet.
@@ -90,6 +94,7 @@ impl<S: Store> Engine<S, ()> {
             derived_keys: DerivedKeys::plain(),
             cached_replays: None,
             traces: None,
+            jobs: BTreeSet::new(),
         };
         EngineBuilder::new(parts, Arc::new(()))
     }
@@ -118,7 +123,13 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             let definition = R::DEFINITION;
             builder.twice = Some((definition.name, definition.version));
         }
-        builder
+        builder.stages(R::jobs().iter().copied())
+    }
+
+    /// Its definitions stage jobs of these names.
+    pub(crate) fn stages(mut self, jobs: impl IntoIterator<Item = &'static str>) -> Self {
+        self.parts.jobs.extend(jobs);
+        self
     }
 
     pub(crate) fn registered(self) -> EngineBuilder<S, A> {
@@ -215,6 +226,10 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Stages a job called [`WAITING_JOB`](crate::engine::WAITING_JOB) in the commit that leaves a request
     /// waiting for a reconcile function or an operator; off by default. The notice exists exactly if the
     /// request waits. Its arguments are a [`Waiting`](crate::engine::Waiting).
+    ///
+    /// Your sink must handle `WAITING_JOB`: by a function of [`Handlers`](crate::worker::Handlers), or by a `worker::Webhook`.
+    /// A notice that no node's sink handles is never delivered, and stays staged. Workers whose sink does not handle it log
+    /// a warning when they start.
     pub fn tell_of_waiting(mut self) -> Self {
         self.parts.settings.tells_of_waiting = true;
         self
@@ -273,8 +288,12 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         if let Some((name, version)) = self.twice {
             return Err(BuildError::Twice { name, version });
         }
-        let Parts { store, settings, codec, derived_keys, cached_replays, traces } = self.parts;
+        let Parts { store, settings, codec, derived_keys, cached_replays, traces, mut jobs } =
+            self.parts;
         settings.check()?;
+        if settings.tells_of_waiting {
+            jobs.insert(WAITING_JOB);
+        }
         cached_replays.as_ref().map_or(Ok(()), CachedReplays::check)?;
         let registry = self.registry.under(derived_keys.current());
         let scopes = settings.scopes_in_metrics.map(Scopes::new);
@@ -295,6 +314,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
             replays,
             traces,
             scopes,
+            jobs,
         };
         observe::described();
         Ok(Engine { core: Arc::new(core), app: self.app })

@@ -42,6 +42,7 @@ mod traced;
 mod unasked;
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,6 +143,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) traces: Traces,
     /// Whose calls are counted by scope, where that is wanted.
     pub(crate) scopes: Option<Scopes>,
+    /// The names of the jobs that its requests stage, as far as they are known.
+    pub(crate) jobs: BTreeSet<&'static str>,
 }
 
 /// Rung for the workers of this process; those of other nodes poll by themselves.

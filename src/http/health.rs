@@ -32,7 +32,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// |---|---|---|
 /// | `/live` | the process answers | never: restarting the process repairs no database |
 /// | `/ready` | the database answers within two seconds and can be written to, no migration is missing, and the engine accepts requests | otherwise |
-/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request or a dead job does; or it was not counted within two seconds |
+/// | `/waiting` | nothing waits for an operator | a request with an unknown outcome, a dead letter, a stranded request, a dead job or a job that has been due for a minute does; or it was not counted within two seconds |
 ///
 /// The checks query the database at most once a second, whatever the number of probes. `/ready` has a connection of its
 /// own: a service whose requests use all connections is busy, not unready, and neither is one whose operators read
@@ -192,10 +192,11 @@ impl<S: OperatorStore> Asked<S> {
 
     async fn count(&self) -> Result<String, String> {
         let counts = self.ops()?.counted().await.map_err(|_| UNCOUNTED.to_owned())?;
-        let Counts { unknown, dead_letters, stranded, dead_jobs, .. } = counts;
-        let all = [unknown, dead_letters, stranded, dead_jobs];
+        let Counts { unknown, dead_letters, stranded, dead_jobs, late_jobs, .. } = counts;
+        let all = [unknown, dead_letters, stranded, dead_jobs, late_jobs];
         let text = format!(
-            "{unknown} unknown, {dead_letters} dead letters, {stranded} stranded, {dead_jobs} dead jobs"
+            "{unknown} unknown, {dead_letters} dead letters, {stranded} stranded, {dead_jobs} dead jobs, \
+             {late_jobs} late jobs"
         );
         match all.iter().all(|count| count.number == 0) {
             true => Ok(text),

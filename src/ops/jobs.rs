@@ -27,7 +27,8 @@ pub struct JobView {
     pub name: String,
     /// How often it was claimed for a delivery. To be passed to an act on this job.
     pub attempts: u32,
-    /// Why the last delivery failed, in the words of the handler or the library.
+    /// Why the last delivery failed, or why a node has returned the job, in the words of the handler or the library. `None`
+    /// if neither has happened, so also if no node has taken the job.
     pub reason: Option<String>,
     /// When its phase committed.
     pub staged_at: DateTime<Utc>,

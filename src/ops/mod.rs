@@ -133,6 +133,8 @@ pub struct Counts {
     pub stranded: Count,
     /// Staged jobs that gave up.
     pub dead_jobs: Count,
+    /// Staged jobs that have been due for a minute: [`Ops::late_jobs`].
+    pub late_jobs: Count,
 }
 
 impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
@@ -281,6 +283,7 @@ impl<S: OperatorStore> Ops<S> {
                 false => count(stranded.map(|group| group.rows).sum(), waiting || due),
             },
             dead_jobs: count(counted.dead_jobs, counted.dead_jobs_are_more),
+            late_jobs: count(counted.late_jobs, counted.late_jobs_are_more),
         })
     }
 
@@ -360,6 +363,21 @@ impl<S: OperatorStore> Ops<S> {
         let found = self.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
         let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
         Ok(page.map(JobView::from))
+    }
+
+    /// Staged jobs that have been due for a minute, the longest due first, at most `rows` of them. `rows` is clamped to 1 to
+    /// 1000. The list has one page: it reads the ten thousand jobs that have been due for longest, and [`counts`](Self::counts)
+    /// says how many there are. Needs [`Permissions::READ`].
+    ///
+    /// Most often no node's sink [handles](crate::worker::JobSink::handles) their name, no node has a sink, or the workers do
+    /// not keep up. A job also counts as late if it waits for an earlier one of its request whose delivery fails.
+    ///
+    /// # Errors
+    /// [`OpsError`].
+    pub async fn late_jobs(&self, rows: u32) -> Result<Vec<JobView>, OpsError> {
+        self.needs(Permissions::READ)?;
+        let jobs = self.store.late_jobs(self.actor.limits(), rows.clamp(1, 1000)).await?;
+        Ok(jobs.into_iter().map(JobView::from).collect())
     }
 
     /// A staged job that is a dead letter. Needs [`Permissions::READ`].

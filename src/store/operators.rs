@@ -25,6 +25,9 @@ pub(crate) const MAX_ROWS_PER_SEARCH: u32 = 10_000;
 /// How many requests one statement finds by their ids.
 pub(crate) const IDS_PER_SEARCH: usize = 100;
 
+/// How long a staged job has been due when it counts as late, in milliseconds: as the alert on late jobs has it.
+pub(crate) const LATE_MS: i64 = 60_000;
+
 /// How many staged jobs of one request are listed; as the statements of the other stores say it.
 #[cfg(feature = "simulation")]
 pub(crate) const MAX_JOBS: u32 = 100;
@@ -269,15 +272,18 @@ pub struct WaitingCounts {
     pub(crate) oldest_waiting: Option<DateTime<Utc>>,
     pub(crate) due: u32,
     pub(crate) dead_jobs: u32,
+    pub(crate) late_jobs: u32,
     /// Whether one of the indexes has more than was looked at.
     pub(crate) waiting_is_more: bool,
     pub(crate) due_is_more: bool,
     pub(crate) dead_jobs_are_more: bool,
+    pub(crate) late_jobs_are_more: bool,
 }
 
 /// What a statement counts of each index, behind how much it has looked at: unknown rows, dead letters and since when
-/// the oldest waits; due rows; dead jobs.
-pub(in crate::store) type Counted<T> = ((i64, i64, i64, Option<T>), (i64, i64), (i64, i64));
+/// the oldest waits; due rows; dead jobs; late jobs.
+pub(in crate::store) type Counted<T> =
+    ((i64, i64, i64, Option<T>), (i64, i64), (i64, i64), (i64, i64));
 
 impl WaitingCounts {
     /// `time`: of the store's own form.
@@ -285,7 +291,9 @@ impl WaitingCounts {
         counted: Vec<Counted<T>>,
         time: impl Fn(T) -> Option<DateTime<Utc>>,
     ) -> Self {
-        let Some((waiting, due, jobs)) = counted.into_iter().next() else { return Self::default() };
+        let Some((waiting, due, dead, late)) = counted.into_iter().next() else {
+            return Self::default();
+        };
         let (looked, unknown, dead_letters, oldest_waiting) = waiting;
         let most = i64::from(MAX_ROWS_PER_SEARCH);
         let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -294,10 +302,12 @@ impl WaitingCounts {
             dead_letters: number(dead_letters),
             oldest_waiting: oldest_waiting.and_then(time),
             due: number(due.1),
-            dead_jobs: number(jobs.1),
+            dead_jobs: number(dead.1),
+            late_jobs: number(late.1),
             waiting_is_more: looked > most,
             due_is_more: due.0 > most,
-            dead_jobs_are_more: jobs.0 > most,
+            dead_jobs_are_more: dead.0 > most,
+            late_jobs_are_more: late.0 > most,
         }
     }
 }
@@ -467,6 +477,14 @@ pub trait OperatorStore: Store {
         after: (DateTime<Utc>, Uuid),
         limit: u32,
     ) -> impl Future<Output = Result<SearchPage<OperatedJob, (DateTime<Utc>, Uuid)>, StoreError>> + Send;
+
+    /// Jobs that have been due for [`LATE_MS`], the longest due first. It looks at ten thousand of them, of whatever scope.
+    #[doc(hidden)]
+    fn late_jobs(
+        &self,
+        limits: &ScopeLimits,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<OperatedJob>, StoreError>> + Send;
 
     /// The job of this id, if it is a dead letter.
     #[doc(hidden)]

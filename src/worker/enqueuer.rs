@@ -61,13 +61,17 @@ pub struct Delivered {
 }
 
 impl<S: Store> Enqueuer<S> {
-    /// An enqueuer for the engine's staged jobs.
+    /// An enqueuer for the engine's staged jobs. Logs a warning for each job that the engine's requests are known to stage and
+    /// that `sink` does not [handle](JobSink::handles): unless another node's sink does, it is never delivered.
     pub fn new<A: Send + Sync + 'static>(
         engine: &Engine<S, A>,
         sink: impl JobSink,
         config: WorkerConfig,
     ) -> Self {
-        Self::with(&engine.without_app(), Arc::new(sink), config)
+        let engine = engine.without_app();
+        let sink: Arc<dyn DynSink> = Arc::new(sink);
+        report_unhandled(&engine, sink.as_ref());
+        Self::with(&engine, sink, config)
     }
 
     pub(super) fn with(engine: &Engine<S>, sink: Arc<dyn DynSink>, config: WorkerConfig) -> Self {
@@ -105,6 +109,19 @@ impl<S: Store> Enqueuer<S> {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let stop = Stop::default();
         until_shutdown(&stop, self.jobs.forever(stop.set()), shutdown).await;
+    }
+}
+
+/// A sink that panics here is asked again where it counts as the job's failure: see `hand_over`.
+fn handles(sink: &dyn DynSink, name: &str) -> bool {
+    catch_unwind(AssertUnwindSafe(|| sink.handles(name))).unwrap_or(true)
+}
+
+/// Reports the jobs that this process stages and its sink does not handle, when workers start: before one is late.
+/// Another node may handle them, so that is not an error.
+pub(super) fn report_unhandled<S: Store>(engine: &Engine<S>, sink: &dyn DynSink) {
+    for name in engine.core.jobs.iter().filter(|name| !handles(sink, name)) {
+        observe::job_staged_and_not_handled(name);
     }
 }
 
@@ -190,9 +207,7 @@ impl<S: Store> Source for DueJobs<S> {
             self.sum.left += 1;
             return false;
         }
-        // A sink that panics here is asked again where it counts as the job's failure: see `hand_over`.
-        let handles = || self.delivery.sink.handles(&found.name);
-        let is_handled = catch_unwind(AssertUnwindSafe(handles)).unwrap_or(true);
+        let is_handled = handles(self.delivery.sink.as_ref(), &found.name);
         if !is_handled {
             self.leave(Why::NotHandled, &found.name);
         }

@@ -12,7 +12,16 @@ type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
 type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 
 /// Functions of this process, by the name of the job that they handle. Jobs with other names are left to
-/// nodes that have a function for them.
+/// nodes that have a function for them. If no node has one, such a job is not delivered and not a dead letter: it is late
+/// ([`Ops::late_jobs`](crate::ops::Ops::late_jobs)).
+///
+/// So when workers start, the names are compared with those of the jobs that the registered definitions are known to stage: in
+/// `stage_job("name", ..)` in their blocks, by [`Definitions::job`](crate::compat::Definitions::job), and
+/// [`WAITING_JOB`](crate::engine::WAITING_JOB) with [`tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting). For each
+/// name without a function here, the log has a warning.
+///
+/// A function gets the arguments and the job. It captures whatever else it needs, such as a clone of the store, by which it
+/// reaches the database: [Staged jobs](crate::ops#staged-jobs) has an example.
 ///
 /// ```
 /// use atomic_phases::worker::{DeliveryError, Handlers, Job};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::enqueuer::report_unhandled;
 use super::{Announcer, BulkRunner, Census, Completer, Enqueuer, Reaper, Reconciler, WorkerConfig};
 use crate::engine::Engine;
 use crate::observe;
@@ -28,7 +29,9 @@ impl<S: OperatorStore, A: Send + Sync + 'static> Engine<S, A> {
     /// `config` has a sink, also the enqueuer; with the cargo feature `metrics`, also the census. Any number
     /// of nodes may run workers; one is enough to finish every node's requests (G17).
     ///
-    /// A worker that panics is restarted, after a second at first and longer each time.
+    /// A worker that panics is restarted, after a second at first and longer each time. If the sink does not
+    /// [handle](crate::worker::JobSink::handles) a job that the engine's requests are known to stage, a warning in the log names
+    /// it.
     ///
     /// # Errors
     /// [`SettingError`] names a setting of `config` that cannot work; then nothing is started.
@@ -70,6 +73,7 @@ impl<S: OperatorStore> Engine<S> {
             supervised.push(supervise("census", &stop, census));
         }
         if let Some(sink) = config.sink.clone() {
+            report_unhandled(&engine, sink.as_ref());
             supervised.push(supervise("enqueuer", &stop, move |stopped| {
                 Enqueuer::with(&engine, sink.clone(), config.clone()).run(stopped)
             }));

@@ -22,6 +22,7 @@ on_every_store! {
     the_audit_is_filtered_by_request_operator_and_act,
     g19_nothing_that_users_gave_is_on_a_page_or_in_an_address,
     every_page_is_a_list_that_goes_on,
+    g18_a_job_that_no_node_takes_is_on_the_page_of_jobs,
     an_operator_behind_ten_thousand_rows_of_others_is_told_how_far_the_search_came,
 }
 
@@ -413,6 +414,27 @@ async fn every_page_is_a_list_that_goes_on<S: TestDb + OperatorStore>(db: S) {
     let jobs = desk.get("jobs").await.is(200);
     let jobs = desk.send(desk.ask(reqwest::Method::GET, next(&jobs).unwrap())).await.is(200);
     assert_eq!(jobs.text.matches("value=\"discard\"").count(), 50);
+}
+
+async fn g18_a_job_that_no_node_takes_is_on_the_page_of_jobs<S: TestDb + OperatorStore>(db: S) {
+    let engine = engine(&db, &App::default());
+    finish(&engine, "with-jobs").await;
+    let desk = Desk::of(&engine).await;
+    desk.get("jobs").await.is(200).has("No job gave up").has("No job is late").has_not("receipt");
+    let ago = if is_postgres::<S>() { "interval '2 minutes'" } else { "120000" };
+    let due = format!("SET run_after = staged_at - {ago} WHERE name = 'receipt'");
+    db.sql(&format!("UPDATE atomic_phases_staged_jobs {due}")).await;
+    let overview = desk.get("overview").await.is(200);
+    let all = tags(&overview.text);
+    let is_tile = |class: &str| class.split(' ').any(|class| class == "late");
+    let tile = all.iter().find(|tag| tag.get("class").is_some_and(is_tile)).unwrap();
+    assert!(tile.get("href").unwrap().ends_with("jobs#late-jobs"), "{tile:?}");
+    let jobs = desk.get("jobs").await.is(200);
+    jobs.has("No job gave up").has_not("No job is late").has("receipt").has_not("thanks");
+    jobs.has("id=\"late-jobs\"").has("was taken by no node");
+    check_accessibility_of(&jobs.text);
+    db.sql("UPDATE atomic_phases_staged_jobs SET reason = 'not handled here'").await;
+    desk.get("jobs").await.is(200).has("not handled here");
 }
 
 /// An operator with one scope: matches may come after the rows that the page has read.

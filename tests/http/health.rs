@@ -54,12 +54,21 @@ async fn what_waits_for_an_operator_is_told_to_a_prober<S: TestDb + OperatorStor
     let routes = routes(&engine);
     assert_eq!(asked(&routes, "live").await, (200, "alive\n".to_owned()));
     assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
-    let nothing = "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n";
+    let nothing = "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs, 0 late jobs\n";
     assert_eq!(asked(&routes, "waiting").await, (200, nothing.to_owned()));
+    // A job that no node delivers.
+    finished(engine.call(&scope(), &key("with-jobs"), book(20)).await);
+    let ago = if is_postgres::<S>() { "interval '2 minutes'" } else { "120000" };
+    let due = format!("SET run_after = staged_at - {ago} WHERE name = 'receipt'");
+    db.sql(&format!("UPDATE atomic_phases_staged_jobs {due}")).await;
+    let told = becomes(&routes, "waiting", 503).await;
+    assert_eq!(told, "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs, 1 late jobs\n");
+    db.sql("DELETE FROM atomic_phases_staged_jobs").await;
+    assert_eq!(becomes(&routes, "waiting", 200).await, nothing);
     let call = engine.call(&scope(), &key("canary"), notify(Trouble::UnknownForeign)).await;
     assert!(matches!(call, Ok(Outcome::Unknown { .. })), "{call:?}");
     let told = becomes(&routes, "waiting", 503).await;
-    assert_eq!(told, "1 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n");
+    assert_eq!(told, "1 unknown, 0 dead letters, 0 stranded, 0 dead jobs, 0 late jobs\n");
     assert_eq!(asked(&routes, "ready").await.0, 200, "it still receives requests");
     // Also while its reconcile function runs: the outcome is still unknown.
     db.sql(
@@ -188,7 +197,8 @@ async fn is_ready_behind_looks<S: TestDb + OperatorStore>(
     let others = async {
         until(is_waited_for).await;
         let (routes, began) = (routes(&engine), Instant::now());
-        let nothing = "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs\n".to_owned();
+        let nothing =
+            "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs, 0 late jobs\n".to_owned();
         assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()), "{looks} looks");
         assert_eq!(asked(&routes, "waiting").await, (200, nothing), "{looks} looks");
         let mut census = Census::new(&engine, WorkerConfig::default());

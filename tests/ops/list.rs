@@ -8,7 +8,7 @@ use atomic_phases::ops::{
     Actor, BulkAct, Filter, HeldBy, OperatorStore, OpsError, Permissions, Scopes, Selection, State,
     Summary,
 };
-use atomic_phases::worker::Announcer;
+use atomic_phases::worker::{Announcer, DeliveryError, Enqueuer, Handlers, Job};
 use atomic_phases::{Engine, Outcome, Scope};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -24,6 +24,7 @@ on_every_store! {
     a_request_that_is_being_reconciled_is_listed_once,
     a_request_whose_holder_died_is_found_without_workers,
     counts_are_bounded_and_within_the_scopes,
+    g18_a_job_that_no_node_takes_is_counted_and_listed_as_late,
     g16_no_list_leaves_the_scopes_of_its_actor,
 }
 
@@ -334,6 +335,69 @@ async fn counts_are_bounded_and_within_the_scopes<S: TestDb + OperatorStore>(db:
     let other = Actor::new("eve", Permissions::admin(), elsewhere).unwrap();
     let none = engine.ops(other).counts().await.unwrap();
     assert_eq!(none, Default::default());
+}
+
+/// Its name has no handler: it is neither a dead letter nor a request that waits.
+async fn g18_a_job_that_no_node_takes_is_counted_and_listed_as_late<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    finish(&engine, "with-jobs").await;
+    let left = Enqueuer::new(&engine, Handlers::new(), config()).run_once().await.unwrap();
+    assert_eq!((left.left, left.delivered), (1, 0), "{left:?}");
+    let ops = admin(&engine);
+    let late = async || {
+        let counts = ops.counts().await.unwrap();
+        assert!(!counts.late_jobs.or_more && counts.dead_jobs.number == 0, "{counts:?}");
+        let jobs = ops.late_jobs(10).await.unwrap();
+        assert_eq!(counts.late_jobs.number as usize, jobs.len(), "{jobs:?}");
+        jobs
+    };
+    assert!(late().await.is_empty(), "it has been due for a moment");
+    let due = async |name: &str, minutes: u32| {
+        let ago = match is_postgres::<S>() {
+            true => format!("staged_at - interval '{minutes} minutes'"),
+            false => format!("staged_at - {}", minutes * 60_000),
+        };
+        let set = format!("SET run_after = {ago} WHERE name = '{name}'");
+        db.sql(&format!("UPDATE atomic_phases_staged_jobs {set}")).await;
+    };
+    due("receipt", 2).await;
+    let jobs = late().await;
+    let [job] = &jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!((&*job.name, job.attempts, &job.reason), ("receipt", 0, &None));
+    assert_eq!(job.request_id, id_of(&engine, "with-jobs").await);
+    let due_for = job.staged_at - job.next_at.unwrap();
+    assert_eq!(due_for.num_minutes(), 2, "{job:?}");
+
+    let elsewhere = Scopes::Only(vec![Scope::new("other").unwrap()]);
+    let other = engine.ops(Actor::new("eve", Permissions::admin(), elsewhere).unwrap());
+    assert_eq!(other.counts().await.unwrap().late_jobs.number, 0);
+    assert!(other.late_jobs(10).await.unwrap().is_empty());
+
+    // A node has claimed it, and returned it.
+    db.sql("UPDATE atomic_phases_staged_jobs SET reason = 'not here' WHERE name = 'receipt'").await;
+    due("thanks", 3).await;
+    let names: Vec<(String, Option<String>)> =
+        late().await.into_iter().map(|job| (job.name, job.reason)).collect();
+    let expected =
+        [("thanks".to_owned(), None), ("receipt".to_owned(), Some("not here".to_owned()))];
+    assert_eq!(names, expected, "the longest due first");
+    for rows in [0, 1] {
+        let first = ops.late_jobs(rows).await.unwrap();
+        assert_eq!((first.len(), &*first[0].name), (1, "thanks"));
+    }
+
+    let jobs = Handlers::new()
+        .on("receipt", async |_: String, _: Job| Ok::<_, DeliveryError>(()))
+        .on("thanks", async |_: String, _: Job| Ok::<_, DeliveryError>(()));
+    let mut enqueuer = Enqueuer::new(&engine, jobs, config());
+    let mut delivered = 0;
+    for _ in 0..3 {
+        delivered += enqueuer.run_once().await.unwrap().delivered;
+    }
+    assert_eq!(delivered, 2);
+    assert!(late().await.is_empty());
 }
 
 async fn g16_no_list_leaves_the_scopes_of_its_actor<S: TestDb + OperatorStore>(db: S) {

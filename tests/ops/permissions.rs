@@ -17,13 +17,14 @@ on_every_store! {
 }
 
 /// Each entry of the layer, and the permission that it needs.
-const DOORS: [(&str, Permissions); 27] = [
+const DOORS: [(&str, Permissions); 28] = [
     ("list", Permissions::READ),
     ("counts", Permissions::READ),
     ("find", Permissions::READ),
     ("show", Permissions::READ),
     ("why", Permissions::READ),
     ("dead_jobs", Permissions::READ),
+    ("late_jobs", Permissions::READ),
     ("dead_job", Permissions::READ),
     ("foreign_phases", Permissions::READ),
     ("audit", Permissions::AUDIT),
@@ -47,7 +48,7 @@ const DOORS: [(&str, Permissions); 27] = [
     ("reveal_key", Permissions::REVEAL),
 ];
 
-const READS: usize = 15;
+const READS: usize = 16;
 
 const A_BULK_RETRY: Permissions = BulkAct::Retry.needs();
 
@@ -64,6 +65,7 @@ async fn open<S: TestDb + OperatorStore>(
         "show" => ops.show(request).await.map(drop),
         "why" => ops.why(request).await.map(drop),
         "dead_jobs" => ops.dead_jobs(None, 10).await.map(drop),
+        "late_jobs" => ops.late_jobs(10).await.map(drop),
         "dead_job" => ops.dead_job(job).await.map(drop),
         "foreign_phases" => ops.foreign_phases().map(drop),
         "audit" => ops.audit(None, None, 10).await.map(drop),
@@ -144,8 +146,8 @@ async fn each_door_needs_its_permission_and_each_refusal_is_audited<S: TestDb + 
             checked += 1;
         }
     }
-    assert_eq!(checked, 27 * 12);
-    let size = "27 operations x 12 sets of permissions = 324";
+    assert_eq!(checked, 28 * 12);
+    let size = "28 operations x 12 sets of permissions = 336";
     assert!(
         include_str!("../../docs/operating.md").contains(size),
         "docs/operating.md has another size"
@@ -176,6 +178,7 @@ async fn g16_what_is_outside_of_the_scopes_is_not_there<S: TestDb + OperatorStor
                 "list",
                 "counts",
                 "dead_jobs",
+                "late_jobs",
                 "foreign_phases",
                 "audit",
                 "pauses",

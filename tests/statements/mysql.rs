@@ -401,6 +401,22 @@ async fn operators_lists_are_read_in_the_order_of_an_index() {
         "command_type = 'Execute' AND argument LIKE '%FROM atomic_phases_staged_jobs WHERE run_after IS NULL%'",
     );
     assert!(!jobs.is_empty() && !jobs.iter().any(|sql| sql.contains("SELECT *")), "{jobs:#?}");
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, args, \
+         staged_at, run_after) SELECT scope, randomblob(16), 1, randomblob(16), '', 'gone', '', created_at, \
+         created_at - 120000 - n FROM atomic_phases_keys, {} WHERE idempotency_key = 'k'; \
+         ANALYZE TABLE atomic_phases_staged_jobs",
+        numbers::<Mysql>(20_000)
+    ))
+    .await;
+    assert_eq!(ops.late_jobs(10).await.unwrap().len(), 10);
+    let late = server.logged(
+        "command_type = 'Execute' AND argument LIKE '%FORCE INDEX (atomic_phases_staged_jobs_due)%'",
+    );
+    assert!(!late.is_empty() && !late.iter().any(|sql| sql.contains("SELECT *")), "{late:#?}");
+    for search in late {
+        server.reads_a_part_of_an_index(&url, &search);
+    }
 }
 
 /// Y49, G17: what a worker looks for is a bounded part of one index, in its order, from any place in it. Each of its

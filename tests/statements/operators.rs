@@ -37,7 +37,7 @@ async fn filled() -> Postgres {
          FROM generate_series(1, 100000) AS n ORDER BY random()) AS rows; \
          INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, \
          args, staged_at, run_after) SELECT 'tenant-' || n % 100, gen_random_uuid(), 1, gen_random_uuid(), n, \
-         'receipt', '', now() - n * interval '1 second', CASE WHEN n % 2 = 0 THEN now() END \
+         'receipt', '', now() - n * interval '1 second', CASE WHEN n % 2 = 0 THEN now() - n * interval '1 second' END \
          FROM generate_series(1, 100000) AS n; ANALYZE",
     )
     .await;
@@ -158,9 +158,13 @@ async fn each_search_walks_a_bounded_part_of_its_index_at_100_000_rows() {
     ops.counts().await.unwrap();
     let counts = sent("AS waiting,");
     let plan = plan_of(&db, &counts[0]).await;
-    for index in ["keys_waiting", "keys_due", "staged_jobs_dead"] {
+    for index in ["keys_waiting", "keys_due", "staged_jobs_dead", "staged_jobs_due"] {
         is_bounded(&plan, index);
     }
+    sent("");
+    assert_eq!(ops.late_jobs(31).await.unwrap().len(), 31);
+    let late = sent("ORDER BY run_after, scope");
+    is_bounded(&plan_of(&db, &late[0]).await, "atomic_phases_staged_jobs_due");
     sent("");
     let mut census = Census::new(&engine, WorkerConfig::default());
     assert!(census.run_once().await.unwrap());
@@ -340,6 +344,7 @@ async fn g19_no_list_count_or_audit_reads_a_value() {
     ops.definitions().await.unwrap();
     ops.nodes().await.unwrap();
     ops.dead_jobs(None, 10).await.unwrap();
+    ops.late_jobs(10).await.unwrap();
     ops.bulks(None, 10).await.unwrap();
     ops.audit(AuditFilter::new().act("reveal"), None, 10).await.unwrap();
     let listed = ops.list(Filter::new()).await.unwrap().rows.remove(0);

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Read};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::arguments::{Decision, Format, Ids, Jobs, Said, Word};
+use super::arguments::{Decision, Format, Ids, JobState, Jobs, Said, Word};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::read::{self, JOBS, committed, if_there_is_more, perhaps_called, rows_of, segment};
@@ -285,10 +285,17 @@ fn given(value: &str) -> Result<String, Failure> {
 
 pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<End, Failure> {
     let (act, ids, decision) = match command {
-        Jobs::List { part } => {
-            let (rows, page, now) = rows_of(api, "/jobs", part).await?;
+        Jobs::List { state, part } => {
+            let is_late = *state == Some(JobState::Late);
+            let path = if is_late { "/jobs?state=late" } else { "/jobs" };
+            let (rows, page, now) = rows_of(api, path, part).await?;
             print(&rows, &JOBS, now, format);
             if_there_is_more(&page);
+            match state {
+                Some(JobState::Late) => read::about_late_jobs(&rows, part),
+                None if part.after.is_none() => read::if_jobs_are_late(api).await,
+                _ => {}
+            }
             return Ok(End::Fine);
         }
         Jobs::Show { id } => return read::job(api, id, format).await,

@@ -161,7 +161,7 @@ pub(crate) enum Commands {
     Nodes,
     /// List the foreign phases that are paused
     Pauses,
-    /// Staged jobs that gave up
+    /// Staged jobs that gave up, or that are late
     #[command(subcommand)]
     Jobs(Jobs),
     /// One act on many requests, done by the workers of the service
@@ -451,14 +451,23 @@ pub(crate) struct BulkOf {
     pub(crate) yes: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum JobState {
+    Dead,
+    Late,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Jobs {
-    /// List them, the oldest first
+    /// List them, the oldest first; or those that are late, the longest due first
     List {
+        /// Those that gave up (as without this), or those that have been due for a minute
+        #[arg(long, value_enum)]
+        state: Option<JobState>,
         #[command(flatten)]
         part: Part,
     },
-    /// Tell all that is known of one, without its arguments
+    /// Tell all that is known of one that gave up, without its arguments
     Show {
         /// The job's id, as a list or `show` tells it
         id: String,

@@ -75,6 +75,10 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
                 println!("stranded    {}", count("stranded"));
             }
             println!("dead jobs   {}", count("dead_jobs"));
+            // An earlier build does not count them.
+            if !told["late_jobs"].is_null() {
+                println!("late jobs   {}", count("late_jobs"));
+            }
             if told["none_announced"] == true {
                 eprintln!(
                     "note: no process has announced itself in the last minute. If no workers run, requests are resumed \
@@ -85,7 +89,7 @@ pub(crate) async fn status(api: &Api, format: Format) -> Result<End, Failure> {
         }
         _ => document(&told, format),
     }
-    let waits = ["unknown", "dead_letters", "stranded", "dead_jobs"];
+    let waits = ["unknown", "dead_letters", "stranded", "dead_jobs", "late_jobs"];
     // *0 or more* is not none: before the rows that the operator sees there are very many that they do not.
     let waits_or_may = |name: &&str| told[name]["number"] != 0 || told[name]["or_more"] == true;
     let counted = waits.iter().filter(|name| !told[**name].is_null());
@@ -375,6 +379,30 @@ const JOB: [Column; 6] = [
     ("STAGED", |job, now| past(&job["staged_at"], now)),
     ("WHY", |job, _| text(&job["reason"])),
 ];
+
+/// What a list of late jobs does not say.
+pub(crate) fn about_late_jobs(rows: &[Value], part: &Part) {
+    if rows.iter().any(|job| job["reason"].is_null()) {
+        eprintln!(
+            "note: a job without a reason was taken by no node: none runs workers with a sink that handles its name, \
+             they do not keep up, or an earlier job of its request comes first"
+        );
+    }
+    if rows.len() >= (part.limit as usize).min(LARGEST) {
+        eprintln!(
+            "note: these have been due for longest; there may be more: --limit, {LARGEST} at most. `status` counts them"
+        );
+    }
+}
+
+/// A list of the jobs that gave up says nothing of those that no node delivers.
+pub(crate) async fn if_jobs_are_late(api: &Api) {
+    // It is a hint: where it cannot be given, the list was told all the same. An earlier build knows no such list.
+    let Ok(told) = api.get("/jobs?state=late&limit=1").await else { return };
+    if told.json["rows"].as_array().is_some_and(|rows| !rows.is_empty()) {
+        eprintln!("note: other jobs are late: jobs list --state late");
+    }
+}
 
 /// One staged job that gave up.
 pub(crate) async fn job(api: &Api, id: &str, format: Format) -> Result<End, Failure> {

@@ -338,3 +338,40 @@ async fn a_job_is_retried_and_discarded_on_the_version_that_was_seen() {
         assert_eq!(run.told(&["jobs", "show", id]).0, 4, "{act}");
     }
 }
+
+/// No sink handles its name: it is not a dead letter, and no list of requests has it.
+#[tokio::test]
+async fn a_job_that_no_node_takes_is_told_as_late() {
+    let url = cluster::new_database();
+    let store = Postgres::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let engine = Engine::builder(store).register::<Thank>().build().unwrap();
+    let (scope, key) = (Scope::new("tenant-1").unwrap(), IdempotencyKey::new("a").unwrap());
+    assert!(matches!(engine.call(&scope, &key, Thank).await, Ok(Outcome::Finished(_))));
+    let run = Run::on(&["--database-url", &url]);
+    let late = ["jobs", "list", "--state", "late"];
+    let (code, told) = run.told(&["status"]);
+    assert!(code == 0 && told.ends_with("late jobs   0\n"), "{code} {told}");
+    for list in [&late[..2], &late] {
+        let (code, told, said) = run.with("", list);
+        assert_eq!((code, told.lines().count()), (0, 1), "{told}");
+        assert!(!said.contains("late"), "{said}");
+    }
+    let minutes_ago = "SET run_after = staged_at - interval '2 minutes'";
+    cluster::psql(&url, &format!("UPDATE atomic_phases_staged_jobs {minutes_ago}"));
+    let (code, told) = run.told(&["status"]);
+    assert!(code == 6 && told.ends_with("dead jobs   0\nlate jobs   1\n"), "{code} {told}");
+    let (code, told, said) = run.with("", &["jobs", "list"]);
+    assert_eq!((code, told.lines().count()), (0, 1), "{told}");
+    assert!(said.contains("note: other jobs are late: jobs list --state late"), "{said}");
+    let (code, told, said) = run.with("", &late);
+    let is_told = told.lines().count() == 2 && told.contains("  mail  0 ");
+    assert!(code == 0 && is_told, "{code} {told}");
+    assert!(said.contains("taken by no node") && !said.contains("may be more"), "{said}");
+    let (_, told, said) = run.with("", &[&late[..], &["--limit", "1", "-o", "ids"]].concat());
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(said.contains("there may be more"), "{said}");
+    cluster::psql(&url, "UPDATE atomic_phases_staged_jobs SET reason = 'not here'");
+    let (_, told, said) = run.with("", &late);
+    assert!(told.contains("not here") && !said.contains("taken by no node"), "{told}{said}");
+}

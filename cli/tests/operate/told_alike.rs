@@ -8,7 +8,7 @@ pub(super) fn asks_and_acts_after(run: &Run, acts_before: usize) {
     assert_eq!(code, 6, "{told}");
     assert!(told.starts_with("waiting     1 unknown, 1 dead letters; oldest "), "{told}");
     assert!(told.contains("\ndue         0 or more\n"), "{told}");
-    assert!(told.ends_with("dead jobs   0\n"), "{told}");
+    assert!(told.ends_with("dead jobs   0\nlate jobs   0\n"), "{told}");
     let (_, _, said) = run.with("", &["status"]);
     assert!(said.contains("note: no process has announced itself"), "{said}");
 

@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use super::asked::{
-    Ago, Asked, Audited, Because, Bulk, Listed, Paused, Reveal, Sought, Told, Unpaused, Wanted,
+    Ago, Asked, Audited, Because, Bulk, JobState, Jobs, Listed, Paused, Reveal, Sought, Told,
+    Unpaused, Wanted,
 };
 use super::problem::{Kind, Problem};
 use super::{OPENAPI, Route, views};
@@ -101,9 +102,19 @@ async fn told<S: OperatorStore>(
             done(ops.erase(id, &version, &reason).await?)
         }
         Route::Jobs => {
-            let Listed { limit, cursor } = asked.query()?;
-            let after = cursor.map(|cursor| cursor.parse()).transpose()?;
-            views::page(&ops.dead_jobs(after, limit.unwrap_or(PAGE)).await?, views::job)
+            let Jobs { state, limit, cursor } = asked.query()?;
+            let limit = limit.unwrap_or(PAGE);
+            match (state, cursor) {
+                (JobState::Dead, cursor) => {
+                    let after = cursor.map(|cursor| cursor.parse()).transpose()?;
+                    views::page(&ops.dead_jobs(after, limit).await?, views::job)
+                }
+                (JobState::Late, None) => views::late_jobs(&ops.late_jobs(limit).await?),
+                (JobState::Late, Some(_)) => {
+                    let detail = "The list of late jobs has one page: ask for it without a cursor.";
+                    return Err(Problem::new(Kind::Invalid, detail));
+                }
+            }
         }
         Route::Job => {
             let job = ops.dead_job(asked.id(Kind::NoSuchJob)?).await?;

@@ -264,7 +264,26 @@ fn ago(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(u64::from(number) * unit))
 }
 
-/// A place in a list of jobs.
+/// Which staged jobs to list.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum JobState {
+    #[default]
+    Dead,
+    Late,
+}
+
+/// A place in a list of jobs, and their state.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Jobs {
+    #[serde(default)]
+    pub(super) state: JobState,
+    pub(super) limit: Option<u32>,
+    pub(super) cursor: Option<String>,
+}
+
+/// A place in a list of bulk acts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Listed {

@@ -28,6 +28,7 @@ pub(super) fn counts(counts: &Counts) -> Value {
         "none_announced": counts.none_announced,
         "stranded": count(counts.stranded),
         "dead_jobs": count(counts.dead_jobs),
+        "late_jobs": count(counts.late_jobs),
     })
 }
 
@@ -156,6 +157,15 @@ pub(super) fn job(job: &JobView) -> Value {
         "reason": job.reason,
         "staged_at": time(job.staged_at),
         "next_at": some_time(job.next_at),
+    })
+}
+
+/// A page that has no next one.
+pub(super) fn late_jobs(jobs: &[JobView]) -> Value {
+    json!({
+        "rows": jobs.iter().map(job).collect::<Vec<_>>(),
+        "next": null,
+        "searched_to": null,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Staged jobs that gave up.
+//! Staged jobs that gave up, and those that are late.
 
 use axum::body::Bytes;
 use axum::response::Response;
@@ -25,7 +25,13 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
         "" => None,
         text => Some(text.parse()?),
     };
-    let (page, now) = (ops.dead_jobs(after, PAGE).await?, asked.now().await?);
+    let page = ops.dead_jobs(after, PAGE).await?;
+    // They have one page, beside the first of the dead ones.
+    let late = match after {
+        None => Some(ops.late_jobs(PAGE).await?),
+        Some(_) => None,
+    };
+    let now = asked.now().await?;
     let notice = match query.text("said") {
         "retried" => Some("Done. It is delivered again in a moment."),
         "discarded" => Some("Done. It is never delivered."),
@@ -33,12 +39,13 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
     };
     Ok(html! {
         @if let Some(notice) = notice { p.notice role="status" { (notice) } }
-        h1 { "Dead jobs" }
-        p.lead {
-            "Staged in the commit of a phase, and given up on after too many failed deliveries. Nothing ends \
-             these but an operator."
-        }
+        h1 { "Jobs" }
         section #dead-jobs data-live="5" aria-label="Dead jobs" {
+            h2 { "Dead jobs" }
+            p.lead {
+                "Staged in the commit of a phase, and given up on after too many failed deliveries. Nothing ends \
+                 these but an operator."
+            }
             @if list::is_none(&page) {
                 (list::none(query, "No job gave up."))
             } @else {
@@ -48,7 +55,54 @@ async fn body<S: OperatorStore>(asked: &Asked<S>) -> Result<Markup, OpsError> {
                 }))
             }
         }
+        @if let Some(late) = late {
+            section #late-jobs data-live="5" aria-label="Late jobs" {
+                h2 { "Late jobs" }
+                p.lead {
+                    "Due for a minute or longer. One without a reason was taken by no node: none runs workers \
+                     with a sink that handles its name, they do not keep up, or an earlier job of its request \
+                     comes first."
+                }
+                @if late.is_empty() {
+                    p.empty { "No job is late." }
+                } @else {
+                    (self::late(frame, &late, now))
+                    @if late.len() == PAGE as usize {
+                        p.quiet { "These have been due for longest; there may be more." }
+                    }
+                }
+            }
+        }
     })
+}
+
+fn request(frame: &Frame, job: &JobView) -> Markup {
+    html! {
+        a.request href=(frame.to(format_args!("requests/{}", job.request_id))) {
+            code { (short(job.request_id)) }
+        }
+    }
+}
+
+fn late(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
+    let cells = rows.iter().map(|job| {
+        vec![
+            html! { code { (said(&job.name)) } },
+            request(frame, job),
+            html! { (job.attempts) },
+            reason(job),
+            now.relative(job.staged_at),
+            match job.next_at {
+                Some(due) => now.relative(due),
+                None => html! { span.quiet { "–" } },
+            },
+        ]
+    });
+    table(
+        "Late jobs, the longest due first",
+        &["Job", "Request", "Attempts", "Reason", "Staged", "Due"],
+        cells,
+    )
 }
 
 fn dead(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
@@ -56,11 +110,7 @@ fn dead(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
     let cells = rows.iter().map(|job| {
         vec![
             html! { code { (said(&job.name)) } },
-            html! {
-                a.request href=(frame.to(format_args!("requests/{}", job.request_id))) {
-                    code { (short(job.request_id)) }
-                }
-            },
+            request(frame, job),
             html! { (job.attempts) },
             reason(job),
             now.relative(job.staged_at),

@@ -101,6 +101,7 @@ fn tiles(frame: &Frame, counts: &Counts, now: Now) -> Markup {
             },
         ),
         ("job", "Dead jobs", counts.dead_jobs, "jobs", html! { "not delivered" }),
+        ("late", "Late jobs", counts.late_jobs, "jobs#late-jobs", html! { "due for a minute" }),
     ];
     html! {
         ul.tiles {

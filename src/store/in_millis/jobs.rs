@@ -54,7 +54,15 @@ statement! {
 }
 
 statement! {
-    /// One of them, by `atomic_phases_staged_jobs_dead_id`.
+    /// Jobs that are late, by `atomic_phases_staged_jobs_due`.
+    LateJobs in D: InMillis, rows JobSql, { late_ms: i64, allowed: Allowed, limit: i64 },
+    [JOB], "(", [JOB], "atomic_phases_staged_jobs", (D::BY_DUE_JOBS), " WHERE run_after <= ", (D::CLOCK), " - ", late_ms,
+    " ORDER BY run_after, scope, request_id, position LIMIT 10000) AS looked WHERE ", allowed,
+    " ORDER BY run_after, scope, request_id, position LIMIT ", limit
+}
+
+statement! {
+    /// A dead letter, by `atomic_phases_staged_jobs_dead_id`.
     DeadJob in D: InMillis, rows JobSql, { id: Vec<u8>, allowed: Allowed },
     [JOB], "atomic_phases_staged_jobs WHERE run_after IS NULL AND job_id = ", id, " AND ", allowed,
     " LIMIT 1"

@@ -59,6 +59,9 @@ pub(super) trait InMillis: Backend {
     /// no other index.
     const BY_KEY: &'static str;
 
+    /// Behind the jobs' table, goes by the index of due ones: it has the order, and the search ends early.
+    const BY_DUE_JOBS: &'static str;
+
     /// Behind the table's name, what makes the server go by the walk's index.
     fn by_index(walk: Walk) -> &'static str;
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::statements::COLUMNS;
 use super::{Allowed, InMillis, RowSql};
 use crate::store::operators::{
-    IDS_PER_SEARCH, ListRequests, ListedRow, RequestAt, ScopeLimits, Walk,
+    IDS_PER_SEARCH, LATE_MS, ListRequests, ListedRow, RequestAt, ScopeLimits, Walk,
 };
 use crate::store::statement::{Part, statement};
 
@@ -289,8 +289,10 @@ const OF_THOSE: &str = "COUNT(CASE WHEN allowed AND ";
 statement! {
     /// How much waits, among the first of each index. A row that waits and is in progress is looked into: its outcome is
     /// still unknown.
-    Count in D: InMillis, rows ((BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt)),
-    { allowed: Allowed },
+    Count in D: InMillis, rows (
+        (BigInt, BigInt, BigInt, Nullable<BigInt>), (BigInt, BigInt), (BigInt, BigInt), (BigInt, BigInt)
+    ),
+    { allowed: Allowed, late_ms: i64 },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status IN ('unknown', 'in_progress') THEN 1 END), ",
     [OF_THOSE], "status = 'dead_letter' THEN 1 END), \
      MIN(CASE WHEN allowed AND status IN ('unknown', 'in_progress', 'dead_letter') THEN waiting_since END) \
@@ -300,11 +302,14 @@ statement! {
     " THEN 1 END) FROM (SELECT run_after, waiting_since, ", allowed,
     " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
     ") AS due, (SELECT count(*), COUNT(CASE WHEN allowed THEN 1 END) FROM (SELECT ", allowed,
-    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
+    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED],
+    ") AS jobs, (SELECT count(*), COUNT(CASE WHEN allowed THEN 1 END) FROM (SELECT ", allowed,
+    " AS allowed FROM atomic_phases_staged_jobs", (D::BY_DUE_JOBS), " WHERE run_after <= ", (D::CLOCK), " - ", late_ms,
+    " ORDER BY run_after", [BOUNDED], ") AS late"
 }
 
 impl Count {
     pub(in crate::store) fn new<D: InMillis>(limits: &ScopeLimits) -> Self {
-        Self { allowed: Allowed::by::<D>(limits) }
+        Self { allowed: Allowed::by::<D>(limits), late_ms: LATE_MS }
     }
 }

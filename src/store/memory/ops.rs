@@ -21,7 +21,7 @@ use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
-    FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
+    FoundRequest, JobAct, JobFate, LATE_MS, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
     MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, ScopeLimits, SearchPage,
     WaitingCounts, Walk, found_request, listed_request, operated_job, state_name,
 };
@@ -98,6 +98,15 @@ fn operated(job: &JobRecord) -> OperatedJob {
             job.run_after.map(|time| time.0),
         ),
     ))
+}
+
+/// Those that have been due for a minute, the longest due first.
+fn late(jobs: &[JobRecord], now: DateTime<Utc>) -> Vec<&JobRecord> {
+    let due_since = now - TimeDelta::milliseconds(LATE_MS);
+    let is_late = |job: &&JobRecord| job.run_after.is_some_and(|due| due.0 <= due_since);
+    let mut late: Vec<_> = jobs.iter().filter(is_late).collect();
+    late.sort_by_key(|job| (job.run_after, job.place()));
+    late
 }
 
 fn audited(row: &AuditRecord) -> Audited {
@@ -325,7 +334,8 @@ impl OperatorStore for Memory {
         let mut due: Vec<_> = keys.iter().filter(|key| key.run_after.is_some()).collect();
         due.sort_by_key(|key| key.run_after);
         let dead: Vec<_> = jobs.iter().filter(|job| job.run_after.is_none()).collect();
-        let more = [waiting.len(), due.len(), dead.len()].map(|rows| rows > MAX_ROWS);
+        let late = late(&jobs, now);
+        let more = [waiting.len(), due.len(), dead.len(), late.len()].map(|rows| rows > MAX_ROWS);
         waiting.truncate(MAX_ROWS + 1);
         due.truncate(MAX_ROWS + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
@@ -352,9 +362,13 @@ impl OperatorStore for Memory {
             dead_jobs: count(
                 dead.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
+            late_jobs: count(
+                late.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
+            ),
             waiting_is_more: more[0],
             due_is_more: more[1],
             dead_jobs_are_more: more[2],
+            late_jobs_are_more: more[3],
         })
     }
 
@@ -403,6 +417,17 @@ impl OperatorStore for Memory {
         jobs.sort_by_key(place_of);
         let seen = |job: &JobRecord| limits.allow(&job.scope).then(|| operated(job));
         Ok(looked(jobs, limit, seen, place_of))
+    }
+
+    async fn late_jobs(
+        &self,
+        limits: &ScopeLimits,
+        limit: u32,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let jobs = self.jobs().await?;
+        let looked_at = late(&jobs, self.database().now()).into_iter().take(MAX_ROWS);
+        let allowed = looked_at.filter(|job| limits.allow(&job.scope));
+        Ok(allowed.take(limit as usize).map(operated).collect())
     }
 
     async fn dead_job(

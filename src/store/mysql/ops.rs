@@ -34,8 +34,8 @@ use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, OperatedJob,
-    OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
+    Counted, FoundRequest, JobAct, JobFate, LATE_MS, ListPlace, ListRequests, ListedRequest,
+    OperatedJob, OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
     listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
@@ -281,6 +281,19 @@ impl OperatorStore for Mysql {
         )?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
         Ok(SearchPage { rows, searched_to })
+    }
+
+    async fn late_jobs(
+        &self,
+        limits: &ScopeLimits,
+        limit: u32,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let rows = search!(self, "list late jobs", |conn| {
+            let allowed = Allowed::by::<Db>(limits);
+            ops::LateJobs { late_ms: LATE_MS, allowed, limit: limit.into() }
+                .rows::<ops::StoredJob>(conn)
+        })?;
+        Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
 
     async fn dead_job(

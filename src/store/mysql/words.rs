@@ -22,6 +22,7 @@ impl InMillis for Db {
     const VALUES: [&'static str; 3] = ["VALUES (", Self::CLOCK, ")"];
     /// Else, with a condition on `request_id` beside the key, the server weighs that index too, at each execution.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
+    const BY_DUE_JOBS: &'static str = " FORCE INDEX (atomic_phases_staged_jobs_due)";
 
     /// For half of a small table the server would rather read all of it and sort.
     fn by_index(walk: Walk) -> &'static str {

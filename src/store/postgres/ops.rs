@@ -36,9 +36,9 @@ use crate::store::events::StoredEvents;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, FoundRequest, FoundRow, JobAct, JobFate, ListPlace, ListRequests, ListedRequest,
-    ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN, ScopeLimits,
-    SearchPage, WaitingCounts, found_request, listed_request, operated_job,
+    Counted, FoundRequest, FoundRow, JobAct, JobFate, LATE_MS, ListPlace, ListRequests,
+    ListedRequest, ListedRow, OperatedJob, OperatedRow, OperatorStore, RequestAt, SEARCH_WITHIN,
+    ScopeLimits, SearchPage, WaitingCounts, found_request, listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseRow, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -366,6 +366,19 @@ impl<P: Pool> OperatorStore for Postgres<P> {
             ops::EndOfDeadJobs { staged_at, id } => (DateTime<Utc>, Uuid)
         )?;
         Ok(SearchPage { rows: rows.into_iter().map(operated_job).collect(), searched_to })
+    }
+
+    async fn late_jobs(
+        &self,
+        limits: &ScopeLimits,
+        limit: u32,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let rows = search!(self, "list late jobs", |conn| {
+            let allowed = ops::Allowed::by(limits);
+            ops::LateJobs { late_ms: LATE_MS, allowed, limit: limit.into() }
+                .load::<OperatedRow>(&mut conn)
+        })?;
+        Ok(rows.into_iter().map(operated_job).collect())
     }
 
     async fn dead_job(

@@ -14,7 +14,7 @@ use super::commit_statements::Write;
 use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
 use crate::store::EraseAct;
 use crate::store::audit::{AuditEntry, AuditSearch};
-use crate::store::operators::{ListPlace, ListRequests, ScopeLimits, Walk};
+use crate::store::operators::{LATE_MS, ListPlace, ListRequests, ScopeLimits, Walk};
 use crate::store::pauses::{PauseAct, PausedPhase};
 use crate::store::statement::{push_bind, statement};
 
@@ -226,9 +226,9 @@ statement! {
     /// How much waits, among the first of each index. A row that waits and is in progress is looked into: its outcome is
     /// still unknown.
     Count<'a> for Pg, rows (
-        (BigInt, BigInt, BigInt, Nullable<Timestamptz>), (BigInt, BigInt), (BigInt, BigInt)
+        (BigInt, BigInt, BigInt, Nullable<Timestamptz>), (BigInt, BigInt), (BigInt, BigInt), (BigInt, BigInt)
     ),
-    { allowed: Allowed<'a> },
+    { allowed: Allowed<'a>, late_ms: i64 },
     "SELECT * FROM (SELECT count(*), ", [OF_THOSE], "status IN ('unknown', 'in_progress')), ",
     [OF_THOSE], "status = 'dead_letter'), min(waiting_since) FILTER (WHERE allowed \
      AND status IN ('unknown', 'in_progress', 'dead_letter')) \
@@ -238,12 +238,15 @@ statement! {
      AND run_after <= clock_timestamp()) FROM (SELECT run_after, waiting_since, ", {allowed},
     " AS allowed FROM atomic_phases_keys WHERE run_after IS NOT NULL ORDER BY run_after", [BOUNDED],
     ") AS due, (SELECT count(*), count(*) FILTER (WHERE allowed) FROM (SELECT ", {allowed},
-    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED], ") AS jobs"
+    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after IS NULL", [BOUNDED],
+    ") AS jobs, (SELECT count(*), count(*) FILTER (WHERE allowed) FROM (SELECT ", {allowed},
+    " AS allowed FROM atomic_phases_staged_jobs WHERE run_after <= statement_timestamp() - ", late_ms,
+    " * interval '1 millisecond' ORDER BY run_after", [BOUNDED], ") AS late"
 }
 
 impl<'a> Count<'a> {
     pub(super) fn new(limits: &'a ScopeLimits) -> Self {
-        Self { allowed: Allowed::by(limits) }
+        Self { allowed: Allowed::by(limits), late_ms: LATE_MS }
     }
 }
 
@@ -281,7 +284,16 @@ statement! {
 }
 
 statement! {
-    /// One of them, by `atomic_phases_staged_jobs_dead_id`.
+    /// Jobs that are late, by `atomic_phases_staged_jobs_due`. The time is that of the statement: the index is searched by it.
+    LateJobs<'a> for Pg, rows JobSql, { late_ms: i64, allowed: Allowed<'a>, limit: i64 },
+    "SELECT job_id, scope, request_id, position, name, attempts, reason, staged_at, run_after FROM \
+     (SELECT * FROM atomic_phases_staged_jobs WHERE run_after <= statement_timestamp() - ", late_ms,
+    " * interval '1 millisecond' ORDER BY run_after, scope, request_id, position LIMIT 10000) AS looked WHERE ",
+    {allowed}, " ORDER BY run_after, scope, request_id, position LIMIT ", limit
+}
+
+statement! {
+    /// A dead letter, by `atomic_phases_staged_jobs_dead_id`.
     DeadJob<'a> for Pg, rows JobSql, { id: Uuid, allowed: Allowed<'a> },
     [JOB], "run_after IS NULL AND job_id = ", id, " AND ", {allowed}, " LIMIT 1"
 }

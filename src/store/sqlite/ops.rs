@@ -31,8 +31,8 @@ use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::migrations::not_among;
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
-    Counted, FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, OperatedJob,
-    OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
+    Counted, FoundRequest, JobAct, JobFate, LATE_MS, ListPlace, ListRequests, ListedRequest,
+    OperatedJob, OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, found_request,
     listed_request, operated_job,
 };
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
@@ -295,6 +295,18 @@ impl OperatorStore for Sqlite {
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
         Ok(SearchPage { rows, searched_to: place(end) })
+    }
+
+    async fn late_jobs(
+        &self,
+        limits: &ScopeLimits,
+        limit: u32,
+    ) -> Result<Vec<OperatedJob>, StoreError> {
+        let allowed = Allowed::by::<Db>(limits);
+        let jobs = ops::LateJobs { late_ms: LATE_MS, allowed, limit: limit.into() };
+        let rows =
+            self.search("list late jobs", move |conn| jobs.rows::<ops::StoredJob>(conn)).await?;
+        Ok(rows.into_iter().filter_map(ops::operated).map(operated_job).collect())
     }
 
     async fn dead_job(

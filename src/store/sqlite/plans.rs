@@ -13,7 +13,7 @@ use crate::store::audit::AuditSearch;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk::{Bulks, CountedBulks};
 use crate::store::in_millis::census::Groups;
-use crate::store::in_millis::jobs::{DeadJobsAfter, EndOfDeadJobs};
+use crate::store::in_millis::jobs::{DeadJobsAfter, EndOfDeadJobs, LateJobs};
 use crate::store::operators::{ListRequests, ScopeLimits, Walk};
 
 #[derive(QueryableByName)]
@@ -148,6 +148,11 @@ fn a_search_of_operators_goes_by_an_index() {
     for index in ["atomic_phases_keys_waiting", "atomic_phases_keys_due"] {
         goes_by(&count, Goes::Along, index);
         goes_by(&groups, Goes::Along, index);
+    }
+    let allowed = Allowed::by::<Db>(&limits);
+    let late = plan_of(&mut conn, &LateJobs { late_ms: 1, allowed, limit: 1 });
+    for plan in [count, late] {
+        goes_by(&plan, Goes::From, "atomic_phases_staged_jobs_due");
     }
 }
 

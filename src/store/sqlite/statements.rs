@@ -39,6 +39,7 @@ impl InMillis for Db {
     const VALUES: [&'static str; 3] =
         ["SELECT ", "t", concat!(" FROM (SELECT ", now!(), " AS t) WHERE true")];
     const BY_KEY: &'static str = "";
+    const BY_DUE_JOBS: &'static str = "";
 
     fn by_index(_: Walk) -> &'static str {
         ""

@@ -41,6 +41,12 @@ async fn each_read_is_told_as_it_is_described<S: TestDb + OperatorStore>(db: S) 
         (&overview["stranded"]["number"], &overview["dead_jobs"]["number"]),
         (&json!(1), &json!(2))
     );
+    let late = get(&routes, "/jobs?state=late").await.ok();
+    fits("Jobs", &late);
+    assert_eq!((&overview["late_jobs"]["number"], &late["rows"]), (&json!(0), &json!([])));
+    assert_eq!(get(&routes, "/jobs?state=dead").await.ok()["rows"].as_array().unwrap().len(), 2);
+    get(&routes, "/jobs?state=late&cursor=x").await.is(422, "invalid");
+    get(&routes, "/jobs?state=lost").await.is(400, "malformed");
 
     Announcer::new(&engine, WorkerConfig::default().node("api-1", "9f2c1d"))
         .run_once()
