@@ -171,6 +171,8 @@
 //! writes the points that it passes to standard error, so that a test can take them one by one:
 //! `tests/processes/abort.rs` does so with the flagship example, and `tests/processes/frozen.rs` with `=stop`:
 //! the process is frozen for longer than its lease, and continues when another has finished its request.
+//! A text that is wrong ends the process when it builds an engine; a phase that the engine does not have is reported there,
+//! on standard error.
 //!
 //! # Bugs that the explorer finds
 //!
@@ -241,7 +243,7 @@ compile_error!(
 #[cfg(feature = "fault-injection")]
 pub(crate) use self::plan::{
     at, carried, committing, inside, is_overtaken, mutated, note, reach, reading, request_id,
-    stood_still_for,
+    stood_still_for, verify_env,
 };
 #[cfg(feature = "fault-injection")]
 pub use self::{

@@ -84,6 +84,12 @@ impl Mode {
         MODES.iter().map(|(mode, _)| *mode).filter(is_for_all).collect()
     }
 
+    /// The names of those that need no explorer.
+    pub(super) fn names_for_a_process() -> String {
+        let names = MODES.iter().filter(|(mode, _)| !mode.needs_an_explorer());
+        names.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    }
+
     /// Its name: `ack_lost`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -172,6 +178,34 @@ pub struct Fault {
     pub mode: Mode,
 }
 
+impl Fault {
+    /// Why a process may never meet it that has an engine with these definitions, as far as that is known.
+    pub(super) fn is_in_vain(
+        &self,
+        definitions: &[Definition],
+        concurrent: bool,
+    ) -> Option<String> {
+        let Point { phase, place } = &self.point;
+        let is_of_all = [STORE, STARTED].contains(&phase.as_str());
+        let has_it = |definition: &&Definition| {
+            is_of_all || definition.phases.iter().any(|of_it| of_it.is_called(phase))
+        };
+        let mut having = definitions.iter().filter(has_it).peekable();
+        if having.peek().is_none() {
+            return Some(format!("no registered definition has a phase {phase}"));
+        }
+        if !having.any(|definition| self.mode.is_legal_at(&self.point, definition, concurrent)) {
+            return Some(format!("{} is not possible at this point", self.mode.as_str()));
+        }
+        match place {
+            Place::Own(name) if phase != STORE => Some(format!(
+                "the engine has no point {name}, so the phase must have crash_point!({name:?})"
+            )),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}={}", self.point, self.visit, self.mode.as_str())
@@ -207,5 +241,34 @@ mod tests {
         for bad in ["", "a/after_call", "a/after_call#x=drop", "a/after_call#0=dropp", "=drop"] {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_fault_that_a_process_may_never_meet_is_reported() {
+        use crate::definition::{Isolation, Phase};
+        const BOOKED: Phase = Phase {
+            name: "booked",
+            was: &[],
+            kind: PhaseKind::Local(Isolation::ReadCommitted),
+            commit: false,
+            timeout: None,
+            reconciles: false,
+        };
+        const BOOK: Definition = Definition { name: "rides.book", version: 1, phases: &[BOOKED] };
+        let in_vain = |text: &str| text.parse::<Fault>().unwrap().is_in_vain(&[BOOK], true);
+        for met in
+            ["booked/before_commit=abort", "started/before_phase=abort", "(store)/look=read_fails"]
+        {
+            assert_eq!(in_vain(met), None, "{met}");
+        }
+        for (never, why) in [
+            ("typo/after_call=abort", "no registered definition has a phase typo"),
+            ("booked/before_body=ack_lost", "ack_lost is not possible at this point"),
+            ("booked/before_comit=abort", "the engine has no point before_comit, so"),
+        ] {
+            assert!(in_vain(never).unwrap().starts_with(why), "{never}");
+        }
+        let modes = Mode::names_for_a_process();
+        assert!(modes.contains("abort, stop") && !modes.contains("drop"), "{modes}");
     }
 }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Mutant;
 use super::mode::{Fault, Mode};
 use super::points::{Place, Point, STORE};
+use crate::definition::Definition;
 use crate::error::DbError;
 use crate::lock::lock;
 use crate::store::{Commit, StoreError};
@@ -21,6 +22,10 @@ use crate::store::{Commit, StoreError};
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
 /// over all its requests. Every mode works that needs no help from outside of the process: not `drop`, `stall`,
 /// `duplicate`, `out_of_touch` and `outrun`.
+///
+/// What is not such a text ends the process, with an error on standard error, as soon as an engine is built. A phase
+/// that the engine does not have, and a mode that cannot happen at the point, are reported there too. An abort is
+/// reported as it happens.
 ///
 /// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
 pub const ENV: &str = "ATOMIC_PHASES_FAULT";
@@ -57,7 +62,7 @@ pub(crate) struct Plan {
     signal: mpsc::UnboundedSender<Signal>,
 }
 
-/// A read of the store. It is no point: nothing is changed by it, so a crash there is one at the next point.
+/// A read of the store. It is not a point: nothing is changed by it, so a crash there is one at the next point.
 #[derive(Clone)]
 pub(crate) struct Read {
     /// How many points were passed before it.
@@ -191,12 +196,23 @@ fn of_the_process() -> &'static OfTheProcess {
                 let orders = Orders { faults: vec![fault], ..Orders::default() };
                 return OfTheProcess::Plan(Plan::new(orders).0);
             }
-            Err(error) => error.to_string(),
+            Err(error) => format!("{error}. The modes are {}", Mode::names_for_a_process()),
         };
         // A test that asks for a crash must not continue without one.
         eprintln!("{ENV}: {wrong}");
         std::process::exit(2)
     })
+}
+
+/// Reports what the environment asks for and an engine with these definitions may never meet: a test that asks for a crash
+/// must not continue silently without one.
+pub(crate) fn verify_env(definitions: &[Definition], concurrent: bool) {
+    let OfTheProcess::Plan(plan) = of_the_process() else { return };
+    let complaints = plan.orders.faults.iter().filter_map(|fault| {
+        let why = fault.is_in_vain(definitions, concurrent)?;
+        Some(format!("{ENV}: {fault} may never happen with this engine: {why}"))
+    });
+    complaints.for_each(|complaint| eprintln!("{complaint}"));
 }
 
 /// Takes the plan of this task along.
@@ -282,7 +298,10 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
     match mode? {
         // Not panic!(): the hook would print a backtrace for each of some thousand cases.
         Mode::Panic => std::panic::resume_unwind(Box::new("a panic that was asked for")),
-        Mode::Abort => std::process::abort(),
+        Mode::Abort => {
+            eprintln!("{ENV}: the process aborts at {point}#{visit}");
+            std::process::abort()
+        }
         Mode::Stop => {
             stop_the_process();
             None
