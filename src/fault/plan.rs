@@ -21,7 +21,7 @@ use crate::store::{Commit, StoreError};
 /// The environment variable by which a process that was built with the feature `fault-injection`
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
 /// over all its requests. Every mode works that needs no help from outside of the process: not `drop`, `stall`,
-/// `duplicate`, `out_of_touch` and `outrun`.
+/// `duplicate`, `out_of_touch`, `outrun`, `replicated` and `row_lost`.
 ///
 /// What is not such a text ends the process, with an error on standard error, as soon as an engine is built. A phase
 /// that the engine does not have, and a mode that cannot happen at the point, are reported there too. An abort is
@@ -55,8 +55,6 @@ pub(crate) struct Plan {
     /// For how long it stood still so far.
     stood_still: Mutex<Duration>,
     overtaken: AtomicBool,
-    /// Whether its acknowledged commit is not there.
-    row_lost: AtomicBool,
     /// What the database said to the phase that failed last.
     said: Mutex<Option<String>>,
     signal: mpsc::UnboundedSender<Signal>,
@@ -80,6 +78,10 @@ pub(crate) enum Signal {
     Duplicate(oneshot::Sender<()>),
     /// My commit got no answer, and I have not asked yet.
     OutOfTouch(oneshot::Sender<()>),
+    /// A standby has what is committed, and receives nothing from here on.
+    Replicated(oneshot::Sender<()>),
+    /// The standby takes the database's place, and my connections end with the database.
+    RowLost,
     /// I am at this point, at this visit.
     Stands(Point, u32, oneshot::Sender<()>),
 }
@@ -94,19 +96,9 @@ impl Plan {
     pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
         let (passed, visits, fired, stood_still) = Default::default();
-        let (reads, overtaken, row_lost, said) = Default::default();
-        let plan = Self {
-            orders,
-            passed,
-            reads,
-            visits,
-            fired,
-            stood_still,
-            overtaken,
-            row_lost,
-            said,
-            signal,
-        };
+        let (reads, overtaken, said) = Default::default();
+        let plan =
+            Self { orders, passed, reads, visits, fired, stood_still, overtaken, said, signal };
         (Arc::new(plan), signals)
     }
 
@@ -141,11 +133,6 @@ impl Plan {
     /// Another task has acquired the lease while this one stood still.
     pub(crate) fn mark_overtaken(&self) {
         self.overtaken.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the row that it created is not there, although its commit was acknowledged.
-    pub(crate) fn has_lost_its_row(&self) -> bool {
-        self.row_lost.load(Ordering::Relaxed)
     }
 
     /// Notes the visit, and says which one it is and what is to happen.
@@ -319,6 +306,14 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
             plan.stand(Signal::Duplicate).await;
             None
         }
+        Mode::Replicated => {
+            plan.stand(Signal::Replicated).await;
+            None
+        }
+        Mode::RowLost => {
+            let _ = plan.signal.send(Signal::RowLost);
+            std::future::pending().await
+        }
         mode => Some(mode),
     }
 }
@@ -375,7 +370,7 @@ pub(crate) async fn reading<T>(
 }
 
 /// A commit with what may happen to it.
-pub(crate) async fn committing<T: Default>(
+pub(crate) async fn committing<T>(
     phase: &str,
     (before, after): (Place, Place),
     commit: impl Future<Output = Commit<T>>,
@@ -389,10 +384,6 @@ pub(crate) async fn committing<T: Default>(
     let commit = match at(phase, before).await {
         // Dropped before it is polled: the transaction's guard undoes it.
         Some(Mode::NotSent) => return Commit::Unknown(no_answer()),
-        Some(Mode::RowLost) => {
-            of_the_plan(|plan| plan.row_lost.store(true, Ordering::Relaxed));
-            return Commit::Done(T::default());
-        }
         Some(mode @ (Mode::OutOfTouch | Mode::Outrun)) => {
             drop(commit);
             unanswered(mode).await;
