@@ -24,8 +24,8 @@ const READINGS: u32 = 32;
 ///
 /// `request` constructs the request as for a client's call: best from a body, so that defaults are tested, too.
 /// Fill each collection with at least two elements, and test each optional field both present and
-/// absent. The type needs `PartialEq`, which may be derived for tests only
-/// (`#[cfg_attr(test, derive(PartialEq))]`).
+/// absent. The type needs `PartialEq`. A test in `tests/` sees the library as it is compiled without `cfg(test)`, so derive it
+/// without a condition; only for a test in the library itself may it be `#[cfg_attr(test, derive(PartialEq))]`.
 ///
 /// ```
 /// use atomic_phases::assert_sound;

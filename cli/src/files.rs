@@ -20,6 +20,10 @@ pub(crate) fn lock(arguments: &Arguments, passed: &[String]) -> Result<End, Fail
     }
 }
 
+/// No command reads the code, which may differ from files that were not updated. The test with `locked!` compares them.
+pub(crate) const BY_THE_FILES: &str =
+    "by the lock files; whether they agree with the code, `cargo test` says";
+
 pub(crate) fn diff(
     arguments: &Arguments,
     package: &Path,
@@ -50,7 +54,9 @@ pub(crate) fn diff(
     }
     let findings = compare(&old, &new);
     match format {
-        Format::Text if findings.is_empty() => println!("no change that a stored row can see"),
+        Format::Text if findings.is_empty() => {
+            println!("no change that a stored row can see, {BY_THE_FILES}");
+        }
         Format::Text => {
             text(&findings, &levels).lines().for_each(|line| println!("{}", plain(line)));
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use atomic_phases::compat::{InFlight, Locks, State, file_name};
 
 use crate::arguments::{Database, Format, Lease};
+use crate::files::BY_THE_FILES;
 use crate::{End, Failure, database, date};
 
 pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Result<End, Failure> {
@@ -19,7 +20,7 @@ pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Resul
     let is_fine = left.is_empty() && jobs.is_empty() && !in_flight.truncated;
     print!("{}", database::shown(&left, &jobs, in_flight.truncated, format));
     if format == Format::Text && is_fine {
-        println!("no unfinished row would be left alone, and no staged job");
+        println!("no unfinished row would be left alone, and no staged job, {BY_THE_FILES}");
     }
     for jobs in in_flight.jobs.iter().filter(|jobs| jobs.unread > 0) {
         let (unread, name) = (jobs.unread, &jobs.name);

@@ -95,7 +95,9 @@ impl Repository {
 #[test]
 fn what_is_deployed_is_compared_with_what_will_be() {
     let it = Repository::new();
-    assert_eq!(it.diff("text"), (0, "no change that a stored row can see\n".to_owned()));
+    let same = "no change that a stored row can see, by the lock files; whether they agree with the code, \
+        `cargo test` says\n";
+    assert_eq!(it.diff("text"), (0, same.to_owned()));
     it.change(
         "[[phase]]",
         "[[phase]]\nname = \"checked\"\nkind = \"local\"\noutput = \"null\"\n\n[[phase]]",

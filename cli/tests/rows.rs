@@ -115,7 +115,12 @@ async fn deployed<S: Store>(store: S, url: &str) {
     let retire = || run(dir.path(), &["retire", "rides.create", "1", "--database-url", url]);
     assert_eq!(
         check("text"),
-        (0, "no unfinished row would be left alone, and no staged job\n".to_owned())
+        (
+            0,
+            "no unfinished row would be left alone, and no staged job, by the lock files; whether they agree with the \
+             code, `cargo test` says\n"
+                .to_owned()
+        )
     );
     let (code, told) = drained("rides.create", "1");
     assert_eq!((code, told.as_str()), (6, "rides.create@1 has 1 unfinished rows\n"));

@@ -25,9 +25,11 @@ const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
 /// ```
 ///
 /// The files are in `phases/` beside Cargo.toml, one for each definition and version; commit them. A second
-/// argument names another folder. A definition without a file gets one. `ATOMIC_PHASES_LOCK=update cargo
-/// test` updates the files, and `ATOMIC_PHASES_LOCK=off` checks nothing. If `CI` is set, no file is ever
-/// written.
+/// argument names another folder. A definition without a file gets one, if no other file has to change for it. A
+/// further version of a definition is not written by itself: the version before it is *draining* from then on, which its
+/// file must say. `ATOMIC_PHASES_LOCK=update cargo test` updates the files, and `ATOMIC_PHASES_LOCK=off` checks nothing; both
+/// compile the crate again, because `#[atomic_phases]` then does not compare it with the files. If `CI` is set, no file is
+/// ever written.
 ///
 /// By updating a file you state that no row of the former form is left, or that it was never deployed. `cargo
 /// atomic-phases diff --against <what is deployed>` shows whether that is so.
@@ -55,7 +57,7 @@ macro_rules! locked {
 pub enum Mode {
     /// Fails.
     Check,
-    /// Fails; a definition without a file gets one.
+    /// Fails; a definition without a file gets one, if no other file differs.
     CheckOrCreate,
     /// Writes them.
     Update,

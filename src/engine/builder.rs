@@ -296,6 +296,10 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         }
         cached_replays.as_ref().map_or(Ok(()), CachedReplays::check)?;
         let registry = self.registry.under(derived_keys.current());
+        faults! {
+            let definitions: Vec<_> = registry.entries().map(|entry| entry.definition).collect();
+            crate::fault::verify_env(&definitions, S::CONCURRENT);
+        }
         let scopes = settings.scopes_in_metrics.map(Scopes::new);
         let replays = cached_replays.map(|cached| Replays::new(cached, settings.retention).into());
         let core = Core {

@@ -9,6 +9,9 @@ use super::points::{NoSuchPoint, Point};
 /// The environment variable that makes an explorer run one case only.
 pub(crate) const CASE: &str = "ATOMIC_PHASES_CASE";
 
+/// Stands for an attempt in which nothing goes wrong, in front of one in which something does.
+const UNDISTURBED: &str = "undisturbed";
+
 /// Who drives the request: a client that calls again, or a background worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
@@ -103,6 +106,8 @@ impl FromStr for Case {
                 driver = named;
             } else if two {
                 turns.push(part.parse()?);
+            } else if part == UNDISTURBED {
+                faults.push(Vec::new());
             } else {
                 let attempt: Result<_, _> = part.split('+').map(|one| one.trim().parse()).collect();
                 faults.push(attempt?);
@@ -120,6 +125,9 @@ impl fmt::Display for Case {
         match self {
             Self::Crashes { faults, .. } => {
                 for attempt in faults {
+                    if attempt.is_empty() {
+                        f.write_str(UNDISTURBED)?;
+                    }
                     for (index, fault) in attempt.iter().enumerate() {
                         let between = if index == 0 { "" } else { " + " };
                         write!(f, "{between}{fault}")?;
@@ -148,6 +156,7 @@ mod tests {
             "retry",
             "booked/after_commit#0=drop; charged/before_call#2=panic; workers",
             "booked/before_commit#0=not_sent + booked/after_commit#0=drop; a/b#0=panic; retry",
+            "undisturbed; seen/before_phase#0=replicated + charged/after_call#0=row_lost; workers",
             "two: workers",
             "two: charged/after_call#0=expire; booked/before_body#1=switch; retry",
         ] {

@@ -25,7 +25,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::observe::Subject;
 use crate::phase::Reply;
 use crate::request::RequestDefinition;
-use crate::store::{KeyRow, Right, Status, Store};
+use crate::store::{KeyRow, Right, Status, Store, StoreError};
 
 /// How often a request may be driven on before it counts as stuck. Each case has two faults at most,
 /// and a reconcile function may have to be asked in between.
@@ -60,6 +60,15 @@ pub(super) enum Ended {
     ByWorker,
 }
 
+/// What a failover has lost of the commits that were acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// All of the request's: its row does not exist.
+    Row,
+    /// The last ones. The row is back at an earlier recovery point.
+    LaterCommits,
+}
+
 /// Whose attempt it is. Another's row has an id of its own: by its id the engine knows its own row
 /// again.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,8 +93,8 @@ pub(super) struct CaseRunner<'x, S: Store, A, R, W> {
     /// Runs that answered as the one that finished the request.
     pub(super) finishers: u32,
     pub(super) was_unknown: bool,
-    /// Whether an acknowledged commit, and with it the row, is not there.
-    pub(super) has_lost_a_row: bool,
+    /// What a failover has lost.
+    pub(super) lost: Option<Lost>,
     pub(super) last: Option<Ended>,
     /// What each attempt has read.
     pub(super) reads: Vec<Vec<Read>>,
@@ -147,27 +156,21 @@ where
                 "{fault} did not happen: the attempt passed {}",
                 listed(&plan.passed())
             )),
-            None if plan.has_lost_its_row() => {
-                self.note_of_a_lost_row(ended).await.map(|()| plan.passed())
-            }
             None => self.note(ended).map(|()| plan.passed()),
         }
     }
 
-    /// The answers are lost with the row that held them. A client that retries begins another request, at another time.
-    async fn note_of_a_lost_row(&mut self, ended: Ended) -> Result<(), Wrong> {
-        self.has_lost_a_row = true;
-        if let Ended::Outcome(_) | Ended::Error(CallError::RowDeleted) = ended {
-            self.last = Some(ended);
-        } else {
-            self.note(ended)?;
-        }
+    /// The database is a standby's from now on. A client that retries does so at another time.
+    async fn fail_over(&mut self) -> Result<(), Wrong> {
+        self.engine.store().fail_over().await.map_err(not_lost)?;
+        let row = self.status().await?;
+        self.lost = Some(if row.is_none() { Lost::Row } else { Lost::LaterCommits });
         tokio::time::sleep(Duration::from_millis(2)).await;
         Ok(())
     }
 
     pub(super) fn orders(&self, who: Who) -> Orders {
-        let is_the_first = who == Who::First && !self.has_lost_a_row;
+        let is_the_first = who == Who::First && self.lost != Some(Lost::Row);
         let request_id = is_the_first.then_some(REQUEST_ID);
         // Longer than the lease, as the database's clock continues by more than that (`pass_time`).
         let stall = self.engine.settings().lease + Duration::from_secs(1);
@@ -213,7 +216,7 @@ where
 
     /// Does what its points ask for, until it ends.
     async fn watch(&mut self, mut begun: Begun) -> Result<Ended, Wrong> {
-        let mut rival = None;
+        let (mut rival, mut fails_over) = (None, false);
         let ended = loop {
             tokio::select! {
                 ended = &mut begun.task => {
@@ -225,6 +228,14 @@ where
                 Some(signal) = begun.signals.recv() => {
                     let (competed, go_on) = match signal {
                         Signal::Drop => break Ok(Ended::Crashed),
+                        Signal::RowLost => {
+                            fails_over = true;
+                            break Ok(Ended::Crashed);
+                        }
+                        Signal::Replicated(go_on) => {
+                            let replicated = self.engine.store().replicate().await;
+                            (replicated.map(|()| None).map_err(not_lost), go_on)
+                        }
                         Signal::Stall(go_on) => (self.takeover(&begun.plan).await, go_on),
                         Signal::Duplicate(go_on) => (self.duplicate().await, go_on),
                         Signal::OutOfTouch(go_on) => (self.overtake(&begun.plan).await, go_on),
@@ -239,6 +250,9 @@ where
             }
         };
         begun.drop_it().await;
+        if fails_over {
+            self.fail_over().await?;
+        }
         ended
     }
 
@@ -484,6 +498,18 @@ where
         let passed = self.engine.store().pass_time(&self.scope, &self.key).await;
         passed.map_err(|error| Causes(&error).to_string())
     }
+}
+
+/// Commits could not be lost, so nothing is known of what that would lead to. In the database's own words.
+fn not_lost(error: StoreError) -> Wrong {
+    let said = match &error {
+        StoreError::Database { error, .. } => error.0.to_string(),
+        other => Causes(other).to_string(),
+    };
+    format!(
+        "no commit could be lost, because the tables could not be copied and brought back: {said} \
+         (what that needs on each store: Explorer::and_lost_rows)"
+    )
 }
 
 /// The next point at which it stands still; or how it ended.

@@ -10,13 +10,14 @@ use std::time::Instant;
 use super::Mutant;
 use super::case::{CASE, Case, Driver, Turn};
 use super::case_runner::{
-    Assertion, CaseRunner, Check, MAX_ATTEMPTS, Who, Wrong, listed, shown, told,
+    Assertion, CaseRunner, Check, Lost, MAX_ATTEMPTS, Who, Wrong, listed, shown, told,
 };
 use super::mode::{Fault, Mode};
 use super::plan::Read;
-use super::points::Point;
+use super::points::{Place, Point};
 use super::report::{Failure, Report};
 use super::turns::Stop;
+use crate::definition::Definition;
 use crate::engine::Engine;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
@@ -112,14 +113,28 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self.modes([Mode::Stall, Mode::Duplicate, Mode::OutOfTouch, Mode::Outrun])
     }
 
-    /// Adds cases in which the commit that creates the key's row is acknowledged and then lost, as in a
-    /// failover to a standby that lacks it. The attempt continues as far as it can. Then the client retries:
-    /// a new request under the same [derived keys](crate::phase::DerivedKey). There is no other fault in
-    /// these cases, and each must settle. If a case ends as *unknown*, a phase has sent its provider a value
-    /// derived from the lost row ([`uuid`](crate::RequestContext::uuid),
-    /// [`created_at`](crate::RequestContext::created_at), [`request_id`](crate::RequestContext::request_id))
-    /// instead of from the request. Your fake provider must refuse a key that comes with other parameters, as
-    /// real ones do.
+    /// Adds cases in which a foreign call has its effect, and then commits before it, which were acknowledged, are
+    /// lost, as in a failover to a standby that lags. There is a case for each call and each number of commits, up
+    /// to all of them. The attempt ends with the database. Then the client retries, or a worker continues, under the
+    /// same [derived keys](crate::phase::DerivedKey): if all commits are lost, with a new request; otherwise from the
+    /// recovery point before the lost commits, and the phases behind it run again.
+    ///
+    /// There is no other fault in these cases, and each must settle. If a case ends as *unknown*, a phase has sent
+    /// its provider something else under the same key: a value derived from the lost row
+    /// ([`uuid`](crate::RequestContext::uuid), [`created_at`](crate::RequestContext::created_at),
+    /// [`request_id`](crate::RequestContext::request_id)), or an output that a phase computes differently when it runs
+    /// again, instead of a value derived from the request. Your fake provider must refuse a key that comes with other
+    /// parameters, as real ones do.
+    ///
+    /// An `at_most_once` call has no such case, and no case loses the intent of one: the call would be made twice, whatever
+    /// the phase does (G2). [`always`](Self::always) is not checked between the failover and
+    /// the next attempt, because the database then lacks what a provider has done.
+    ///
+    /// The explorer copies the tables of the engine's database and brings the copies back: on PostgreSQL those of the
+    /// schemas of the `search_path`, to the schema `atomic_phases_standby`; on MariaDB and MySQL to tables whose names
+    /// begin with `atomic_phases_standby_`. Triggers do not run meanwhile. So on PostgreSQL the role must be allowed to set
+    /// `session_replication_role`, as a superuser is; on MariaDB and MySQL the database may have no triggers. Otherwise
+    /// the case fails and says so. Sequences of PostgreSQL, and what is in another database, are not brought back.
     pub fn and_lost_rows(self) -> Self {
         self.modes([Mode::RowLost])
     }
@@ -217,6 +232,10 @@ const OF_THE_LOST_ROW: &str = "its row was lost with an acknowledged commit, and
     was asked under the same key with other parameters, most likely with what is made of the row that is lost: \
     ctx.uuid, ctx.created_at, ctx.request_id. Send ctx.key_uuid, and what the request's parameters say";
 
+const OF_LOST_COMMITS: &str = "acknowledged commits were lost, and the request is unknown: the provider was asked under \
+    the same key with other parameters, most likely with an output of a phase whose commit was lost and which came to \
+    another when it ran again. Send ctx.key_uuid, and what the request's parameters say";
+
 const UNSETTLED: &str = "whether the call was executed stays unknown, and every case was to be settled: the \
     reconcile function did not find out, or there is none";
 
@@ -233,8 +252,8 @@ struct Ran {
     stops: Vec<Stop>,
     /// Whether the reply can be compared with another case's.
     is_of_the_first: bool,
-    /// Whether an acknowledged commit, and with it the row, was lost.
-    has_lost_its_row: bool,
+    /// What a failover has lost.
+    lost: Option<Lost>,
     /// Why it is not settled.
     reason: Option<String>,
 }
@@ -328,11 +347,20 @@ where
                 let case = Case::Crashes { faults: vec![vec![first.clone()]], driver };
                 let ran = self.judge(case, clean, report).await?;
                 let mut seconds = self.reads_behind(at, &first, &ran);
-                if self.pairs && !first.mode.is_alone() {
+                if self.pairs && !first.mode.is_of_a_competitor() {
                     seconds.extend(self.seconds(&first, &ran));
                 }
                 for faults in seconds {
                     self.judge(Case::Crashes { faults, driver }, clean, report).await?;
+                }
+            }
+        }
+        if self.modes.contains(&Mode::RowLost) {
+            report.list(Mode::RowLost);
+            for faults in failovers(&clean.passed, &R::DEFINITION, S::CONCURRENT) {
+                for driver in Driver::BOTH {
+                    let case = Case::Crashes { faults: faults.clone(), driver };
+                    self.judge(case, clean, report).await?;
                 }
             }
         }
@@ -341,9 +369,6 @@ where
 
     /// What cannot be read in a case in which this went wrong first, at the point of this index.
     fn reads_behind(&self, at: usize, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
-        if first.mode == Mode::RowLost {
-            return Vec::new();
-        }
         let later = self.failed_reads(ran.reads.first()).into_iter();
         let later = later.filter(|(behind, _)| *behind > at);
         let next = self.failed_reads(ran.reads.get(1)).into_iter();
@@ -368,7 +393,7 @@ where
     /// What else can go wrong in a case in which this went wrong first: later in the same attempt, or in
     /// the next.
     fn seconds(&self, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
-        let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_alone();
+        let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_of_a_competitor();
         let attempt = self.faults(ran.passed.first());
         // After some it continues: a failed commit is tried again, one without an answer is asked about.
         let at = attempt.iter().find(|(_, fault)| fault == first).map(|(index, _)| *index);
@@ -410,7 +435,7 @@ where
         let mut faults = Vec::new();
         for (index, point) in passed.iter().enumerate() {
             let visit = passed[..index].iter().filter(|earlier| *earlier == point).count() as u32;
-            for mode in &self.modes {
+            for mode in self.modes.iter().filter(|mode| !mode.is_of_a_failover()) {
                 if mode.is_legal_at(point, &R::DEFINITION, S::CONCURRENT) {
                     faults.push((index, Fault { point: point.clone(), visit, mode: *mode }));
                 }
@@ -438,17 +463,17 @@ where
             Ok(ran) if ran.reply.is_some() => Ok(ran),
             Ok(ran) => {
                 report.count_unknown();
-                match self.settles {
-                    _ if ran.has_lost_its_row => {
-                        let wrong = match ran.reason {
-                            Some(reason) => format!("{OF_THE_LOST_ROW}. Its reason: {reason}"),
-                            None => OF_THE_LOST_ROW.to_owned(),
-                        };
-                        Err(Failure { case, wrong })
-                    }
-                    true => Err(Failure { case, wrong: UNSETTLED.to_owned() }),
-                    false => Ok(ran),
-                }
+                let wrong = match ran.lost {
+                    Some(Lost::Row) => OF_THE_LOST_ROW,
+                    Some(Lost::LaterCommits) => OF_LOST_COMMITS,
+                    None if self.settles => UNSETTLED,
+                    None => return Ok(ran),
+                };
+                let wrong = match ran.reason.filter(|_| ran.lost.is_some()) {
+                    Some(reason) => format!("{wrong}. Its reason: {reason}"),
+                    None => wrong.to_owned(),
+                };
+                Err(Failure { case, wrong })
             }
             Err(wrong) => Err(Failure { case, wrong }),
         }
@@ -488,7 +513,7 @@ where
             told: Vec::new(),
             finishers: 0,
             was_unknown: false,
-            has_lost_a_row: false,
+            lost: None,
             last: None,
             reads: Vec::new(),
             said: None,
@@ -510,7 +535,10 @@ where
             // Of the first attempt there is no row yet, of which workers could know.
             let of_it = faults.get(passed.len()).map(Vec::as_slice).unwrap_or_default();
             passed.push(runner.attempt(of_it, driver, Who::First).await?);
-            runner.hold(&self.always).await?;
+            // What the database lacks now, a provider may have.
+            if !of_it.iter().any(|fault| fault.mode == Mode::RowLost) {
+                runner.hold(&self.always).await?;
+            }
             settled = runner.is_settled().await? && passed.len() >= faults.len();
             if !settled {
                 runner.pass_time().await?;
@@ -536,7 +564,82 @@ where
             None => None,
         };
         let reason = runner.row().await?.and_then(|row| row.reason);
-        let (has_lost_its_row, reads) = (runner.has_lost_a_row, runner.reads);
-        Ok(Ran { reply, effects, passed, reads, stops, is_of_the_first, has_lost_its_row, reason })
+        let (lost, reads) = (runner.lost, runner.reads);
+        Ok(Ran { reply, effects, passed, reads, stops, is_of_the_first, lost, reason })
+    }
+}
+
+/// For each call of an undisturbed run, the failovers that lose commits before it: the fewest first.
+/// None loses the intent of a call, which would be made again (G2).
+fn failovers(
+    passed: &[Vec<Point>],
+    definition: &Definition,
+    concurrent: bool,
+) -> Vec<Vec<Vec<Fault>>> {
+    let mut points = Vec::new();
+    for (attempt, passed) in passed.iter().enumerate() {
+        for (index, point) in passed.iter().enumerate() {
+            let visit = passed[..index].iter().filter(|earlier| *earlier == point).count() as u32;
+            points.push((attempt, visit, point));
+        }
+    }
+    let mut cases = Vec::new();
+    for (call, (last, ..)) in points.iter().enumerate() {
+        for moment in (0..call).rev() {
+            let ends = [(moment, Mode::Replicated), (call, Mode::RowLost)];
+            let may_be = ends
+                .iter()
+                .all(|(at, mode)| mode.is_legal_at(points[*at].2, definition, concurrent));
+            let has =
+                |place: Place| points[moment..call].iter().any(|(.., point)| point.place == place);
+            if !may_be || !has(Place::AfterCommit) || has(Place::BeforeIntent) {
+                continue;
+            }
+            let mut faults = vec![Vec::new(); last + 1];
+            for (at, mode) in ends {
+                let (attempt, visit, point) = points[at];
+                faults[attempt].push(Fault { point: point.clone(), visit, mode });
+            }
+            cases.push(faults);
+        }
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failover_loses_the_commits_before_a_call_but_no_intent() {
+        use crate::definition::{EffectClass, Isolation, Phase, PhaseKind};
+        const fn phase(name: &'static str, kind: PhaseKind) -> Phase {
+            Phase { name, was: &[], kind, commit: false, timeout: None, reconciles: false }
+        }
+        const LOCAL: PhaseKind = PhaseKind::Local(Isolation::ReadCommitted);
+        const CHARGED: PhaseKind = PhaseKind::Foreign(EffectClass::Idempotent {
+            window: Some(std::time::Duration::from_secs(86_400)),
+        });
+        const PHASES: &[Phase] = &[
+            phase("booked", LOCAL),
+            phase("seen", LOCAL),
+            phase("charged", CHARGED),
+            phase("noted", LOCAL),
+            phase("told", PhaseKind::Foreign(EffectClass::AtMostOnce)),
+            phase("refunded", CHARGED),
+            phase("answered", LOCAL),
+        ];
+        let definition = Definition { name: "rides.book", version: 1, phases: PHASES };
+        let passed = [definition.points()];
+        let cases = failovers(&passed, &definition, true);
+        let cases = cases.into_iter().map(|faults| Case::Crashes { faults, driver: Driver::Retry });
+        let cases: Vec<String> = cases.map(|case| case.to_string()).collect();
+        assert_eq!(
+            cases,
+            [
+                "seen/before_phase#0=replicated + charged/after_call#0=row_lost; retry",
+                "started/before_phase#0=replicated + charged/after_call#0=row_lost; retry",
+            ]
+        );
     }
 }

@@ -104,7 +104,7 @@
 //! | [`with_competitor`](Explorer::with_competitor) | 50 | what duplicates and zombies break |
 //! | [`and_two_workers`](Explorer::and_two_workers)`(1)`, `(2)`, `(3)` | 28, 189, 1351 | what a certain order of two workers breaks |
 //! | [`and_failed_reads`](Explorer::and_failed_reads) | some hundred | what a read that fails breaks, in a run and in its recovery |
-//! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | values from a row that may be lost, sent to a provider |
+//! | [`and_lost_rows`](Explorer::and_lost_rows) | 2 | values from a row, or an output of a commit, that may be lost, sent to a provider |
 //! | [`and_at_every_pair`](Explorer::and_at_every_pair) | about 1,600 | what a second crash breaks, in the recovery or in an attempt that continues after the first |
 //!
 //! A case takes milliseconds; the chapter
@@ -144,7 +144,8 @@
 //! | `out_of_touch` | before and after a commit | as `not_sent` and `ack_lost`; before the holder can resolve the outcome, another takes over and holds the key |
 //! | `outrun` | before and after a commit | the same; before the holder can resolve the outcome, another takes over and finishes |
 //! | `read_fails` | at a read of the store: `(store)/look`, `(store)/read`, `(store)/count_keys`, `(store)/renew` | the store cannot be reached for this one read |
-//! | `row_lost` | before the commit that creates the row | the commit is acknowledged, but the row does not exist |
+//! | `replicated` | before a phase | nothing: a standby receives no commit from here on |
+//! | `row_lost` | after an `idempotent` call | the provider has done it, and the database fails over to that standby: what was committed since `replicated` is lost |
 //! | `abort` | everywhere, in a process of its own | the process ends |
 //! | `stop` | everywhere, in a process of its own | the process stops until it receives a `SIGCONT` |
 //!
@@ -172,6 +173,8 @@
 //! writes the points that it passes to standard error, so that a test can take them one by one:
 //! `tests/processes/abort.rs` does so with the flagship example, and `tests/processes/frozen.rs` with `=stop`:
 //! the process is frozen for longer than its lease, and continues when another has finished its request.
+//! A text that is wrong ends the process when it builds an engine; a phase that the engine does not have is reported there,
+//! on standard error.
 //!
 //! # Bugs that the explorer finds
 //!
@@ -242,7 +245,7 @@ compile_error!(
 #[cfg(feature = "fault-injection")]
 pub(crate) use self::plan::{
     at, carried, committing, inside, is_overtaken, mutated, note, reach, reading, request_id,
-    stood_still_for,
+    stood_still_for, verify_env,
 };
 #[cfg(feature = "fault-injection")]
 pub use self::{

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::points::{NoSuchPoint, Place, Point, STORE};
-use crate::definition::{Definition, STARTED};
+use crate::definition::{Definition, EffectClass, PhaseKind, STARTED};
 
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,16 +44,18 @@ pub enum Mode {
     CallFails,
     /// The foreign call has its effect at the provider, and its answer is lost.
     AnswerLost,
-    /// The commit that creates the key's row is acknowledged, but the row does not exist, as after a failover to
-    /// a standby that lacks it. The engine then promises only one effect at a provider that honors
-    /// the derived key (G1).
+    /// From here on, a standby receives no commit. Nothing happens until [`RowLost`](Self::RowLost).
+    Replicated,
+    /// The call has its effect at the provider, and the database fails over to a standby that received nothing since
+    /// the point of [`Replicated`](Self::Replicated): commits that were acknowledged are lost, and perhaps the key's
+    /// row with them. The engine then promises only one effect at a provider that honors the derived key (G1).
     RowLost,
     /// A read of the store fails, once. It has a point of its own, `(store)/look` for example, at which
     /// nothing else happens.
     ReadFails,
 }
 
-const MODES: [(Mode, &str); 17] = [
+const MODES: [(Mode, &str); 18] = [
     (Mode::Panic, "panic"),
     (Mode::Drop, "drop"),
     (Mode::Abort, "abort"),
@@ -69,19 +71,27 @@ const MODES: [(Mode, &str); 17] = [
     (Mode::Outrun, "outrun"),
     (Mode::CallFails, "call_fails"),
     (Mode::AnswerLost, "answer_lost"),
+    (Mode::Replicated, "replicated"),
     (Mode::RowLost, "row_lost"),
     (Mode::ReadFails, "read_fails"),
 ];
 
 impl Mode {
     /// Every mode of a point at which a request may crash, after which the engine keeps all of its promises: all but
-    /// [`RowLost`](Self::RowLost), [`ReadFails`](Self::ReadFails), and [`Abort`](Self::Abort) and
-    /// [`Stop`](Self::Stop), which need a separate process.
+    /// [`Replicated`](Self::Replicated) and [`RowLost`](Self::RowLost), [`ReadFails`](Self::ReadFails), and
+    /// [`Abort`](Self::Abort) and [`Stop`](Self::Stop), which need a separate process.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let others = [Self::RowLost, Self::ReadFails];
-        let is_for_all = |mode: &Self| !others.contains(mode) && !mode.needs_a_process();
+        let is_for_all = |mode: &Self| {
+            !mode.is_of_a_failover() && *mode != Self::ReadFails && !mode.needs_a_process()
+        };
         MODES.iter().map(|(mode, _)| *mode).filter(is_for_all).collect()
+    }
+
+    /// The names of those that need no explorer.
+    pub(super) fn names_for_a_process() -> String {
+        let names = MODES.iter().filter(|(mode, _)| !mode.needs_an_explorer());
+        names.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
     }
 
     /// Its name: `ack_lost`.
@@ -94,9 +104,9 @@ impl Mode {
         matches!(self, Self::Stall | Self::Duplicate | Self::OutOfTouch | Self::Outrun)
     }
 
-    /// Whether nothing else goes wrong in its case.
-    pub(super) fn is_alone(self) -> bool {
-        self.is_of_a_competitor() || self == Self::RowLost
+    /// Whether it is one of the two halves of a failover. Neither is a fault by itself.
+    pub(super) fn is_of_a_failover(self) -> bool {
+        matches!(self, Self::Replicated | Self::RowLost)
     }
 
     /// Whether it can happen at this point. `concurrent`: whether others can work with the database
@@ -129,9 +139,9 @@ impl Mode {
             Self::Stall | Self::Duplicate => concurrent || !definition.is_in_transaction(point),
             Self::CallFails => point.place == Place::BeforeCall,
             Self::AnswerLost => point.place == Place::AfterCall,
-            Self::RowLost => {
-                point.place == Place::BeforeCommit && creates_the_row(point, definition)
-            }
+            Self::Replicated => point.place == Place::BeforePhase,
+            // A call that is at most once is made again where its intent is lost, whatever the phase does (G2).
+            Self::RowLost => point.place == Place::AfterCall && may_be_repeated(point, definition),
         }
     }
 
@@ -142,14 +152,16 @@ impl Mode {
 
     /// Whether it needs help from outside of the process: an explorer, or its script.
     pub(crate) fn needs_an_explorer(self) -> bool {
-        self == Self::Drop || self.is_of_a_competitor()
+        self == Self::Drop || self.is_of_a_competitor() || self.is_of_a_failover()
     }
 }
 
-/// Of a commit: whether the key's row comes to be by it.
-fn creates_the_row(point: &Point, definition: &Definition) -> bool {
-    let first = definition.phases.first().filter(|first| first.shares_the_reservation());
-    point.phase == STARTED || first.is_some_and(|first| first.is_called(&point.phase))
+/// Whether the provider of this call honors its key.
+fn may_be_repeated(point: &Point, definition: &Definition) -> bool {
+    definition.phases.iter().any(|phase| {
+        phase.is_called(&point.phase)
+            && matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { .. }))
+    })
 }
 
 fn is_before_a_commit(point: &Point) -> bool {
@@ -170,6 +182,34 @@ pub struct Fault {
     pub visit: u32,
     /// The kind of fault.
     pub mode: Mode,
+}
+
+impl Fault {
+    /// Why a process may never meet it that has an engine with these definitions, as far as that is known.
+    pub(super) fn is_in_vain(
+        &self,
+        definitions: &[Definition],
+        concurrent: bool,
+    ) -> Option<String> {
+        let Point { phase, place } = &self.point;
+        let is_of_all = [STORE, STARTED].contains(&phase.as_str());
+        let has_it = |definition: &&Definition| {
+            is_of_all || definition.phases.iter().any(|of_it| of_it.is_called(phase))
+        };
+        let mut having = definitions.iter().filter(has_it).peekable();
+        if having.peek().is_none() {
+            return Some(format!("no registered definition has a phase {phase}"));
+        }
+        if !having.any(|definition| self.mode.is_legal_at(&self.point, definition, concurrent)) {
+            return Some(format!("{} is not possible at this point", self.mode.as_str()));
+        }
+        match place {
+            Place::Own(name) if phase != STORE => Some(format!(
+                "the engine has no point {name}, so the phase must have crash_point!({name:?})"
+            )),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Fault {
@@ -207,5 +247,34 @@ mod tests {
         for bad in ["", "a/after_call", "a/after_call#x=drop", "a/after_call#0=dropp", "=drop"] {
             assert!(bad.parse::<Fault>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_fault_that_a_process_may_never_meet_is_reported() {
+        use crate::definition::{Isolation, Phase};
+        const BOOKED: Phase = Phase {
+            name: "booked",
+            was: &[],
+            kind: PhaseKind::Local(Isolation::ReadCommitted),
+            commit: false,
+            timeout: None,
+            reconciles: false,
+        };
+        const BOOK: Definition = Definition { name: "rides.book", version: 1, phases: &[BOOKED] };
+        let in_vain = |text: &str| text.parse::<Fault>().unwrap().is_in_vain(&[BOOK], true);
+        for met in
+            ["booked/before_commit=abort", "started/before_phase=abort", "(store)/look=read_fails"]
+        {
+            assert_eq!(in_vain(met), None, "{met}");
+        }
+        for (never, why) in [
+            ("typo/after_call=abort", "no registered definition has a phase typo"),
+            ("booked/before_body=ack_lost", "ack_lost is not possible at this point"),
+            ("booked/before_comit=abort", "the engine has no point before_comit, so"),
+        ] {
+            assert!(in_vain(never).unwrap().starts_with(why), "{never}");
+        }
+        let modes = Mode::names_for_a_process();
+        assert!(modes.contains("abort, stop") && !modes.contains("row_lost"), "{modes}");
     }
 }

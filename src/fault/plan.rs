@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::Mutant;
 use super::mode::{Fault, Mode};
 use super::points::{Place, Point, STORE};
+use crate::definition::Definition;
 use crate::error::DbError;
 use crate::lock::lock;
 use crate::store::{Commit, StoreError};
@@ -20,7 +21,11 @@ use crate::store::{Commit, StoreError};
 /// The environment variable by which a process that was built with the feature `fault-injection`
 /// fails by itself: `ATOMIC_PHASES_FAULT='charge_created/after_call#0=abort'`. Visits are counted
 /// over all its requests. Every mode works that needs no help from outside of the process: not `drop`, `stall`,
-/// `duplicate`, `out_of_touch` and `outrun`.
+/// `duplicate`, `out_of_touch`, `outrun`, `replicated` and `row_lost`.
+///
+/// What is not such a text ends the process, with an error on standard error, as soon as an engine is built. A phase
+/// that the engine does not have, and a mode that cannot happen at the point, are reported there too. An abort is
+/// reported as it happens.
 ///
 /// `ATOMIC_PHASES_FAULT=list` writes each point that the process passes to standard error.
 pub const ENV: &str = "ATOMIC_PHASES_FAULT";
@@ -50,14 +55,12 @@ pub(crate) struct Plan {
     /// For how long it stood still so far.
     stood_still: Mutex<Duration>,
     overtaken: AtomicBool,
-    /// Whether its acknowledged commit is not there.
-    row_lost: AtomicBool,
     /// What the database said to the phase that failed last.
     said: Mutex<Option<String>>,
     signal: mpsc::UnboundedSender<Signal>,
 }
 
-/// A read of the store. It is no point: nothing is changed by it, so a crash there is one at the next point.
+/// A read of the store. It is not a point: nothing is changed by it, so a crash there is one at the next point.
 #[derive(Clone)]
 pub(crate) struct Read {
     /// How many points were passed before it.
@@ -75,6 +78,10 @@ pub(crate) enum Signal {
     Duplicate(oneshot::Sender<()>),
     /// My commit got no answer, and I have not asked yet.
     OutOfTouch(oneshot::Sender<()>),
+    /// A standby has what is committed, and receives nothing from here on.
+    Replicated(oneshot::Sender<()>),
+    /// The standby takes the database's place, and my connections end with the database.
+    RowLost,
     /// I am at this point, at this visit.
     Stands(Point, u32, oneshot::Sender<()>),
 }
@@ -89,19 +96,9 @@ impl Plan {
     pub(crate) fn new(orders: Orders) -> (Arc<Self>, mpsc::UnboundedReceiver<Signal>) {
         let (signal, signals) = mpsc::unbounded_channel();
         let (passed, visits, fired, stood_still) = Default::default();
-        let (reads, overtaken, row_lost, said) = Default::default();
-        let plan = Self {
-            orders,
-            passed,
-            reads,
-            visits,
-            fired,
-            stood_still,
-            overtaken,
-            row_lost,
-            said,
-            signal,
-        };
+        let (reads, overtaken, said) = Default::default();
+        let plan =
+            Self { orders, passed, reads, visits, fired, stood_still, overtaken, said, signal };
         (Arc::new(plan), signals)
     }
 
@@ -136,11 +133,6 @@ impl Plan {
     /// Another task has acquired the lease while this one stood still.
     pub(crate) fn mark_overtaken(&self) {
         self.overtaken.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the row that it created is not there, although its commit was acknowledged.
-    pub(crate) fn has_lost_its_row(&self) -> bool {
-        self.row_lost.load(Ordering::Relaxed)
     }
 
     /// Notes the visit, and says which one it is and what is to happen.
@@ -191,12 +183,23 @@ fn of_the_process() -> &'static OfTheProcess {
                 let orders = Orders { faults: vec![fault], ..Orders::default() };
                 return OfTheProcess::Plan(Plan::new(orders).0);
             }
-            Err(error) => error.to_string(),
+            Err(error) => format!("{error}. The modes are {}", Mode::names_for_a_process()),
         };
         // A test that asks for a crash must not continue without one.
         eprintln!("{ENV}: {wrong}");
         std::process::exit(2)
     })
+}
+
+/// Reports what the environment asks for and an engine with these definitions may never meet: a test that asks for a crash
+/// must not continue silently without one.
+pub(crate) fn verify_env(definitions: &[Definition], concurrent: bool) {
+    let OfTheProcess::Plan(plan) = of_the_process() else { return };
+    let complaints = plan.orders.faults.iter().filter_map(|fault| {
+        let why = fault.is_in_vain(definitions, concurrent)?;
+        Some(format!("{ENV}: {fault} may never happen with this engine: {why}"))
+    });
+    complaints.for_each(|complaint| eprintln!("{complaint}"));
 }
 
 /// Takes the plan of this task along.
@@ -282,7 +285,10 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
     match mode? {
         // Not panic!(): the hook would print a backtrace for each of some thousand cases.
         Mode::Panic => std::panic::resume_unwind(Box::new("a panic that was asked for")),
-        Mode::Abort => std::process::abort(),
+        Mode::Abort => {
+            eprintln!("{ENV}: the process aborts at {point}#{visit}");
+            std::process::abort()
+        }
         Mode::Stop => {
             stop_the_process();
             None
@@ -299,6 +305,14 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
         Mode::Duplicate => {
             plan.stand(Signal::Duplicate).await;
             None
+        }
+        Mode::Replicated => {
+            plan.stand(Signal::Replicated).await;
+            None
+        }
+        Mode::RowLost => {
+            let _ = plan.signal.send(Signal::RowLost);
+            std::future::pending().await
         }
         mode => Some(mode),
     }
@@ -356,7 +370,7 @@ pub(crate) async fn reading<T>(
 }
 
 /// A commit with what may happen to it.
-pub(crate) async fn committing<T: Default>(
+pub(crate) async fn committing<T>(
     phase: &str,
     (before, after): (Place, Place),
     commit: impl Future<Output = Commit<T>>,
@@ -370,10 +384,6 @@ pub(crate) async fn committing<T: Default>(
     let commit = match at(phase, before).await {
         // Dropped before it is polled: the transaction's guard undoes it.
         Some(Mode::NotSent) => return Commit::Unknown(no_answer()),
-        Some(Mode::RowLost) => {
-            of_the_plan(|plan| plan.row_lost.store(true, Ordering::Relaxed));
-            return Commit::Done(T::default());
-        }
         Some(mode @ (Mode::OutOfTouch | Mode::Outrun)) => {
             drop(commit);
             unanswered(mode).await;

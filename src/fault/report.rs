@@ -53,13 +53,20 @@ impl Report {
         self.cases += 1;
         match case {
             Case::Crashes { faults, .. } => {
-                for fault in faults.iter().flatten() {
+                // The first half of a failover makes no case by itself.
+                let faults = faults.iter().flatten().filter(|fault| fault.mode != Mode::Replicated);
+                for fault in faults {
                     *self.modes.entry(fault.mode).or_default() += 1;
                 }
             }
             Case::Turns { .. } => self.interleavings += 1,
         }
         progress(self.name, self.cases);
+    }
+
+    /// Cases of this mode were asked for: it is listed even if the request has none.
+    pub(crate) fn list(&mut self, mode: Mode) {
+        self.modes.entry(mode).or_default();
     }
 
     pub(crate) fn count_unknown(&mut self) {
@@ -172,7 +179,11 @@ impl fmt::Display for Failure {
             Case::Crashes { faults, driver } => {
                 for (attempt, faults) in faults.iter().enumerate() {
                     let told: Vec<String> = faults.iter().map(told).collect();
-                    write!(f, "\n  attempt {}: {}", attempt + 1, told.join("; then "))?;
+                    let told = match told.is_empty() {
+                        true => "nothing goes wrong".to_owned(),
+                        false => told.join("; then "),
+                    };
+                    write!(f, "\n  attempt {}: {told}", attempt + 1)?;
                 }
                 let driver = match driver {
                     Driver::Retry => "the client retries",
@@ -231,7 +242,10 @@ fn told(fault: &Fault) -> String {
         }
         Mode::Outrun => "its commit gets no answer, and another runs to its end before it can ask",
         Mode::CallFails => "the foreign call fails without effect",
-        Mode::RowLost => "its first commit is acknowledged, and lost with its database",
+        Mode::Replicated => "from here on, a standby receives no commit",
+        Mode::RowLost => {
+            "the foreign call has its effect, the database is lost, and the standby takes its place"
+        }
         Mode::ReadFails => "the store cannot be read",
         Mode::AnswerLost => "the foreign call has its effect, and its answer is lost",
     };

@@ -64,6 +64,7 @@ over_every_store! {
     g18_a_job_and_a_notice_that_is_under_way_wait_for_neither,
     g18_a_word_about_a_delivery_is_its_claims_only,
     g17_g18_no_history_leaves_jobs_that_wait_for_each_other,
+    a_failover_loses_what_was_committed_since_the_copy,
 }
 
 const FAR: Duration = Duration::from_secs(1_000_000);
@@ -168,6 +169,26 @@ impl<S: Store> One<S> {
         let commit = tx.commit(&guard, change, jobs).await;
         assert!(matches!(commit, Commit::Done(())), "{commit:?}");
     }
+}
+
+/// What the explorer fails over to: all tables come back as they were, and are of use.
+async fn a_failover_loses_what_was_committed_since_the_copy<S: Store>(store: S) {
+    let one = One::of(&store, FAR, FAR).await;
+    for _ in 0..2 {
+        store.replicate().await.unwrap();
+        let later = One::of(&store, FAR, FAR).await;
+        one.commit("started", &to("p", FAR), &[]).await;
+        assert_eq!(one.row().await.recovery_point, "p");
+        store.fail_over().await.unwrap();
+        assert_eq!(one.row().await.recovery_point, "started");
+        assert!(store.read(&later.scope, &later.key).await.unwrap().is_none());
+    }
+    one.commit("started", &to("p", FAR), &[]).await;
+    // A copy that is never brought back is replaced by the next one.
+    store.replicate().await.unwrap();
+    store.replicate().await.unwrap();
+    store.fail_over().await.unwrap();
+    assert_eq!(one.row().await.recovery_point, "p");
 }
 
 async fn g10_a_lease_is_taken_over_only_as_it_was_seen_and_once_it_is_over<S: Store>(store: S) {

@@ -330,6 +330,17 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
         key: &IdempotencyKey,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Copies all tables: what a standby has that receives no commit from now on. Replaces an earlier copy.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    fn replicate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Brings the copies back: that standby takes the database's place, and the commits since are lost. No transaction
+    /// of the request may be open.
+    #[cfg(feature = "fault-injection")]
+    #[doc(hidden)]
+    fn fail_over(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Cuts the connection of an open transaction, at the server.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]

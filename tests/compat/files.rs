@@ -138,6 +138,29 @@ fn a_definition_without_a_file_gets_one_but_not_in_ci() {
     assert_eq!(file(&dir), "");
     check::<Order>(dir.path(), Mode::CheckOrCreate).unwrap();
     check::<Order>(dir.path(), Mode::Check).unwrap();
+
+    // A further version changes the file of the one before, too.
+    let both = only::<Order>().with::<NextOrder>();
+    let check_both = |mode| check_locks(&both, dir.path(), Path::new("phases"), &mode);
+    let refused = check_both(Mode::CheckOrCreate).unwrap_err().to_string();
+    assert!(refused.contains("+ state = \"draining\""), "{refused}");
+    assert!(!dir.path().join("phases/orders.create@2.toml").exists());
+    check_both(Mode::Update).unwrap();
+    check_both(Mode::Check).unwrap();
+}
+
+#[derive(Serialize, Deserialize)]
+struct NextOrder {
+    cents: u32,
+}
+
+#[atomic_phases(name = "orders.create", version = 2)]
+impl NextOrder {
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Sqlite>) -> PhaseResult<Reply> {
+        let _ = (self, tx);
+        Ok(Reply::new(201))
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The flagship's own request, as in `examples/rocket_rides`, through the explorer on each store, with its own
 //! provider over HTTP.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 #[cfg(feature = "mysql")]
 use atomic_phases::Mysql;
-use atomic_phases::fault::{Explore, crash_test, explore};
+use atomic_phases::fault::{Explore, Report, crash_test, explore};
 use atomic_phases::phase::ForeignError;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::{Engine, Postgres, Sqlite};
 use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
@@ -266,30 +269,109 @@ impl<Db: RidesDb> Careless {
     }
 }
 
-/// A failover may lose the row of a request whose call was made. The next request with the key must send the
-/// provider the same parameters.
+/// The same with a phase in between, whose commit may be lost alone.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Quoted {
+    Uuid,
+    /// Another one each time that the phase runs.
+    Counted,
+    KeyUuid,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CarelessQuote {
+    quoted: Quoted,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Quote {
+    number: String,
+}
+
+static QUOTES: AtomicU64 = AtomicU64::new(0);
+
+#[atomic_phases(name = "rides.careless_quote", version = 1)]
+impl<Db: RidesDb> CarelessQuote {
+    #[phase]
+    async fn booked(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Booked> {
+        let customer = Db::customer(tx, GOOD).await?;
+        Db::insert_ride(tx, &ctx.uuid(0).to_string(), &ride(GOOD, -122.39), ctx).await?;
+        Ok(Booked { customer })
+    }
+
+    #[phase]
+    async fn quoted(&self, tx: &mut Tx<'_, Db>, ctx: &RequestContext) -> PhaseResult<Quote> {
+        let (id, ride) = (ctx.uuid(1).to_string(), ctx.uuid(0).to_string());
+        Db::insert_audit_record(tx, &id, GOOD, &ride).await?;
+        let number = match self.quoted {
+            Quoted::Uuid => ctx.uuid(2).to_string(),
+            Quoted::Counted => QUOTES.fetch_add(1, Ordering::Relaxed).to_string(),
+            Quoted::KeyUuid => ctx.key_uuid(0).to_string(),
+        };
+        Ok(Quote { number })
+    }
+
+    #[phase(foreign(idempotent, window = "24h"))]
+    async fn charged(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        booked: &Booked,
+        quote: &Quote,
+    ) -> PhaseResult<Charge, ForeignError> {
+        let params = ChargeParams {
+            amount: PRICE,
+            currency: CURRENCY,
+            customer: &booked.customer,
+            description: "a ride",
+            ride: &quote.number,
+        };
+        Ok(call.make(|key| app.charges.create(key, params)).await?)
+    }
+
+    #[phase]
+    async fn answered(&self, _tx: &mut Tx<'_, Db>, charge: &Charge) -> PhaseResult<Reply> {
+        Ok(Reply::json(201, charge)?)
+    }
+}
+
+async fn explored_with_lost_rows<Db, R>(fresh: &impl AsyncFn() -> Db, request: R) -> Report
+where
+    Db: Counts,
+    R: RequestDefinition<Db, App>,
+{
+    let world = async || {
+        let store = fresh().await;
+        let world = World::new(store.clone()).await;
+        let charges = ChargeApi::new(&world.url, "sk_test").unwrap();
+        let app = App { charges, pilots: PilotApi::new(&world.url).unwrap() };
+        (Engine::builder(store).app(app).register::<R>().build().unwrap(), world)
+    };
+    let report = explore(world, request)
+        .and_lost_rows()
+        .always("G1: one charge at most", async |world: &World<Db>| {
+            assert!(world.listed("charges").await <= 1);
+        })
+        .effects(async |world: &World<Db>| {
+            (
+                world.listed("charges").await,
+                world.store.count("rides").await,
+                world.store.count("audit_records").await,
+            )
+        })
+        .run()
+        .await;
+    println!("{report}");
+    report
+}
+
+/// A failover may lose the row of a request whose call was made, or its last commits. What runs again with the key must
+/// send the provider the same parameters.
 async fn what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it<Db: Counts>(
     fresh: impl AsyncFn() -> Db,
 ) {
     for told in [Told::Uuid, Told::CreatedAt, Told::RequestId, Told::KeyUuid] {
-        let world = async || {
-            let store = fresh().await;
-            let world = World::new(store.clone()).await;
-            let charges = ChargeApi::new(&world.url, "sk_test").unwrap();
-            let app = App { charges, pilots: PilotApi::new(&world.url).unwrap() };
-            (Engine::builder(store).app(app).register::<Careless>().build().unwrap(), world)
-        };
-        let report = explore(world, Careless { told })
-            .and_lost_rows()
-            .always("G1: one charge at most", async |world: &World<Db>| {
-                assert!(world.listed("charges").await <= 1);
-            })
-            .effects(async |world: &World<Db>| {
-                (world.listed("charges").await, world.store.count("rides").await)
-            })
-            .run()
-            .await;
-        println!("{told:?}: {report}");
+        let report = explored_with_lost_rows(&fresh, Careless { told }).await;
         match (told, report.failure()) {
             (Told::KeyUuid, failure) => assert_eq!((failure, report.cases()), (None, 2)),
             (_, Some(wrong)) => {
@@ -298,6 +380,18 @@ async fn what_is_made_of_a_lost_row_is_found_where_a_provider_is_told_it<Db: Cou
                 assert!(tells, "the class, and the reason that an operator sees: {wrong}");
             }
             (_, None) => panic!("{told:?} was not found"),
+        }
+    }
+    for quoted in [Quoted::Uuid, Quoted::Counted, Quoted::KeyUuid] {
+        let report = explored_with_lost_rows(&fresh, CarelessQuote { quoted }).await;
+        let (wrong, cases) = (report.failure().unwrap_or_default(), report.cases());
+        // The cases that lose the last commit alone come first, and the id survives in the row.
+        match quoted {
+            Quoted::Counted => {
+                assert!(wrong.contains("acknowledged commits were lost"), "{report}")
+            }
+            Quoted::Uuid => assert!(wrong.contains("its row was lost") && cases == 3, "{report}"),
+            Quoted::KeyUuid => assert_eq!((wrong, cases), ("", 4), "{report}"),
         }
     }
 }

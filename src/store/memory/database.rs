@@ -173,16 +173,7 @@ impl Database {
     /// Fails over to a standby that has not received the last `lost` commits: they are gone, although they
     /// were acknowledged.
     pub fn fail_over_losing(&self, lost: usize) {
-        let mut state = self.state();
-        state.end_all_sessions();
-        for _ in 0..lost {
-            let Some((commit, places)) = state.undo.pop() else { return };
-            for place in places {
-                if let Some(slot) = state.slots.get_mut(&place) {
-                    slot.versions.retain(|(of, _)| *of != commit);
-                }
-            }
-        }
+        self.state().lose(lost);
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

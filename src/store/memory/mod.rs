@@ -385,6 +385,25 @@ impl Store for Memory {
     }
 
     #[cfg(feature = "fault-injection")]
+    async fn replicate(&self) -> Result<(), StoreError> {
+        let mut state = self.database().state();
+        state.replicated = state.commits;
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn fail_over(&self) -> Result<(), StoreError> {
+        let mut state = self.database().state();
+        let lost = state.undo.iter().filter(|(commit, _)| *commit > state.replicated).count();
+        if state.commits - state.replicated > lost as u64 {
+            let error = "more commits were made than a failover in memory can lose";
+            return Err(StoreError::Configuration(error.to_owned()));
+        }
+        state.lose(lost);
+        Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut MemoryTransaction) {
         let _ =
             tx.0.0

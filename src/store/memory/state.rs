@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) reverted: bool,
     /// What the last commits replaced, the newest last.
     pub(super) undo: Vec<(u64, Vec<Place>)>,
+    /// The last commit that a standby has, which receives no later one.
+    pub(super) replicated: u64,
     pub(super) on_commit: Option<Arc<Watch>>,
 }
 
@@ -160,6 +162,19 @@ impl State {
             let needed = slot.versions.iter().rposition(|(of, _)| *of <= oldest).unwrap_or(0);
             slot.versions.drain(..needed);
             slot.versions.push((commit, record));
+        }
+    }
+
+    /// Fails over to a standby that has not received the last `lost` commits.
+    pub(super) fn lose(&mut self, lost: usize) {
+        self.end_all_sessions();
+        for _ in 0..lost {
+            let Some((commit, places)) = self.undo.pop() else { return };
+            for place in places {
+                if let Some(slot) = self.slots.get_mut(&place) {
+                    slot.versions.retain(|(of, _)| *of != commit);
+                }
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! | `another` | what a dead connection could not do, on another one |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
+//! | `standby` | a copy of all tables, for an explorer |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
 //! | `error`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
 
@@ -31,6 +32,8 @@ mod rows;
 mod searches;
 mod server;
 mod session;
+#[cfg(feature = "fault-injection")]
+mod standby;
 mod statement;
 mod statement_registry;
 mod statements;

@@ -610,6 +610,16 @@ impl Store for Mysql {
     }
 
     #[cfg(feature = "fault-injection")]
+    async fn replicate(&self) -> Result<(), StoreError> {
+        self.copy_tables().await
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn fail_over(&self) -> Result<(), StoreError> {
+        self.bring_tables_back().await
+    }
+
+    #[cfg(feature = "fault-injection")]
     async fn cut(&self, tx: &mut MysqlTransaction) {
         let _ = tx.connection.texts("KILL CONNECTION_ID()").await;
     }

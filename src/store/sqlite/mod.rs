@@ -14,6 +14,8 @@ mod ops;
 mod ops_nodes;
 mod ops_statements;
 mod reader;
+#[cfg(feature = "fault-injection")]
+mod standby;
 mod statement_registry;
 mod statements;
 mod thread;
@@ -544,6 +546,16 @@ impl Store for Sqlite {
         let pass = sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
         self.run("pass time", |conn| pass.execute(conn)).await?;
         Ok(())
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn replicate(&self) -> Result<(), StoreError> {
+        self.run("copy all tables", standby::copy).await
+    }
+
+    #[cfg(feature = "fault-injection")]
+    async fn fail_over(&self) -> Result<(), StoreError> {
+        self.run("bring all tables back", standby::bring_back).await
     }
 
     #[cfg(feature = "fault-injection")]

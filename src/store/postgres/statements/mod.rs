@@ -13,6 +13,8 @@ mod job_lists;
 mod jobs;
 mod lease;
 mod rows;
+#[cfg(feature = "fault-injection")]
+mod standby;
 mod transaction;
 
 use chrono::{DateTime, Utc};
@@ -24,6 +26,8 @@ use diesel::sql_types::{
 };
 use uuid::Uuid;
 
+#[cfg(feature = "fault-injection")]
+pub(super) use self::standby::*;
 pub(super) use self::{
     due::*, erasure::*, job_lists::*, jobs::*, lease::*, rows::*, transaction::*,
 };
