@@ -280,7 +280,7 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
     let point = Point::new(phase, place);
     let (visit, mode) = plan.visit(&point);
     if plan.orders.step_by_step {
-        plan.stand(|go_on| Signal::Stands(point, visit, go_on)).await;
+        plan.stand(|go_on| Signal::Stands(point.clone(), visit, go_on)).await;
     }
     match mode? {
         // Not panic!(): the hook would print a backtrace for each of some thousand cases.
