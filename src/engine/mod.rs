@@ -58,7 +58,7 @@ pub use self::jobs::ListedJob;
 pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub(crate) use self::progress::Stands;
-pub(crate) use self::resolution::{knows_no_call, place_of_finish, said};
+pub(crate) use self::resolution::{denied, knows_no_call, place_of_finish, said};
 pub(crate) use self::resolve::{Compares, OperatorAct};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;

@@ -97,9 +97,9 @@ impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
     /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it; without an answer it begins none. So does a caller in a process that stood still, which
-    /// has missed its polls: without an answer it goes by what was known. One that reads on a runtime that is blocked is not
-    /// waited for much longer than a read may take.
+    /// paused does not begin it; without an answer it begins none. A caller in a process that stood still, and has missed
+    /// its polls, waits, too: without an answer it goes by what was known. If the caller that reads is on a blocked runtime,
+    /// the others do not wait for it much longer than for a read.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,

@@ -13,7 +13,7 @@ use atomic_phases_compat::{
 };
 
 use super::StrandedBecause;
-use super::resolution::knows_no_call;
+use super::resolution::denied;
 use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
 use crate::store::{KeyRow, Status};
@@ -124,13 +124,15 @@ pub(crate) fn progress<'n>(
     let written = PhaseList::parse(row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.phases.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let is_denied = |phase| knows_no_call(row.resolution, row.attempts, phase);
+    // Another phase may have been added in front of it, and it may have another name here.
+    let here = definition.phases.get(done);
+    let is_next = |name: &str| name == next.name || here.is_some_and(|phase| phase.is_called(name));
     let call = match row.attempts {
         // Never run, so nothing was called.
         0 => CallState::NotMade,
         _ if row.open_intent.is_some() => CallState::IntentOpen,
         // As the last attempt knew, or a resolution has said since then.
-        _ if definition.phases.get(done).is_some_and(is_denied) => CallState::NotMade,
+        _ if denied(row.resolution, row.attempts).is_some_and(is_next) => CallState::NotMade,
         _ => CallState::MayHaveBeenMade,
     };
     let name = row.open_intent.unwrap_or(&next.name);

@@ -8,12 +8,11 @@ use super::decide::{Plan, WINDOW_PASSED, plan};
 use super::lease::Lease;
 use super::outcome::{CallError, FailureCause, Outcome};
 use super::progress::Progress;
-use super::resolution::knows_no_call;
 use super::revive::{Judged, Revival, Revived};
 use super::run::{RoundEnd, Run};
 use super::stranded::StrandedBecause;
 use super::{Core, observed};
-use crate::definition::Definition;
+use crate::definition::{Definition, EffectClass, PhaseKind};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -80,15 +79,17 @@ impl<S: Store> Core<S> {
             line(kind, row.attempts, row.open_intent.as_deref(), Some(LEASE_ENDED), trace)
         });
         let trace = self.trace_of_holder(&row, right);
-        // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
-        let next = judged.definition.phases.get(judged.revived.outputs.len());
-        let said = row.resolution.as_deref();
         let is_uncalled = match right {
-            Right::Free => next.is_some_and(|next| knows_no_call(said, row.attempts, next)),
+            Right::Free => row.attempts == 0 || judged.is_uncalled(),
             // Its creation got no answer, and nothing has run since.
             Right::Own => true,
             Right::Reconcile | Right::Resolve => false,
         };
+        // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
+        let next = judged.definition.phases.get(judged.revived.outputs.len());
+        let has_window = next.is_some_and(|next| {
+            matches!(next.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
+        });
         let claim = Claim {
             scope,
             key,
@@ -99,7 +100,7 @@ impl<S: Store> Core<S> {
             recovery_point: (!own).then_some(&row.recovery_point),
             phases: (!own && is_run_here).then_some(&judged.phases),
             right,
-            opens_window: right == Right::Free && is_uncalled,
+            opens_window: right == Right::Free && is_uncalled && has_window,
             event: event.as_deref(),
             trace: trace.as_ref().map(<[u8; _]>::as_slice),
         };

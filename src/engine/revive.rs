@@ -51,6 +51,11 @@ impl<S: Store> Judged<S> {
         self.revived.found == Revival::Ready(Progress::Continues)
     }
 
+    /// Whether no call can have had an effect behind the recovery point.
+    pub(super) fn is_uncalled(&self) -> bool {
+        self.is_run_here() && self.revived.call.is_none()
+    }
+
     /// Whether the call that is next could have been made, and has no reconcile function here.
     pub(super) fn is_unasked(&self) -> bool {
         let next = self.definition.phases.get(self.revived.outputs.len());

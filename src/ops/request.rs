@@ -9,8 +9,8 @@ use super::audit::AuditRecord;
 use super::filter::State;
 use super::jobs::{JobView, Place};
 use super::why::Why;
-use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, PhaseList, STARTED};
-use crate::engine::{Stands, StrandedBecause, knows_no_call, place_of_finish};
+use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, Phase, PhaseList, STARTED};
+use crate::engine::{Stands, StrandedBecause, denied, place_of_finish};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
@@ -451,14 +451,11 @@ fn may_have_been_called(
         return false;
     }
     let known = definition.map_or(&[][..], |definition| definition.phases);
-    match known.iter().find(|phase| phase.is_called(&next.name)) {
-        Some(phase) => !knows_no_call(row.resolution, row.attempts, phase),
-        // Without the code: what is said of the calls up to an attempt ends with the phase and that attempt's number.
-        None => {
-            let said = format!(" {} {}", next.name, row.attempts);
-            row.attempts > 0 && row.resolution.is_none_or(|word| !word.ends_with(&said))
-        }
-    }
+    let is_next = |name: &str| {
+        let both = |phase: &Phase| phase.is_called(name) && phase.is_called(&next.name);
+        name == next.name || known.iter().any(both)
+    };
+    row.attempts > 0 && !denied(row.resolution, row.attempts).is_some_and(is_next)
 }
 
 /// What the row itself tells of its past.

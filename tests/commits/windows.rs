@@ -8,6 +8,7 @@ use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::engine::{EngineBuilder, Resolution, Resolved};
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::Status;
 use atomic_phases::{
     Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
 };
@@ -23,6 +24,7 @@ on_every_store! {
     g17_a_call_that_its_phase_says_was_not_executed_is_made_again_after_whatever_back_off,
     g11_the_window_begins_with_the_first_attempt_whose_call_may_have_had_an_effect,
     g17_an_operators_retry_of_what_was_never_executed_makes_the_call,
+    g17_what_is_refused_again_behind_an_operators_retry_is_called_after_whatever_time,
     g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing,
 }
 
@@ -213,14 +215,15 @@ async fn g17_an_accepted_request_makes_its_first_call_after_whatever_time<S: Tes
     }
 }
 
-/// The provider refuses its first call, 429 with `Retry-After: 3600`, and remembers calls for half an hour. The answer to
+/// The provider refuses its first calls, 429 with `Retry-After: 3600`, and remembers calls for half an hour. The answer to
 /// its second call may be lost.
 #[derive(Clone, Serialize, Deserialize)]
 struct Refused {
+    refuses: u32,
     loses_the_second: bool,
 }
 
-const REFUSED: Refused = Refused { loses_the_second: false };
+const REFUSED: Refused = Refused { refuses: 1, loses_the_second: false };
 
 #[atomic_phases(name = "refused", version = 1)]
 impl<Db: TestDb> Refused {
@@ -228,7 +231,7 @@ impl<Db: TestDb> Refused {
     async fn asked(&self, call: ForeignCall, app: &App) -> PhaseResult<Done, ForeignError> {
         let attempt = app.bodies[1].fetch_add(1, Ordering::SeqCst);
         call.make(async |key| {
-            if attempt == 0 {
+            if attempt < self.refuses {
                 return Err(ForeignError::not_executed_after("busy", ms(3_600_000)));
             }
             app.provider.call(key.as_str(), "in time").await;
@@ -285,7 +288,7 @@ async fn g11_the_window_begins_with_the_first_attempt_whose_call_may_have_had_an
         let engine = refusing(&db, &app, |builder| builder);
         let ask = async || {
             db.let_time_pass().await;
-            engine.call(&scope(), &key("k"), Refused { loses_the_second: true }).await
+            engine.call(&scope(), &key("k"), Refused { loses_the_second: true, ..REFUSED }).await
         };
         failed(ask().await);
         age(&db, ms(3_600_000)).await;
@@ -314,6 +317,28 @@ async fn g17_an_operators_retry_of_what_was_never_executed_makes_the_call<S: Tes
     assert!(matches!(told, Outcome::Finished(_)), "{told:?}");
 }
 
+/// Nothing was called before the retry, and nothing behind it. The operator's process may have none of the code.
+async fn g17_what_is_refused_again_behind_an_operators_retry_is_called_after_whatever_time<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = refusing(&db, &app, |builder| builder.max_attempts(1));
+    let without_code = Engine::builder(db.clone()).build().unwrap();
+    let ask = || engine.call(&scope(), &key("k"), Refused { refuses: 2, ..REFUSED });
+    for _ in 0..2 {
+        let told = ask().await.unwrap();
+        assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
+        let retried = without_code.resolve(&scope(), &key("k"), Resolution::retry()).await.unwrap();
+        assert_eq!(retried, Resolved::Applied);
+        age(&db, ms(3_600_000)).await;
+    }
+    let told = ask().await.unwrap();
+    assert!(matches!(told, Outcome::Finished(_)), "no call was ever executed: {told:?}");
+    assert_eq!((app.provider.calls().len(), app.bodies()[1]), (1, 3));
+}
+
 /// The phase was wrong, or the provider changed its mind: a webhook says that the call was executed after all.
 async fn g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing<S: TestDb>(db: S) {
     let app = App::default();
@@ -326,4 +351,16 @@ async fn g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing<
     let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
     assert!(matches!(told, Outcome::Finished(_)), "{told:?}");
     assert!(app.provider.calls().is_empty());
+    // A word about an earlier attempt is delivered again behind the cap: it is true, and known.
+    let engine = refusing(&db, &App::default(), |builder| builder.max_attempts(2));
+    let ask = async || {
+        db.let_time_pass().await;
+        engine.call(&scope(), &key("dead"), Refused { refuses: 2, ..REFUSED }).await.unwrap()
+    };
+    assert!(matches!(ask().await, Outcome::Failed { .. }));
+    let told = ask().await;
+    assert!(matches!(told, Outcome::DeadLetter), "{told:?}");
+    let told = engine.resolve(&scope(), &key("dead"), Resolution::not_executed("asked", 1)).await;
+    assert_eq!(told.unwrap(), Resolved::Already);
+    assert_eq!(status(&engine, "dead").await.status, Status::DeadLetter);
 }

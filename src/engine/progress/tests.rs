@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::definition::{EffectClass, Isolation, PhaseKind};
-use crate::engine::resolution::not_executed;
+use crate::engine::resolution::{knows_no_call, not_executed, retried, said, uncalled};
 use std::time::Duration;
 
 pub(super) const fn phase(
@@ -171,6 +171,26 @@ fn g1_g2_g11_no_phase_is_put_before_a_call_that_may_have_been_made() {
     assert_eq!(of(&row("a pay=i c"), UNBOUNDED), Err(StrandedBecause::PhasesReordered));
     let with_intent = KeyRow { open_intent: Some("pay".into()), ..row("a pay=i c") };
     assert_eq!(of(&with_intent, UNBOUNDED), Err(StrandedBecause::PhasesReordered));
+}
+
+/// A deploy mends the phase that its operators have paused.
+#[test]
+fn g14_g17_a_phase_is_put_before_a_call_that_is_known_not_to_have_been_made() {
+    const OLD: &[Phase] = &[local("a", &[]), windowed("pay"), local("c", &[])];
+    const NOW: &[Phase] = &[local("a", &[]), local("new", &[]), windowed("pay"), local("c", &[])];
+    const RENAMED: Phase = idempotent("paid", &["pay"]);
+    let noted = |resolution| KeyRow { resolution, ..row("a pay=i c") };
+    let of_the_last = uncalled(&OLD[1], 2);
+    for known in
+        [of_the_last.clone(), Some(not_executed(&OLD[1], 2)), Some(retried(of_the_last.as_deref()))]
+    {
+        assert_eq!(of(&noted(known.clone()), NOW), Ok(Progress::Continues), "{known:?}");
+        assert!(knows_no_call(known.as_deref(), 2, &RENAMED), "{known:?}");
+    }
+    assert_eq!(said(Some(retried(of_the_last.as_deref()).as_str())), Some("retry"));
+    for unknown in [uncalled(&OLD[1], 1), uncalled(&NOW[1], 2), Some(retried(None)), None] {
+        assert_eq!(of(&noted(unknown), NOW), Err(StrandedBecause::PhasesReordered));
+    }
 }
 
 #[test]

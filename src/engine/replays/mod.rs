@@ -321,9 +321,9 @@ impl<S: Store> Core<S> {
 }
 
 impl<S: Store> Core<S> {
-    /// Erases under a tombstone. It is there before the row is erased, so that a crash between the two leaves
-    /// nothing to be told, and afterwards for longer than any entry of an answer that was erased. A task of its own
-    /// does it, because the caller of the erasure may go away in between.
+    /// Erases under a tombstone. It is there before the row is erased, unless the cache is left alone, so that a crash
+    /// between the two leaves nothing to be told; and afterwards for longer than any entry of an answer that was erased. A
+    /// task of its own does it, because the caller of the erasure may go away in between.
     pub(super) async fn buried<T>(
         &self,
         scope: &Scope,

@@ -13,7 +13,7 @@ pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{Prepared, Weighed};
 use super::attempt::MAX_ROUNDS;
 use super::jitter::jitter;
-use super::resolution::{executed, finished_at, knows_no_call, not_executed};
+use super::resolution::{executed, finished_at, not_executed, retried, said};
 use super::revive::Revived;
 use super::run::{Run, Transition};
 use super::{Core, Engine};
@@ -132,7 +132,7 @@ impl<S: Store> Core<S> {
             }
             // The request may have gone on behind the commit: nothing else of the row tells of a retry then.
             let is_retried = matches!(kind, ResolutionKind::Retry)
-                && row.resolution.as_deref() == Some(kind.name())
+                && said(row.resolution.as_deref()) == Some(kind.name())
                 && unanswered.as_ref().is_some_and(|before| {
                     before.request_id == row.request_id && before.lease_token < row.lease_token
                 });
@@ -327,15 +327,10 @@ impl<S: Store> Run<S> {
                 let said = not_executed(next()?, *attempt);
                 self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
             }
-            // The calls that were made before were made: the window continues (G11). Where none was, it begins anew.
+            // The calls that were made before were made: the window continues (G11).
             _ => {
-                let (said, attempts) = (row.resolution.as_deref(), row.attempts);
-                let mut phases = self.definition.phases.iter();
-                let settles = match phases.any(|next| knows_no_call(said, attempts, next)) {
-                    true => Settles::WindowAndAttempts,
-                    false => Settles::Attempts,
-                };
-                self.released(kind.name().to_owned(), settles, Duration::ZERO)
+                let said = retried(row.resolution.as_deref());
+                self.released(said, Settles::Attempts, Duration::ZERO)
             }
         })
     }

@@ -8,7 +8,7 @@ use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{not_executed, uncalled};
+use crate::engine::resolution::{before_retry, not_executed, uncalled};
 use crate::engine::revive::{Revival, Revived};
 use crate::engine::{Core, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
@@ -86,12 +86,16 @@ impl<S: Store> Core<S> {
                 let (index, phase) = self.phase_of(row, phase)?;
                 self.revived(scope, key, row)?;
                 not_running(row)?;
-                let said = row.resolution.as_deref();
-                // What a release notes behind it is about the calls of all attempts.
-                let is_noted = row.status == Status::FailedRetryable
-                    && said.is_some()
+                let said = row.resolution.as_deref().map(before_retry);
+                // What a release has noted is about the calls of all attempts up to it. Of the last one, a dead letter is
+                // told once more: the request is let try again.
+                let is_noted = said.is_some()
                     && said == uncalled(phase, row.attempts).as_deref()
-                    && *attempt <= row.attempts;
+                    && match row.status {
+                        Status::FailedRetryable => *attempt <= row.attempts,
+                        Status::DeadLetter => *attempt < row.attempts,
+                        _ => false,
+                    };
                 if is_noted || said == Some(&not_executed(phase, *attempt)) {
                     return known(Resolved::Already);
                 }

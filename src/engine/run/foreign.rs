@@ -105,7 +105,7 @@ impl<S: Store> Run<S> {
                 return self.halt(FailureCause::Paused { phase: phase.name }, Some(rest)).await;
             }
             Err(Unread) => {
-                let soon = self.core.settings.back_off(1);
+                let soon = self.core.settings.back_off(self.context.attempt);
                 let (phase, kind) = (phase.name, PAUSES_UNREAD);
                 let cause = FailureCause::Database { phase, kind, about: None };
                 return self.halt(cause, Some(soon)).await;

@@ -82,6 +82,7 @@ const MET: &[(&str, &[&str])] = &[
             "FailOver",
             "ClockJump",
             "ClockBack",
+            "Pause",
             "Erase",
         ],
     ),
