@@ -9,7 +9,7 @@ use super::audit::AuditRecord;
 use super::filter::State;
 use super::jobs::{JobView, Place};
 use super::why::Why;
-use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, Phase, PhaseList, STARTED};
+use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, PhaseList, STARTED};
 use crate::engine::{Stands, StrandedBecause, denied, place_of_finish};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
@@ -426,10 +426,12 @@ pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<P
         _ if index < done => PhaseStands::Done,
         None if is_over && index == done => PhaseStands::NotCommitted,
         _ if is_over => PhaseStands::NotRun,
-        None if index == done && is_known => match may_have_been_called(row, phase, definition) {
-            true => PhaseStands::MayHaveBeenCalled,
-            false => PhaseStands::Next,
-        },
+        None if index == done && is_known => {
+            match may_have_been_called(row, phase, |name| is_called(&phase.name, name)) {
+                true => PhaseStands::MayHaveBeenCalled,
+                false => PhaseStands::Next,
+            }
+        }
         _ => PhaseStands::Later,
     };
     let views = listed.into_iter().enumerate().map(|(index, phase)| PhaseView {
@@ -445,17 +447,10 @@ pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<P
 fn may_have_been_called(
     row: &Stands<'_>,
     next: &ListedPhase,
-    definition: Option<&Definition>,
+    is_next: impl FnOnce(&str) -> bool,
 ) -> bool {
-    if next.kind != ListedKind::Idempotent {
-        return false;
-    }
-    let known = definition.map_or(&[][..], |definition| definition.phases);
-    let is_next = |name: &str| {
-        let both = |phase: &Phase| phase.is_called(name) && phase.is_called(&next.name);
-        name == next.name || known.iter().any(both)
-    };
-    row.attempts > 0 && !denied(row.resolution, row.attempts).is_some_and(is_next)
+    let is_denied = denied(row.resolution, row.attempts).is_some_and(is_next);
+    next.kind == ListedKind::Idempotent && row.attempts > 0 && !is_denied
 }
 
 /// What the row itself tells of its past.
