@@ -238,9 +238,9 @@ mod tests {
     use super::*;
 
     /// As in a cache whose calls are given up after milliseconds. The next call connects: it is not told of a server that
-    /// was away while nobody waited.
+    /// was away when no call waited.
     #[tokio::test]
-    async fn a_connection_that_fails_while_nobody_waits_is_left() {
+    async fn a_connection_that_fails_while_no_call_waits_for_it_is_left() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
         let redis = RedisConnection::new(&url).unwrap();
