@@ -173,7 +173,7 @@ async fn serve(
     }
     drop(close); // no new connection; ten seconds for those that are open
     if timeout(Duration::from_secs(10), serving).await.is_err() {
-        println!("connections are cut off");
+        println!("open connections end with this process");
     }
     workers.shutdown(Duration::from_secs(35)).await?;
     Ok(())

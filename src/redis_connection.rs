@@ -121,15 +121,37 @@ impl RedisConnection {
         let (connecting, number) = {
             let mut current = lock(&self.0.current);
             let number = current.number;
-            (current.connecting.get_or_insert_with(|| open(&self.0.client)).clone(), number)
+            (current.connecting.get_or_insert_with(|| self.open(number)).clone(), number)
         };
         match connecting.await {
             Ok(connection) => Ok((connection, number)),
             Err(error) => {
+                // Its task may have ended with its runtime.
                 self.leave(number);
                 Err(error)
             }
         }
+    }
+
+    /// On a task of its own, which continues where each call that waits for it is given up. If it fails then, it is left
+    /// here: the next call connects, and is not told of a server that was away.
+    fn open(&self, number: u64) -> Connecting {
+        let this = self.clone();
+        let connecting = task::spawn(async move {
+            // Without a time limit for answers: the callers have theirs.
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(CONNECT_LIMIT))
+                .set_response_timeout(None);
+            let client = &this.0.client;
+            let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+            connected.inspect_err(|_| this.leave(number))
+        });
+        let connected = async move {
+            connecting
+                .await
+                .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::NotConnected).into()))
+        };
+        connected.boxed().shared()
     }
 
     /// Unless it was replaced already.
@@ -182,25 +204,6 @@ impl RedisConnection {
     }
 }
 
-/// On a task of its own, which continues where each call that waits for it is given up.
-fn open(client: &redis::Client) -> Connecting {
-    let client = client.clone();
-    let connecting = task::spawn(async move {
-        // Without a time limit for answers: the callers have theirs.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_LIMIT))
-            .set_response_timeout(None);
-        client.get_multiplexed_async_connection_with_config(&config).await
-    });
-    let connected = async move {
-        // Or it has ended with its runtime.
-        connecting
-            .await
-            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::NotConnected).into()))
-    };
-    connected.boxed().shared()
-}
-
 fn why(error: RedisError) -> NotDone {
     let kind = error.kind();
     match error.into_server_errors() {
@@ -225,5 +228,33 @@ struct Unanswered<'a> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         self.on.doubt(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// As in a cache whose calls are given up after milliseconds. The next call connects: it is not told of a server that
+    /// was away when no call waited.
+    #[tokio::test]
+    async fn a_connection_that_fails_while_no_call_waits_for_it_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        let redis = RedisConnection::new(&url).unwrap();
+        let (server, _) = tokio::select! {
+            accepted = listener.accept() => accepted.unwrap(),
+            connected = redis.connect() => panic!("nothing has answered: {connected:?}"),
+        };
+        assert!(lock(&redis.0.current).connecting.is_some(), "a task connects");
+        drop(server);
+        let left = async {
+            while lock(&redis.0.current).connecting.is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), left).await.expect("it is kept");
     }
 }

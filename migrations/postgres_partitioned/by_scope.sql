@@ -33,16 +33,16 @@ BEGIN
     EXECUTE format('ALTER TABLE %s OWNER TO %I', other, pg_get_userbyid(its_owner));
     FOR granted IN
         SELECT relation, privilege_type || coalesce(' (' || quote_ident(attname) || ')', '') AS what,
-            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS whom,
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role_name,
             CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS others
         FROM (SELECT oid AS relation, NULL AS attname, relacl AS acl FROM pg_class
             UNION ALL SELECT attrelid, attname, attacl FROM pg_attribute) AS acls, aclexplode(acl)
         WHERE relation IN (its, other) AND grantee <> its_owner ORDER BY relation = its
     LOOP
         IF granted.relation = other THEN
-            EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', other, granted.whom);
+            EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', other, granted.role_name);
         ELSE
-            EXECUTE format('GRANT %s ON %s TO %s%s', granted.what, other, granted.whom, granted.others);
+            EXECUTE format('GRANT %s ON %s TO %s%s', granted.what, other, granted.role_name, granted.others);
         END IF;
     END LOOP;
 END $$;

@@ -9,8 +9,9 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::store::{KeyRow, Store};
 
 impl<S: Store> Core<S> {
-    /// The name and the derived key of each idempotent phase, in order, as in the build that ran the request last (G1). None
-    /// of an erased request: what they are made of is gone.
+    /// The name and the derived key of each idempotent phase, in order, as in the build that ran the request last (G1): that
+    /// of an open call is certain, and others are if the secret was not replaced between the phases. None of an erased
+    /// request: what they are made of is gone.
     pub(crate) fn provider_keys(
         &self,
         scope: &Scope,

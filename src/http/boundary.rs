@@ -168,7 +168,7 @@ impl<S: Store, A: Send + Sync + 'static> Keyed<S, A> {
 
     /// Stores `request` durably under the key and answers 202 with the body `{"status":"pending"}`; a worker runs it
     /// ([`Call::accept`]). If the key already has a row, answers like [`answer`](Self::answer), but does not run the
-    /// request.
+    /// request: if no process runs it, the answer is the same 202.
     ///
     /// The client asks for the result at the `location` of the answer, if the policy has
     /// [`accept_duplicates`](Policy::accept_duplicates) and the application serves

@@ -52,13 +52,13 @@ fn key(page: &mut Page, policy: &Policy) {
     page.section("The key");
     page.says(match policy.key {
         KeyRule::Required => {
-            "`POST` and `PATCH` requests need an `Idempotency-Key` header. Other methods ignore it; one \
-             that a route with a key does not take is answered with 405 `method_not_allowed`."
+            "`POST` and `PATCH` requests need an `Idempotency-Key` header. Other methods ignore it. A route \
+             with a key answers a method that it does not take with 405 `method_not_allowed`."
         }
         KeyRule::Optional => {
             "`POST` and `PATCH` requests may have an `Idempotency-Key` header; without one, a \
-             request cannot be retried safely. Other methods ignore it; one that a route with a key \
-             does not take is answered with 405 `method_not_allowed`."
+             request cannot be retried safely. Other methods ignore it. A route with a key answers a \
+             method that it does not take with 405 `method_not_allowed`."
         }
     });
     page.says(format!(

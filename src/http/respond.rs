@@ -141,7 +141,8 @@ impl Policy {
         response
     }
 
-    /// It is stored, and a process runs it or will: where to look for its result. `status`: as the status resource calls it.
+    /// It is stored, and a process runs it or will: where to look for its result. `status`: what a call knows of that. Only the
+    /// status resource tells a row that was never run from one that waits for its next attempt.
     fn accepted(
         &self,
         key: Option<&IdempotencyKey>,

@@ -22,9 +22,9 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// `status` is `pending` (accepted, and not begun), `in_progress`, `failed_retryable`, `unknown`, `dead_letter` or
     /// `completed`; `recovery_point` is the last committed phase; `reason` is why the last attempt ended before
     /// the request did, and `open_intent` the phase whose intent to call is stored without an outcome (an idempotent phase
-    /// stores none before its call, which is repeated under the same derived key); each is `null` if there is none. Until the request is settled, the answer has a
-    /// `Retry-After`. A completed request has a `response`: `status`, `headers` as name and value,
-    /// and `body` if it is UTF-8, otherwise `body_base64`; `null` if it was not retained.
+    /// stores none before its call, which is repeated under the same derived key); each is `null` if there is none. Until
+    /// the request is settled, the answer has a `Retry-After`. A completed request has a `response`: `status`, `headers` as
+    /// name and value, and `body` if it is UTF-8, otherwise `body_base64`; `null` if it was not retained.
     pub async fn status(&self, head: &Parts, key: &str) -> Answer {
         let mut response = self.standing(head, key).await.into_http();
         // A 404 may be kept by a cache, and is true for a moment only.

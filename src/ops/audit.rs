@@ -168,7 +168,7 @@ mod tests {
         for known in ACTS {
             assert_eq!(acts(known).unwrap().unwrap(), [known]);
         }
-        assert_eq!(acts("reveal").unwrap().unwrap().len(), 5);
+        assert_eq!(acts("reveal").unwrap().unwrap().len(), 6);
         assert_eq!(acts("retry").unwrap().unwrap(), ["retry"], "and not that of a job");
         let Err(OpsError::BadFilter(text)) = acts("revea") else {
             panic!("it is not the name of an act")

@@ -334,7 +334,8 @@ impl Filter {
         if at.index > 0 && walk == Walk::Newest {
             states.retain(|state| *state == State::LeaseEnded);
         }
-        if self.stranded && states.is_empty() {
+        // A finished request stands at no phase, and is not stranded.
+        if self.is_judged() && states.is_empty() {
             let over = [State::Finished, State::Erased];
             let unfinished = State::ALL.into_iter().filter(|state| !over.contains(state));
             states = unfinished.filter(|state| at.index == 0 || !waits.contains(state)).collect();
@@ -474,6 +475,23 @@ mod tests {
                 assert!(matches!(filter.rows(), Err(OpsError::BadFilter(_))), "{filter:?}");
             }
         }
+    }
+
+    /// Of the ten thousand rows of a page most are finished ones: what the build judges, they are not sent to it.
+    #[test]
+    fn finished_requests_are_not_read_where_none_can_be_meant() {
+        let states = |filter: Filter| {
+            let place = filter.place().unwrap();
+            filter.search(place, 1, &ScopeLimits::default()).states
+        };
+        for filter in [Filter::new().phase("charged"), Filter::new().stranded()] {
+            let states = states(filter).unwrap();
+            assert_eq!(states.len(), State::ALL.len() - 2, "{states:?}");
+            assert!(!states.iter().any(|state| state == "finished" || state == "erased"));
+        }
+        assert_eq!(states(Filter::new().reason("x")), None);
+        let finished = Filter::new().states([State::Finished]).phase("charged");
+        assert_eq!(states(finished), Some(vec!["finished".to_owned()]), "as it was asked for");
     }
 
     #[test]

@@ -148,8 +148,8 @@ impl<S: OperatorStore> Ops<S> {
     }
 
     /// Ends the pause that the actor [saw](PauseView::version), and no other one. Engines begin the phase again within five
-    /// seconds. No request is moved: those that met the pause resume at their next attempt, within half a minute. Any name of the phase identifies the pause.
-    /// Needs [`Permissions::PAUSE`], and an actor who may see every scope.
+    /// seconds. No request is moved: those that met the pause resume at their next attempt, within half a minute. Any name
+    /// of the phase identifies the pause. Needs [`Permissions::PAUSE`], and an actor who may see every scope.
     ///
     /// Returns the pause that the phase still has under another of its names, if any: builds that know different names
     /// of a phase may each pause it. The phase stays paused until that one ends, too.

@@ -112,8 +112,8 @@ pub struct Summary {
     pub stranded: Option<StrandedBecause>,
     /// The last committed phase; `started` before the first, `finished` after the last.
     pub recovery_point: String,
-    /// The phase at which it stands: the one that is next, or whose call is open. `None` once it is finished, and of a
-    /// phase list that this build cannot read.
+    /// The phase at which it stands: the one that is next, or whose call is open. `None` once it is finished, and if this
+    /// build cannot read its phase list or does not find its recovery point there.
     pub phase: Option<String>,
     /// The phase whose intent to call is stored, and no outcome: an `at_most_once` phase, or one whose outcome is unknown.
     /// An idempotent phase stores no intent: see [`may_have_been_called`](Self::may_have_been_called).
@@ -150,7 +150,9 @@ impl Summary {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
         let at = phases(&stands_of(row), definition).into_iter().find(PhaseView::is_current);
-        let at = at.filter(|_| !is_over);
+        let may_have_been_called = at.as_ref().is_some_and(PhaseView::may_have_been_called);
+        // A call is open, whether its phase is found in the list or not.
+        let phase = at.map(|phase| phase.name).or_else(|| row.open_intent.clone());
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -158,8 +160,8 @@ impl Summary {
             state,
             stranded: stranded.filter(|_| !is_over),
             recovery_point: row.recovery_point.clone(),
-            may_have_been_called: at.as_ref().is_some_and(PhaseView::may_have_been_called),
-            phase: at.map(|phase| phase.name),
+            may_have_been_called: may_have_been_called && !is_over,
+            phase: phase.filter(|_| !is_over),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
             attempts: row.attempts,
@@ -172,9 +174,7 @@ impl Summary {
             key_hash: ShortHash(&row.key).to_string(),
         }
     }
-}
 
-impl Summary {
     /// Whether it has a call that may have had its effect, and whose outcome is not stored.
     pub(super) fn has_call(&self) -> bool {
         self.open_intent.is_some() || self.may_have_been_called
@@ -318,7 +318,7 @@ pub enum PhaseStands {
     /// It is the next, and idempotent, so that no intent is stored: an attempt may have made its call, perhaps the one that
     /// runs. It is made again under the same derived key.
     MayHaveBeenCalled,
-    /// It is the next. If it is foreign, no call of it was made, as far as is known.
+    /// It is the next. If it is foreign, no call of it was made, as far as is known, or none had an effect.
     Next,
     /// It comes later.
     Later,

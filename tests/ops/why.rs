@@ -229,6 +229,8 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
             &["would not go on", because.as_str()],
         );
         set(&engine, &name, "status = 'unknown', open_intent = 'charged'").await;
+        let row = ops.find(&scope(), &key(&name)).await.unwrap();
+        assert_eq!(row.phase.as_deref(), Some("charged"), "{change}: it is in no list, but open");
         let why = ops.why(found.request_id).await.unwrap();
         is(
             &why,

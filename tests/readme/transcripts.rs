@@ -24,9 +24,9 @@ const BLOCKS: [(&str, &str, usize, Shown); 12] = [
     ("docs/console.md", "sh", 6, By("cli/tests/runbooks.rs")),
     ("docs/failover.md", "text", 1, Not("results of a long run, with the command that repeats it")),
     // Rust: the page is the documentation of a module, and these are its examples.
-    ("docs/operating.md", "", 9, By("src/ops/mod.rs")),
+    ("docs/operating.md", "", 10, By("src/ops/mod.rs")),
     ("docs/operating.md", "text", 2, By("cli/tests/operate/pages.rs")),
-    ("docs/runbooks.md", "sh", 28, By("cli/tests/runbooks.rs")),
+    ("docs/runbooks.md", "sh", 29, By("cli/tests/runbooks.rs")),
     (
         "docs/simulation.md",
         "sh",

@@ -325,24 +325,22 @@ fn stands(phase: &Value) -> String {
     }
 }
 
-/// The phase of an unfinished request whose call may have had its effect, though no outcome is stored. `shown`: what `show`
-/// is told.
+/// The phase whose call may have had its effect, though no outcome is stored. `shown`: the answer about one request. Its
+/// phases are not asked: there are none of a list that the service cannot read.
 pub(crate) fn perhaps_called(shown: &Value) -> Option<String> {
-    unfinished(shown, &["call_open", "may_have_been_called"]).into_iter().next()
+    let row = &shown["request"];
+    let open = Some(&row["open_call"]).filter(|open| !open.is_null());
+    let next = Some(&row["phase"]).filter(|_| row["may_have_been_called"] == true);
+    open.or(next).map(text)
 }
 
 /// The phases of an unfinished request whose effects stay, whatever becomes of it.
 pub(crate) fn committed(shown: &Value) -> Vec<String> {
-    unfinished(shown, &["done"])
-}
-
-fn unfinished(shown: &Value, stands: &[&str]) -> Vec<String> {
     if matches!(shown["request"]["state"].as_str(), Some("finished" | "erased")) {
         return Vec::new();
     }
     let phases = shown["phases"].as_array().into_iter().flatten();
-    let phases = phases.filter(|phase| stands.iter().any(|name| phase["stands"] == *name));
-    phases.map(|phase| text(&phase["name"])).collect()
+    phases.filter(|phase| phase["stands"] == "done").map(|phase| text(&phase["name"])).collect()
 }
 
 /// What is said of an event that is not an operator's act.

@@ -309,6 +309,19 @@ fn none_or_more_is_not_fine() {
     assert_eq!((code, told.contains("0 or more unknown")), (6, true), "{told}");
 }
 
+/// A later build has written its list of phases, which the service cannot read and does not show.
+#[test]
+fn a_finish_is_refused_if_a_call_is_open_and_no_phase_is_shown() {
+    const SHOWN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"unknown\",\"version\":\"7\",\"open_call\":\"called\"},\
+         \"phases\":[]}";
+    let run = Run::on(&["--url", &service(&[("GET /requests/r ", SHOWN)])]);
+    let finish = ["resolve", "r", "finish", "--status", "410", "--reason", "r"];
+    let (code, told) = run.told(&finish);
+    assert_eq!((code, told.contains("called may have been called")), (5, true), "{told}");
+    assert!(told.trim_end().ends_with("--version 7"), "{told}");
+}
+
 /// 0+ stranded requests may be some: not all were counted.
 #[test]
 fn definitions_that_may_be_stranded_are_not_fine() {

@@ -171,9 +171,13 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
 
 /// What the act does not take back, and what an operator has to look up first.
 fn warning(act: &Act, details: &Details) -> Markup {
-    let called = details.phases.iter().find(|phase| {
+    let mut phases = details.phases.iter();
+    let called = phases.find(|phase| {
         matches!(phase.stands, PhaseStands::CallOpen | PhaseStands::MayHaveBeenCalled)
     });
+    // Of a list that this build cannot read, no phase is known.
+    let called = called.map(|phase| phase.name.as_str());
+    let called = called.or(details.summary.open_intent.as_deref());
     let committed = details.phases.iter().filter(|phase| phase.stands == PhaseStands::Done);
     let committed: Vec<Markup> =
         committed.map(|phase| html! { code { (said(&phase.name)) } }).collect();
@@ -188,7 +192,7 @@ fn warning(act: &Act, details: &Details) -> Markup {
         Act::Retry => html! {
             @if let Some(phase) = called {
                 p.warning {
-                    code { (said(&phase.name)) } " may have been called. It is called again under the same derived \
+                    code { (said(phase)) } " may have been called. It is called again under the same derived \
                      key: look it up at the provider first, if that may have forgotten the key."
                 }
             }
@@ -196,7 +200,7 @@ fn warning(act: &Act, details: &Details) -> Markup {
         Act::Finish { .. } | Act::Erase => html! {
             @if let Some(phase) = called {
                 p.warning {
-                    code { (said(&phase.name)) } " may have been called. Look it up at the provider first: its effect, \
+                    code { (said(phase)) } " may have been called. Look it up at the provider first: its effect, \
                      if there is one, stays, and the request does not tell of it any more."
                 }
             }

@@ -285,7 +285,7 @@ impl MysqlConn {
         prepared: &Statement,
         values: Vec<Value>,
     ) -> Result<Vec<Row>, Failure> {
-        Ok(self.execute::<Row>(prepared, values).await?.0)
+        Ok(self.execute_prepared::<Row>(prepared, values).await?.0)
     }
 
     /// Executes a statement, prepared: its rows, and how many rows it has affected.
@@ -296,14 +296,14 @@ impl MysqlConn {
         self.fits_a_command(bound.size())?;
         let BoundStatement { sql, values, varying } = bound;
         let Prepared { statement, stays } = self.prepare(FOR_EVER, sql, varying).await?;
-        let done = self.execute::<R>(&statement, values).await;
+        let done = self.execute_prepared::<R>(&statement, values).await;
         if !stays {
             self.give_back(statement).await;
         }
         done
     }
 
-    async fn execute<R>(
+    async fn execute_prepared<R>(
         &mut self,
         statement: &Statement,
         values: Vec<Value>,

@@ -32,15 +32,18 @@ pub(super) fn limited(chance: &mut Chance, plan: &mut Plan) {
     let lost = Trouble { before: 100, after: 10, end: End::Reset, stop: None };
     plan.provider.entry(0).or_insert(lost);
     let manners = [Manner::Plain, Manner::Plain, Manner::Accept, Manner::Wait, Manner::ExpectNew];
-    let (from, keys) = (chance.below(10_000), 4 + chance.below(6) as u8);
+    let (from, keys) = (chance.below(10_000), 4 + chance.below(12) as u8);
+    // Most of them at one moment at one node: each is counted before another is committed.
+    let (at_one_moment, node) = (chance.happens(1, 2), chance.below(plan.nodes as u64) as usize);
+    let (all_within, nodes) = if at_one_moment { (10, 1) } else { (20_000, plan.nodes) };
     for key in FIRST..FIRST + keys {
         let kind = *pick(chance, &[Kind::Parcel, Kind::Parcel, Kind::Ride, Kind::Transfer]);
         let amount = *pick(chance, &[20, REJECTED]);
         for _ in 0..1 + chance.below(2) {
-            let within = *pick(chance, &[10, 20_000]);
+            let within = *pick(chance, &[10, all_within]);
             plan.calls.push(Call {
                 at: from + chance.below(within),
-                node: chance.below(plan.nodes as u64) as usize,
+                node: (node + chance.below(nodes as u64) as usize) % plan.nodes,
                 scope: LIMITED,
                 key,
                 kind,
