@@ -94,17 +94,6 @@ fn open(url: &str) -> QueryResult<SqliteConnection> {
 }
 
 impl Sqlite {
-    /// The store whose searches are those of the thread that writes.
-    pub(super) fn by_the_writer(&self) -> Self {
-        Self { operators: Operators { own: None, ..self.operators.clone() }, ..self.clone() }
-    }
-
-    pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        let read = |conn: &mut SqliteConnection| ops::Pauses {}.rows::<ops::StoredPause>(conn);
-        let rows = self.search("read the pauses", read).await?;
-        Ok(rows.into_iter().filter_map(ops::pause).map(paused_phase).collect())
-    }
-
     async fn search<R: Send + 'static>(
         &self,
         doing: &'static str,
@@ -115,6 +104,10 @@ impl Sqlite {
         let found = searching.await.unwrap_or_else(|_| Err(thread_gone()));
         found.map_err(|error| StoreError::database(doing, error))
     }
+}
+
+pub(super) fn paused(rows: Vec<ops::StoredPause>) -> Vec<PausedPhase> {
+    rows.into_iter().filter_map(ops::pause).map(paused_phase).collect()
 }
 
 /// A page, and, where it is not full, how far was looked.
@@ -364,7 +357,8 @@ impl OperatorStore for Sqlite {
     }
 
     async fn list_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        self.paused_phases().await
+        let read = |conn: &mut SqliteConnection| ops::Pauses {}.rows::<ops::StoredPause>(conn);
+        Ok(paused(self.search("read the pauses", read).await?))
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
@@ -583,7 +577,7 @@ mod tests {
             let db = Sqlite::connect(&url).await.unwrap();
             assert_eq!(db.operators.own.as_ref().unwrap().url, later);
             db.migrate().await.unwrap();
-            db.paused_phases().await.expect("it is the same file");
+            db.list_pauses().await.expect("it is the same file");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Reader`]: a second connection to the file, for looks at a key.
+//! [`Reader`]: a second connection to the file, for looks at a key, and for what operators have paused.
 //!
 //! The write-ahead log lets it read beside the writer, so that a look waits for no fsync. It reads on
 //! the caller's own thread: a few pages, most often in memory, are less than the way to another thread
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use diesel::connection::SimpleConnection;
 use diesel::{Connection, RunQueryDsl, SqliteConnection};
 
+use super::ops_statements::{Pauses, StoredPause};
 use super::statements::{LoggedFile, Look, StoredKeySummary};
 use crate::store::in_millis::tuple_rows::BlockingRows;
 
@@ -35,6 +36,12 @@ impl Reader {
     pub(super) fn look(&self, look: &Look) -> Option<Vec<StoredKeySummary>> {
         let mut conn = self.0.as_ref()?.lock().ok()?;
         look.rows(&mut conn).ok()
+    }
+
+    /// What operators have paused, if it can be seen from here and now.
+    pub(super) fn pauses(&self) -> Option<Vec<StoredPause>> {
+        let mut conn = self.0.as_ref()?.lock().ok()?;
+        Pauses {}.rows(&mut conn).ok()
     }
 }
 

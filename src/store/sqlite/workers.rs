@@ -5,6 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::{QueryResult, RunQueryDsl};
 
+use super::ops::paused;
+use super::ops_statements::Pauses;
 use super::{Sqlite, guarded_then, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
@@ -191,7 +193,11 @@ impl WorkerStore for Sqlite {
     }
 
     async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        // By the writer's thread: no foreign phase begins before they are known, even if no other thread is free.
-        self.by_the_writer().paused_phases().await
+        // No foreign phase begins before they are known: it waits for no thread that may have other work, if it need not.
+        let rows = match self.reader.pauses() {
+            Some(rows) => rows,
+            None => self.run("read the pauses", |conn| Pauses {}.rows(conn)).await?,
+        };
+        Ok(paused(rows))
     }
 }
