@@ -178,7 +178,7 @@ fn kind_by_the_message(message: &str) -> Option<&'static str> {
     known.or_else(naming).or_else(|| code().and_then(kind_by_the_code))
 }
 
-/// MySQL's and MariaDB's words, in any language, behind the code that their store puts in front of them.
+/// By the code that the MySQL store puts in front of the server's message, whatever its language.
 fn kind_by_the_code(code: u16) -> Option<&'static str> {
     Some(match code {
         1021 => DISK_FULL,
@@ -197,7 +197,7 @@ fn kind_by_the_code(code: u16) -> Option<&'static str> {
     })
 }
 
-/// How messages begin and end that have a name or a path in them.
+/// The beginning and the end of messages with a name or a path in them.
 const NAMING: [(&str, &str, &str); 7] = [
     // PostgreSQL's.
     ("", ": No space left on device", DISK_FULL),
@@ -211,7 +211,7 @@ const NAMING: [(&str, &str, &str); 7] = [
     ("no such column: ", "", NO_COLUMN),
 ];
 
-/// What servers that speak English say. The whole message, so that it holds no value.
+/// Messages of servers that speak English. The whole of each, so that it holds no value.
 const KNOWN: [(&str, &str); 10] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),

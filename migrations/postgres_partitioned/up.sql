@@ -94,6 +94,10 @@ DECLARE
     first_key text := atomic_phases_first_key(day::timestamp AT TIME ZONE 'UTC');
     next_key text := atomic_phases_first_key((day + 1)::timestamp AT TIME ZONE 'UTC');
 BEGIN
+    -- It is there, and in use: it is not locked again.
+    IF to_regclass(its_name) IS NOT NULL THEN
+        RETURN;
+    END IF;
     BEGIN
         EXECUTE format(
             'CREATE TABLE IF NOT EXISTS %I PARTITION OF atomic_phases_keys
@@ -110,8 +114,7 @@ BEGIN
             'ALTER TABLE atomic_phases_keys ATTACH PARTITION %I
              FOR VALUES FROM (%L) TO (%L)', its_name, first_key, next_key);
     END;
-    -- Through the parent, only the parent's privileges count; a partition by itself is read by a backup, say, and dropped
-    -- by its owner.
+    -- Through the parent, only the parent's privileges count; a backup reads the partition by itself, and its owner drops it.
     PERFORM atomic_phases_hand_over('atomic_phases_keys', its_name::regclass);
 END $$;
 

@@ -11,8 +11,8 @@ use crate::store::{Erase, EraseAct, Status, Store, StoreError};
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
 
-/// By then a server has noticed that the connection is closed on which it did not answer in time, and has undone what it
-/// did there: before, the rows are locked, and would be passed over.
+/// How long a server takes to notice that the client has closed a connection on which it did not answer in time, and to undo
+/// that statement. Until then its rows are locked, and would be passed over.
 const UNDONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The result of [`Engine::erase_scope`].

@@ -83,14 +83,13 @@ impl<S: Store> Reaper<S> {
     }
 
     async fn reap_batch(&mut self, reaped: &mut Reaped, stop: &Stop) -> Result<(), StoreError> {
-        let batch = self.at_a_time;
+        let (batch, began) = (self.at_a_time, Instant::now());
         if self.walk.is_none() {
-            let began = Instant::now();
             match self.store.reap(batch).await {
                 Ok(keys) => {
                     (reaped.keys, reaped.is_more) = (keys, keys >= batch);
-                    if reaped.is_more && began.elapsed() < QUICK {
-                        self.at_a_time = batch.saturating_mul(2).min(self.config.reap_batch);
+                    if reaped.is_more {
+                        self.take_more_unless_slow(began);
                     }
                     return Ok(());
                 }
@@ -138,7 +137,17 @@ impl<S: Store> Reaper<S> {
         }
         reaped.is_more = page.next.is_some();
         self.walk = page.next;
+        if reaped.is_more {
+            self.take_more_unless_slow(began);
+        }
         Ok(())
+    }
+
+    /// Behind a full batch that began then.
+    fn take_more_unless_slow(&mut self, began: Instant) {
+        if began.elapsed() < QUICK {
+            self.at_a_time = self.at_a_time.saturating_mul(2).min(self.config.reap_batch);
+        }
     }
 
     /// So many were not deleted in time. The server may still be at it, and undoes it when it notices that its client is

@@ -411,3 +411,21 @@ async fn a_transaction_of_the_application_keeps_its_connection() {
     drop(conn);
     assert_ne!(session().await, first, "a transaction was left open");
 }
+
+/// The application gives a statement up, and the next one is refused by the client, because it is too large. The first
+/// answer is still under way, and is not read as that of a later statement.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_statement_that_is_too_large_hides_no_answer_that_is_under_way() {
+    let db = Mysql::fresh().await;
+    let store = open_my(&format!("{}?max_allowed_packet=65536", db.__url()), 1).await;
+    let mut conn = store.connection().await.unwrap();
+    let first = number_of(&mut conn).await;
+    let given_up = sql_query("SELECT SLEEP(1)").execute(&mut *conn);
+    assert!(tokio::time::timeout(Duration::from_millis(50), given_up).await.is_err());
+    let large = format!("SELECT '{}'", "x".repeat(65536));
+    assert!(conn.batch_execute(&large).await.is_err());
+    drop(conn);
+    assert_eq!(store.number("SELECT 7").await, 7);
+    let mut conn = store.connection().await.unwrap();
+    assert_ne!(number_of(&mut conn).await, first, "the connection was closed");
+}

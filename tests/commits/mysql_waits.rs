@@ -4,7 +4,7 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use atomic_phases::worker::{Announcer, WorkerConfig};
+use atomic_phases::worker::{Announcer, Completer, WorkerConfig};
 use atomic_phases::{CallError, Mysql, Outcome};
 use diesel_async::SimpleAsyncConnection;
 
@@ -323,4 +323,30 @@ async fn g19_a_scope_is_erased_by_reading_each_row_a_few_times() {
     assert_eq!((erased.erased, erased.left), (32_768, 0));
     println!("{rows} rows read");
     assert!(rows < 8 * 32_768, "{rows} rows read to erase 32768");
+}
+
+/// G17: a table is locked between a takeover and the look at the row that it has left. The takeover is not sent again: it
+/// would find another token, and the request would rest until the end of a lease that no process uses.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_table_that_is_locked_behind_a_takeover_takes_no_attempt() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    engine.call(&scope(), &key("k"), book(20)).accept().await.unwrap();
+    db.sql(
+        "CREATE TRIGGER slow AFTER UPDATE ON atomic_phases_keys FOR EACH ROW \
+         SET @slept = IF(NEW.lease_token > OLD.lease_token, SLEEP(1), 0)",
+    )
+    .await;
+    let mut other = my(db.__url()).await;
+    let sleeps = "SELECT count(*) FROM information_schema.processlist \
+        WHERE state = 'User sleep' AND db = DATABASE()";
+    let locks = async {
+        until(async || db.number(sleeps).await > 0).await;
+        // It waits for the end of the takeover, and no other statement comes between.
+        let locked = "LOCK TABLES atomic_phases_keys WRITE; DO SLEEP(0.3); UNLOCK TABLES";
+        other.batch_execute(locked).await.unwrap();
+    };
+    let completes = async { Completer::new(&engine, config()).run_once().await };
+    let (completed, ()) = tokio::join!(completes, locks);
+    assert_eq!(completed.unwrap().finished, 1);
 }

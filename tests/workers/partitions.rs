@@ -111,6 +111,20 @@ async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
     }
 }
 
+/// A daily job that was run twice. By then requests use the partition, and a backup reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_partition_that_is_added_a_second_time_is_not_locked() {
+    let db = <Postgres as TestDb>::fresh().await;
+    db.sql("DROP TRIGGER forward_only ON atomic_phases_keys").await;
+    db.sql(UP).await;
+    let add = "SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date)";
+    db.sql(add).await;
+    let (mut backup, mut job) = (pg(&url_of(&db)).await, pg(&url_of(&db)).await);
+    backup.batch_execute("BEGIN; SELECT count(*) FROM atomic_phases_keys").await.unwrap();
+    let again = job.batch_execute(&format!("SET lock_timeout = '500ms'; {add}")).await;
+    again.expect("it is there");
+}
+
 /// The service's role owns no table: it may read and write them. A superuser runs the scripts, and the owner drops a day.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_role_that_may_use_the_table_may_use_its_partitions() {

@@ -67,7 +67,7 @@ impl AdminStore for Mysql {
         let settled =
             || sql::SettledKeys { scope: scope_text(), from: from.to_owned(), to: to.to_owned() };
         let mut keys = ask!(self.pool, DOING, |conn| settled().rows::<String>(conn))?;
-        // No row has that key. There is no statement without one, and a server that refuses each is to say so.
+        // The statement needs a key, and no row has this one. It is sent because a server that refuses every erasure says so.
         if keys.is_empty() {
             keys.push(String::new());
         }

@@ -327,14 +327,16 @@ impl MysqlConn {
         }
     }
 
-    /// Notes that a command of so many bytes is under way.
+    /// Notes that a command of so many bytes is under way. Behind one whose answer was not waited for, none is sent, whatever
+    /// its size: that it is too large would count as an answer.
     fn sent(&mut self, size: usize) -> Result<&mut Conn, Failure> {
-        self.fits_a_command(size)?;
+        let fits = self.fits_a_command(size);
         let Some(conn) = self.conn.as_mut().filter(|_| !self.in_flight) else {
             return Err(Failure::Lost(
                 "an earlier statement's answer was not waited for".to_owned(),
             ));
         };
+        fits?;
         self.in_flight = true;
         Ok(conn)
     }

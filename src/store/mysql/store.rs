@@ -90,6 +90,22 @@ macro_rules! ask_again {
 }
 pub(super) use ask_again;
 
+/// Reads what the statement before has written, on its connection: again while a backup or an `ALTER TABLE` has locked the
+/// table since then, because the one before is not to be sent again.
+macro_rules! read_back {
+    ($doing:expr, $query:expr) => {{
+        let mut patience =
+            $crate::store::patience::Patience::new($crate::store::mysql::LOCKED_WAIT);
+        loop {
+            match $crate::store::mysql::store::answered($doing, $query).await {
+                Err($crate::store::StoreError::Locked) if patience.pause().await => {}
+                answer => break answer,
+            }
+        }
+    }};
+}
+pub(super) use read_back;
+
 /// Makes a statement, anew each time that it is sent.
 type Make<'a> = dyn Fn() -> QueryResult<BoundStatement> + Sync + 'a;
 
@@ -172,20 +188,19 @@ impl Mysql {
         claim: &Claim<'_>,
         hold: Hold,
     ) -> Result<Option<sql::StoredRow>, StoreError> {
+        const DOING: &str = "take over the key";
         let mut connection = ConnectionGuard::of(&self.pool).await?;
         let conn: &mut MysqlConn = &mut connection;
-        answered("take over the key", async {
-            if sql::TakeOver::new(claim, hold).execute(conn).await? != 1 {
-                return Ok(None);
-            }
-            let rows = sql::Read::of(claim.scope, claim.key).rows::<sql::StoredRow>(conn).await?;
-            // A holder that took it over since then has a higher token.
-            let is_ours = |row: &sql::StoredRow| {
-                row.0.0 == claim.request_id.as_bytes() && row.1.3 == claim.lease_token + 1
-            };
-            Ok(rows.into_iter().find(is_ours))
-        })
-        .await
+        if answered(DOING, sql::TakeOver::new(claim, hold).execute(conn)).await? != 1 {
+            return Ok(None);
+        }
+        let read = || sql::Read::of(claim.scope, claim.key);
+        let rows = read_back!(DOING, read().rows::<sql::StoredRow>(conn))?;
+        // A holder that took it over since then has a higher token.
+        let is_ours = |row: &sql::StoredRow| {
+            row.0.0 == claim.request_id.as_bytes() && row.1.3 == claim.lease_token + 1
+        };
+        Ok(rows.into_iter().find(is_ours))
     }
 
     async fn write_once(&self, guard: &Guard<'_>, change: &Change<'_>) -> Commit {

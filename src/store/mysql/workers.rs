@@ -9,7 +9,7 @@ use mysql_async::{Row, from_row_opt};
 use super::error::is_of_a_deadlock;
 use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
-use super::store::{answered, as_u32, ask_again};
+use super::store::{answered, as_u32, ask_again, read_back};
 use super::transaction::EachTold;
 use super::{Mysql, MysqlConn, ops_statements, patiently, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
@@ -131,19 +131,21 @@ impl WorkerStore for Mysql {
     }
 
     async fn claim_job(&self, at: &JobAt, lease: Duration) -> Result<Option<JobRow>, StoreError> {
+        const DOING: &str = "claim a staged job";
         let claimed = patiently(|| async {
             let mut connection = ConnectionGuard::of(&self.pool).await?;
             let conn: &mut MysqlConn = &mut connection;
-            answered("claim a staged job", async {
-                if sql::ClaimJob::new(at, lease).execute(conn).await? != 1 {
-                    return Ok(None);
-                }
-                let rows = sql::ClaimedJob::new(at).rows::<sql::ClaimedRow>(conn).await?;
-                Ok(rows.into_iter().next())
-            })
-            .await
+            let claim = answered(DOING, sql::ClaimJob::new(at, lease).execute(conn)).await;
             // Of a deadlock with another claim nothing is left.
-            .map_err(|error| if is_of_a_deadlock(&error) { StoreError::Locked } else { error })
+            let claim = match claim {
+                Err(error) if is_of_a_deadlock(&error) => Err(StoreError::Locked),
+                claim => claim,
+            };
+            if claim? != 1 {
+                return Ok(None);
+            }
+            let rows = read_back!(DOING, sql::ClaimedJob::new(at).rows::<sql::ClaimedRow>(conn))?;
+            Ok(rows.into_iter().next())
         });
         let claimed = claimed.await?.map(sql::claimed).transpose()?;
         claimed.map(|row| job(at, row)).transpose()

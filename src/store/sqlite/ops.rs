@@ -558,7 +558,7 @@ mod tests {
         searched.unwrap();
     }
 
-    /// Operators' connections are opened for their first search, and so is that by which the engine reads the pauses.
+    /// Operators' connections are opened for their first search.
     #[tokio::test]
     async fn connections_that_are_opened_later_do_not_depend_on_the_directory_of_the_process() {
         let folder = tempfile::tempdir().unwrap();

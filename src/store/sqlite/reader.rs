@@ -45,8 +45,8 @@ impl Reader {
     }
 }
 
-/// By which other connections reach the file that `writer` has opened by `url`: absolute, because some are opened later,
-/// when the process may have changed its directory. `None` where there is no file, or no log that lets a reader and the
+/// The URL by which other connections reach the file that `writer` has opened by `url`: absolute, because some are opened
+/// later, when the process may have changed its directory. `None` where there is no file, or no log that lets a reader and the
 /// writer work at a time.
 pub(super) fn absolute(writer: &mut SqliteConnection, url: &str) -> Option<String> {
     let file = LoggedFile {}.get_result::<String>(writer).ok()?;

@@ -56,7 +56,7 @@ pub(super) fn bring_back(conn: &mut SqliteConnection) -> QueryResult<()> {
     // Nothing follows from what comes back: no trigger runs, and no row is deleted with another. SQLite ignores this
     // pragma in a transaction.
     conn.batch_execute("PRAGMA foreign_keys = OFF")?;
-    conn.immediate_transaction(|conn| -> QueryResult<()> {
+    let brought_back = conn.immediate_transaction(|conn| -> QueryResult<()> {
         for (trigger, _) in &triggers {
             conn.batch_execute(&format!("DROP TRIGGER main.{trigger}"))?;
         }
@@ -71,9 +71,10 @@ pub(super) fn bring_back(conn: &mut SqliteConnection) -> QueryResult<()> {
             conn.batch_execute(create)?;
         }
         Ok(())
-    })?;
+    });
     if enforced == [1] {
         conn.batch_execute("PRAGMA foreign_keys = ON")?;
     }
+    brought_back?;
     conn.batch_execute("DETACH atomic_phases_standby")
 }

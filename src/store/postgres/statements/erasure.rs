@@ -45,10 +45,12 @@ statement! {
 }
 
 statement! {
-    /// Erases a scope's settled rows from one key to another, but for those that another transaction has locked.
+    /// Erases a scope's settled rows from one key to another, but for those that another transaction has locked. Both sides
+    /// of the join name the keys: a generic plan may be a hash join, and would read all rows of the scope.
     EraseBetween<'a> for Pg, rows BigInt,
     { retention_ms: i64, scope: &'a str, from: &'a str, to: &'a str },
     [ERASE], retention_ms, " * interval '1 millisecond')) END WHERE k.scope = ", scope,
+    " AND k.idempotency_key >= ", from, " AND k.idempotency_key <= ", to,
     " AND k.idempotency_key IN (SELECT s.idempotency_key FROM atomic_phases_keys AS s \
      WHERE s.scope = ", scope, " AND s.idempotency_key >= ", from, " AND s.idempotency_key <= ", to,
     " AND s.status IN ('completed', 'dead_letter') \
