@@ -100,7 +100,7 @@ impl InFlight {
         let mut counts = [0; 2];
         let mut found = Self::default();
         let mut places: HashMap<Standing, usize> = HashMap::new();
-        for row in store.survey(MAX_ROWS, LATEST_ROWS, youth).await? {
+        for row in store.survey_keys(MAX_ROWS, LATEST_ROWS, youth).await? {
             match row.found_by {
                 FoundBy::OldestOfYouth => {
                     found.truncated = true;

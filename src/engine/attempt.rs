@@ -107,7 +107,7 @@ impl<S: Store> Attempt<S> {
                 return Ok((None, Some(outcome)));
             }
             let mut row = match self.reads_first {
-                true => self.core.store.look(&self.scope, &self.key).await?,
+                true => self.core.store.look_up_key(&self.scope, &self.key).await?,
                 false => None,
             };
             let told = self.outcome_of_row(&mut row).await?;
@@ -251,7 +251,7 @@ impl<S: Store> Attempt<S> {
 
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
-        let row = reading!("look", self.core.store.look(&self.scope, &self.key))?;
+        let row = reading!("look", self.core.store.look_up_key(&self.scope, &self.key))?;
         self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
         Ok(row)
     }
@@ -274,7 +274,7 @@ impl<S: Store> Attempt<S> {
             let until = Moment::now().after(core.settings.lease.min(MAX_VERIFICATION));
             let mut tries = 0;
             loop {
-                match core.store.look(&scope, &key).await {
+                match core.store.look_up_key(&scope, &key).await {
                     Ok(Some(row)) => {
                         let is_ours = row.request_id == request_id;
                         creation.seen(name, is_ours);
@@ -539,7 +539,7 @@ impl<S: Store> Attempt<S> {
 
     /// Goes on with the row that was seen, if it is still that.
     async fn resume(&self, seen: &KeySummary, right: Right) -> Result<RoundEnd, CallError> {
-        let row = reading!("read", self.core.store.read(&self.scope, &self.key))?;
+        let row = reading!("read", self.core.store.read_key(&self.scope, &self.key))?;
         let is_still = |row: &KeyRow| {
             (row.request_id, row.lease_token, row.status)
                 == (seen.request_id, seen.lease_token, seen.status)

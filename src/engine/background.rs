@@ -149,7 +149,7 @@ impl<S: Store> Core<S> {
         is_wanted: impl FnOnce(&KeyRow) -> bool,
     ) -> Result<Result<Box<Acquired<S>>, Driven>, CallError> {
         let Subject { scope, key, .. } = found;
-        let row = reading!("read", self.store.read(scope, key))?;
+        let row = reading!("read", self.store.read_key(scope, key))?;
         let Some(row) = row.filter(is_wanted) else { return Ok(Err(Driven::Lost)) };
         let acquired = self.acquire(scope, key, row, right).await?;
         Ok(acquired.map(Box::new).map_err(driven))

@@ -120,11 +120,11 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         // No request has this key: what is asked for are the columns.
         let (scope, key) = (Scope::new("-"), IdempotencyKey::new("-"));
         if let (Ok(scope), Ok(key)) = (scope, key) {
-            self.core.store.read(&scope, &key).await.map(drop)?;
+            self.core.store.read_key(&scope, &key).await.map(drop)?;
         }
         let dead_jobs = self.core.store.dead_jobs().await?;
         let youth = self.core.settings.lease + ENROLLED_WITHIN;
-        let mut surveyed = self.core.store.survey(MAX_ROWS, MAX_ROWS, youth).await?;
+        let mut surveyed = self.core.store.survey_keys(MAX_ROWS, MAX_ROWS, youth).await?;
         let found = |by| surveyed.iter().filter(|row| row.found_by == by).count();
         let truncated = found(FoundBy::OldestOfYouth) > 0
             || [FoundBy::Due, FoundBy::Waiting].map(found).contains(&(MAX_ROWS as usize));
@@ -171,7 +171,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             let (Ok(scope), Ok(key)) = (Scope::new(scope), IdempotencyKey::new(key)) else {
                 continue;
             };
-            let because = match self.core.store.read(&scope, &key).await {
+            let because = match self.core.store.read_key(&scope, &key).await {
                 Ok(Some(row)) if row.status != Status::Completed => {
                     self.core.stranded_because(&scope, &key, &row)
                 }

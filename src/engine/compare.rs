@@ -77,7 +77,7 @@ impl<S: Store> Attempt<S> {
         {
             return Ok(Some(comparison));
         }
-        let given = self.core.store.given(&self.scope, &self.key, row.request_id).await?;
+        let given = self.core.store.read_params(&self.scope, &self.key, row.request_id).await?;
         let Some((params, _)) = given else { return Ok(None) };
         let params = self.core.decode(&self.scope, &self.key, "params", params)?;
         let comparison = match self.given.fingerprint_of(&params) {

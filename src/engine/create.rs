@@ -79,7 +79,7 @@ impl<S: Store> Attempt<S> {
             };
         }
         let sent = Moment::now();
-        Ok(match self.core.store.reserve(&row).await? {
+        Ok(match self.core.store.reserve_key(&row).await? {
             Reserved::Exists(Some(row)) => RoundEnd::Found(row),
             Reserved::Exists(None) => RoundEnd::Changed,
             Reserved::Busy => RoundEnd::Busy,

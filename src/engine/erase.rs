@@ -218,11 +218,11 @@ impl<S: Store> Core<S> {
             false => self.settings.retention,
         };
         let erase = Erase { scope, key, retention, act };
-        if self.store.erase(&erase).await? > 0 {
+        if self.store.erase_key(&erase).await? > 0 {
             observe::erased(1);
             return Ok(Some(Resolved::Applied));
         }
-        let Some(row) = self.store.read(scope, key).await? else { return Ok(None) };
+        let Some(row) = self.store.read_key(scope, key).await? else { return Ok(None) };
         match row.status {
             Status::Completed if row.is_erased() => Ok(Some(Resolved::Already)),
             _ if act.is_some_and(|act| !act.seen.is(&row)) => Err(EraseError::MovedOn),
@@ -237,7 +237,7 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Duration, StoreError> {
-        let row = self.store.read(scope, key).await?;
+        let row = self.store.read_key(scope, key).await?;
         let kept = row.and_then(|row| (row.expires_at - row.created_at).to_std().ok());
         Ok(self.settings.retention.max(kept.unwrap_or_default()))
     }

@@ -237,7 +237,7 @@ impl Drop for Renewing {
 async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
     let token = lease.token();
     let sent = Moment::now();
-    match store.renew(&holder.guard(token, ""), hold).await {
+    match store.renew_lease(&holder.guard(token, ""), hold).await {
         Ok(true) => lease.confirm(sent),
         Ok(false) => {
             // A token that we raised ourselves is not a loss, and may be known here a moment later than
@@ -384,7 +384,7 @@ mod tests {
                 caller: &crate::caller::Caller::here(),
                 replaces: None,
             };
-            let Ok(Reserved::Fresh { tx, .. }) = store.reserve(&row).await else { panic!() };
+            let Ok(Reserved::Fresh { tx, .. }) = store.reserve_key(&row).await else { panic!() };
             assert!(matches!(tx.commit_unguarded().await, Commit::Done(())));
             let claim = Claim {
                 scope: &scope,
@@ -400,7 +400,7 @@ mod tests {
                 trace: None,
             };
             let sent = Moment::now();
-            let raised = store.take_over(&claim, hold).await.unwrap().unwrap().lease_token;
+            let raised = store.take_over_key(&claim, hold).await.unwrap().unwrap().lease_token;
             let lease = Lease::new(1, hold.lease, sent);
             let holder = Holder { scope: scope.clone(), key: key.clone(), request_id };
             // It was sent with token 1, and answered when the token was 2.

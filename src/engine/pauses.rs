@@ -143,7 +143,7 @@ impl<S: Store> Core<S> {
     /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn read_pauses(&self) {
         let asked = Moment::now();
-        let heard = self.store.pauses().await;
+        let heard = self.store.paused_phases().await;
         let heard = heard.inspect_err(|error| observe::pauses_unread(error.kind())).ok();
         self.pauses.learn(asked, heard);
     }

@@ -108,7 +108,7 @@ impl<S: Store> Core<S> {
             .then(|| Moment::now().after(row.back_off_left));
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
-        let row = match self.store.take_over(&claim, self.settings.hold()).await {
+        let row = match self.store.take_over_key(&claim, self.settings.hold()).await {
             Ok(Some(row)) => row,
             // Another process was faster.
             Ok(None) => return Ok(Err(RoundEnd::Changed)),

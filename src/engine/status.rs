@@ -69,7 +69,7 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Option<RequestStatus>, CallError> {
-        let Some(mut row) = self.store.read(scope, key).await? else { return Ok(None) };
+        let Some(mut row) = self.store.read_key(scope, key).await? else { return Ok(None) };
         if row.status == Status::Completed && row.expired {
             return Ok(None);
         }

@@ -77,7 +77,7 @@ impl<S: Store> Core<S> {
         let names = (Scope::new(&listed.scope), IdempotencyKey::new(&listed.key));
         let (Ok(scope), Ok(key)) = names else { return Ok(()) };
         let Some(_entered) = self.running.enter() else { return Ok(()) };
-        let row = match self.store.read(&scope, &key).await {
+        let row = match self.store.read_key(&scope, &key).await {
             Ok(Some(row)) if row.status == Status::Unknown && !row.for_workers => row,
             Ok(_) | Err(StoreError::Unreadable { .. }) => return Ok(()),
             Err(error) => return Err(error),

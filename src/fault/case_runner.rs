@@ -453,7 +453,7 @@ where
     }
 
     pub(super) async fn row(&self) -> Result<Option<KeyRow>, Wrong> {
-        let row = self.engine.store().read(&self.scope, &self.key);
+        let row = self.engine.store().read_key(&self.scope, &self.key);
         match tokio::time::timeout(Duration::from_secs(60), row).await {
             Ok(row) => row.map_err(|error| Causes(&error).to_string()),
             Err(_) => Err("the database has not answered for a minute".to_owned()),

@@ -130,7 +130,7 @@ impl<S: OperatorStore> Ops<S> {
         match what {
             What::Key => {}
             What::Parameters => {
-                let given = self.store.given(&scope, &key, row.request_id).await?;
+                let given = self.store.read_params(&scope, &key, row.request_id).await?;
                 // Of an erased row there are none.
                 bytes = given
                     .map(|(params, _)| params)
@@ -139,14 +139,14 @@ impl<S: OperatorStore> Ops<S> {
                     .transpose()?;
             }
             What::Context => {
-                let given = self.store.given(&scope, &key, row.request_id).await?;
+                let given = self.store.read_params(&scope, &key, row.request_id).await?;
                 bytes = given
                     .and_then(|(_, context)| context)
                     .map(|stored| core.decode(&scope, &key, "context", stored))
                     .transpose()?;
             }
             What::Outputs => {
-                let stored = self.store.outputs(&scope, &key).await?;
+                let stored = self.store.read_outputs(&scope, &key).await?;
                 // The key may be another request's by now, and what was read with it.
                 self.found(row.request_id).await?;
                 bytes = stored

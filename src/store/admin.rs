@@ -12,7 +12,7 @@ use crate::key::{IdempotencyKey, Scope};
 pub trait AdminStore: Send + Sync {
     /// Takes what users gave out of a settled row, and deletes its dead jobs: one guarded statement. Says
     /// how many rows there were: none that is unfinished, or that has jobs to be delivered.
-    fn erase(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
+    fn erase_key(&self, erase: &Erase<'_>) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// The same of the settled rows of the scope from one key to another, but for those that another
     /// transaction has locked. If the server refuses one, none is erased, and the result is an error. Their dead
@@ -24,7 +24,7 @@ pub trait AdminStore: Send + Sync {
         retention: Duration,
     ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Up to `limit` rows of the scope behind this key that [`erase`](Self::erase) may take.
+    /// Up to `limit` rows of the scope behind this key that [`erase_key`](Self::erase_key) may take.
     fn keys_to_erase(
         &self,
         scope: &Scope,
@@ -67,7 +67,7 @@ pub trait AdminStore: Send + Sync {
     /// Unfinished rows by the partial indexes, `limit` of each at most, and those among the `latest` youngest by the
     /// index on expiry. A row may come twice. Where there may be more that were created within `youth`, the
     /// [oldest](FoundBy::OldestOfYouth) of the youngest says so.
-    fn survey(
+    fn survey_keys(
         &self,
         limit: u32,
         latest: u32,

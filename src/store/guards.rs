@@ -126,7 +126,7 @@ impl<S: Store> One<S> {
             caller: &crate::caller::Caller::here(),
             replaces: None,
         };
-        let Ok(Reserved::Fresh { tx, .. }) = store.reserve(&row).await else {
+        let Ok(Reserved::Fresh { tx, .. }) = store.reserve_key(&row).await else {
             panic!("not reserved");
         };
         assert!(matches!(tx.commit_unguarded().await, Commit::Done(())));
@@ -155,17 +155,18 @@ impl<S: Store> One<S> {
     }
 
     async fn is_taken(&self, claim: Claim<'_>) -> bool {
-        self.store.take_over(&claim, hold(OVER)).await.unwrap().is_some()
+        self.store.take_over_key(&claim, hold(OVER)).await.unwrap().is_some()
     }
 
     async fn row(&self) -> KeyRow {
-        self.store.read(&self.scope, &self.key).await.unwrap().unwrap()
+        self.store.read_key(&self.scope, &self.key).await.unwrap().unwrap()
     }
 
     /// In a phase's transaction.
     async fn commit(&self, from: &str, change: &Change<'_>, jobs: &[StagedJob]) {
         let guard = self.guard(1, from);
-        let tx = self.store.begin(Isolation::ReadCommitted, &guard).await.unwrap().unwrap();
+        let tx =
+            self.store.begin_transaction(Isolation::ReadCommitted, &guard).await.unwrap().unwrap();
         let commit = tx.commit(&guard, change, jobs).await;
         assert!(matches!(commit, Commit::Done(())), "{commit:?}");
     }
@@ -181,7 +182,7 @@ async fn a_failover_loses_what_was_committed_since_the_copy<S: Store>(store: S) 
         assert_eq!(one.row().await.recovery_point, "p");
         store.fail_over().await.unwrap();
         assert_eq!(one.row().await.recovery_point, "started");
-        assert!(store.read(&later.scope, &later.key).await.unwrap().is_none());
+        assert!(store.read_key(&later.scope, &later.key).await.unwrap().is_none());
     }
     one.commit("started", &to("p", FAR), &[]).await;
     // A copy that is never brought back is replaced by the next one.
@@ -199,7 +200,7 @@ async fn g10_a_lease_is_taken_over_only_as_it_was_seen_and_once_it_is_over<S: St
     assert!(!one.is_taken(Claim { status: Status::Unknown, ..claim() }).await, "another status");
     assert!(!one.is_taken(Claim { recovery_point: Some("p"), ..claim() }).await, "another place");
     // Its holder lives after all, and renewed it since it was read.
-    assert!(store.renew(&one.guard(1, ""), hold(FAR)).await.unwrap());
+    assert!(store.renew_lease(&one.guard(1, ""), hold(FAR)).await.unwrap());
     assert!(!one.is_taken(claim()).await, "renewed");
     // By its own holder, whose commit got no answer: not once the row is another's.
     assert!(one.is_taken(one.claim(Right::Own)).await);
@@ -214,7 +215,7 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     store: S,
 ) {
     let one = One::of(&store, OVER, OVER).await;
-    let renews = async |guard| store.renew(&guard, hold(FAR)).await.unwrap();
+    let renews = async |guard| store.renew_lease(&guard, hold(FAR)).await.unwrap();
     assert!(!renews(one.guard(2, "")).await, "another token");
     assert!(
         !renews(Guard { request_id: Uuid::new_v4(), ..one.guard(1, "") }).await,
@@ -225,10 +226,13 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     assert!(!one.row().await.expired && !one.row().await.lease_left.is_zero());
     // And it is never kept for less.
     let less = Hold { lease: FAR, retention: OVER };
-    assert!(store.renew(&one.guard(1, ""), less).await.unwrap());
+    assert!(store.renew_lease(&one.guard(1, ""), less).await.unwrap());
     assert!(!one.row().await.expired);
     let done = Change { status: Status::FailedRetryable, ..to("started", OVER) };
-    assert!(matches!(store.write(&one.guard(1, "started"), &done, None).await, Commit::Done(())));
+    assert!(matches!(
+        store.write_batch(&one.guard(1, "started"), &done, None).await,
+        Commit::Done(())
+    ));
     assert!(!renews(one.guard(1, "")).await, "it runs no more");
 }
 
@@ -237,7 +241,7 @@ async fn g3_a_resolution_settles_a_row_only_as_it_was_read<S: Store>(store: S) {
     let dead_letter = async || {
         let one = One::of(&store, FAR, OVER).await;
         let gave_up = Change { status: Status::DeadLetter, hold: None, ..to("started", OVER) };
-        let written = store.write(&one.guard(1, "started"), &gave_up, None).await;
+        let written = store.write_batch(&one.guard(1, "started"), &gave_up, None).await;
         assert!(matches!(written, Commit::Done(())), "{written:?}");
         one
     };
@@ -247,12 +251,12 @@ async fn g3_a_resolution_settles_a_row_only_as_it_was_read<S: Store>(store: S) {
         settles: Settles::Attempts,
         ..to("started", OVER)
     };
-    let settles = async |claim: Claim<'_>| match store.settle(&claim, hold(FAR), &word, None).await
-    {
-        Commit::Done(()) => true,
-        Commit::Fenced => false,
-        other => panic!("{other:?}"),
-    };
+    let settles =
+        async |claim: Claim<'_>| match store.settle_key(&claim, hold(FAR), &word, None).await {
+            Commit::Done(()) => true,
+            Commit::Fenced => false,
+            other => panic!("{other:?}"),
+        };
     let one = dead_letter().await;
     let claim = || Claim { status: Status::DeadLetter, ..one.claim(Right::Resolve) };
     assert!(!settles(Claim { request_id: Uuid::new_v4(), ..claim() }).await, "another life");
@@ -271,7 +275,7 @@ async fn g3_a_resolution_settles_a_row_only_as_it_was_read<S: Store>(store: S) {
     // Another process was faster, and holds the row at that place under the token that the resolution would have had.
     let one = dead_letter().await;
     let claim = || Claim { status: Status::DeadLetter, ..one.claim(Right::Resolve) };
-    assert!(store.take_over(&claim(), hold(FAR)).await.unwrap().is_some());
+    assert!(store.take_over_key(&claim(), hold(FAR)).await.unwrap().is_some());
     assert!(!settles(claim()).await);
     assert_eq!((one.row().await.status, one.row().await.lease_token), (Status::InProgress, 2));
 }
@@ -295,7 +299,7 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
         match what {
             "commit" => one.commit("started", &to("a", FAR), &[]).await,
             "write" => {
-                let written = store.write(&one.guard(1, "a"), &to("b", FAR), None).await;
+                let written = store.write_batch(&one.guard(1, "a"), &to("b", FAR), None).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
             "advance" => {
@@ -303,12 +307,12 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
                 let writes = Writes { statements, jobs: &[], within: FAR };
                 let guard = one.guard(1, "b");
                 let level = Isolation::ReadCommitted;
-                let written = store.advance(level, &guard, &to("c", FAR), writes).await;
+                let written = store.advance_key(level, &guard, &to("c", FAR), writes).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
             _ => {
                 let intent = Change { open_intent: Some("d"), ..to("c", FAR) };
-                let written = store.write(&one.guard(1, "c"), &intent, None).await;
+                let written = store.write_batch(&one.guard(1, "c"), &intent, None).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
         }
@@ -328,7 +332,7 @@ async fn g11_a_takeover_begins_a_time_of_its_own_where_nothing_was_called<S: Sto
     let called = other.claim(Right::Free);
     let hold = hold(FAR);
     let (opened, kept) =
-        tokio::join!(store.take_over(&uncalled, hold), store.take_over(&called, hold));
+        tokio::join!(store.take_over_key(&uncalled, hold), store.take_over_key(&called, hold));
     let age = opened.unwrap().unwrap().since_advance;
     assert!(age <= began.elapsed() + Duration::from_millis(2), "{age:?}");
     let age = kept.unwrap().unwrap().since_advance;
@@ -349,34 +353,34 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     let done = One::of(&store, OVER, OVER).await;
     let finished = Change { status: Status::Completed, ..to("finished", OVER) };
     assert!(matches!(
-        store.write(&done.guard(1, "started"), &finished, None).await,
+        store.write_batch(&done.guard(1, "started"), &finished, None).await,
         Commit::Done(())
     ));
-    let is_gone = async |held| store.enrol(&[held]).await.unwrap() == [Enrolled::Gone];
+    let is_gone = async |held| store.enrol_keys(&[held]).await.unwrap() == [Enrolled::Gone];
     let is_far = |enrolled: &Enrolled| match enrolled {
         Enrolled::Held(left) => *left > FAR / 2 && *left <= FAR,
         _ => false,
     };
-    assert!(is_far(&store.enrol(&[found(&alive, 1)]).await.unwrap()[0]), "its holder lives");
+    assert!(is_far(&store.enrol_keys(&[found(&alive, 1)]).await.unwrap()[0]), "its holder lives");
     assert!(is_gone(another()).await, "another life");
     assert!(is_gone(found(&one, 2)).await, "another token");
     assert!(is_gone(found(&done, 1)).await, "it is finished");
-    assert_eq!(store.enrol(&[found(&one, 1)]).await.unwrap(), [Enrolled::Entered]);
+    assert_eq!(store.enrol_keys(&[found(&one, 1)]).await.unwrap(), [Enrolled::Entered]);
     assert!(is_gone(found(&one, 1)).await, "it is entered");
-    assert!(store.enrol(&[]).await.unwrap().is_empty());
+    assert!(store.enrol_keys(&[]).await.unwrap().is_empty());
     // Of many in a single statement each is judged as it is alone.
     let tokens = [(&alive, 1), (&other, 2), (&done, 1), (&other, 1), (&one, 1)];
     let mut many: Vec<_> = tokens.map(|(one, token)| found(one, token)).into();
     many.push(another());
-    let many = store.enrol(&many).await.unwrap();
+    let many = store.enrol_keys(&many).await.unwrap();
     assert!(is_far(&many[0]), "{many:?}");
     use Enrolled::{Entered, Gone};
     assert_eq!(many[1..], [Gone, Gone, Entered, Gone, Gone]);
     assert!(is_gone(found(&other, 1)).await, "it is entered");
     // Of all of them the only one to be reaped (G15).
     let start = ExpiryPlace::default();
-    let page = store.expired(&start, 1).await.unwrap();
-    assert!(store.expired(&page.next.unwrap(), 1).await.unwrap().rows.is_empty());
+    let page = store.expired_keys(&start, 1).await.unwrap();
+    assert!(store.expired_keys(&page.next.unwrap(), 1).await.unwrap().rows.is_empty());
     let expired = page.rows.into_iter().next().unwrap();
     let reaped = async |rows: &[ExpiredKey]| store.reap_rows(rows).await.unwrap();
     let open = One::of(&store, OVER, OVER).await;
@@ -391,7 +395,7 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     let found = [open, expired];
     assert_eq!(reaped(&found[..]).await, 1, "the other one is in progress");
     assert_eq!(reaped(&found[..]).await, 0, "it is gone");
-    assert!(store.expired(&start, 1).await.unwrap().rows.is_empty());
+    assert!(store.expired_keys(&start, 1).await.unwrap().rows.is_empty());
 }
 
 /// A request with two jobs of one phase.

@@ -170,7 +170,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// What a call has to see of the key's row, if there is one: one statement, no lock, no write. A
     /// replay is this and nothing else, so it is as narrow as can be.
     #[doc(hidden)]
-    fn look(
+    fn look_up_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -178,7 +178,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// The key's row, if there is one: one statement, no lock, no write.
     #[doc(hidden)]
-    fn read(
+    fn read_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -188,7 +188,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// key has. Waits at most the bound of `row.creation_wait` for another transaction that is about to
     /// create it.
     #[doc(hidden)]
-    fn reserve(
+    fn reserve_key(
         &self,
         row: &NewRow<'_>,
     ) -> impl Future<Output = Result<Reserved<Self::Transaction>, StoreError>> + Send;
@@ -199,7 +199,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// ([`StoreError::Locked`]). The row gets the `created_at` that its phases have seen (G5): it was estimated
     /// before they ran, from what the database's clock said earlier.
     #[doc(hidden)]
-    fn create(
+    fn create_key(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -210,7 +210,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// A whole transaction in one round trip: writes `change`, guarded, runs the statements, stages
     /// the jobs and commits.
     #[doc(hidden)]
-    fn advance(
+    fn advance_key(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -231,7 +231,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row
     /// was found to belong to another holder.
     #[doc(hidden)]
-    fn begin(
+    fn begin_transaction(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -239,7 +239,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// Whether the transaction is open at the server, asked on another connection than its own.
     #[doc(hidden)]
-    fn is_open(
+    fn is_transaction_open(
         &self,
         transaction: &TransactionId,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send {
@@ -250,7 +250,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// Acquires the lease of an existing row: one guarded statement, which raises the fencing token
     /// by one. `None` where another process was faster.
     #[doc(hidden)]
-    fn take_over(
+    fn take_over_key(
         &self,
         claim: &Claim<'_>,
         hold: Hold,
@@ -259,7 +259,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// Writes `change` in a transaction of its own: one guarded statement. Where there is a notice of it, that is
     /// staged in the same transaction.
     #[doc(hidden)]
-    fn write(
+    fn write_batch(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,
@@ -269,7 +269,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// Acquires a row that has no holder and writes `change` to it, with the audit row that it may have, in one
     /// transaction: the row is never seen held, and what is cut off leaves it as it was.
     #[doc(hidden)]
-    fn settle(
+    fn settle_key(
         &self,
         claim: &Claim<'_>,
         hold: Hold,
@@ -279,7 +279,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// Extends the lease. `false` where it is not ours any more.
     #[doc(hidden)]
-    fn renew(
+    fn renew_lease(
         &self,
         guard: &Guard<'_>,
         hold: Hold,
@@ -287,7 +287,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// The stored outputs, of a finished row too.
     #[doc(hidden)]
-    fn outputs(
+    fn read_outputs(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -295,7 +295,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
 
     /// What the client gave in this life of the key, of a finished one too: parameters and context.
     #[doc(hidden)]
-    fn given(
+    fn read_params(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

@@ -33,7 +33,7 @@ impl UnknownStatus {
     }
 }
 
-/// An unfinished row, as [`AdminStore::survey`](super::AdminStore::survey) sees it.
+/// An unfinished row, as [`AdminStore::survey_keys`](super::AdminStore::survey_keys) sees it.
 pub struct SurveyedRow {
     pub(crate) found_by: FoundBy,
     pub(crate) scope: String,

@@ -20,7 +20,7 @@ pub trait WorkerStore: Send + Sync {
 
     /// Up to `limit` rows that are due, behind this place, the longest due first: of every status that
     /// a worker looks for. One search for all of them is bounded by its limit, whatever the rows are.
-    fn due(
+    fn due_keys(
         &self,
         after: &KeyPlace,
         grace: Duration,
@@ -29,7 +29,7 @@ pub trait WorkerStore: Send + Sync {
 
     /// Reads `limit` rows that expire within these bounds, behind this place, in the order in which they
     /// expire. Of these, those in progress that the index of due rows does not have.
-    fn held(
+    fn held_keys(
         &self,
         expiry: (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
@@ -39,7 +39,7 @@ pub trait WorkerStore: Send + Sync {
     /// Enters rows whose lease has ended in the index of due rows, each by its own guard, in one transaction:
     /// what came of each. Waits for no row that another transaction has locked: it passes over it. `Err`: nothing
     /// was entered, or no answer came.
-    fn enrol(
+    fn enrol_keys(
         &self,
         held: &[HeldKey],
     ) -> impl Future<Output = Result<Vec<Enrolled>, StoreError>> + Send;
@@ -47,16 +47,16 @@ pub trait WorkerStore: Send + Sync {
     /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
     /// row that another transaction has locked: it passes over it. If the server refuses to delete one row, that
     /// statement deletes none, and the result is an error.
-    fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
+    fn reap_keys(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Up to `limit` rows that [`reap`](Self::reap) may delete, behind this place, in the order in which they expired.
-    fn expired(
+    /// Up to `limit` rows that [`reap_keys`](Self::reap_keys) may delete, behind this place, in the order in which they expired.
+    fn expired_keys(
         &self,
         after: &ExpiryPlace,
         limit: u32,
     ) -> impl Future<Output = Result<Page<ExpiredKey, ExpiryPlace>, StoreError>> + Send;
 
-    /// As [`reap`](Self::reap), of these: in one transaction, so that none is deleted where the server refuses one.
+    /// As [`reap_keys`](Self::reap_keys), of these: in one transaction, so that none is deleted where the server refuses one.
     fn reap_rows(
         &self,
         expired: &[ExpiredKey],
@@ -108,5 +108,5 @@ pub trait WorkerStore: Send + Sync {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The foreign phases that operators have paused and whose pause lasts, a thousand at most.
-    fn pauses(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
+    fn paused_phases(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
 }

@@ -139,7 +139,7 @@ impl<S: Store> Enroller<S> {
         if rows.is_empty() {
             return Ok(Judged::default());
         }
-        match self.engine.store().enrol(&rows).await {
+        match self.engine.store().enrol_keys(&rows).await {
             Ok(enrolled) => Ok(self.settle(&places, &enrolled)),
             Err(StoreError::Locked) => {
                 self.watch_on(&places);
@@ -166,7 +166,7 @@ impl<S: Store> Enroller<S> {
             if stop.is_set() {
                 break;
             }
-            match self.engine.store().enrol(row).await {
+            match self.engine.store().enrol_keys(row).await {
                 Ok(enrolled) => judged.add(&self.settle(place, &enrolled)),
                 Err(error) => {
                     self.watch_on(place);
@@ -270,7 +270,7 @@ impl<S: Store> Enroller<S> {
 
     /// Reads a page. All of its rows are watched: those whose lease has ended are entered next.
     async fn page(&mut self, walk: &Walk) -> Result<Option<ExpiryPlace>, StoreError> {
-        let found = self.engine.store().held(walk.expiry, &walk.place, PAGE).await?;
+        let found = self.engine.store().held_keys(walk.expiry, &walk.place, PAGE).await?;
         for row in found.rows {
             let until = match row.lease_left {
                 Duration::ZERO => Moment::now(),

@@ -85,7 +85,7 @@ impl<S: Store> Reaper<S> {
     async fn reap_batch(&mut self, reaped: &mut Reaped, stop: &Stop) -> Result<(), StoreError> {
         let (batch, began) = (self.at_a_time, Instant::now());
         if self.walk.is_none() {
-            match self.store.reap(batch).await {
+            match self.store.reap_keys(batch).await {
                 Ok(keys) => {
                     (reaped.keys, reaped.is_more) = (keys, keys >= batch);
                     if reaped.is_more {
@@ -94,7 +94,7 @@ impl<S: Store> Reaper<S> {
                     return Ok(());
                 }
                 Err(error) if error.is_unanswered() && batch > 1 => {
-                    let found = self.store.expired(&ExpiryPlace::default(), batch).await?;
+                    let found = self.store.expired_keys(&ExpiryPlace::default(), batch).await?;
                     self.take_fewer_than(found.rows.len());
                     return Err(error);
                 }
@@ -104,7 +104,7 @@ impl<S: Store> Reaper<S> {
             }
         }
         let place = self.walk.clone().unwrap_or_default();
-        let page = self.store.expired(&place, batch).await?;
+        let page = self.store.expired_keys(&place, batch).await?;
         reaped.is_more = true;
         // What the server refuses is halved until it is one row.
         let mut parts = vec![page.rows.as_slice()];

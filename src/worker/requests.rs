@@ -110,7 +110,7 @@ impl<S: Store> Source for DueRequests<S> {
 
     fn search(&self, after: KeyPlace, limit: u32) -> Searching<DueKey, KeyPlace> {
         let (store, grace) = (self.engine.store().clone(), self.grace);
-        Box::pin(async move { store.due(&after, grace, limit).await })
+        Box::pin(async move { store.due_keys(&after, grace, limit).await })
     }
 
     /// A row of a definition that is not registered here is left alone without being read (G14).

@@ -236,7 +236,7 @@ async fn g16_a_transaction_that_was_left_open_keeps_no_lock() {
 
 /// The number of pauses that the engine sees before it calls.
 async fn paused<S: Store>(store: &S) -> usize {
-    store.pauses().await.unwrap().len()
+    store.paused_phases().await.unwrap().len()
 }
 
 /// Y43: limits that an administrator sets against mistakes truncate none of the engine's lists and refuse none of

@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
         let compares = act.map_or(Compares::Values, |act| act.compares);
         let mut refused = None;
         for _ in 0..MAX_ROUNDS {
-            let row = self.store.read(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
+            let row = self.store.read_key(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
             let seen = Seen::of(&row);
             match refused.take() {
                 Some((before, because)) if before == seen => return Err(because),
@@ -222,7 +222,7 @@ impl<S: Store> Core<S> {
             trace: None,
         };
         if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
-            let _ = self.store.take_over(&claim, self.settings.hold()).await;
+            let _ = self.store.take_over_key(&claim, self.settings.hold()).await;
         }
         let settled = run.transition_by(row, kind, prepared)?;
         let (attempt, trace, phase) = (row.attempts, self.trace(), kind.phase());

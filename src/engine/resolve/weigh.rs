@@ -246,7 +246,7 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         key: &IdempotencyKey,
     ) -> Result<Outputs, ResolveError> {
-        let stored = self.store.outputs(scope, key).await?;
+        let stored = self.store.read_outputs(scope, key).await?;
         Ok(self.decode_outputs(scope, key, stored)?)
     }
 
@@ -257,7 +257,7 @@ impl<S: Store> Core<S> {
         key: &IdempotencyKey,
         reply: &Reply,
     ) -> Result<bool, ResolveError> {
-        let Some(row) = self.store.look(scope, key).await? else { return Ok(false) };
+        let Some(row) = self.store.look_up_key(scope, key).await? else { return Ok(false) };
         Ok(match self.decode_reply(scope, key, row.response)? {
             Ok(stored) => stored == *reply,
             Err(status) => status == reply.status(),

@@ -54,7 +54,7 @@ impl<S: Store> Run<S> {
         loop {
             tokio::time::sleep(self.core.settings.lease / 3).await;
             // Without an answer nothing is known.
-            if let Ok(false) = self.core.store.is_open(&transaction).await {
+            if let Ok(false) = self.core.store.is_transaction_open(&transaction).await {
                 return;
             }
         }

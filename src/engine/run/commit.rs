@@ -162,17 +162,17 @@ impl<S: Store> Run<S> {
             let (guard, change) = (self.guard(), transition.change());
             let store = &self.core.store;
             match writing {
-                None => store.write(&guard, &change, jobs.first()).await.map(|()| None),
+                None => store.write_batch(&guard, &change, jobs.first()).await.map(|()| None),
                 Some(Writing::Open(tx) | Writing::Reserved(tx)) => {
                     tx.commit(&guard, &change, jobs).await.map(|()| None)
                 }
                 Some(Writing::Statements(isolation, statements)) => {
                     let writes = Writes { statements, jobs, within };
-                    store.advance(isolation, &guard, &change, writes).await.map(|()| None)
+                    store.advance_key(isolation, &guard, &change, writes).await.map(|()| None)
                 }
                 Some(Writing::Create(row, statements)) => {
                     let writes = Writes { statements, jobs, within };
-                    store.create(row, self.context.created_at, &change, writes).await.map(Some)
+                    store.create_key(row, self.context.created_at, &change, writes).await.map(Some)
                 }
             }
         })
@@ -188,7 +188,7 @@ impl<S: Store> Run<S> {
     ) -> Commit {
         let (store, hold) = (&self.core.store, self.core.settings.hold());
         committing!(self.phase_of(None, transition), transition.kind(), {
-            store.settle(claim, hold, &transition.change(), audit).await
+            store.settle_key(claim, hold, &transition.change(), audit).await
         })
     }
 
@@ -245,7 +245,7 @@ impl<S: Store> Run<S> {
         let sent = Moment::now();
         // A locking write: it waits for our commit if that is still under way, and fences it off if
         // it never arrived. A plain read could miss it (H5).
-        if let Some(row) = self.core.store.take_over(&claim, self.core.settings.hold()).await? {
+        if let Some(row) = self.core.store.take_over_key(&claim, self.core.settings.hold()).await? {
             reach!(&transition.point, AfterTakeOver);
             self.lease.raise(row.lease_token, sent);
             let intends = row.open_intent == transition.intent || mutated!(AssumeIntent);
@@ -257,7 +257,7 @@ impl<S: Store> Run<S> {
         // Not in progress under our token: our own commit ended it, or another process took it over. The
         // update above has waited for the row's lock, so this read is not early.
         let (scope, key) = (&self.context.scope, &self.context.key);
-        let row = reading!("read", self.core.store.read(scope, key))?;
+        let row = reading!("read", self.core.store.read_key(scope, key))?;
         let ours = row.is_some_and(|row| {
             row.request_id == self.context.request_id
                 && (row.lease_token == token || mutated!(AskWithoutToken))

@@ -381,7 +381,7 @@ impl<S: Store> Run<S> {
     async fn renew(&self) -> Result<bool, CallError> {
         let sent = Moment::now();
         let (guard, hold) = (self.guard(), self.core.settings.hold());
-        let renewed = reading!("renew", self.core.store.renew(&guard, hold));
+        let renewed = reading!("renew", self.core.store.renew_lease(&guard, hold));
         if renewed.is_err() && mutated!(CallBehindFailedRenewal) {
             self.lease.confirm(sent);
             return Ok(true);

@@ -183,7 +183,8 @@ impl<S: Store> Run<S> {
                 } else {
                     // Boxed, as a commit is.
                     let guard = self.guard();
-                    let begun = boxed!(self.core.store.begin(isolation, &guard)).await?;
+                    let begun =
+                        boxed!(self.core.store.begin_transaction(isolation, &guard)).await?;
                     return Ok(begun.map(Writing::Open));
                 }
             }

@@ -49,7 +49,7 @@ impl<S: Store> Run<S> {
         let commit = committing!(phase, transition.kind(), tx.commit_unguarded().await);
         Ok(match commit {
             Commit::Done(()) => {
-                self.core.store.write(&self.guard(), &transition.change(), None).await
+                self.core.store.write_batch(&self.guard(), &transition.change(), None).await
             }
             commit => commit,
         })
@@ -61,13 +61,13 @@ impl<S: Store> Run<S> {
             return None;
         }
         let isolation = crate::definition::Isolation::ReadCommitted;
-        self.core.store.begin(isolation, &self.guard()).await.ok().flatten()
+        self.core.store.begin_transaction(isolation, &self.guard()).await.ok().flatten()
     }
 
     async fn is_overtaken(&self) -> bool {
         simulated! {
             if crate::simulation::is_simulated() {
-                let row = self.core.store.read(&self.context.scope, &self.context.key).await;
+                let row = self.core.store.read_key(&self.context.scope, &self.context.key).await;
                 let token = self.lease.token();
                 // No other process has a row that is not committed yet.
                 return row.is_ok_and(|row| row.is_some_and(|row| row.lease_token != token));
@@ -82,7 +82,7 @@ pub(super) async fn claim<'a>(store: &impl Store, claim: Claim<'a>) -> Claim<'a>
     if !mutated!(TakeOverWithoutToken) {
         return claim;
     }
-    match store.read(claim.scope, claim.key).await {
+    match store.read_key(claim.scope, claim.key).await {
         Ok(Some(row)) => Claim { lease_token: row.lease_token, ..claim },
         _ => claim,
     }

@@ -20,7 +20,7 @@ use crate::store::{
 };
 
 impl AdminStore for Memory {
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+    async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         let retention = erase.retention;
         patiently(|| async {
             let (scope, key) = (erase.scope.as_str().to_owned(), erase.key.as_str().to_owned());
@@ -151,7 +151,7 @@ impl AdminStore for Memory {
         Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
     }
 
-    async fn survey(
+    async fn survey_keys(
         &self,
         limit: u32,
         latest: u32,

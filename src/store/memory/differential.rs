@@ -94,7 +94,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         let (s, k) = (numbers.below(2) as usize, numbers.below(3) as usize);
         let (scope, key) = (&scopes[s], &keys[k]);
         let mut line = format!("{step} {}/{}: ", scope.as_str(), key.as_str());
-        let read = store.read(scope, key).await.unwrap();
+        let read = store.read_key(scope, key).await.unwrap();
         if let (Some(read), true) = (&read, numbers.below(4) > 0) {
             known[s][k] = Known {
                 request_id: read.request_id,
@@ -212,7 +212,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         let line = &mut line;
         let long_ago = DateTime::UNIX_EPOCH + NEVER_ENDS;
         match numbers.below(23) {
-            0..=2 => match store.reserve(&new).await.unwrap() {
+            0..=2 => match store.reserve_key(&new).await.unwrap() {
                 Reserved::Fresh { tx, .. } => {
                     known[s][k] = Known {
                         request_id: id,
@@ -220,7 +220,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                         point: "started".to_owned(),
                         status: Some(Status::InProgress),
                     };
-                    let other = store.reserve(&NewRow { request_id: Uuid::nil(), ..new }).await;
+                    let other = store.reserve_key(&NewRow { request_id: Uuid::nil(), ..new }).await;
                     let busy = matches!(other, Ok(Reserved::Busy));
                     write!(line, "fresh, another is busy: {busy}").unwrap();
                     match numbers.below(3) {
@@ -242,7 +242,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 Reserved::Busy => line.push_str("busy"),
             },
             3 | 4 => {
-                let created = store.create(&new, long_ago, &phase, writes()).await;
+                let created = store.create_key(&new, long_ago, &phase, writes()).await;
                 line.push_str(match created {
                     Commit::Done(_) => "created",
                     Commit::Fenced => "not created: exists",
@@ -253,14 +253,14 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 });
             }
             5 | 6 => {
-                let commit = store.advance(isolation, &guard, &phase, writes()).await;
+                let commit = store.advance_key(isolation, &guard, &phase, writes()).await;
                 write!(line, "advance {}", commit_of(&commit)).unwrap();
             }
             7 | 8 => {
-                let commit = store.write(&guard, &change, None).await;
+                let commit = store.write_batch(&guard, &change, None).await;
                 write!(line, "write {}", commit_of(&commit)).unwrap();
             }
-            9 => match store.begin(isolation, &guard).await.unwrap() {
+            9 => match store.begin_transaction(isolation, &guard).await.unwrap() {
                 Some(tx) => {
                     let commit = tx.commit(&guard, &phase, &jobs).await;
                     write!(line, "transaction {}", commit_of(&commit)).unwrap();
@@ -284,7 +284,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                     event: numbers.happens(1, 2).then_some("\ntaken_over\t1\t\t\t"),
                     trace: numbers.happens(1, 2).then_some(&[2; 52][..]),
                 };
-                let taken = store.take_over(&claim, hold).await.unwrap();
+                let taken = store.take_over_key(&claim, hold).await.unwrap();
                 write!(line, "take over {:?}", taken.as_ref().map(row)).unwrap();
             }
             19..=21 => {
@@ -305,11 +305,11 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 let audit = Some(&entry).filter(|_| numbers.happens(1, 2));
                 // Of a resolution, which is not an attempt and forgives none.
                 let word = Change { forgiven_attempts: 0, was_no_attempt: false, ..change };
-                let settled = store.settle(&claim, hold, &word, audit).await;
+                let settled = store.settle_key(&claim, hold, &word, audit).await;
                 write!(line, "settle {} {}", audit.is_some(), commit_of(&settled)).unwrap();
             }
-            13 => write!(line, "renew {}", store.renew(&guard, hold).await.unwrap()).unwrap(),
-            14 => write!(line, "reap {}", store.reap(10).await.unwrap()).unwrap(),
+            13 => write!(line, "renew {}", store.renew_lease(&guard, hold).await.unwrap()).unwrap(),
+            14 => write!(line, "reap {}", store.reap_keys(10).await.unwrap()).unwrap(),
             15 | 16 => {
                 let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
                 let at: Vec<_> = due
@@ -337,7 +337,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             17 => {
                 let one = numbers.happens(1, 2);
                 let erased = match one {
-                    true => store.erase(&Erase { scope, key, retention, act: None }).await,
+                    true => store.erase_key(&Erase { scope, key, retention, act: None }).await,
                     false => store.erase_between(scope, ("", key.as_str()), retention).await,
                 };
                 let erased = erased.unwrap();
@@ -350,15 +350,15 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 write!(line, "dead jobs {dead}, retried {retried}").unwrap();
             }
             _ => {
-                let look = store.look(scope, key).await.unwrap();
-                let outputs = store.outputs(scope, key).await.unwrap();
+                let look = store.look_up_key(scope, key).await.unwrap();
+                let outputs = store.read_outputs(scope, key).await.unwrap();
                 let count = store.count_keys(scope, 2).await.unwrap();
                 let look = look.as_ref().map(summary_of);
                 write!(line, "look {look:?} {outputs:?} {count}").unwrap();
             }
         }
         let grace = if numbers.happens(1, 2) { NEVER_ENDS } else { Duration::ZERO };
-        let due = store.due(&KeyPlace::default(), grace, 10).await.unwrap().rows;
+        let due = store.due_keys(&KeyPlace::default(), grace, 10).await.unwrap().rows;
         let due: Vec<_> = due
             .iter()
             .map(|due| {
@@ -369,7 +369,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         let place = ExpiryPlace::default();
         let ever = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + NEVER_ENDS * 5000);
         let limit = pick(&mut numbers, &[1, 2, 10]);
-        let read = store.held(ever, &place, limit).await.unwrap();
+        let read = store.held_keys(ever, &place, limit).await.unwrap();
         write!(line, " | due {:?}", sorted(due)).unwrap();
         let mut picked = Vec::new();
         for held in &read.rows {
@@ -379,18 +379,18 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 picked.push(held.clone());
             }
         }
-        for enrolled in store.enrol(&picked).await.unwrap() {
+        for enrolled in store.enrol_keys(&picked).await.unwrap() {
             write!(line, " enrolled {}", enrolled == Enrolled::Entered).unwrap();
         }
         if let Some(ExpiryPlace { scope, key, .. }) = read.next {
             write!(line, " up to {scope}/{key}").unwrap();
         }
-        let left = store.read(scope, key).await.unwrap();
+        let left = store.read_key(scope, key).await.unwrap();
         write!(line, "\n    {:?} {:?}", left.as_ref().map(row), told(store, scope, key).await)
             .unwrap();
         log.push(std::mem::take(line));
     }
-    let survey = store.survey(100, 100, Duration::from_secs(60)).await.unwrap();
+    let survey = store.survey_keys(100, 100, Duration::from_secs(60)).await.unwrap();
     let survey = survey
         .iter()
         .map(|row| format!("{:?} {}/{} {:?}", row.found_by, row.scope, row.key, row.standing));

@@ -195,7 +195,7 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn look(
+    async fn look_up_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -206,7 +206,7 @@ impl Store for Memory {
         seen.map(|(row, now)| key_summary(row.key_summary(now))).transpose()
     }
 
-    async fn read(
+    async fn read_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -217,7 +217,10 @@ impl Store for Memory {
         seen.map(|(row, now)| key_row(row.row(now))).transpose()
     }
 
-    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MemoryTransaction>, StoreError> {
+    async fn reserve_key(
+        &self,
+        row: &NewRow<'_>,
+    ) -> Result<Reserved<MemoryTransaction>, StoreError> {
         let mut patience = Patience::new(row.creation_wait);
         loop {
             let reserved = match self.try_reserve(row).await {
@@ -235,7 +238,7 @@ impl Store for Memory {
         }
     }
 
-    async fn create(
+    async fn create_key(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -257,7 +260,7 @@ impl Store for Memory {
         }
     }
 
-    async fn advance(
+    async fn advance_key(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -292,7 +295,7 @@ impl Store for Memory {
         .await
     }
 
-    async fn begin(
+    async fn begin_transaction(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -309,11 +312,15 @@ impl Store for Memory {
         .await
     }
 
-    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+    async fn take_over_key(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<KeyRow>, StoreError> {
         patiently(|| self.try_take_over(claim, hold)).await
     }
 
-    async fn write(
+    async fn write_batch(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,
@@ -322,7 +329,7 @@ impl Store for Memory {
         Commit::of(patiently(|| self.try_write(guard, change, notice)).await)
     }
 
-    async fn settle(
+    async fn settle_key(
         &self,
         claim: &Claim<'_>,
         hold: Hold,
@@ -332,11 +339,11 @@ impl Store for Memory {
         Commit::of(patiently(|| self.try_settle(claim, hold, change, audit)).await)
     }
 
-    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+    async fn renew_lease(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
         patiently(|| self.try_renew(guard, hold)).await
     }
 
-    async fn outputs(
+    async fn read_outputs(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -347,7 +354,7 @@ impl Store for Memory {
         Ok(seen.and_then(|(row, _)| Some(row.outputs?.0)))
     }
 
-    async fn given(
+    async fn read_params(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

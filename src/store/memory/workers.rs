@@ -26,7 +26,7 @@ use crate::store::{
 impl WorkerStore for Memory {
     const CLAIMS_TOGETHER: bool = true;
 
-    async fn due(
+    async fn due_keys(
         &self,
         place: &KeyPlace,
         grace: Duration,
@@ -61,7 +61,7 @@ impl WorkerStore for Memory {
         Ok(due_keys(rows, limit))
     }
 
-    async fn held(
+    async fn held_keys(
         &self,
         (from, to): (DateTime<Utc>, DateTime<Utc>),
         place: &ExpiryPlace,
@@ -90,18 +90,18 @@ impl WorkerStore for Memory {
         Ok(held_keys(rows))
     }
 
-    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+    async fn enrol_keys(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
         let found =
             |held: &HeldKey| (place_of(&held.scope, &held.key), held.request_id, held.lease_token);
         let found: Vec<_> = held.iter().map(found).collect();
         self.ask_again("enrol keys", move |session| enrol_each(session, found).boxed()).await
     }
 
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
         self.ask("reap expired keys", move |session| reap(session, limit).boxed()).await
     }
 
-    async fn expired(
+    async fn expired_keys(
         &self,
         place: &ExpiryPlace,
         limit: u32,
@@ -217,7 +217,7 @@ impl WorkerStore for Memory {
         .await
     }
 
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+    async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
         self.paused_phases().await
     }
 }

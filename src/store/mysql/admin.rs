@@ -36,7 +36,7 @@ impl Mysql {
 }
 
 impl AdminStore for Mysql {
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+    async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         const DOING: &str = "erase";
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
         let key = erase.key.as_str();
@@ -151,7 +151,7 @@ impl AdminStore for Mysql {
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
-    async fn survey(
+    async fn survey_keys(
         &self,
         limit: u32,
         latest: u32,

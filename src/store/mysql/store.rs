@@ -407,7 +407,7 @@ impl Store for Mysql {
         self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
-    async fn look(
+    async fn look_up_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -419,7 +419,7 @@ impl Store for Mysql {
         row.map(|row| sql::key_summary(sql::taken_apart(row)?)).transpose()
     }
 
-    async fn read(
+    async fn read_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -430,7 +430,10 @@ impl Store for Mysql {
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<MysqlTransaction>, StoreError> {
+    async fn reserve_key(
+        &self,
+        row: &NewRow<'_>,
+    ) -> Result<Reserved<MysqlTransaction>, StoreError> {
         let until = Instant::now() + row.creation_wait;
         let Some(turn) = self.turn(row, until).await else { return Ok(Reserved::Busy) };
         let insert = || BoundStatement::of(&sql::Insert::new(row));
@@ -440,12 +443,12 @@ impl Store for Mysql {
                 let RowTimes { written_at, expires_at } = row_times(row, at)?;
                 Ok(Reserved::Fresh { tx, created_at: written_at, expires_at })
             }
-            Created::Exists => Ok(Reserved::Exists(self.look(row.scope, row.key).await?)),
+            Created::Exists => Ok(Reserved::Exists(self.look_up_key(row.scope, row.key).await?)),
             Created::Busy => Ok(Reserved::Busy),
         }
     }
 
-    async fn create(
+    async fn create_key(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -466,7 +469,7 @@ impl Store for Mysql {
         }
     }
 
-    async fn advance(
+    async fn advance_key(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -498,7 +501,7 @@ impl Store for Mysql {
         }
     }
 
-    async fn begin(
+    async fn begin_transaction(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -506,16 +509,20 @@ impl Store for Mysql {
         self.begin_guarded(isolation, guard).await
     }
 
-    async fn is_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
+    async fn is_transaction_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
         self.on_another(|| self.has_session(transaction)).await
     }
 
-    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+    async fn take_over_key(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<KeyRow>, StoreError> {
         let taken = patiently(|| self.on_another(|| self.try_take_over(claim, hold)));
         taken.await?.map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn write(
+    async fn write_batch(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,
@@ -530,7 +537,7 @@ impl Store for Mysql {
         .await
     }
 
-    async fn settle(
+    async fn settle_key(
         &self,
         claim: &Claim<'_>,
         hold: Hold,
@@ -558,14 +565,14 @@ impl Store for Mysql {
         .await
     }
 
-    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+    async fn renew_lease(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
         let renewed = ask_again!(self, "renew the lease", |conn| {
             sql::Renew::new(guard, hold).execute(conn)
         })?;
         Ok(renewed == 1)
     }
 
-    async fn outputs(
+    async fn read_outputs(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -577,7 +584,7 @@ impl Store for Mysql {
         Ok(rows.into_iter().next().flatten())
     }
 
-    async fn given(
+    async fn read_params(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

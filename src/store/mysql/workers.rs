@@ -22,7 +22,7 @@ use crate::store::{
 };
 
 impl WorkerStore for Mysql {
-    async fn due(
+    async fn due_keys(
         &self,
         after: &KeyPlace,
         grace: Duration,
@@ -41,7 +41,7 @@ impl WorkerStore for Mysql {
         Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
     }
 
-    async fn held(
+    async fn held_keys(
         &self,
         (from, to): (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
@@ -61,7 +61,7 @@ impl WorkerStore for Mysql {
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
-    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+    async fn enrol_keys(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
         const DOING: &str = "enter abandoned keys among the due ones";
         let row = |held: &HeldKey| {
             let enrol = sql::Enrol { not_entered: sql::NotEntered::new(held) };
@@ -81,14 +81,14 @@ impl WorkerStore for Mysql {
         Ok(told.into_iter().map(enrolled).collect())
     }
 
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
         let reaped = ask_again!(self, "reap expired keys", |conn| {
             sql::Reap { limit: limit.into() }.execute(conn)
         })?;
         Ok(as_u32(reaped))
     }
 
-    async fn expired(
+    async fn expired_keys(
         &self,
         after: &ExpiryPlace,
         limit: u32,
@@ -209,7 +209,7 @@ impl WorkerStore for Mysql {
         self.together("put a job back", &failed, &[&others]).await
     }
 
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+    async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
             ops_statements::Pauses {}.rows::<ops_statements::StoredPause>(conn)
         })?;

@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 impl<P: Pool> AdminStore for Postgres<P> {
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+    async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         Ok(count(patiently(|| self.try_erase(erase)).await?))
     }
 
@@ -99,7 +99,7 @@ impl<P: Pool> AdminStore for Postgres<P> {
         Ok(listed_jobs(rows))
     }
 
-    async fn survey(
+    async fn survey_keys(
         &self,
         limit: u32,
         latest: u32,

@@ -212,7 +212,9 @@ impl<P: Pool> Postgres<P> {
         }
         let seen_has_moved = match &erase.act {
             None => false,
-            Some(act) => self.read(erase.scope, key).await?.is_none_or(|row| !act.seen.is(&row)),
+            Some(act) => {
+                self.read_key(erase.scope, key).await?.is_none_or(|row| !act.seen.is(&row))
+            }
         };
         if seen_has_moved {
             return Ok(rows);

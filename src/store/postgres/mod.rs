@@ -342,7 +342,7 @@ impl<P: Pool> Store for Postgres<P> {
         self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
-    async fn look(
+    async fn look_up_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -351,7 +351,7 @@ impl<P: Pool> Store for Postgres<P> {
         rows.into_iter().next().map(key_summary).transpose()
     }
 
-    async fn read(
+    async fn read_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -359,7 +359,10 @@ impl<P: Pool> Store for Postgres<P> {
         self.read_in_group(scope, key).await?.map(key_row).transpose()
     }
 
-    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<PgTransaction<P>>, StoreError> {
+    async fn reserve_key(
+        &self,
+        row: &NewRow<'_>,
+    ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
         let until = Instant::now() + row.creation_wait;
         let Some(turn) = self.waits.for_the_key(row, until).await else {
             return Ok(Reserved::Busy);
@@ -389,7 +392,7 @@ impl<P: Pool> Store for Postgres<P> {
         self.pool.forget_idle();
     }
 
-    async fn begin(
+    async fn begin_transaction(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -397,7 +400,7 @@ impl<P: Pool> Store for Postgres<P> {
         patiently(|| on_another(&self.pool, || self.try_begin(isolation, guard))).await
     }
 
-    async fn create(
+    async fn create_key(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -430,7 +433,7 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    async fn advance(
+    async fn advance_key(
         &self,
         isolation: Isolation,
         guard: &Guard<'_>,
@@ -454,7 +457,7 @@ impl<P: Pool> Store for Postgres<P> {
             .ok_or_else(|| StoreError::database("tell the time", Error::NotFound))
     }
 
-    async fn is_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
+    async fn is_transaction_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
         let number = transaction.0.as_str();
         let open = ask_again!(self, "search for a transaction", |conn| {
             sql::IsOpen { number }.load::<bool>(&mut conn)
@@ -462,11 +465,15 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(open == [true])
     }
 
-    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+    async fn take_over_key(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<KeyRow>, StoreError> {
         patiently(|| self.take_over_in_group(claim, hold)).await?.map(key_row).transpose()
     }
 
-    async fn write(
+    async fn write_batch(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,
@@ -475,7 +482,7 @@ impl<P: Pool> Store for Postgres<P> {
         Commit::of(patiently(|| self.try_write(guard, change, notice)).await)
     }
 
-    async fn settle(
+    async fn settle_key(
         &self,
         claim: &Claim<'_>,
         hold: Hold,
@@ -485,11 +492,11 @@ impl<P: Pool> Store for Postgres<P> {
         Commit::of(patiently(|| self.try_settle(claim, hold, change, audit)).await)
     }
 
-    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+    async fn renew_lease(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
         patiently(|| self.try_renew(guard, hold)).await
     }
 
-    async fn outputs(
+    async fn read_outputs(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -501,7 +508,7 @@ impl<P: Pool> Store for Postgres<P> {
         Ok(rows.into_iter().next().flatten())
     }
 
-    async fn given(
+    async fn read_params(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

@@ -21,7 +21,7 @@ use crate::store::{
 impl<P: Pool> WorkerStore for Postgres<P> {
     const CLAIMS_TOGETHER: bool = true;
 
-    async fn due(
+    async fn due_keys(
         &self,
         after: &KeyPlace,
         grace: Duration,
@@ -40,7 +40,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         Ok(due_keys(rows, limit))
     }
 
-    async fn held(
+    async fn held_keys(
         &self,
         (from, to): (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
@@ -60,7 +60,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         Ok(held_keys(rows))
     }
 
-    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+    async fn enrol_keys(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
         // Where the table is distributed, only the statement about one can be executed.
         if let [one] = held {
             return Ok(vec![self.enrol_one(one).await?]);
@@ -68,10 +68,10 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         on_another(&self.pool, || self.enrol_many(held)).await
     }
 
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
         let (mut reaped, mut after) = (0, ExpiryPlace::default());
         while reaped < limit {
-            let page = self.expired(&after, limit - reaped).await?;
+            let page = self.expired_keys(&after, limit - reaped).await?;
             reaped += self.reap_page(&page.rows).await?;
             let Some(next) = page.next else { break };
             after = next;
@@ -79,7 +79,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         Ok(reaped)
     }
 
-    async fn expired(
+    async fn expired_keys(
         &self,
         after: &ExpiryPlace,
         limit: u32,
@@ -179,7 +179,7 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         Ok(updated == [1])
     }
 
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+    async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
             super::ops_statements::Pauses {}.load::<PauseRow>(&mut conn)
         })?;

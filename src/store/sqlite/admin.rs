@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 impl AdminStore for Sqlite {
-    async fn erase(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
+    async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
         let (scope, retention_ms) = (erase.scope.as_str().to_owned(), millis(erase.retention));
         let jobs = sql::EraseJobs { scope: scope.clone() };
         let one = sql::EraseKey {
@@ -125,7 +125,7 @@ impl AdminStore for Sqlite {
         Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
-    async fn survey(
+    async fn survey_keys(
         &self,
         limit: u32,
         latest: u32,

@@ -315,7 +315,7 @@ impl Store for Sqlite {
         self.migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
     }
 
-    async fn look(
+    async fn look_up_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -328,7 +328,7 @@ impl Store for Sqlite {
         rows.into_iter().next().map(sql::key_summary).transpose()
     }
 
-    async fn read(
+    async fn read_key(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -338,7 +338,10 @@ impl Store for Sqlite {
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn reserve(&self, row: &NewRow<'_>) -> Result<Reserved<SqliteTransaction>, StoreError> {
+    async fn reserve_key(
+        &self,
+        row: &NewRow<'_>,
+    ) -> Result<Reserved<SqliteTransaction>, StoreError> {
         let insert = sql::InsertNew { insert: sql::Insert::new(row) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
         let look = sql::Look::at(row.scope, row.key);
@@ -367,7 +370,7 @@ impl Store for Sqlite {
         }
     }
 
-    async fn create(
+    async fn create_key(
         &self,
         row: &NewRow<'_>,
         created_at: DateTime<Utc>,
@@ -403,7 +406,7 @@ impl Store for Sqlite {
         }
     }
 
-    async fn advance(
+    async fn advance_key(
         &self,
         _: Isolation,
         guard: &Guard<'_>,
@@ -430,7 +433,7 @@ impl Store for Sqlite {
         sql::time(rows.into_iter().next().unwrap_or(-1), "now")
     }
 
-    async fn begin(
+    async fn begin_transaction(
         &self,
         _: Isolation,
         _: &Guard<'_>,
@@ -439,14 +442,18 @@ impl Store for Sqlite {
         Ok(Some(tx))
     }
 
-    async fn take_over(&self, claim: &Claim<'_>, hold: Hold) -> Result<Option<KeyRow>, StoreError> {
+    async fn take_over_key(
+        &self,
+        claim: &Claim<'_>,
+        hold: Hold,
+    ) -> Result<Option<KeyRow>, StoreError> {
         let take_over = sql::Taken { taken: sql::TakeOver::new(claim, hold) };
         let rows =
             self.run("take over the key", |conn| take_over.rows::<sql::StoredRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn write(
+    async fn write_batch(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,
@@ -468,7 +475,7 @@ impl Store for Sqlite {
         }
     }
 
-    async fn settle(
+    async fn settle_key(
         &self,
         claim: &Claim<'_>,
         hold: Hold,
@@ -496,12 +503,12 @@ impl Store for Sqlite {
         }
     }
 
-    async fn renew(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
+    async fn renew_lease(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
         let renew = sql::Renew::new(guard, hold);
         Ok(self.run("renew the lease", |conn| renew.execute(conn)).await? == 1)
     }
 
-    async fn outputs(
+    async fn read_outputs(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
@@ -511,7 +518,7 @@ impl Store for Sqlite {
         Ok(rows.into_iter().next().flatten())
     }
 
-    async fn given(
+    async fn read_params(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

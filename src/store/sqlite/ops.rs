@@ -548,7 +548,7 @@ mod tests {
             let asked = async {
                 db.for_probes().dead_job(&limits, Uuid::nil()).await.unwrap();
                 db.for_workers().unfinished(&limits, "paused").await.unwrap();
-                db.pauses().await.unwrap();
+                db.paused_phases().await.unwrap();
             };
             let asked = tokio::time::timeout(Duration::from_secs(5), asked).await;
             drop(end);

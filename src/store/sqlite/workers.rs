@@ -18,7 +18,7 @@ use crate::store::{
 };
 
 impl WorkerStore for Sqlite {
-    async fn due(
+    async fn due_keys(
         &self,
         after: &KeyPlace,
         grace: Duration,
@@ -36,7 +36,7 @@ impl WorkerStore for Sqlite {
         Ok(page(rows, limit, sql::key_place, |row| due_key(sql::due_key(row)?)))
     }
 
-    async fn held(
+    async fn held_keys(
         &self,
         (from, to): (DateTime<Utc>, DateTime<Utc>),
         after: &ExpiryPlace,
@@ -55,7 +55,7 @@ impl WorkerStore for Sqlite {
         Ok(held_keys(rows.into_iter().map(sql::held_key).collect()))
     }
 
-    async fn enrol(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
+    async fn enrol_keys(&self, held: &[HeldKey]) -> Result<Vec<Enrolled>, StoreError> {
         let row = |held| (sql::NotEntered::new(held), sql::NotEntered::new(held));
         let rows: Vec<_> = held.iter().map(row).collect();
         self.run("enter abandoned keys among the due ones", |conn| {
@@ -74,13 +74,13 @@ impl WorkerStore for Sqlite {
         .await
     }
 
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
         let reap = sql::Reap { limit: limit.into() };
         let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
         Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
     }
 
-    async fn expired(
+    async fn expired_keys(
         &self,
         after: &ExpiryPlace,
         limit: u32,
@@ -192,7 +192,7 @@ impl WorkerStore for Sqlite {
         .await
     }
 
-    async fn pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+    async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
         // No foreign phase begins before they are known: it waits for no thread that may have other work, if it need not.
         let rows = match self.reader.pauses() {
             Some(rows) => rows,
