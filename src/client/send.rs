@@ -81,8 +81,8 @@ pub enum SendError {
     /// The call's policy cannot work. Nothing was sent.
     #[error(transparent)]
     Policy(#[from] SettingError),
-    /// `reqwest` cannot send this request at all, whatever the network: its URL is not one, or is one of `https` and no
-    /// TLS feature of `reqwest` is enabled. The error does not contain the URL.
+    /// `reqwest` cannot send this request at all, whatever the network: its URL is not valid, or it is an `https` URL and
+    /// no TLS feature of `reqwest` is enabled. The error does not contain the URL.
     #[error("the request cannot be sent")]
     Invalid(#[source] reqwest::Error),
 }

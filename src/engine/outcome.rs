@@ -235,7 +235,7 @@ pub enum CallError {
     /// The parameters have no canonical form.
     #[error(transparent)]
     Fingerprint(#[from] FingerprintError),
-    /// The key begins with `~keyless:`, as those do which the HTTP boundary makes for requests without a key. They do not
+    /// The key begins with `~keyless:`, like the keys that the HTTP boundary makes for requests without a key. These do not
     /// count against [`Quota::keys`](crate::config::Quota::keys), so no client may send one.
     #[error(
         "keys that begin with {KEYLESS} are reserved for requests without a key; choose another"

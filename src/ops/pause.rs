@@ -108,8 +108,9 @@ impl<S: OperatorStore> Ops<S> {
     /// Each engine reads the pauses every five seconds, and before its first foreign phase; from then on it
     /// does not begin the phase. An engine that has never been able to read them begins no foreign phase. A call that has begun
     /// continues. A request that reaches the phase is released with the pause as its reason, and tried again every half minute,
-    /// or at the pause's end, if that comes sooner; these attempts do not count towards the cap, nor does what a reconcile
-    /// function does not find out meanwhile. Its client gets the answer to a transient failure: 503 with `Retry-After`.
+    /// or at the pause's end, if that comes sooner. These attempts do not count towards the cap. A reconcile function is still
+    /// called; if it does not find the outcome, that does not count, either. The client gets the answer to a transient failure:
+    /// 503 with `Retry-After`.
     ///
     /// The provider's window keeps running. If the pause outlasts it, requests whose call an earlier attempt
     /// may have made become *unknown* (G11).

@@ -25,9 +25,9 @@ pub enum What {
     /// The stored reply.
     Reply,
     /// The derived keys under which its idempotent phases call their providers, whether they have called or not, to look a
-    /// call up there. That of a call that may have been made and whose outcome is not stored is certain. A row tells with
-    /// which secret it was run last: phases that were committed before the secret was replaced had other keys, and so will
-    /// those that are called after it is.
+    /// call up there. That of a call that may have been made and whose outcome is not stored is certain. They are made with
+    /// the secret with which the row was run last: phases that were committed before the secret was replaced had other keys,
+    /// and so will those that are called after it is.
     DerivedKey,
 }
 

@@ -13,9 +13,8 @@ use crate::redis_connection::{NotDone, RedisConnection};
 /// One server, or a primary that clients are led to; not Redis Cluster. Replicas and persistence are of no
 /// use to it, any `maxmemory-policy` is fine, and `FLUSHALL` is always safe.
 ///
-/// Another connection is opened where the last one was lost, or is not answered any more (a call was given up, and a
-/// `PING` behind it has no answer within a second), and where the server refuses a write because it is not the primary
-/// any more.
+/// It opens another connection if the last one was lost or is no longer answered (a call was given up, and a `PING` behind
+/// it has no answer within a second), and if the server refuses a write because it is no longer the primary.
 #[derive(Clone)]
 pub struct RedisReplays {
     connection: RedisConnection,

@@ -13,11 +13,10 @@ use crate::redis_connection::{NotDone, RedisConnection};
 /// must process it only once remembers the field `id`, because the id of the entry differs each time. The
 /// jobs of one request are appended in order.
 ///
-/// While Redis is unavailable, jobs wait in the database. The sink reconnects by itself: also where Redis does not answer
-/// any more, and to the server that `url` leads to now, where the one that it is connected to refuses writes because it is
-/// not the primary any more. How long Redis may take is said by
-/// [`WorkerConfig::delivery`](super::WorkerConfig::delivery) alone. If the connection is lost before the answer to an
-/// `XADD`, or that time is over, Redis may have taken the job or not: it is appended once more.
+/// While Redis is unavailable, jobs wait in the database. The sink reconnects by itself, also if Redis no longer answers. If
+/// the server refuses writes because it is no longer the primary, the sink connects to the server that `url` leads to now.
+/// Only [`WorkerConfig::delivery`](super::WorkerConfig::delivery) limits how long Redis may take. If the connection is lost
+/// before the answer to an `XADD`, or that time is over, Redis may have taken the job or not: it is appended once more.
 #[derive(Clone)]
 pub struct RedisStream {
     connection: RedisConnection,

@@ -340,7 +340,7 @@ pub(crate) struct Because {
 pub(crate) struct Decision {
     #[command(flatten)]
     pub(crate) because: Because,
-    /// Act only if it stands as it was seen: with the version that `show` or `pauses` told, or, of a job, its attempts.
+    /// Act only if it stands as it was seen: with the version that `show` or `pauses` printed, or, of a job, its attempts.
     /// Without it, the command acts on what it finds, except that `pause` replaces no pause, and that `resolve finish` ends
     /// no request of which a call may have been made
     #[arg(long, value_name = "VERSION")]
@@ -467,7 +467,7 @@ pub(crate) enum Jobs {
         #[command(flatten)]
         part: Part,
     },
-    /// Tell all that is known of one that gave up, without its arguments
+    /// Show all that is known of one that gave up, without its arguments
     Show {
         /// The job's id, as a list or `show` tells it
         id: String,

@@ -183,7 +183,7 @@ pub enum ResolveError {
     /// The row has changed since the operator read it: read it again.
     #[error("the request has changed since it was read: read it again")]
     MovedOn,
-    /// It contradicts an earlier resolution or result, or is none that the request waits for.
+    /// It contradicts an earlier resolution or result, or the request does not wait for it.
     #[error("{0}")]
     Conflict(&'static str),
     /// The request's definition has no such phase, or the request does not wait for a resolution of it.
