@@ -458,6 +458,24 @@ async fn a_request_that_the_server_refuses_to_erase_is_named_once_and_without_it
     }
 }
 
+/// Once a minute, however many requests wait for it.
+#[tokio::test]
+async fn pauses_that_cannot_be_read_are_said_once() {
+    let (log, _guard) = lines_of_this_thread();
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    db.sql("ALTER TABLE atomic_phases_pauses RENAME TO hidden").await;
+    for name in ["one", "other"] {
+        failed(engine.call(&scope(), &key(name), book(20)).__call_in_place().await);
+    }
+    let lines = log.take();
+    let said: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains(" the pauses could not be read suppressed="))
+        .collect();
+    assert_eq!(said.len(), 1, "{lines:#?}");
+}
+
 /// What a foreign phase does with its call.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum Careless {

@@ -226,13 +226,13 @@ fn no_statement_is_made_of_values() {
             "src/store/mysql",
             "src/store/postgres/error.rs",
         ];
-        if file.starts_with("src/store") && !no_values.iter().any(|path| file.starts_with(path)) {
-            files += 1;
-            assert!(!code.contains("format!"), "{} has a format!", file.display());
-        }
         // The names of tables, which an explorer copies and brings back.
         if file.ends_with("standby.rs") {
             continue;
+        }
+        if file.starts_with("src/store") && !no_values.iter().any(|path| file.starts_with(path)) {
+            files += 1;
+            assert!(!code.contains("format!"), "{} has a format!", file.display());
         }
         let executes = code.matches("batch_execute(").count();
         let constant = [
