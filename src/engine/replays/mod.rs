@@ -193,9 +193,9 @@ impl Replays {
     fn keep_burying(self: &Arc<Self>, grave: Grave) {
         let mut graves = lock(&self.graves);
         graves.add(grave, Moment::now().after(self.cached.keep_for));
-        if graves.digger.as_ref().is_none_or(JoinHandle::is_finished) {
+        if graves.task.as_ref().is_none_or(JoinHandle::is_finished) {
             let replays = self.clone();
-            graves.digger = Some(task::spawn(async move { replays.bury_one_by_one().await }));
+            graves.task = Some(task::spawn(async move { replays.bury_one_by_one().await }));
         }
     }
 
