@@ -167,15 +167,16 @@ const NO_COLUMN: &str = "a column is missing";
 /// The kind of an error that diesel has none for. One function serves all stores, because the engine prints an error without
 /// knowing its store, and no message of one database is another's with a different meaning.
 fn kind_by_the_message(message: &str) -> Option<&'static str> {
-    let code = || message.split_once(": ").and_then(|(code, _)| code.parse::<u16>().ok());
-    let known = KNOWN.iter().find(|(known, _)| *known == message).map(|(_, kind)| *kind);
-    let naming = || {
-        let mut naming = NAMING.iter();
-        let found =
-            naming.find(|(begins, ends, _)| message.starts_with(begins) && message.ends_with(ends));
-        found.map(|(.., kind)| *kind)
-    };
-    known.or_else(naming).or_else(|| code().and_then(kind_by_the_code))
+    if let Some(&(_, kind)) = KNOWN.iter().find(|(known, _)| *known == message) {
+        return Some(kind);
+    }
+    for (begins, ends, kind) in NAMING {
+        if message.starts_with(begins) && message.ends_with(ends) {
+            return Some(kind);
+        }
+    }
+    let (code, _) = message.split_once(": ")?;
+    kind_by_the_code(code.parse().ok()?)
 }
 
 /// By the code that the MySQL store puts in front of the server's message, whatever its language.

@@ -6,7 +6,7 @@ use super::resolve::Resolved;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
-use crate::store::{Erase, EraseAct, Status, Store, StoreError};
+use crate::store::{Erase, EraseAct, SettledKey, Status, Store, StoreError};
 
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
@@ -135,64 +135,99 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         Ok(sum)
     }
 
-    /// All settled rows of the scope, from the first key to the last: each statement begins behind what was read for
-    /// those before it, whatever became of that.
+    /// All settled rows of the scope.
     async fn erase_rows(&self, scope: &Scope) -> Result<ErasedScope, StoreError> {
-        let (store, retention) = (&self.core.store, self.core.settings.retention);
-        let (mut sum, mut refused) = (ErasedScope::default(), None);
-        let (mut after, mut at_a_time, mut has_probed) = (String::new(), BATCH, false);
-        'pages: loop {
-            let page = store.keys_to_erase(scope, &after, at_a_time).await?;
-            // What the server refuses is halved until it is one row.
-            let mut parts = vec![page.as_slice()];
-            while let Some(part) = parts.pop() {
-                let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
-                let keys = (first.key.as_str(), last.key.as_str());
-                match store.erase_between(scope, keys, retention).await {
-                    Ok(erased) => {
-                        sum.erased += u64::from(erased);
-                        observe::erased(erased);
-                    }
-                    Err(error) if error.is_unanswered() && part.len() > 1 => {
-                        at_a_time = u32::try_from(part.len() / 2).unwrap_or(BATCH);
-                        tokio::time::sleep(UNDONE_WITHIN).await;
-                        continue 'pages;
-                    }
-                    Err(error) if !error.may_be_of_one() && !error.is_unanswered() => {
-                        return Err(error);
-                    }
-                    Err(_) if part.len() > 1 => {
-                        if !std::mem::replace(&mut has_probed, true) {
-                            // If even the erasure of no row is refused, the reason is not in the rows.
-                            store.erase_between(scope, ("", ""), retention).await?;
-                        }
-                        let (first, others) = part.split_at(part.len() / 2);
-                        parts.extend([others, first]);
-                        continue;
-                    }
-                    // Another transaction has locked what belongs to it: it is left.
-                    Err(StoreError::Locked) => {}
-                    Err(error) => {
-                        sum.refused += 1;
-                        // An invalid key: the row was written by hand.
-                        if let Ok(key) = IdempotencyKey::new(&last.key) {
-                            let (definition, request_id) = (&last.definition, last.request_id);
-                            let subject = Subject { definition, request_id, scope, key: &key };
-                            observe::not_erased(subject, error.kind());
-                        }
-                        refused = Some(error);
-                    }
+        let mut erasure = ScopeErasure {
+            store: &self.core.store,
+            scope,
+            retention: self.core.settings.retention,
+            after: String::new(),
+            at_a_time: BATCH,
+            has_probed: false,
+            sum: ErasedScope::default(),
+            refused: None,
+        };
+        while erasure.erase_page().await? {}
+        match erasure.refused {
+            Some(error) if erasure.sum.erased == 0 => Err(error),
+            _ => Ok(erasure.sum),
+        }
+    }
+}
+
+/// The erasure of a scope's settled rows, from the first key to the last: each statement begins behind what was read for
+/// those before it, whatever became of that.
+struct ScopeErasure<'a, S> {
+    store: &'a S,
+    scope: &'a Scope,
+    retention: Duration,
+    /// The next page begins behind this key.
+    after: String,
+    /// How many rows a page has at most.
+    at_a_time: u32,
+    has_probed: bool,
+    sum: ErasedScope,
+    /// What the server said of the last row that it refused.
+    refused: Option<StoreError>,
+}
+
+impl<S: Store> ScopeErasure<'_, S> {
+    /// Erases the rows of the next page, and says whether there may be another page.
+    async fn erase_page(&mut self) -> Result<bool, StoreError> {
+        let page = self.store.keys_to_erase(self.scope, &self.after, self.at_a_time).await?;
+        // What the server refuses is halved until it is one row.
+        let mut parts = vec![page.as_slice()];
+        while let Some(part) = parts.pop() {
+            let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
+            match self.erase_between(&first.key, &last.key).await {
+                Ok(erased) => {
+                    self.sum.erased += u64::from(erased);
+                    observe::erased(erased);
                 }
-                after.clone_from(&last.key);
+                Err(error) if error.is_unanswered() && part.len() > 1 => {
+                    self.at_a_time = u32::try_from(part.len() / 2).unwrap_or(BATCH);
+                    tokio::time::sleep(UNDONE_WITHIN).await;
+                    return Ok(true);
+                }
+                Err(error) if !error.may_be_of_one() && !error.is_unanswered() => {
+                    return Err(error);
+                }
+                Err(_) if part.len() > 1 => {
+                    self.probe().await?;
+                    let (first, others) = part.split_at(part.len() / 2);
+                    parts.extend([others, first]);
+                    continue;
+                }
+                // Another transaction has locked what belongs to it: it is left.
+                Err(StoreError::Locked) => {}
+                Err(error) => self.refuse(last, error),
             }
-            if page.len() < at_a_time as usize {
-                break;
-            }
+            self.after.clone_from(&last.key);
         }
-        match refused {
-            Some(error) if sum.erased == 0 => Err(error),
-            _ => Ok(sum),
+        Ok(page.len() >= self.at_a_time as usize)
+    }
+
+    async fn erase_between(&self, first: &str, last: &str) -> Result<u32, StoreError> {
+        self.store.erase_between(self.scope, (first, last), self.retention).await
+    }
+
+    /// Erases no row, once. If even that is refused, the reason is not in the rows.
+    async fn probe(&mut self) -> Result<(), StoreError> {
+        if !std::mem::replace(&mut self.has_probed, true) {
+            self.erase_between("", "").await?;
         }
+        Ok(())
+    }
+
+    fn refuse(&mut self, row: &SettledKey, error: StoreError) {
+        self.sum.refused += 1;
+        // An invalid key: the row was written by hand.
+        if let Ok(key) = IdempotencyKey::new(&row.key) {
+            let (definition, request_id) = (&row.definition, row.request_id);
+            let subject = Subject { definition, request_id, scope: self.scope, key: &key };
+            observe::not_erased(subject, error.kind());
+        }
+        self.refused = Some(error);
     }
 }
 

@@ -12,12 +12,12 @@ use super::case::{CASE, Case, Driver, Turn};
 use super::case_runner::{
     Assertion, CaseRunner, Check, Lost, MAX_ATTEMPTS, Who, Wrong, listed, shown, told,
 };
+use super::failovers::failovers;
 use super::mode::{Fault, Mode};
 use super::plan::Read;
-use super::points::{Place, Point};
+use super::points::Point;
 use super::report::{Failure, Report};
 use super::turns::Stop;
-use crate::definition::Definition;
 use crate::engine::Engine;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Reply;
@@ -383,9 +383,8 @@ where
         let reads = reads.filter(|_| self.modes.contains(&Mode::ReadFails));
         let reads = reads.map(Vec::as_slice).unwrap_or_default();
         let failing = reads.iter().enumerate().map(|(index, Read { behind, point })| {
-            let visit = reads[..index].iter().filter(|earlier| earlier.point == *point).count();
-            let (visit, mode) = (visit as u32, Mode::ReadFails);
-            (*behind, Fault { point: point.clone(), visit, mode })
+            let visit = point.visit_behind(reads[..index].iter().map(|earlier| &earlier.point));
+            (*behind, Fault { point: point.clone(), visit, mode: Mode::ReadFails })
         });
         failing.collect()
     }
@@ -434,7 +433,7 @@ where
         let passed = passed.map(Vec::as_slice).unwrap_or_default();
         let mut faults = Vec::new();
         for (index, point) in passed.iter().enumerate() {
-            let visit = passed[..index].iter().filter(|earlier| *earlier == point).count() as u32;
+            let visit = point.visit_behind(&passed[..index]);
             for mode in self.modes.iter().filter(|mode| !mode.is_of_a_failover()) {
                 if mode.is_legal_at(point, &R::DEFINITION, S::CONCURRENT) {
                     faults.push((index, Fault { point: point.clone(), visit, mode: *mode }));
@@ -566,80 +565,5 @@ where
         let reason = runner.row().await?.and_then(|row| row.reason);
         let (lost, reads) = (runner.lost, runner.reads);
         Ok(Ran { reply, effects, passed, reads, stops, is_of_the_first, lost, reason })
-    }
-}
-
-/// For each call of an undisturbed run, the failovers that lose commits before it: the fewest first.
-/// None loses the intent of a call, which would be made again (G2).
-fn failovers(
-    passed: &[Vec<Point>],
-    definition: &Definition,
-    concurrent: bool,
-) -> Vec<Vec<Vec<Fault>>> {
-    let mut points = Vec::new();
-    for (attempt, passed) in passed.iter().enumerate() {
-        for (index, point) in passed.iter().enumerate() {
-            let visit = passed[..index].iter().filter(|earlier| *earlier == point).count() as u32;
-            points.push((attempt, visit, point));
-        }
-    }
-    let mut cases = Vec::new();
-    for (call, (last, ..)) in points.iter().enumerate() {
-        for moment in (0..call).rev() {
-            let ends = [(moment, Mode::Replicated), (call, Mode::RowLost)];
-            let may_be = ends
-                .iter()
-                .all(|(at, mode)| mode.is_legal_at(points[*at].2, definition, concurrent));
-            let has =
-                |place: Place| points[moment..call].iter().any(|(.., point)| point.place == place);
-            if !may_be || !has(Place::AfterCommit) || has(Place::BeforeIntent) {
-                continue;
-            }
-            let mut faults = vec![Vec::new(); last + 1];
-            for (at, mode) in ends {
-                let (attempt, visit, point) = points[at];
-                faults[attempt].push(Fault { point: point.clone(), visit, mode });
-            }
-            cases.push(faults);
-        }
-    }
-    cases
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failover_loses_the_commits_before_a_call_but_no_intent() {
-        use crate::definition::{EffectClass, Isolation, Phase, PhaseKind};
-        const fn phase(name: &'static str, kind: PhaseKind) -> Phase {
-            Phase { name, was: &[], kind, commit: false, timeout: None, reconciles: false }
-        }
-        const LOCAL: PhaseKind = PhaseKind::Local(Isolation::ReadCommitted);
-        const CHARGED: PhaseKind = PhaseKind::Foreign(EffectClass::Idempotent {
-            window: Some(std::time::Duration::from_secs(86_400)),
-        });
-        const PHASES: &[Phase] = &[
-            phase("booked", LOCAL),
-            phase("seen", LOCAL),
-            phase("charged", CHARGED),
-            phase("noted", LOCAL),
-            phase("told", PhaseKind::Foreign(EffectClass::AtMostOnce)),
-            phase("refunded", CHARGED),
-            phase("answered", LOCAL),
-        ];
-        let definition = Definition { name: "rides.book", version: 1, phases: PHASES };
-        let passed = [definition.points()];
-        let cases = failovers(&passed, &definition, true);
-        let cases = cases.into_iter().map(|faults| Case::Crashes { faults, driver: Driver::Retry });
-        let cases: Vec<String> = cases.map(|case| case.to_string()).collect();
-        assert_eq!(
-            cases,
-            [
-                "seen/before_phase#0=replicated + charged/after_call#0=row_lost; retry",
-                "started/before_phase#0=replicated + charged/after_call#0=row_lost; retry",
-            ]
-        );
     }
 }

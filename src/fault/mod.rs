@@ -216,6 +216,8 @@ mod case_runner;
 #[cfg(feature = "fault-injection")]
 mod explorer;
 #[cfg(feature = "fault-injection")]
+mod failovers;
+#[cfg(feature = "fault-injection")]
 mod mode;
 #[cfg(feature = "fault-injection")]
 mod mutant;

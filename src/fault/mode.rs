@@ -185,8 +185,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Why a process may never meet it that has an engine with these definitions, as far as that is known.
-    pub(super) fn is_in_vain(
+    /// Why a process that has an engine with these definitions may never meet it, as far as that is known.
+    pub(super) fn why_in_vain(
         &self,
         definitions: &[Definition],
         concurrent: bool,
@@ -261,7 +261,7 @@ mod tests {
             reconciles: false,
         };
         const BOOK: Definition = Definition { name: "rides.book", version: 1, phases: &[BOOKED] };
-        let in_vain = |text: &str| text.parse::<Fault>().unwrap().is_in_vain(&[BOOK], true);
+        let in_vain = |text: &str| text.parse::<Fault>().unwrap().why_in_vain(&[BOOK], true);
         for met in
             ["booked/before_commit=abort", "started/before_phase=abort", "(store)/look=read_fails"]
         {

@@ -195,11 +195,11 @@ fn of_the_process() -> &'static OfTheProcess {
 /// must not continue silently without one.
 pub(crate) fn verify_env(definitions: &[Definition], concurrent: bool) {
     let OfTheProcess::Plan(plan) = of_the_process() else { return };
-    let complaints = plan.orders.faults.iter().filter_map(|fault| {
-        let why = fault.is_in_vain(definitions, concurrent)?;
-        Some(format!("{ENV}: {fault} may never happen with this engine: {why}"))
-    });
-    complaints.for_each(|complaint| eprintln!("{complaint}"));
+    for fault in &plan.orders.faults {
+        if let Some(why) = fault.why_in_vain(definitions, concurrent) {
+            eprintln!("{ENV}: {fault} may never happen with this engine: {why}");
+        }
+    }
 }
 
 /// Takes the plan of this task along.

@@ -132,6 +132,11 @@ impl Point {
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.place, Place::Own(_))
     }
+
+    /// Which visit of it comes behind these, counted from zero.
+    pub(super) fn visit_behind<'p>(&self, passed: impl IntoIterator<Item = &'p Self>) -> u32 {
+        passed.into_iter().filter(|earlier| *earlier == self).count() as u32
+    }
 }
 
 impl fmt::Display for Point {

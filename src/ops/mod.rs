@@ -472,10 +472,10 @@ impl<S: OperatorStore> Ops<S> {
             Status::Completed => None,
             _ => self.core.stranded_because(scope, key, row),
         };
-        let pause = self.pause_of(row, definition.as_ref()).await?;
-        let settings = &self.core.settings;
-        let (definition, pause) = (definition.as_ref(), pause.as_ref());
+        let definition = definition.as_ref();
         let phases = phases(&row.into(), definition);
+        let pause = self.pause_of(row, definition, &phases).await?;
+        let (pause, settings) = (pause.as_ref(), &self.core.settings);
         let perhaps_called = phases.iter().find(|phase| phase.may_have_been_called());
         let perhaps_called = perhaps_called.map(|phase| &*phase.name);
         let now = *now;
@@ -487,11 +487,11 @@ impl<S: OperatorStore> Ops<S> {
         &self,
         row: &KeyRow,
         definition: Option<&Definition>,
+        phases: &[PhaseView],
     ) -> Result<Option<PausedPhase>, OpsError> {
         if row.reason.as_deref() != Some(PAUSED) {
             return Ok(None);
         }
-        let phases = phases(&row.into(), definition);
         let Some(next) = phases.iter().find(|phase| phase.is_current()) else {
             return Ok(None);
         };

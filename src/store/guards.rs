@@ -230,7 +230,7 @@ async fn g3_a_lease_is_renewed_by_its_holder_only_and_the_key_is_kept_as_long_ag
     assert!(!one.row().await.expired);
     let done = Change { status: Status::FailedRetryable, ..to("started", OVER) };
     assert!(matches!(
-        store.write_batch(&one.guard(1, "started"), &done, None).await,
+        store.write_change(&one.guard(1, "started"), &done, None).await,
         Commit::Done(())
     ));
     assert!(!renews(one.guard(1, "")).await, "it runs no more");
@@ -241,7 +241,7 @@ async fn g3_a_resolution_settles_a_row_only_as_it_was_read<S: Store>(store: S) {
     let dead_letter = async || {
         let one = One::of(&store, FAR, OVER).await;
         let gave_up = Change { status: Status::DeadLetter, hold: None, ..to("started", OVER) };
-        let written = store.write_batch(&one.guard(1, "started"), &gave_up, None).await;
+        let written = store.write_change(&one.guard(1, "started"), &gave_up, None).await;
         assert!(matches!(written, Commit::Done(())), "{written:?}");
         one
     };
@@ -299,7 +299,7 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
         match what {
             "commit" => one.commit("started", &to("a", FAR), &[]).await,
             "write" => {
-                let written = store.write_batch(&one.guard(1, "a"), &to("b", FAR), None).await;
+                let written = store.write_change(&one.guard(1, "a"), &to("b", FAR), None).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
             "advance" => {
@@ -312,7 +312,7 @@ async fn g11_each_recovery_point_begins_a_time_of_its_own<S: Store>(store: S) {
             }
             _ => {
                 let intent = Change { open_intent: Some("d"), ..to("c", FAR) };
-                let written = store.write_batch(&one.guard(1, "c"), &intent, None).await;
+                let written = store.write_change(&one.guard(1, "c"), &intent, None).await;
                 assert!(matches!(written, Commit::Done(())), "{written:?}");
             }
         }
@@ -353,7 +353,7 @@ async fn g17_an_abandoned_row_is_entered_once_and_only_while_it_is_abandoned<S: 
     let done = One::of(&store, OVER, OVER).await;
     let finished = Change { status: Status::Completed, ..to("finished", OVER) };
     assert!(matches!(
-        store.write_batch(&done.guard(1, "started"), &finished, None).await,
+        store.write_change(&done.guard(1, "started"), &finished, None).await,
         Commit::Done(())
     ));
     let is_gone = async |held| store.enrol_keys(&[held]).await.unwrap() == [Enrolled::Gone];

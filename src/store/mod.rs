@@ -259,7 +259,7 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// Writes `change` in a transaction of its own: one guarded statement. Where there is a notice of it, that is
     /// staged in the same transaction.
     #[doc(hidden)]
-    fn write_batch(
+    fn write_change(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,

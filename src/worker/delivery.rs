@@ -180,69 +180,63 @@ impl<S: Store> Delivery<S> {
         let delivered = if tries > self.max_deliveries {
             // Its last delivery ended with its process, which left no word of that.
             Err(DeliveryError::dead(CUT_OFF).into())
+        } else if claim.is_over() {
+            return Ok(Ended::Lost);
         } else {
-            // The claim counts from before it was sent: its answer may be read at any time later, when
-            // another node has delivered the job and those behind it. What is left of the claim after
-            // the limit is for writing down what came of it.
-            let ends = sent.after(self.lease * 2 / 3);
-            if claim.is_over() {
-                return Ok(Ended::Lost);
-            }
-            if Moment::now() >= ends {
-                // Given back uncounted: else a store that always answers late would use up the deliveries.
-                Err(Failure::NoTurn)
-            } else {
-                match (self.job(row, span), self.permit(&way, sent).await) {
-                    (Ok(job), Ok(permit)) => {
-                        let handing_over = pin!(self.hand_over(&job, ends, permit));
-                        span.clone().around(handing_over).await
-                    }
-                    (Err(why), _) => Err(Failure::Left(why)),
-                    (_, Err(failure)) => Err(failure),
-                }
+            self.deliver_in_turn(span, sent, row, &way).await
+        };
+        let settlement = match &delivered {
+            Ok(()) => Settlement::Delivered,
+            Err(Failure::Left(why)) => Settlement::Not(Undelivered::Left, why.reason()),
+            Err(Failure::NoTurn) => Settlement::Not(Undelivered::Left, NO_TURN),
+            Err(Failure::Delivery(error)) => {
+                let back_off = self.back_off(error.then, tries);
+                let becomes = back_off.map_or(Undelivered::Dead, Undelivered::Again);
+                Settlement::Not(becomes, error.reason)
             }
         };
-        let error = match delivered {
-            Ok(()) => {
-                if !claim.settle(Settlement::Delivered).await? {
-                    return Ok(Ended::Lost);
-                }
-                observe::job_delivered(seen, lag);
-                return Ok(Ended::Delivered);
-            }
-            Err(Failure::Left(why)) => {
-                return Ok(
-                    match claim.settle(Settlement::Not(Undelivered::Left, why.reason())).await? {
-                        true => Ended::Left(why, found),
-                        false => Ended::Lost,
-                    },
-                );
-            }
-            Err(Failure::NoTurn) => {
-                return Ok(
-                    match claim.settle(Settlement::Not(Undelivered::Left, NO_TURN)).await? {
-                        true => Ended::NoTurn,
-                        false => Ended::Lost,
-                    },
-                );
-            }
-            Err(Failure::Delivery(error)) => error,
-        };
-        let back_off = self.back_off(error.then, tries);
-        let becomes = back_off.map_or(Undelivered::Dead, Undelivered::Again);
-        if !claim.settle(Settlement::Not(becomes, error.reason)).await? {
+        if !claim.settle(settlement).await? {
             return Ok(Ended::Lost);
         }
-        Ok(match back_off {
-            Some(back_off) => {
-                observe::job_failed(seen, error.reason, back_off);
+        Ok(match settlement {
+            Settlement::Delivered => {
+                observe::job_delivered(seen, lag);
+                Ended::Delivered
+            }
+            Settlement::Not(Undelivered::Again(back_off), reason) => {
+                observe::job_failed(seen, reason, back_off);
                 Ended::PutBack
             }
-            None => {
-                observe::job_dead(seen, error.reason);
+            Settlement::Not(Undelivered::Dead, reason) => {
+                observe::job_dead(seen, reason);
                 Ended::Dead
             }
+            Settlement::Not(Undelivered::Left, _) => match delivered {
+                Err(Failure::Left(why)) => Ended::Left(why, found),
+                _ => Ended::NoTurn,
+            },
         })
+    }
+
+    /// The claim counts from before it was sent: its answer may be read at any time later, when another node has
+    /// delivered the job and those behind it. What is left of the claim after two thirds is for writing down what came
+    /// of it.
+    async fn deliver_in_turn(
+        &self,
+        span: &Span,
+        sent: Moment,
+        row: JobRow,
+        way: &Way,
+    ) -> Result<(), Failure> {
+        let ends = sent.after(self.lease * 2 / 3);
+        if Moment::now() >= ends {
+            // Given back uncounted: else a store that always answers late would use up the deliveries.
+            return Err(Failure::NoTurn);
+        }
+        let job = self.job(row, span).map_err(Failure::Left)?;
+        let permit = self.permit(way, sent).await?;
+        let handing_over = pin!(self.hand_over(&job, ends, permit));
+        span.clone().around(handing_over).await
     }
 
     fn job(&self, row: JobRow, span: &Span) -> Result<Job, Why> {
@@ -330,8 +324,9 @@ impl<S: Store> OpenDelivery<'_, S> {
     /// before, so that it need not wait for the claim's end where the store was away for a moment. Whether
     /// it was ours to say.
     async fn settle(&self, settlement: Settlement) -> Result<bool, Arc<StoreError>> {
-        let mut may_be_said = false;
-        for tries in 1.. {
+        let (mut tries, mut may_be_said) = (0_u32, false);
+        loop {
+            tries += 1;
             let said = match settlement {
                 Settlement::Delivered => match self.settlements.delivered(self.at).await {
                     Deleted::Yes => Ok(true),
@@ -356,7 +351,6 @@ impl<S: Store> OpenDelivery<'_, S> {
             }
             tokio::time::sleep(by_chance(FIRST_PAUSE * (1 << tries.min(6)))).await;
         }
-        Ok(false)
     }
 
     fn is_over(&self) -> bool {

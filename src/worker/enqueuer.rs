@@ -185,8 +185,8 @@ impl Candidate for DueJob {
 impl<S: Store> Source for DueJobs<S> {
     type Place = JobPlace;
     type Found = DueJob;
-    /// Of which scope and name the job is, and whether the name has a bound.
-    type Ended = (Scope, String, bool, Ended);
+    /// Of which scope and name the job is, and how it came in.
+    type Ended = (Scope, String, Way, Ended);
 
     const CLAIMS_AHEAD: bool = true;
 
@@ -227,13 +227,12 @@ impl<S: Store> Source for DueJobs<S> {
         let (delivery, scope, name) =
             (self.delivery.clone(), found.at.scope.clone(), found.name.clone());
         let way = self.gates.enter(&scope, &name, delivery.max_concurrency(&name));
-        let is_bounded = matches!(way, Way::Bounded);
-        let claimed = self.claims.add(found.at.clone());
+        let (claimed, way_in) = (self.claims.add(found.at.clone()), way.clone());
         async move {
             // On a task of its own: a sink may keep its thread, and the caller of `run_once` may go away.
-            let delivering = async move { delivery.deliver(found, claimed, way).await };
+            let delivering = async move { delivery.deliver(found, claimed, way_in).await };
             let ended = crate::task::spawn(delivering).await;
-            (scope, name, is_bounded, ended.unwrap_or(Ended::Failed))
+            (scope, name, way, ended.unwrap_or(Ended::Failed))
         }
     }
 
@@ -246,8 +245,8 @@ impl<S: Store> Source for DueJobs<S> {
         self.delivery.limits.close();
     }
 
-    fn settle(&mut self, (scope, name, is_bounded, ended): Self::Ended) -> Settled {
-        self.gates.leave(&scope, &name, is_bounded);
+    fn settle(&mut self, (scope, name, way, ended): Self::Ended) -> Settled {
+        self.gates.leave(&scope, &name, &way);
         let (count, settled) = match ended {
             Ended::Left(why, found) => {
                 self.left.fail(&place(&found.at));

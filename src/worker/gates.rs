@@ -27,7 +27,8 @@ struct Gate {
     inside: usize,
 }
 
-/// How a job came in.
+/// How a job came in, and leaves.
+#[derive(Clone)]
 pub(super) enum Way {
     Bounded,
     /// Handled while it has a permit of this one.
@@ -67,9 +68,9 @@ impl Gates {
         gate.semaphore.clone()
     }
 
-    /// What entered by a bound leaves by it.
-    pub(super) fn leave(&mut self, scope: &Scope, name: &str, was_bounded: bool) {
-        if !was_bounded {
+    /// What has entered leaves, by its way in.
+    pub(super) fn leave(&mut self, scope: &Scope, name: &str, way: &Way) {
+        if matches!(way, Way::Gate(_)) {
             return self.leave_scope(scope);
         }
         let Some(scopes) = self.names.get_mut(name) else { return };
@@ -175,7 +176,7 @@ mod tests {
         }
         assert!(!gates.has_room(&one, "mail", most) && !gates.has_room(&other, "mail", most));
         assert!(gates.has_room(&one, "print", most));
-        gates.leave(&one, "mail", true);
+        gates.leave(&one, "mail", &Way::Bounded);
         assert!(gates.has_room(&one, "mail", most));
 
         let permits = |way| match way {
@@ -191,7 +192,7 @@ mod tests {
         drop(taken);
         assert!(ones.try_acquire().is_err(), "closed");
         for scope in [&one, &one, &other] {
-            gates.leave(scope, "any", false);
+            gates.leave(scope, "any", &Way::Gate(ones.clone()));
         }
         assert!(gates.scopes.is_empty());
     }

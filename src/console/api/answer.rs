@@ -109,7 +109,7 @@ async fn told<S: OperatorStore>(
                     let after = cursor.map(|cursor| cursor.parse()).transpose()?;
                     views::page(&ops.dead_jobs(after, limit).await?, views::job)
                 }
-                (JobState::Late, None) => views::late_jobs(&ops.late_jobs(limit).await?),
+                (JobState::Late, None) => views::late_jobs(ops.late_jobs(limit).await?),
                 (JobState::Late, Some(_)) => {
                     let detail = "The list of late jobs has one page: ask for it without a cursor.";
                     return Err(Problem::new(Kind::Invalid, detail));

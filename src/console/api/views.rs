@@ -161,12 +161,8 @@ pub(super) fn job(job: &JobView) -> Value {
 }
 
 /// A page that has no next one.
-pub(super) fn late_jobs(jobs: &[JobView]) -> Value {
-    json!({
-        "rows": jobs.iter().map(job).collect::<Vec<_>>(),
-        "next": null,
-        "searched_to": null,
-    })
+pub(super) fn late_jobs(rows: Vec<JobView>) -> Value {
+    page(&Page { rows, next: None::<String>, searched_to: None }, job)
 }
 
 pub(super) fn pause(pause: &PauseView) -> Value {

@@ -33,7 +33,7 @@ pub(super) struct Graves {
     /// The next one in front, and until when it is of use.
     open: VecDeque<(Grave, Moment)>,
     /// The task that sees to them.
-    pub(super) digger: Option<JoinHandle<()>>,
+    pub(super) task: Option<JoinHandle<()>>,
 }
 
 impl Graves {
@@ -59,7 +59,7 @@ impl Graves {
                 return Some((grave, until));
             }
         }
-        self.digger = None;
+        self.task = None;
         None
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use self::breaker::Breaker;
@@ -147,6 +147,12 @@ impl Replays {
         }
     }
 
+    /// Waits for the writes that are on their way, within the time limit.
+    async fn turn_to_write(&self) -> Option<OwnedSemaphorePermit> {
+        let turn = self.writes.clone().acquire_owned();
+        tokio::time::timeout(self.cached.time_limit, turn).await.ok()?.ok()
+    }
+
     /// Within a time limit, and counted by the breaker.
     async fn within<T>(
         &self,
@@ -193,9 +199,9 @@ impl Replays {
     fn keep_burying(self: &Arc<Self>, grave: Grave) {
         let mut graves = lock(&self.graves);
         graves.add(grave, Moment::now().after(self.cached.keep_for));
-        if graves.digger.as_ref().is_none_or(JoinHandle::is_finished) {
+        if graves.task.as_ref().is_none_or(JoinHandle::is_finished) {
             let replays = self.clone();
-            graves.digger = Some(task::spawn(async move { replays.bury_one_by_one().await }));
+            graves.task = Some(task::spawn(async move { replays.bury_one_by_one().await }));
         }
     }
 
@@ -298,23 +304,14 @@ impl<S: Store> Core<S> {
             if let Some(Hint(written)) = hint {
                 written.await;
             }
-            let limit = replays.cached.time_limit;
-            let _write = match write {
-                Some(write) => write,
-                None => {
-                    let its_turn = replays.writes.clone().acquire_owned();
-                    match tokio::time::timeout(limit, its_turn).await {
-                        Ok(Ok(write)) => write,
-                        _ => return observe::replay_cache_unasked(),
-                    }
-                }
-            };
+            let write = if write.is_some() { write } else { replays.turn_to_write().await };
+            let Some(_write) = write else { return observe::replay_cache_unasked() };
             let Some(now) = replays.time.now(&core.store, WRITE_LIMIT).await else { return };
             let whose = Whose { scope: &scope, key: &key, definition, fingerprint: &fingerprint };
             let Some((value, keep_for)) = value(&replays, &whose, now) else { return };
             let name = replays.seal.name(&scope, &key);
             let put = async { replays.cached.cache.put(&name, value, keep_for).await };
-            let _ = replays.within(limit, put).await;
+            let _ = replays.within(replays.cached.time_limit, put).await;
         });
         Some(Hint(writing.map(drop).boxed().shared()))
     }

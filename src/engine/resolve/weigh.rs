@@ -1,9 +1,8 @@
 //! What a resolution is to a row: known already, a contradiction, or news that is to be written.
 
-use std::collections::BTreeMap;
-
 use serde_json::value::RawValue;
 
+use super::equal::equal;
 use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
@@ -41,118 +40,125 @@ impl<S: Store> Core<S> {
         kind: &ResolutionKind,
         compares: Compares,
     ) -> Result<Weighed, ResolveError> {
-        let conflict = |what| Err(ResolveError::Conflict(what));
-        let known = |resolved| Ok(Weighed::Known(resolved));
         match kind {
             ResolutionKind::Executed { phase, output } => {
-                let (index, phase) = self.phase_of(row, phase)?;
-                let revived = self.revived(scope, key, row)?;
-                not_running(row)?;
-                let mut outputs = self.stored_outputs(scope, key).await?;
-                if let Some(stored) = outputs.get(index) {
-                    return match compares {
-                        Compares::Nothing => conflict("the phase has an output already"),
-                        Compares::Values if equal(stored, output) => known(Resolved::Already),
-                        Compares::Values => conflict("the phase has another output already"),
-                    };
-                }
-                // Its output was not kept, or erased: by now, or since the row was read.
-                let is_over = row.status == Status::Completed && !phase.kind.is_local();
-                if is_over && !mutated!(RefuseBehindErasure) {
-                    return known(Resolved::Finished);
-                }
-                let denied = not_executed(phase, row.attempts);
-                if row.resolution.as_deref() == Some(&denied) {
-                    return conflict("the call was reported as not executed before");
-                }
-                waits_for(row, index, phase, &outputs)?;
-                // Only a completed row has nothing to bring back to life.
-                let Some(revived) = revived else {
-                    return known(Resolved::Finished);
-                };
-                if let Revival::Undecodable(because) = revived.found {
-                    return Err(ResolveError::Undecodable(because));
-                }
-                self.reads(row, &revived, index, output)?;
-                outputs.push(phase.name, output.clone());
-                match self.encode_outputs(scope, key, &outputs) {
-                    Err(_) if mutated!(EncodeBehindTakeOver) => {
-                        Ok(Weighed::News(Prepared::Nothing))
-                    }
-                    encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(refused)?))),
-                }
+                self.weigh_executed(scope, key, row, phase, output, compares).await
             }
             ResolutionKind::NotExecuted { phase, attempt } => {
-                let (index, phase) = self.phase_of(row, phase)?;
-                self.revived(scope, key, row)?;
-                not_running(row)?;
-                let said = row.resolution.as_deref().map(before_retry);
-                // What a release has noted is about the calls of all attempts up to it. Of the last one, a dead letter is
-                // told once more: the request is let try again.
-                let is_noted = said.is_some()
-                    && said == uncalled(phase, row.attempts).as_deref()
-                    && match row.status {
-                        Status::FailedRetryable => *attempt <= row.attempts,
-                        Status::DeadLetter => *attempt < row.attempts,
-                        _ => false,
-                    };
-                if is_noted || said == Some(&not_executed(phase, *attempt)) {
-                    return known(Resolved::Already);
-                }
-                if row.status == Status::Completed {
-                    return conflict("the request is finished");
-                }
-                let outputs = self.stored_outputs(scope, key).await?;
-                if outputs.get(index).is_some() {
-                    return conflict("the phase has an output already: its call was executed");
-                }
-                waits_for(row, index, phase, &outputs)?;
-                if *attempt != row.attempts {
-                    return conflict(
-                        "the open call is of another attempt than the one that was named",
-                    );
-                }
-                match row.status {
-                    Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
-                    // Nothing is known of its call, and nothing waits to be: the same call is made again.
-                    _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
-                    // Released after a failure that had no effect either.
-                    _ => known(Resolved::Already),
-                }
+                self.weigh_not_executed(scope, key, row, phase, *attempt).await
             }
             ResolutionKind::Finish(reply) => {
-                if !(200..=599).contains(&reply.status()) {
-                    return Err(ResolveError::NotStorable);
-                }
-                // A request whose holder is gone may be one that no process continues.
-                if !row.lease_left.is_zero() {
-                    not_running(row)?;
-                }
-                self.keeps_replies(scope, key, row)?;
-                match row.status {
-                    Status::Completed if compares == Compares::Nothing => {
-                        conflict("the request is finished")
-                    }
-                    Status::Completed if self.is_stored(scope, key, reply).await? => {
-                        known(Resolved::Already)
-                    }
-                    Status::Completed => conflict("the request is finished with another reply"),
-                    _ => {
-                        let encoded = self.encode_reply(scope, key, reply).map_err(refused)?;
-                        Ok(Weighed::News(Prepared::Reply(encoded)))
-                    }
-                }
+                self.weigh_finish(scope, key, row, reply, compares).await
             }
-            ResolutionKind::Retry => {
-                not_running(row)?;
-                match row.status {
-                    Status::DeadLetter if row.open_intent.is_none() => {
-                        Ok(Weighed::News(Prepared::Nothing))
-                    }
-                    Status::Pending | Status::FailedRetryable => known(Resolved::Already),
-                    Status::Completed => conflict("the request is finished"),
-                    _ => conflict("the outcome of a call is unknown: say whether it was executed"),
-                }
+            ResolutionKind::Retry => weigh_retry(row),
+        }
+    }
+
+    async fn weigh_executed(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        phase: &str,
+        output: &RawValue,
+        compares: Compares,
+    ) -> Result<Weighed, ResolveError> {
+        let (index, phase) = self.phase_of(row, phase)?;
+        let revived = self.revived(scope, key, row)?;
+        not_running(row)?;
+        let mut outputs = self.stored_outputs(scope, key).await?;
+        if let Some(stored) = outputs.get(index) {
+            return match compares {
+                Compares::Nothing => conflict("the phase has an output already"),
+                Compares::Values if equal(stored, output) => Ok(Weighed::Known(Resolved::Already)),
+                Compares::Values => conflict("the phase has another output already"),
+            };
+        }
+        // Its output was not kept, or erased: by now, or since the row was read.
+        let is_over = row.status == Status::Completed && !phase.kind.is_local();
+        if is_over && !mutated!(RefuseBehindErasure) {
+            return Ok(Weighed::Known(Resolved::Finished));
+        }
+        if row.resolution.as_ref() == Some(&not_executed(phase, row.attempts)) {
+            return conflict("the call was reported as not executed before");
+        }
+        waits_for(row, index, phase, &outputs)?;
+        // Only a completed row has nothing to bring back to life.
+        let Some(revived) = revived else {
+            return Ok(Weighed::Known(Resolved::Finished));
+        };
+        if let Revival::Undecodable(because) = revived.found {
+            return Err(ResolveError::Undecodable(because));
+        }
+        self.reads(row, &revived, index, output)?;
+        outputs.push(phase.name, output.to_owned());
+        match self.encode_outputs(scope, key, &outputs) {
+            Err(_) if mutated!(EncodeBehindTakeOver) => Ok(Weighed::News(Prepared::Nothing)),
+            encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(refused)?))),
+        }
+    }
+
+    async fn weigh_not_executed(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        phase: &str,
+        attempt: u32,
+    ) -> Result<Weighed, ResolveError> {
+        let (index, phase) = self.phase_of(row, phase)?;
+        self.revived(scope, key, row)?;
+        not_running(row)?;
+        if is_denied(row, phase, attempt) {
+            return Ok(Weighed::Known(Resolved::Already));
+        }
+        if row.status == Status::Completed {
+            return conflict("the request is finished");
+        }
+        let outputs = self.stored_outputs(scope, key).await?;
+        if outputs.get(index).is_some() {
+            return conflict("the phase has an output already: its call was executed");
+        }
+        waits_for(row, index, phase, &outputs)?;
+        if attempt != row.attempts {
+            return conflict("the open call is of another attempt than the one that was named");
+        }
+        match row.status {
+            Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
+            // Nothing is known of its call, and nothing waits to be: the same call is made again.
+            _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
+            // Released after a failure that had no effect either.
+            _ => Ok(Weighed::Known(Resolved::Already)),
+        }
+    }
+
+    async fn weigh_finish(
+        &self,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        reply: &Reply,
+        compares: Compares,
+    ) -> Result<Weighed, ResolveError> {
+        if !(200..=599).contains(&reply.status()) {
+            return Err(ResolveError::NotStorable);
+        }
+        // A request whose holder is gone may be one that no process continues.
+        if !row.lease_left.is_zero() {
+            not_running(row)?;
+        }
+        self.keeps_replies(scope, key, row)?;
+        match row.status {
+            Status::Completed if compares == Compares::Nothing => {
+                conflict("the request is finished")
+            }
+            Status::Completed if self.is_stored(scope, key, reply).await? => {
+                Ok(Weighed::Known(Resolved::Already))
+            }
+            Status::Completed => conflict("the request is finished with another reply"),
+            _ => {
+                let encoded = self.encode_reply(scope, key, reply).map_err(refused)?;
+                Ok(Weighed::News(Prepared::Reply(encoded)))
             }
         }
     }
@@ -265,6 +271,34 @@ impl<S: Store> Core<S> {
     }
 }
 
+fn weigh_retry(row: &KeyRow) -> Result<Weighed, ResolveError> {
+    not_running(row)?;
+    match row.status {
+        Status::DeadLetter if row.open_intent.is_none() => Ok(Weighed::News(Prepared::Nothing)),
+        Status::Pending | Status::FailedRetryable => Ok(Weighed::Known(Resolved::Already)),
+        Status::Completed => conflict("the request is finished"),
+        _ => conflict("the outcome of a call is unknown: say whether it was executed"),
+    }
+}
+
+fn conflict(what: &'static str) -> Result<Weighed, ResolveError> {
+    Err(ResolveError::Conflict(what))
+}
+
+/// Whether the row says already that the call of `phase` in this attempt had no effect: by a resolution, or by what a
+/// release has noted, which is about the calls of all attempts up to it.
+fn is_denied(row: &KeyRow, phase: &Phase, attempt: u32) -> bool {
+    let Some(said) = row.resolution.as_deref().map(before_retry) else { return false };
+    let is_covered = match row.status {
+        Status::FailedRetryable => attempt <= row.attempts,
+        // Of the last attempt it is told once more: the request is let try again.
+        Status::DeadLetter => attempt < row.attempts,
+        _ => false,
+    };
+    let is_noted = is_covered && uncalled(phase, row.attempts).as_deref() == Some(said);
+    is_noted || said == not_executed(phase, attempt)
+}
+
 /// Why a value that was encoded for it is refused.
 fn refused(why: Unstorable) -> ResolveError {
     match why {
@@ -295,66 +329,6 @@ fn waits_for(
     }
 }
 
-/// How deep values are compared: as deep as serde_json reads one.
-const DEEPEST: usize = 128;
-
-/// By value: white space and the order of members do not matter. What cannot be compared is not equal.
-fn equal(one: &RawValue, other: &RawValue) -> bool {
-    one.get() == other.get() || are_equal(one.get(), other.get(), DEEPEST)
-}
-
-/// Part by part, because a number in a `serde_json::Value` has no more digits than an `f64`.
-fn are_equal(one: &str, other: &str, depth: usize) -> bool {
-    type Object<'a> = BTreeMap<String, &'a RawValue>;
-    type Array<'a> = Vec<&'a RawValue>;
-    fn both<'a, T: serde::Deserialize<'a>>(one: &'a str, other: &'a str) -> Option<(T, T)> {
-        Some((serde_json::from_str(one).ok()?, serde_json::from_str(other).ok()?))
-    }
-    let Some(depth) = depth.checked_sub(1) else { return false };
-    let (one, other) = (one.trim(), other.trim());
-    let part = |(one, other): (&RawValue, &RawValue)| are_equal(one.get(), other.get(), depth);
-    match (one.as_bytes().first(), other.as_bytes().first()) {
-        (Some(b'{'), Some(b'{')) => both::<Object<'_>>(one, other).is_some_and(|(one, other)| {
-            one.keys().eq(other.keys()) && one.into_values().zip(other.into_values()).all(part)
-        }),
-        (Some(b'['), Some(b'[')) => both::<Array<'_>>(one, other).is_some_and(|(one, other)| {
-            one.len() == other.len() && one.into_iter().zip(other).all(part)
-        }),
-        (Some(b'"'), Some(b'"')) => {
-            both::<String>(one, other).is_some_and(|(one, other)| one == other)
-        }
-        // Of a number, as it is written: how it is read is the application's.
-        _ => one == other,
-    }
-}
-
 fn is_idempotent(phase: &Phase) -> bool {
     matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { .. }))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::value::RawValue;
-
-    use super::equal;
-
-    #[test]
-    fn outputs_are_compared_by_value_and_to_the_last_digit() {
-        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        let are = |one: &str, other: &str| equal(&raw(one), &raw(other));
-        assert!(are(r#"{"a": [1, null], "b": "\u00e4"}"#, r#"{"b":"ä","a":[1,null]}"#));
-        for (one, other) in [
-            ("340282366920938463463374607431768211450", "340282366920938463463374607431768211455"),
-            ("0.1", "0.10000000000000000001"),
-            (r#"{"a":1}"#, r#"{"a":1,"b":1}"#),
-            ("[1]", "[1,2]"),
-            ("[1]", "{}"),
-            ("null", "0"),
-            (r#""1""#, "1"),
-        ] {
-            assert!(!are(one, other) && !are(other, one), "{one} {other}");
-        }
-        let deep = |end: &str| format!("{}{end}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(are(&deep("1"), &deep("1")) && !are(&deep("1"), &deep("2")));
-    }
 }

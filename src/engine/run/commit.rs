@@ -162,7 +162,7 @@ impl<S: Store> Run<S> {
             let (guard, change) = (self.guard(), transition.change());
             let store = &self.core.store;
             match writing {
-                None => store.write_batch(&guard, &change, jobs.first()).await.map(|()| None),
+                None => store.write_change(&guard, &change, jobs.first()).await.map(|()| None),
                 Some(Writing::Open(tx) | Writing::Reserved(tx)) => {
                     tx.commit(&guard, &change, jobs).await.map(|()| None)
                 }

@@ -119,12 +119,12 @@ impl<S: Store> Run<S> {
             return Ok(Ok(Break(RoundEnd::Lost)));
         };
         let can_only_read = body.is_of_reading_only();
-        let led = self.transition_of(phase, body).and_then(|transition| match staged {
+        let ready = self.transition_of(phase, body).and_then(|transition| match staged {
             Ok(jobs) => Ok((transition, jobs)),
             Err(why) => Err(Undone::Stopped(why.at(phase.name), None)),
         });
-        let (transition, jobs) = match led {
-            Ok(led) => led,
+        let (transition, jobs) = match ready {
+            Ok(ready) => ready,
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
                 // A statement of it may still be running: its connection is closed, which undoes it.
                 drop(writing);

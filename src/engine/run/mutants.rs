@@ -49,7 +49,7 @@ impl<S: Store> Run<S> {
         let commit = committing!(phase, transition.kind(), tx.commit_unguarded().await);
         Ok(match commit {
             Commit::Done(()) => {
-                self.core.store.write_batch(&self.guard(), &transition.change(), None).await
+                self.core.store.write_change(&self.guard(), &transition.change(), None).await
             }
             commit => commit,
         })

@@ -257,7 +257,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 write!(line, "advance {}", commit_of(&commit)).unwrap();
             }
             7 | 8 => {
-                let commit = store.write_batch(&guard, &change, None).await;
+                let commit = store.write_change(&guard, &change, None).await;
                 write!(line, "write {}", commit_of(&commit)).unwrap();
             }
             9 => match store.begin_transaction(isolation, &guard).await.unwrap() {

@@ -320,7 +320,7 @@ impl Store for Memory {
         patiently(|| self.try_take_over(claim, hold)).await
     }
 
-    async fn write_batch(
+    async fn write_change(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,

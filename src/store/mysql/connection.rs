@@ -101,10 +101,8 @@ impl MysqlConn {
     /// One whose session the killer of its server ends, if need be.
     pub(super) async fn open(killers: &Killers) -> Result<Self, Failure> {
         let mut conn = Conn::new(killers.opts()).await.map_err(Failure::of)?;
-        let (session, server) = {
-            let (blocks, searches) = (killers.allows_blocks(), killers.search());
-            session::set_up(&mut conn, blocks, searches).await?
-        };
+        let (blocks, searches) = (killers.allows_blocks(), killers.search());
+        let (session, server) = session::set_up(&mut conn, blocks, searches).await?;
         let prepared = PreparedCache::new(conn.opts().stmt_cache_size());
         Ok(Self {
             conn: Some(conn),

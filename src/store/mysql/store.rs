@@ -522,7 +522,7 @@ impl Store for Mysql {
         taken.await?.map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn write_batch(
+    async fn write_change(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,

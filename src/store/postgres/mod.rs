@@ -473,7 +473,7 @@ impl<P: Pool> Store for Postgres<P> {
         patiently(|| self.take_over_in_group(claim, hold)).await?.map(key_row).transpose()
     }
 
-    async fn write_batch(
+    async fn write_change(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,

@@ -453,7 +453,7 @@ impl Store for Sqlite {
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
     }
 
-    async fn write_batch(
+    async fn write_change(
         &self,
         guard: &Guard<'_>,
         change: &Change<'_>,
