@@ -73,7 +73,7 @@ async fn what_waits_for_an_operator_is_told_to_a_prober<S: TestDb + OperatorStor
     // Also while its reconcile function runs: the outcome is still unknown.
     db.sql(
         "UPDATE atomic_phases_keys SET status = 'in_progress', locked_until = expires_at, \
-         run_after = expires_at",
+         run_after = expires_at WHERE idempotency_key = 'canary'",
     )
     .await;
     let anew = self::routes(&engine);
