@@ -395,13 +395,13 @@ async fn each_line_names_its_request_and_says_what_happened_once() {
     only_line(&log, &["outcome unknown", "phase=\"notified\"", "definition=\"notify\""]);
     let word = Resolution::finish(Reply::new(204));
     assert_eq!(engine.resolve(&scope(), &key("u"), word).await.unwrap(), Resolved::Applied);
-    only_line(&log, &["resolved", "resolution=\"finish\"", "phase=\"\""]);
+    only_line(&log, &["a resolution was written", "resolution=\"finish\"", "phase=\"\""]);
     // Of a definition that is not registered, too.
     let bare: Engine<Sqlite> = Engine::builder(db.clone()).build().unwrap();
     log.take();
     let retried = bare.resolve(&scope(), &key("dead"), Resolution::retry()).await.unwrap();
     assert_eq!(retried, Resolved::Applied);
-    only_line(&log, &["resolved", "resolution=\"retry\"", "definition=\"book\""]);
+    only_line(&log, &["a resolution was written", "resolution=\"retry\"", "definition=\"book\""]);
 
     // A repeated line is written once.
     db.sql("UPDATE atomic_phases_keys SET phases = 'booked charged=?'").await;

@@ -130,7 +130,7 @@ async fn what_is_planned_for_small_tables_serves_when_they_have_grown() {
         ("run_after = locked_until", "text[], text[], uuid[], bigint[]".to_owned()),
         (
             "given.retention_ms",
-            "text[], text[], uuid[], bigint[], text[], text[], text[], bigint[], bigint[], text[], bytea[]".to_owned(),
+            "text[], text[], uuid[], bigint[], text[], text[], text[], bigint[], bigint[], boolean[], text[], bytea[]".to_owned(),
         ),
         ("run_after = clock.lease_ends", format!("{job}, bigint")),
         ("WITH ended", job.to_owned()),
