@@ -96,7 +96,7 @@ async fn g17_a_provider_cannot_ask_for_a_back_off_without_end<S: TestDb>(db: S) 
     assert_eq!(retry_after, Duration::from_secs(3600));
 }
 
-/// As `Later`, in a first phase: nothing is stored, and its client is told when to come again.
+/// As `Later`, in a first phase: nothing is stored, and the answer says when to retry.
 #[derive(Clone, Serialize, Deserialize)]
 struct LaterAtFirst;
 

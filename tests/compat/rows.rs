@@ -98,7 +98,7 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
 }
 
 /// A build with a new name has run the row since, and has committed nothing: its outputs have the names of the build before,
-/// and its list of phases says so. A later build that knows only the new name is told of before its deploy.
+/// and its list of phases says so. `check` reports it before a later build is deployed that knows only the new name.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_name_that_only_the_outputs_of_a_row_have_is_told_without_the_code() {
     let db = <atomic_phases::Postgres as TestDb>::fresh().await;

@@ -115,7 +115,7 @@ async fn a_duplicate<S: TestDb>(db: S, quota: Quota) {
     finished(first.await.unwrap());
     assert!(
         matches!(second, Ok(Outcome::InProgress { .. } | Outcome::Finished(_))),
-        "a duplicate of a running request is told: {second:?}"
+        "the answer to a duplicate of a running request: {second:?}"
     );
     assert!(refused().await, "there was room for one");
 }
@@ -142,7 +142,7 @@ async fn g16_a_duplicate_takes_nothing_of_the_rate_where_keys_are_limited_too<S:
     finished(first.await.unwrap());
     assert!(
         matches!(second, Ok(Outcome::InProgress { .. } | Outcome::Finished(_))),
-        "a duplicate of a running request is told: {second:?}"
+        "the answer to a duplicate of a running request: {second:?}"
     );
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     let other = engine.call(&scope(), &key("other"), Slow { first: 0, call: 0 }).await;
@@ -164,7 +164,7 @@ async fn g16_a_key_that_is_refused_takes_nothing_of_the_rate<S: TestDb>(db: S) {
     assert!(matches!(other, Ok(Outcome::Finished(_))), "one of two was created: {other:?}");
 }
 
-/// A first phase that fails leaves no row: no key was created, and the client is told to try again in a second.
+/// A first phase that fails leaves no row: no key was created, and the answer asks the client to retry in a second.
 async fn g16_a_first_phase_that_fails_takes_nothing_of_the_rate<S: TestDb>(db: S) {
     let quota = Quota::default().rate(1, Duration::from_secs(3600));
     let engine = engine_with(&db, &App::default(), |builder| builder.quota(quota));

@@ -288,7 +288,7 @@ fn away_once<S: TestDb>(db: &S, app: &App, column: &'static str) -> TestEngine<S
     engine_with(db, app, |builder| builder.codec(codec).lease(Duration::from_secs(60)))
 }
 
-/// What fails for a moment succeeds at the next attempt, and is told as that.
+/// What fails for a moment succeeds at the next attempt, and the errors say so.
 async fn a_codec_that_fails_is_not_a_mistake_of_a_phase_or_of_a_resolution<S: TestDb>(db: S) {
     let app = App::default();
     let engine = away_once(&db, &app, "params");

@@ -291,7 +291,7 @@ fn is_denied(row: &KeyRow, phase: &Phase, attempt: u32) -> bool {
     let Some(said) = row.resolution.as_deref().map(before_retry) else { return false };
     let is_covered = match row.status {
         Status::FailedRetryable => attempt <= row.attempts,
-        // Of the last attempt it is told once more: the request is let try again.
+        // What is said of the last attempt is news: it lets the request run again.
         Status::DeadLetter => attempt < row.attempts,
         _ => false,
     };

@@ -65,7 +65,9 @@ impl RunState {
                 Some(Err(ResolveError::NotEncoded { .. })) => ("not encoded", false),
                 // A provider would not deliver it again.
                 Some(Err(ResolveError::NotStorable)) => {
-                    self.complain(format!("G17: a true word is told to be unfit: {hook:?}"));
+                    self.complain(format!(
+                        "G17: a true resolution is refused as not storable: {hook:?}"
+                    ));
                     ("not storable", false)
                 }
                 Some(Err(_)) => ("refused", false),
