@@ -267,7 +267,7 @@ async fn call(engine: &PgEngine, requests: u64, is_batch: bool, accepts: bool) {
 
 async fn call_each<R>(engine: &PgEngine, requests: u64, request: R, accepts: bool)
 where
-    R: RequestDefinition<atomic_phases::Postgres, App> + Clone + Sync,
+    R: RequestDefinition<atomic_phases::store::Postgres, App> + Clone + Sync,
 {
     let next = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();

@@ -4,8 +4,7 @@
 mod engines_tables;
 mod guarded;
 
-use atomic_phases::Postgres;
-use atomic_phases::store::DeadpoolPool;
+use atomic_phases::store::{DeadpoolPool, Postgres};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};

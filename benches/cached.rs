@@ -104,7 +104,8 @@ pub async fn measure(server: &Server, plan: &Plan) -> String {
     table(&samples, &redis_cpu, plan)
 }
 
-type Builder = atomic_phases::engine::EngineBuilder<atomic_phases::Postgres, crate::requests::App>;
+type Builder =
+    atomic_phases::engine::EngineBuilder<atomic_phases::store::Postgres, crate::requests::App>;
 
 fn table(samples: &Samples, redis_cpu: &Samples, plan: &Plan) -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

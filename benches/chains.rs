@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use atomic_phases::phase::ForeignError;
-use atomic_phases::{ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Tx, atomic_phases};
+use atomic_phases::store::Postgres;
+use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use crate::by_hand::hash;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::engine::EngineBuilder;
+use atomic_phases::engine::{CallError, EngineBuilder};
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::store::{PoolSettings, StoreError};
-use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Postgres, Scope, Store};
+use atomic_phases::store::{PoolSettings, Postgres, StoreError};
+use atomic_phases::{Engine, IdempotencyKey, Outcome, Scope, Store};
 use uuid::Uuid;
 
 use crate::by_hand::{ByHand, ENGINES, NARROW};

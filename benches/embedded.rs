@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use atomic_phases::{Engine, Sqlite};
+use atomic_phases::Engine;
+use atomic_phases::store::Sqlite;
 use diesel_async::SimpleAsyncConnection;
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use atomic_phases::store::PoolSettings;
-use atomic_phases::{Engine, IdempotencyKey, Mysql, Scope, Store};
+use atomic_phases::store::{Mysql, PoolSettings};
+use atomic_phases::{Engine, IdempotencyKey, Scope, Store};
 use diesel_async::SimpleAsyncConnection;
 
 use self::by_hand::ByHand;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use atomic_phases::fault::{Explore, crash_test, explore};
+use atomic_phases::store::Sqlite;
 use atomic_phases::{
-    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Sqlite, Store, Tx, atomic_phases,
-    crash_point,
+    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Store, Tx, atomic_phases, crash_point,
 };
 use diesel::{dsl::sql, select, sql_types::BigInt};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use atomic_phases::fault::{Explore, Report, crash_test, explore};
 use atomic_phases::simulation::{Database, Memory, Write, simulate};
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::{
-    Engine, ForeignCall, PhaseResult, Postgres, Reply, RequestContext, Sqlite, Store, Tx,
-    atomic_phases,
+    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Store, Tx, atomic_phases,
 };
 use diesel::QueryResult;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};

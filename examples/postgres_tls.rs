@@ -11,8 +11,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use atomic_phases::store::DeadpoolPool;
-use atomic_phases::{Postgres, Store};
+use atomic_phases::Store;
+use atomic_phases::store::{DeadpoolPool, Postgres};
 use diesel::{ConnectionError, ConnectionResult};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,

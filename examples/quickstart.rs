@@ -4,9 +4,10 @@
 use std::{env, fs, process, time::Duration};
 
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::store::Sqlite;
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Scope,
-    Sqlite, Store, Tx, atomic_phases,
+    Store, Tx, atomic_phases,
 };
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};

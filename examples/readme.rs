@@ -12,10 +12,11 @@ use atomic_phases::config::SettingError;
 use atomic_phases::engine::Resolution;
 use atomic_phases::http::{Answer, Idempotency, Keyed, Params, Policy};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::store::Sqlite;
 use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig, Workers};
 use atomic_phases::{
     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, RequestContext, Scope,
-    Sqlite, Store, Tx, atomic_phases,
+    Store, Tx, atomic_phases,
 };
 use axum::{Router, routing::post};
 use diesel::prelude::*;

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use atomic_phases::engine::Resolution;
 use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::Sqlite;
 use atomic_phases::worker::WorkerConfig;
 use atomic_phases::{
     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, RequestContext, Scope,
-    Sqlite, Store, Tx, atomic_phases,
+    Store, Tx, atomic_phases,
 };
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};

@@ -16,9 +16,10 @@
 //! ```
 //! # #[cfg(feature = "sqlite")] mod doc {
 //! use atomic_phases::phase::DerivedKey;
+//! use atomic_phases::store::Sqlite;
 //! use atomic_phases::{
-//!     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, RequestContext,
-//!     Scope, Sqlite, Store, Tx, atomic_phases,
+//!     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+//!     RequestContext, Scope, Store, Tx, atomic_phases,
 //! };
 //! use serde::{Deserialize, Serialize};
 //!
@@ -156,16 +157,17 @@
 //!
 //! # Where things are
 //!
-//! The root has the names that every program uses; [`prelude`] has those that a file with phases imports. The rest is
-//! in modules: [`phase`](mod@phase) (what a phase is given and returns), [`engine`] (configuration, outcomes,
-//! resolutions), [`worker`], [`store`], [`ops`] (what operators see and do), [`compat`] (whether a change may be
-//! deployed), `http` and [`client`], `console`, [`codec`], [`config`], [`definition`], [`request`],
-//! [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`], [`traces`], and for tests `fault` and `simulation`.
+//! The root has the names that every program uses, whichever its database; [`prelude`] has those that a file with
+//! phases imports. The rest is in modules: [`store`] (the databases), [`phase`](mod@phase) (what a phase is given and
+//! returns), [`engine`] (configuration, outcomes, resolutions), [`worker`], [`ops`] (what operators see and do),
+//! [`compat`] (whether a change may be deployed), `http` and [`client`], `console`, [`codec`], [`config`],
+//! [`definition`], [`request`] (and [`assert_sound`]), [`fingerprint`](mod@fingerprint), [`key`], [`replay_cache`],
+//! [`traces`], and for tests `fault` and `simulation`.
 //!
 //! # Cargo features
 //!
-//! * `postgres` (default): [`Postgres`], with deadpool. `bb8`: that pool as well.
-//! * `sqlite` (default): [`Sqlite`], bundled.
+//! * `postgres` (default): [`Postgres`](store::Postgres), with deadpool. `bb8`: that pool as well.
+//! * `sqlite` (default): [`Sqlite`](store::Sqlite), bundled.
 //! * `mysql`: `Mysql`, for MySQL and MariaDB. `mysql-tls`: with TLS, through rustls.
 //! * `encryption`: `EncryptingCodec`, which encrypts user data at rest.
 //! * `redis`: a sink that delivers staged jobs to Redis Streams, and a [cache in front of replays](replay_cache).
@@ -185,6 +187,7 @@
 //! README states. They are not re-exported: `table!`, `#[derive(Queryable)]` and the other macros of diesel name the
 //! crate `diesel`, so a re-export would save no line of a `Cargo.toml`.
 //!
+//! [`assert_sound`]: request::assert_sound
 //! [`Call::accept`]: engine::Call::accept
 //! [`Completer`]: worker::Completer
 //! [`DerivedKey`]: phase::DerivedKey
@@ -244,7 +247,6 @@ mod roundtrip;
 mod setting;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-mod sound;
 pub mod store;
 pub mod traces;
 pub mod worker;
@@ -253,7 +255,7 @@ pub mod worker;
 ///
 /// ```
 /// use atomic_phases::prelude::*;
-/// # use atomic_phases::Sqlite as Db;
+/// # use atomic_phases::store::Sqlite as Db;
 /// # use diesel_async::RunQueryDsl;
 /// # use serde::{Deserialize, Serialize};
 /// # diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }
@@ -308,8 +310,9 @@ pub mod worker;
 /// For several stores, with a trait that each of them implements:
 ///
 /// ```
+/// use atomic_phases::Store;
 /// use atomic_phases::prelude::*;
-/// use atomic_phases::{Sqlite, Store};
+/// use atomic_phases::store::Sqlite;
 /// use diesel::{ExpressionMethods, QueryResult};
 /// use diesel_async::RunQueryDsl;
 /// # use serde::{Deserialize, Serialize};
@@ -348,7 +351,7 @@ pub use atomic_phases_macros::phase;
 ///
 /// ```
 /// use atomic_phases::prelude::*;
-/// # use atomic_phases::Sqlite as Db;
+/// # use atomic_phases::store::Sqlite as Db;
 /// # use serde::{Deserialize, Serialize};
 /// # #[derive(Serialize, Deserialize)] struct PayOut { cents: i64 }
 /// # #[derive(Serialize, Deserialize)] struct Transfer { number: u64 }
@@ -388,21 +391,11 @@ pub use atomic_phases_macros::phase;
 /// ```
 pub use atomic_phases_macros::reconcile;
 #[doc(inline)]
-pub use engine::{CallError, Engine, Outcome};
+pub use engine::{Engine, Outcome};
 #[doc(inline)]
 pub use key::{IdempotencyKey, Scope};
 #[doc(inline)]
 pub use phase::{Batch, ForeignCall, PhaseError, PhaseResult, Reply, RequestContext, Tx};
-pub use sound::assert_sound;
-#[cfg(feature = "mysql")]
-#[doc(inline)]
-pub use store::Mysql;
-#[cfg(feature = "postgres")]
-#[doc(inline)]
-pub use store::Postgres;
-#[cfg(feature = "sqlite")]
-#[doc(inline)]
-pub use store::Sqlite;
 #[doc(inline)]
 pub use store::Store;
 

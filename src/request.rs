@@ -1,7 +1,10 @@
 //! What `#[atomic_phases]` expands to: a request type with its definition, and its phases behind one
-//! object-safe trait, so that the engine can run a row whose Rust type it only knows by name.
+//! object-safe trait, so that the engine can run a row whose Rust type it only knows by name. And
+//! [`assert_sound`], a test of such a type.
 //!
 //! This module decides nothing and touches no database.
+
+mod sound;
 
 use std::fmt;
 use std::future::Future;
@@ -11,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+pub use self::sound::assert_sound;
 use crate::definition::Definition;
 use crate::phase::{
     Batch, ForeignCall, ForeignError, PhaseError, PhaseInputs, Reconciled, Reply, Tx,

@@ -6,13 +6,14 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
 use atomic_phases::engine::Resolution;
 use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
 use atomic_phases::http::Policy;
+#[cfg(feature = "mysql")]
+use atomic_phases::store::Mysql;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::{Completer, Reaper, Reconciler, WorkerConfig};
-use atomic_phases::{Outcome, Postgres, Reply, Sqlite};
+use atomic_phases::{Outcome, Reply};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::*;

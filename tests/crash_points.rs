@@ -21,11 +21,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use atomic_phases::Reply;
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::fault::{Mode, explore};
 use atomic_phases::ops::{Actor, Permissions, Scopes};
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Completer, Enqueuer, Reaper, Reconciler};
-use atomic_phases::{Postgres, Reply};
 use diesel::connection::InstrumentationEvent;
 use support::work::{Inbox, config, dies_in_its_call};
 use support::*;

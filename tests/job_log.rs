@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::compat::Definitions;
-use atomic_phases::engine::WAITING_JOB;
+use atomic_phases::engine::{CallError, WAITING_JOB};
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job, JobSink};
-use atomic_phases::{
-    Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, atomic_phases,
-};
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, atomic_phases};
 use support::work::*;
 use support::*;
 

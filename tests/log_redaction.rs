@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atomic_phases::config::DerivedKeys;
-use atomic_phases::engine::{FailureCause, Resolution, Resolved};
+use atomic_phases::engine::{CallError, FailureCause, Resolution, Resolved};
 use atomic_phases::fingerprint::{RequestOrigin, Unfingerprinted};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::{
     Completer, DeliveryError, Enqueuer, Handlers, Job, Reaper, Reconciler, WorkerConfig,
 };
 use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult,
-    Postgres, Reply, RequestContext, Scope, Sqlite, Tx, atomic_phases,
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+    RequestContext, Scope, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 use support::db::{open_pg, url_of};

@@ -100,7 +100,8 @@ async fn h11_transaction_pooling_fails_as_documented_and_does_nothing_twice() {
 }
 
 async fn looked_up(url: String) -> Result<(), String> {
-    let store = atomic_phases::Postgres::connect(&url).await.map_err(|error| error.to_string())?;
+    let store =
+        atomic_phases::store::Postgres::connect(&url).await.map_err(|error| error.to_string())?;
     let engine = atomic_phases::Engine::builder(store).build().unwrap();
     let (scope, key) = ("s".parse().unwrap(), "k".parse().unwrap());
     engine.status(&scope, &key).await.map(|_| ()).map_err(|error| error.to_string())

@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use atomic_phases::ops::{Actor, Filter, Ops, Permissions, Scopes, State};
-use atomic_phases::store::{DeadpoolPool, Pool, StoreError};
+use atomic_phases::store::{DeadpoolPool, Pool, Postgres, StoreError};
 use atomic_phases::worker::WorkerConfig;
-use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Store, Tx, atomic_phases};
+use atomic_phases::{Engine, PhaseResult, Reply, Store, Tx, atomic_phases};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};

@@ -12,9 +12,10 @@ use std::process::ExitCode;
 
 use atomic_phases::ops::{Actor, OperatorStore, Permissions, Scopes};
 use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::{Mysql, Postgres, Sqlite};
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    Scope, Sqlite, Store, Tx, atomic_phases,
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, Scope, Store, Tx,
+    atomic_phases,
 };
 use atomic_phases_cli::Operate;
 use clap::{Parser, Subcommand};

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use atomic_phases::store::StoreError;
-use atomic_phases::{Mysql, Postgres, Sqlite};
+use atomic_phases::store::{Mysql, Postgres, Sqlite, StoreError};
 
 /// A database that a command reads.
 pub(crate) enum Database {

@@ -130,7 +130,8 @@ fn the_commands_work(it: &Folder, definition: &str) {
 
 const APPLICATION: &str = r#"
 use atomic_phases::compat::Definitions;
-use atomic_phases::{PhaseResult, Reply, Sqlite, Tx, atomic_phases, phase};
+use atomic_phases::store::Sqlite;
+use atomic_phases::{PhaseResult, Reply, Tx, atomic_phases, phase};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use atomic_phases::compat::{Definitions, Mode, check_locks};
 use atomic_phases::engine::StrandedBecause;
+use atomic_phases::store::{Mysql, Postgres, Sqlite};
 use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    Scope, Sqlite, Store, Tx, atomic_phases,
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, Scope, Store, Tx,
+    atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

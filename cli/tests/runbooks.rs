@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::phase::{ForeignError, Reconciled};
-use atomic_phases::store::Store;
+use atomic_phases::store::{Sqlite, Store};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, WorkerConfig};
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, Scope, Sqlite, Tx,
-    atomic_phases,
+    Engine, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, Scope, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

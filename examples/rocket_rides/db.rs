@@ -3,8 +3,9 @@
 use std::future::Future;
 
 #[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
-use atomic_phases::{Batch, Postgres, RequestContext, Sqlite, Store, Tx};
+use atomic_phases::store::Mysql;
+use atomic_phases::store::{Postgres, Sqlite};
+use atomic_phases::{Batch, RequestContext, Store, Tx};
 use diesel::prelude::*;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 

@@ -25,12 +25,13 @@ mod webhook;
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
+use atomic_phases::Engine;
 use atomic_phases::http::Profile;
 use atomic_phases::ops::OperatorStore;
+#[cfg(feature = "mysql")]
+use atomic_phases::store::Mysql;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::{DeliveryError, Handlers, Job, Webhook, WorkerConfig};
-use atomic_phases::{Engine, Postgres, Sqlite};
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

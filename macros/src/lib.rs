@@ -53,7 +53,7 @@ use proc_macro::TokenStream;
 ///
 /// | trap | what happens | what to do |
 /// |---|---|---|
-/// | a field of the request that serde skips, redacts or serializes in random order; a clock in its constructor | later attempts see another request, or a retry is a mismatch | `assert_sound` in a test of the type |
+/// | a field of the request that serde skips, redacts or serializes in random order; a clock in its constructor | later attempts see another request, or a retry is a mismatch | `request::assert_sound` in a test of the type |
 /// | an output that JSON cannot represent: NaN, `Some(None)`, a map with tuples as keys, an untagged enum whose variants look alike | the phase fails before its commit and names the place within the output; the request is a dead letter at the attempt cap | what the reason says: an `Option`, a list of pairs, a tag |
 /// | an output whose `Serialize` omits something (`skip` with a default, a redaction) | later phases see the default, even in the first attempt | serialize it, and encrypt at rest with a `Codec` |
 /// | a foreign effect made without its `ForeignCall`, by a client in `App` | each attempt makes it again | make it in `call.make(..)` of a foreign phase |

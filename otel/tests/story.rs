@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::Sqlite;
 use atomic_phases::traces::{TraceContext, Traceparent};
 use atomic_phases::worker::{Handlers, Job, WorkerConfig};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Sqlite, Store,
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Store,
     atomic_phases,
 };
 use atomic_phases_otel::OpenTelemetry;

@@ -25,7 +25,8 @@ use crate::store::Store;
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod doc {
-/// # use atomic_phases::{Engine, PhaseResult, Reply, Sqlite, Tx, atomic_phases, phase};
+/// # use atomic_phases::store::Sqlite;
+/// # use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases, phase};
 /// # use serde::{Deserialize, Serialize};
 /// # #[derive(Serialize, Deserialize)]
 /// # struct CreateOrder { cents: u32 }

@@ -15,7 +15,7 @@ const VARIABLE: &str = "ATOMIC_PHASES_LOCK";
 ///
 /// ```
 /// # mod my_app {
-/// #     use atomic_phases::{Sqlite, compat::Definitions};
+/// #     use atomic_phases::{compat::Definitions, store::Sqlite};
 /// #     pub fn definitions() -> Definitions<Sqlite, ()> { Definitions::new() }
 /// # }
 /// #[test]

@@ -584,15 +584,17 @@ mod tests {
     fn a_request_in_flight_takes_little_memory() {
         let sizes = [
             #[cfg(feature = "postgres")]
-            size(|attempt: &'static mut Attempt<crate::Postgres>| {
+            size(|attempt: &'static mut Attempt<crate::store::Postgres>| {
                 attempt.settle(RowAtStart::NotRead)
             }),
             #[cfg(feature = "sqlite")]
-            size(|attempt: &'static mut Attempt<crate::Sqlite>| {
+            size(|attempt: &'static mut Attempt<crate::store::Sqlite>| {
                 attempt.settle(RowAtStart::NotRead)
             }),
             #[cfg(feature = "mysql")]
-            size(|attempt: &'static mut Attempt<crate::Mysql>| attempt.settle(RowAtStart::NotRead)),
+            size(|attempt: &'static mut Attempt<crate::store::Mysql>| {
+                attempt.settle(RowAtStart::NotRead)
+            }),
         ];
         assert!(sizes.iter().all(|size| *size < 16_000), "{sizes:?} bytes");
     }

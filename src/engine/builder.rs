@@ -30,8 +30,9 @@ use crate::traces::TraceContext;
 /// [`app`](Self::app) is available only before the first [`register`](Self::register):
 ///
 /// ```compile_fail,E0599
+/// # use atomic_phases::Engine;
 /// # use atomic_phases::request::RequestDefinition;
-/// # use atomic_phases::{Engine, Sqlite};
+/// # use atomic_phases::store::Sqlite;
 /// # fn build<R: RequestDefinition<Sqlite, ()>>(store: Sqlite) {
 /// Engine::builder(store).register::<R>().app("state"); // no method named `app`
 /// # }

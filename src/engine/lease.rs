@@ -360,7 +360,7 @@ mod tests {
     /// that the lease is another's. It is not: what runs continues. Of another process' token it is.
     #[tokio::test]
     async fn g7_a_token_that_the_holder_raised_itself_is_no_loss() {
-        let store = crate::Sqlite::connect(":memory:").await.unwrap();
+        let store = crate::store::Sqlite::connect(":memory:").await.unwrap();
         store.migrate().await.unwrap();
         let hold = Hold { lease: Duration::from_secs(10), retention: Duration::from_secs(60) };
         for is_own in [true, false] {

@@ -87,8 +87,9 @@ use crate::store::Store;
 /// `S` is the store, `A` the application's shared state that phases may ask for.
 ///
 /// ```
+/// use atomic_phases::store::Sqlite;
 /// use atomic_phases::{
-///     Batch, Engine, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Sqlite, Store, atomic_phases,
+///     Batch, Engine, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Store, atomic_phases,
 /// };
 /// use serde::{Deserialize, Serialize};
 ///

@@ -19,7 +19,8 @@
 //! ```
 //! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
 //! use atomic_phases::fault::{Explore, crash_test, explore};
-//! # use atomic_phases::{Engine, PhaseResult, Reply, RequestContext, Sqlite, Store, Tx, atomic_phases};
+//! # use atomic_phases::store::Sqlite;
+//! # use atomic_phases::{Engine, PhaseResult, Reply, RequestContext, Store, Tx, atomic_phases};
 //! # #[derive(serde::Serialize, serde::Deserialize)]
 //! # struct BookRide { cents: u32 }
 //! # #[atomic_phases(name = "rides.book", version = 1)]
@@ -68,7 +69,7 @@
 //! ```no_run
 //! # #[cfg(all(feature = "sqlite", feature = "fault-injection"))] mod doc {
 //! # use atomic_phases::fault::{Explore, explore};
-//! # use atomic_phases::{Engine, Sqlite, request::RequestDefinition};
+//! # use atomic_phases::{Engine, request::RequestDefinition, store::Sqlite};
 //! # struct Bank; impl Bank { fn charges(&self) -> usize { 0 } }
 //! # fn a_ride<F, R>(world: F, ride: R, other: R) -> impl Explore
 //! # where F: AsyncFn() -> (Engine<Sqlite>, Bank), R: RequestDefinition<Sqlite, ()> {

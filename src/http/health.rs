@@ -39,13 +39,13 @@ const FRESH: Duration = Duration::from_secs(1);
 /// something slow. `/waiting` shares a connection with the workers' searches: with the
 /// [`Census`](crate::worker::Census), which counts the same, the [`BulkRunner`](crate::worker::BulkRunner) and the
 /// [`Reconciler`](crate::worker::Reconciler). A PostgreSQL pool that the application has made is an exception: without a
-/// [pool for operators](crate::Postgres::operators_pool), both take connections of the requests and wait for them, and of
+/// [pool for operators](crate::store::Postgres::operators_pool), both take connections of the requests and wait for them, and of
 /// a pool of fewer than four also for operators.
 ///
 /// No answer contains a key or a name; `/waiting` returns numbers.
 ///
 /// ```
-/// # use atomic_phases::{Engine, Sqlite, http::Health};
+/// # use atomic_phases::{Engine, http::Health, store::Sqlite};
 /// # fn routes(engine: Engine<Sqlite>) -> axum::Router {
 /// axum::Router::new().nest("/health", Health::new(&engine).router())
 /// # }

@@ -47,7 +47,8 @@ use crate::store::{Statements, Store};
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod example {
-/// use atomic_phases::{Batch, PhaseResult, RequestContext, Sqlite};
+/// use atomic_phases::store::Sqlite;
+/// use atomic_phases::{Batch, PhaseResult, RequestContext};
 /// use diesel::ExpressionMethods;
 ///
 /// diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }

@@ -16,7 +16,7 @@ use crate::phase::{DerivedKey, Output, PhaseError};
 /// above all the parameters of a foreign call, are the same too (G5). Only [`attempt`](Self::attempt) changes.
 ///
 /// ```
-/// # use atomic_phases::Sqlite;
+/// # use atomic_phases::store::Sqlite;
 /// # use serde::{Deserialize, Serialize};
 /// use atomic_phases::prelude::*;
 ///

@@ -19,7 +19,7 @@ pub type PhaseResult<T, E = PhaseError> = Result<T, E>;
 /// The output of a phase that may also finish the request: its writes are kept either way.
 ///
 /// ```
-/// # use atomic_phases::Sqlite;
+/// # use atomic_phases::store::Sqlite;
 /// # use serde::{Deserialize, Serialize};
 /// use atomic_phases::prelude::*;
 ///

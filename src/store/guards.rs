@@ -15,7 +15,7 @@ macro_rules! over_every_store {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                let store = crate::Sqlite::connect(":memory:").await.unwrap();
+                let store = crate::store::Sqlite::connect(":memory:").await.unwrap();
                 super::Store::migrate(&store).await.unwrap();
                 super::$name(store).await;
             })*
@@ -25,7 +25,7 @@ macro_rules! over_every_store {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
                 let url = tokio::task::spawn_blocking(crate::store::cluster::new_database).await.unwrap();
-                let store = crate::Postgres::connect(&url).await.unwrap();
+                let store = crate::store::Postgres::connect(&url).await.unwrap();
                 super::Store::migrate(&store).await.unwrap();
                 super::$name(store).await;
             })*
@@ -36,7 +36,7 @@ macro_rules! over_every_store {
             async fn $name() {
                 let new = crate::store::mariadb::new_database;
                 let url = tokio::task::spawn_blocking(new).await.unwrap();
-                let store = crate::Mysql::connect(&url).await.unwrap();
+                let store = crate::store::Mysql::connect(&url).await.unwrap();
                 super::Store::migrate(&store).await.unwrap();
                 super::$name(store).await;
             })*

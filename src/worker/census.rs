@@ -21,7 +21,7 @@ use crate::store::operators::{OperatorStore, ScopeLimits};
 /// same interval. Each search reads at most ten thousand rows of one index that contains no successful
 /// requests. It shares a connection with the other workers and `/health/waiting`, so requests lose none, and it does
 /// not wait for operators' searches. A pool that the application has made is different: see
-/// [`Postgres::operators_pool`](crate::Postgres::operators_pool). If this process
+/// [`Postgres::operators_pool`](crate::store::Postgres::operators_pool). If this process
 /// can no longer know the numbers, because another has the lease or the store does not answer, its gauges become `NaN`.
 pub struct Census<S: OperatorStore> {
     core: std::sync::Arc<Core<S>>,

@@ -17,7 +17,7 @@ const NODE: usize = 100;
 /// use std::time::Duration;
 ///
 /// use atomic_phases::worker::{DeliveryError, Handlers, Job, WorkerConfig};
-/// # fn example(engine: &atomic_phases::Engine<atomic_phases::Sqlite>) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn example(engine: &atomic_phases::Engine<atomic_phases::store::Sqlite>) -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// let mails = Handlers::new().on("send_receipt", async |ride: String, job: Job| {
 ///     // Delivered at least once: the job's id is the same each time.

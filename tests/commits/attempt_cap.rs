@@ -8,12 +8,11 @@ use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::phase::{ForeignError, Reconciled};
-use atomic_phases::store::Status;
+use atomic_phases::store::{Postgres, Status};
 use atomic_phases::{
-    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply, Tx,
-    atomic_phases,
+    Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

@@ -8,17 +8,16 @@ use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::engine::FailureCause;
-use atomic_phases::{
-    Batch, Engine, Outcome, PhaseResult, Postgres, Reply, RequestContext, atomic_phases,
-};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, RequestContext, atomic_phases};
 
 macro_rules! in_form {
     ($module:ident, $form:ident, $($name:ident),*) => {
         mod $module {
-            in_form!(@on on_sqlite, atomic_phases::Sqlite, $form, $($name),*);
-            in_form!(@on on_postgres, atomic_phases::Postgres, $form, $($name),*);
+            in_form!(@on on_sqlite, atomic_phases::store::Sqlite, $form, $($name),*);
+            in_form!(@on on_postgres, atomic_phases::store::Postgres, $form, $($name),*);
             #[cfg(feature = "mysql")]
-            in_form!(@on on_mariadb, atomic_phases::Mysql, $form, $($name),*);
+            in_form!(@on on_mariadb, atomic_phases::store::Mysql, $form, $($name),*);
         }
     };
     (@on $module:ident, $store:ty, $form:ident, $($name:ident),*) => {
@@ -473,7 +472,10 @@ struct Heavy;
 #[atomic_phases(name = "heavy", version = 1)]
 impl Heavy {
     #[phase(timeout = "100ms")]
-    async fn counted(&self, batch: &mut Batch<'_, atomic_phases::Sqlite>) -> PhaseResult<Reply> {
+    async fn counted(
+        &self,
+        batch: &mut Batch<'_, atomic_phases::store::Sqlite>,
+    ) -> PhaseResult<Reply> {
         batch.add(diesel::sql_query(
             "INSERT INTO steps SELECT 'heavy', max(n) FROM (WITH RECURSIVE numbers(n) AS \
              (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000000) SELECT n FROM numbers)",
@@ -485,7 +487,7 @@ impl Heavy {
 /// SQLite's thread cannot be interrupted in a statement; what it wrote too late is rolled back.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_time_limit_of_statements_holds_on_sqlite() {
-    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Sqlite as TestDb>::fresh().await;
     let engine = Engine::builder(db.clone()).register::<Heavy>().build().unwrap();
     let began = std::time::Instant::now();
     let outcome = engine.call(&scope(), &key("k"), Heavy).await;

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
-use atomic_phases::store::DeadpoolPool;
-use atomic_phases::{
-    Batch, Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, atomic_phases,
-};
+use atomic_phases::store::{DeadpoolPool, Postgres};
+use atomic_phases::{Batch, Engine, ForeignCall, Outcome, PhaseResult, Reply, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use tokio::sync::Semaphore;

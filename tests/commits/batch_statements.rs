@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::support::*;
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::{
-    Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases,
-};
+use atomic_phases::store::{Postgres, Sqlite};
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Sly {

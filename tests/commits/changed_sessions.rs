@@ -3,11 +3,9 @@
 
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
-use atomic_phases::engine::FailureCause;
-use atomic_phases::store::DeadpoolPool;
-use atomic_phases::{
-    Batch, CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases,
-};
+use atomic_phases::engine::{CallError, FailureCause};
+use atomic_phases::store::{DeadpoolPool, Postgres};
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 
 #[derive(Clone, serde::Serialize, serde::Deserialize)]

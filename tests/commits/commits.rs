@@ -13,10 +13,8 @@ use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind};
 use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::store::Pool;
-use atomic_phases::{
-    Batch, Engine, ForeignCall, Outcome, PhaseError, Postgres, Reply, Sqlite, Store, Tx,
-};
+use atomic_phases::store::{Pool, Postgres, Sqlite};
+use atomic_phases::{Batch, Engine, ForeignCall, Outcome, PhaseError, Reply, Store, Tx};
 use diesel_async::SimpleAsyncConnection;
 
 /// BEGIN, INSERT and the rest are sent in one round trip, and are still one transaction: the rows that belong

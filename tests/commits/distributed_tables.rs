@@ -12,9 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::support::cluster::{citus, psql};
 use crate::support::db::url_of;
 use crate::support::*;
-use atomic_phases::{
-    Batch, Engine, PhaseResult, Postgres, Reply, RequestContext, Tx, atomic_phases,
-};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Batch, Engine, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 
 diesel::table! { colocated (scope, ride, step) { scope -> Text, ride -> Text, step -> Text, } }
 diesel::table! { copied (scope, ride, step) { scope -> Text, ride -> Text, step -> Text, } }

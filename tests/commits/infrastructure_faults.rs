@@ -31,13 +31,11 @@ use crate::support::cluster::{Cluster, psql};
 use crate::support::db::{open_pg, prepare_pg};
 use crate::support::network::Line;
 use crate::support::*;
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::http::Policy;
 use atomic_phases::ops::OperatorStore;
-use atomic_phases::store::StoreError;
-use atomic_phases::{
-    CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases,
-};
+use atomic_phases::store::{Postgres, Sqlite, StoreError};
+use atomic_phases::{Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 
@@ -451,7 +449,7 @@ fn a_starved_current_thread_runtime_is_enough() {
     run::<Sqlite>();
     run::<Postgres>();
     #[cfg(feature = "mysql")]
-    run::<atomic_phases::Mysql>();
+    run::<atomic_phases::store::Mysql>();
 }
 
 /// G13: a runtime that is shut down under a running request is a crash.
@@ -484,5 +482,5 @@ fn g13_a_runtime_that_is_shut_down_is_a_crash_and_the_request_resumes() {
     run::<Sqlite>();
     run::<Postgres>();
     #[cfg(feature = "mysql")]
-    run::<atomic_phases::Mysql>();
+    run::<atomic_phases::store::Mysql>();
 }

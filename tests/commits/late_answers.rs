@@ -13,9 +13,10 @@ use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::*;
 use atomic_phases::phase::{DerivedKey, Reconciled};
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Completer, WorkerConfig};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply, atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

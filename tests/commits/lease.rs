@@ -9,9 +9,9 @@ use crate::support::*;
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::{ForeignError, Reconciled};
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply, Sqlite, Tx,
-    atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,9 @@ use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg};
 use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
-use atomic_phases::{CallError, Outcome, Postgres};
+use atomic_phases::Outcome;
+use atomic_phases::engine::CallError;
+use atomic_phases::store::Postgres;
 
 pub(super) async fn once_and_only_once(db: &Postgres, app: &App, what: &str) {
     assert_eq!(app.provider.effects(), 1, "{what}");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Filter, OperatorStore, Permissions, Scopes};
-use atomic_phases::store::{MysqlConn, PoolSettings};
-use atomic_phases::{Mysql, Outcome, PhaseResult, Reply, Scope, Store, Tx, atomic_phases};
+use atomic_phases::store::{Mysql, MysqlConn, PoolSettings};
+use atomic_phases::{Outcome, PhaseResult, Reply, Scope, Store, Tx, atomic_phases};
 use diesel::result::Error;
 use diesel::sql_query;
 use diesel::sql_types::BigInt;
@@ -364,7 +364,7 @@ async fn g12_a_read_only_server_replays_and_runs_nothing() {
     let calls = app.provider.calls().len();
     server.ask("SET GLOBAL read_only = 1");
     let told = engine.call(&scope(), &key("new"), book(20)).await;
-    assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
+    assert!(matches!(told, Err(atomic_phases::engine::CallError::Unavailable(_))), "{told:?}");
     assert_eq!(finished(engine.call(&scope(), &key("done"), book(20)).await).reply, done.reply);
     assert_eq!(app.provider.calls().len(), calls);
     server.ask("SET GLOBAL read_only = 0");
@@ -387,7 +387,7 @@ async fn g12_a_primary_that_is_demoted_and_keeps_its_sessions_is_left() {
     line.lead_to(second.port());
     first.ask("SET GLOBAL read_only = 1");
     let told = engine.call(&scope(), &key("k"), book(20)).await;
-    assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
+    assert!(matches!(told, Err(atomic_phases::engine::CallError::Unavailable(_))), "{told:?}");
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     assert_eq!(other.number("SELECT count(*) FROM rides").await, 1);
     // Nor does the connection stay there that is kept for ending sessions.
@@ -485,7 +485,7 @@ async fn g1_g12_a_replica_replays_and_runs_nothing_until_it_is_promoted() {
     let engine = engine(&store, &app);
     let calls = app.provider.calls().len();
     let told = engine.call(&scope(), &key("new"), book(20)).await;
-    assert!(matches!(told, Err(atomic_phases::CallError::Unavailable(_))), "{told:?}");
+    assert!(matches!(told, Err(atomic_phases::engine::CallError::Unavailable(_))), "{told:?}");
     assert_eq!(finished(engine.call(&scope(), &key("done"), book(20)).await).reply, reply);
     assert_eq!(app.provider.calls().len(), calls);
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
-use atomic_phases::{Batch, Engine, Mysql, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::store::Mysql;
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
@@ -106,10 +107,10 @@ async fn g4_nothing_of_a_batch_is_committed_where_one_of_it_fails() {
 
 /// The failure of a first phase; `None` if the call reports the store as unavailable.
 fn failed_or_unavailable(
-    told: Result<atomic_phases::Outcome, atomic_phases::CallError>,
+    told: Result<atomic_phases::Outcome, atomic_phases::engine::CallError>,
 ) -> Option<FailureCause> {
     match told {
-        Err(atomic_phases::CallError::Unavailable(_)) => None,
+        Err(atomic_phases::engine::CallError::Unavailable(_)) => None,
         told => Some(failed(told)),
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use atomic_phases::{CallError, Mysql, Outcome};
+use atomic_phases::Outcome;
+use atomic_phases::engine::CallError;
+use atomic_phases::store::Mysql;
 use diesel_async::SimpleAsyncConnection;
 
 use crate::support::db::{my, open_my, open_my_without_blocks, prepare_my, sessions};

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atomic_phases::store::MysqlConn;
-use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
+use atomic_phases::store::{Mysql, MysqlConn};
+use atomic_phases::{Engine, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel::sql_types::BigInt;
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};

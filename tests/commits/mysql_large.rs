@@ -3,8 +3,9 @@
 use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::Mysql;
 use atomic_phases::worker::Completer;
-use atomic_phases::{Batch, Engine, ForeignCall, Mysql, PhaseResult, Reply, atomic_phases};
+use atomic_phases::{Batch, Engine, ForeignCall, PhaseResult, Reply, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use crate::support::db::{open_my, open_my_without_blocks, prepare_my};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use atomic_phases::{CallError, Engine, Mysql, Outcome, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::engine::CallError;
+use atomic_phases::store::Mysql;
+use atomic_phases::{Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel::sql_types::BigInt;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};

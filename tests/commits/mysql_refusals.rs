@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use atomic_phases::engine::FailureCause;
-use atomic_phases::store::MysqlConn;
-use atomic_phases::{Engine, Mysql, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::store::{Mysql, MysqlConn};
+use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::mysql::Mysql as Db;
 use diesel::result::Error;
 use diesel::serialize::{Output, Result as Serialized, ToSql};

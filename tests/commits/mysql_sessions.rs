@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
-use atomic_phases::store::MysqlConn;
+use atomic_phases::store::{Mysql, MysqlConn};
 use atomic_phases::worker::{Enqueuer, Reaper};
-use atomic_phases::{Batch, Engine, Mysql, PhaseResult, Reply, Store, Tx, atomic_phases};
+use atomic_phases::{Batch, Engine, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel::result::Error;
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use atomic_phases::store::MysqlConn;
-use atomic_phases::{
-    Batch, Engine, Mysql, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
-};
+use atomic_phases::store::{Mysql, MysqlConn};
+use atomic_phases::{Batch, Engine, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};

@@ -4,8 +4,10 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
+use atomic_phases::Outcome;
+use atomic_phases::engine::CallError;
+use atomic_phases::store::Mysql;
 use atomic_phases::worker::{Announcer, Completer, WorkerConfig};
-use atomic_phases::{CallError, Mysql, Outcome};
 use diesel_async::SimpleAsyncConnection;
 
 use crate::mysql_faults::on_own_server;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::support::db::url_of;
 use crate::support::*;
+use atomic_phases::engine::CallError;
 use atomic_phases::http::Policy;
 use atomic_phases::phase::DerivedKey;
-use atomic_phases::store::{Pool, PoolSettings, StoreError};
+use atomic_phases::store::{Pool, PoolSettings, Postgres, StoreError};
 use atomic_phases::{
-    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    RequestContext, Tx, atomic_phases,
+    Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };
 use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
 use serde::{Deserialize, Serialize};
@@ -134,9 +134,9 @@ async fn g20_a_phase_may_run_another_request_on_its_last_connection<S: TestDb>(d
 /// SQLite has one connection anyway, and waits ten seconds for it.
 async fn pool_of_one<S: TestDb>(db: S) -> S {
     #[cfg(feature = "mysql")]
-    if let Some(mysql) = (&db as &dyn std::any::Any).downcast_ref::<atomic_phases::Mysql>() {
+    if let Some(mysql) = (&db as &dyn std::any::Any).downcast_ref::<atomic_phases::store::Mysql>() {
         let settings = PoolSettings::default().max_size(1).wait(WAIT);
-        let one = atomic_phases::Mysql::connect_with(mysql.__url(), settings).await.unwrap();
+        let one = atomic_phases::store::Mysql::connect_with(mysql.__url(), settings).await.unwrap();
         return *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap();
     }
     match (&db as &dyn std::any::Any).downcast_ref::<Postgres>() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::races::{Begun, Gate, WAITING};
 use crate::support::db::url_of;
 use crate::support::*;
-use atomic_phases::store::{DeadpoolPool, Pool, PoolSettings, StoreError};
+use atomic_phases::engine::CallError;
+use atomic_phases::store::{DeadpoolPool, Pool, PoolSettings, Postgres, StoreError};
 use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    Scope, Tx, atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Scope, Tx, atomic_phases,
 };
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};

@@ -9,7 +9,8 @@ use crate::sessions::{PILOTS, Reads, pilots};
 use crate::support::bouncer::{Bouncer, hands_statements_on};
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
-use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Postgres, Reply, atomic_phases};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, atomic_phases};
 use diesel::QueryDsl;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::support::db::url_of;
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::CallError;
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::{CallError, Engine, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use tokio::sync::Semaphore;
 

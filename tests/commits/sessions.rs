@@ -3,7 +3,8 @@
 
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
-use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::QueryDsl;
 use diesel::sql_types::Text;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};

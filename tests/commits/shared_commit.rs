@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::engine::FailureCause;
-use atomic_phases::store::StoreError;
-use atomic_phases::{
-    Batch, CallError, Engine, Outcome, PhaseResult, Reply, Sqlite, Store, atomic_phases,
-};
+use atomic_phases::engine::{CallError, FailureCause};
+use atomic_phases::store::{Sqlite, StoreError};
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, Store, atomic_phases};
 use tokio::task::JoinHandle;
 
 #[derive(Clone, serde::Serialize, serde::Deserialize)]

@@ -9,8 +9,9 @@ use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::*;
 use atomic_phases::engine::FailureCause;
+use atomic_phases::store::Postgres;
 use atomic_phases::{
-    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply, RequestContext,
+    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext,
     atomic_phases,
 };
 use diesel_async::SimpleAsyncConnection;

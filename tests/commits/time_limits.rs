@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use super::lease::{Begun, Done, ms};
 use crate::support::*;
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::phase::{ForeignError, Reconciled};
-use atomic_phases::{
-    CallError, Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases,
-};
+use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 on_every_store! {

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::CallError;
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::Sqlite;
 use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, Outcome, PhaseResult, Reply, RequestContext, Sqlite, Tx,
-    atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};

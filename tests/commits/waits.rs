@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::races::WAITING;
 use crate::support::db::url_of;
 use crate::support::*;
-use atomic_phases::Postgres;
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::store::Postgres;
 use diesel_async::SimpleAsyncConnection;
 
 on_every_store! {

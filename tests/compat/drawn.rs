@@ -16,9 +16,10 @@ use atomic_phases::compat::{
     CallState, Definitions, Effect, Finding, Level, Lock, Locks, Output, Resumed, Shape, Types,
     compare, examples, resumed,
 };
+use atomic_phases::engine::CallError;
 use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::worker::Reconciler;
-use atomic_phases::{CallError, Engine, Outcome};
+use atomic_phases::{Engine, Outcome};
 
 use crate::support::rides::{Random, number};
 use crate::support::work::config;

@@ -7,8 +7,9 @@ use crate::create_ride::definitions;
 use atomic_phases::compat::{Definitions, Mode, NotLocked, check_locks};
 use atomic_phases::engine::FailureCause;
 use atomic_phases::request::RequestDefinition;
+use atomic_phases::store::Sqlite;
 use atomic_phases::{
-    Engine, ForeignCall, PhaseError, PhaseResult, Reply, Sqlite, Tx, atomic_phases, locked,
+    Engine, ForeignCall, PhaseError, PhaseResult, Reply, Tx, atomic_phases, locked,
 };
 use serde::{Deserialize, Serialize};
 

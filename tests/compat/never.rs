@@ -87,7 +87,7 @@ async fn refused<S: TestDb, R: RequestDefinition<S, App> + Pays>(
     app: &App,
     lint: Lint,
     name: &str,
-) -> (Result<Outcome, atomic_phases::CallError>, Vec<StrandedBecause>) {
+) -> (Result<Outcome, atomic_phases::engine::CallError>, Vec<StrandedBecause>) {
     let locks = |definitions: Definitions<S, App>| definitions.locks();
     let (before, after) =
         (locks(Definitions::new().with::<Before>()), locks(Definitions::new().with::<R>()));

@@ -101,7 +101,7 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
 /// and its list of phases says so. `check` reports it before a later build is deployed that knows only the new name.
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_a_name_that_only_the_outputs_of_a_row_have_is_told_without_the_code() {
-    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
     let old = engine::<_, Plain>(&db);
     failed(old.call(&scope(), &key("k"), Plain::stopping("z")).await);
     // The next attempt stops at the same place, too.

@@ -7,13 +7,13 @@ use std::pin::Pin;
 use atomic_phases::compat::{
     CallState, Definitions, Level, Lock, Locks, Resumed, compare, resumed,
 };
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::fingerprint::Unfingerprinted;
 use atomic_phases::phase::{DerivedKey, Reconciled};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::{
-    CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
-    RequestContext, Tx, atomic_phases,
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, RequestContext,
+    Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

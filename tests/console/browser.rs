@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
 use atomic_phases::engine::{Resolution, Resolved};
 use atomic_phases::ops::{Actor, BulkAct, Permissions, Scopes, Selection, State};
+use atomic_phases::store::Sqlite;
 use atomic_phases::worker::BulkRunner;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};

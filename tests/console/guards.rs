@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use atomic_phases::Sqlite;
 use atomic_phases::console::Console;
 use atomic_phases::ops::{Actor, BulkAct, OperatorStore, Permissions, Scopes, Selection};
+use atomic_phases::store::Sqlite;
 use reqwest::{Method, RequestBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use uuid::Uuid;

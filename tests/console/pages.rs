@@ -42,7 +42,7 @@ pub async fn cast<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_page_that_the_runbooks_name_is_there() {
-    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Sqlite as TestDb>::fresh().await;
     let engine = engine(&db, &App::default());
     cast(&engine).await;
     let desk = Desk::of(&engine).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::console::Console;
 use atomic_phases::ops::{BulkAct, Filter, OperatorStore, Selection, State};
-use atomic_phases::{Mysql, Postgres};
+use atomic_phases::store::{Mysql, Postgres};
 use diesel_async::SimpleAsyncConnection;
 use reqwest::Method;
 use uuid::Uuid;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use atomic_phases::Sqlite;
+use atomic_phases::store::Sqlite;
 
 use super::browser::{alone, soon};
 use super::webdriver::Browser;

@@ -9,9 +9,9 @@ use crate::support::*;
 use atomic_phases::fault::{Explorer, Mode, Mutant, Report, explore};
 use atomic_phases::phase::{DerivedKey, Reconciled};
 use atomic_phases::request::RequestDefinition;
+use atomic_phases::store::Postgres;
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, PhaseResult, Postgres, Reply, Scope, Tx, atomic_phases,
-    crash_point,
+    Engine, ForeignCall, IdempotencyKey, PhaseResult, Reply, Scope, Tx, atomic_phases, crash_point,
 };
 
 /// What the checks compare: the ledger of the provider, and the database.
@@ -132,7 +132,8 @@ mod mutants {
     #[tokio::test(flavor = "multi_thread")]
     #[ignore = "a minute"]
     async fn every_broken_guarantee_is_found_on_mariadb() {
-        every_broken_guarantee_is_found(<atomic_phases::Mysql as TestDb>::fresh().await).await;
+        every_broken_guarantee_is_found(<atomic_phases::store::Mysql as TestDb>::fresh().await)
+            .await;
     }
 }
 

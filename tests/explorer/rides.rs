@@ -3,12 +3,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
+use atomic_phases::Engine;
 use atomic_phases::fault::{Explore, Report, crash_test, explore};
 use atomic_phases::phase::ForeignError;
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::{Engine, Postgres, Sqlite};
+#[cfg(feature = "mysql")]
+use atomic_phases::store::Mysql;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::{ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};

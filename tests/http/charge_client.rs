@@ -11,8 +11,9 @@ mod pilot_api;
 use crate::support::script::{DROP, Server, Step};
 use atomic_phases::engine::FailureCause;
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::Sqlite;
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Sqlite, Store, Tx,
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Store, Tx,
     atomic_phases,
 };
 use charge_api::{Charge, ChargeApi, ChargeParams};

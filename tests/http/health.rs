@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use atomic_phases::Outcome;
 use atomic_phases::http::Health;
 use atomic_phases::ops::{Actor, OperatorStore, Ops, Permissions, Scopes};
-use atomic_phases::store::{DeadpoolPool, Store};
+use atomic_phases::store::{DeadpoolPool, Postgres, Sqlite, Store};
 use atomic_phases::worker::{Census, WorkerConfig};
-use atomic_phases::{Outcome, Postgres, Sqlite};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
@@ -164,7 +164,7 @@ async fn g12_a_service_on_a_mariadb_that_is_read_only_is_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_whose_table_is_locked_on_mariadb_answers_its_prober() {
     use crate::support::db::my;
-    let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
     let routes = routes(&engine(&db, &App::default()));
     let mut other = my(db.__url()).await;
     other.batch_execute("LOCK TABLES atomic_phases_leases WRITE").await.unwrap();
@@ -277,7 +277,7 @@ async fn a_prober_is_told_that_workers_search_for_too_long() {
 async fn g16_a_service_whose_operators_look_at_a_locked_table_is_ready_on_mariadb() {
     use crate::support::db::{my, sessions};
     for looks in [2, 60] {
-        let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+        let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
         let mut lock = my(db.__url()).await;
         lock.batch_execute("LOCK TABLES atomic_phases_audit WRITE").await.unwrap();
         let waiting = format!(

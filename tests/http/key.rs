@@ -1,8 +1,8 @@
 //! Whatever bytes the header has: no panic, one row at most, and a header is never treated as missing.
 
 use crate::support::*;
-use atomic_phases::Sqlite;
 use atomic_phases::http::{IDEMPOTENCY_KEY, Idempotency, KeyRule, Policy, single_tenant};
+use atomic_phases::store::Sqlite;
 use http::header::HeaderValue;
 use http::request::Parts;
 use proptest::prelude::*;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::support::*;
 use crate::wire::server::{Wire, router};
-use atomic_phases::Sqlite;
 use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
 use atomic_phases::http::{Bodies, IDEMPOTENCY_KEY, KeyRule, KeySyntax, Policy, Profile};
+use atomic_phases::store::Sqlite;
 use http::header::{CONTENT_TYPE, HeaderName};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};

@@ -18,9 +18,8 @@ use atomic_phases::http::{
     Answer, Bodies, Idempotency, Keyed, Params, Policy, Profile, single_tenant,
 };
 use atomic_phases::phase::ForeignError;
-use atomic_phases::{
-    Engine, ForeignCall, PhaseResult, Reply, RequestContext, Sqlite, Tx, atomic_phases,
-};
+use atomic_phases::store::Sqlite;
+use atomic_phases::{Engine, ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases};
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;

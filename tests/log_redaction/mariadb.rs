@@ -5,9 +5,10 @@ use std::error::Error as _;
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use atomic_phases::engine::CallError;
+use atomic_phases::store::Mysql;
 use atomic_phases::{
-    Batch, CallError, Engine, IdempotencyKey, Mysql, Outcome, PhaseResult, Reply, Scope, Tx,
-    atomic_phases,
+    Batch, Engine, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Tx, atomic_phases,
 };
 use diesel::QueryResult;
 use diesel::sql_types::Text;

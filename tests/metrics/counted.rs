@@ -14,8 +14,9 @@ use atomic_phases::engine::CallError;
 use atomic_phases::fault::{Mode, explore};
 use atomic_phases::ops::{Actor, Permissions, Scopes, What};
 use atomic_phases::prelude::*;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper, Reconciler, WorkerConfig};
-use atomic_phases::{Engine, Postgres, Scope, Sqlite};
+use atomic_phases::{Engine, Scope};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 

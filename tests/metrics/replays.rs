@@ -1,7 +1,7 @@
 //! What a replay records.
 
 use crate::support::*;
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 /// `what_is_recorded_of_a_replay_allocates_nothing`, next to the code, checks that these allocate nothing without a

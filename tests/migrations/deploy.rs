@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use atomic_phases::{Postgres, Sqlite};
+use atomic_phases::store::{Postgres, Sqlite};
 
 use crate::support::db::open_pg;
 use crate::support::load::{Client, Ledger, Load};

@@ -4,11 +4,11 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use atomic_phases::engine::{Call, CallError};
 #[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
-use atomic_phases::engine::Call;
-use atomic_phases::store::StoreError;
-use atomic_phases::{CallError, Outcome, Postgres, Store};
+use atomic_phases::store::Mysql;
+use atomic_phases::store::{Postgres, StoreError};
+use atomic_phases::{Outcome, Store};
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::migration::{

@@ -19,9 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
-use atomic_phases::store::StoreError;
-use atomic_phases::{Postgres, Sqlite};
+use atomic_phases::store::Mysql;
+use atomic_phases::store::{Postgres, Sqlite, StoreError};
 use diesel_migrations::FileBasedMigrations;
 
 use crate::support::TestDb;

@@ -1,10 +1,10 @@
 //! What happens to the rows: each migration runs up, down and up again with requests and jobs in every state, and
 //! each of them then ends as it would have without.
 
+use atomic_phases::Outcome;
 use atomic_phases::engine::{RequestStatus, Resolution, Resolved};
-use atomic_phases::store::Status;
+use atomic_phases::store::{Postgres, Sqlite, Status};
 use atomic_phases::worker::Enqueuer;
-use atomic_phases::{Outcome, Postgres, Sqlite};
 
 use crate::support::work::*;
 use crate::support::*;
@@ -148,7 +148,7 @@ async fn each_migration_goes_up_down_and_up_again_with_rows_in_every_state_on_sq
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn each_migration_goes_up_down_and_up_again_with_rows_in_every_state_on_mariadb() {
-    rows_in_every_state_go_on(<atomic_phases::Mysql as TestDb>::fresh().await).await;
+    rows_in_every_state_go_on(<atomic_phases::store::Mysql as TestDb>::fresh().await).await;
 }
 
 /// Each migration, and each of the engine's statements, on a MariaDB whose tables are partitioned by scope
@@ -156,7 +156,7 @@ async fn each_migration_goes_up_down_and_up_again_with_rows_in_every_state_on_ma
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_in_every_state_go_on_in_partitions_by_scope_on_mariadb() {
-    let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
     for table in TABLES {
         db.sql(&format!("ALTER TABLE {table} PARTITION BY KEY (scope) PARTITIONS 8")).await;
     }

@@ -594,7 +594,7 @@ async fn a_stop_behind_the_search_for_bulk_acts_is_seen() {
     use crate::support::db::{pg, url_of};
     use diesel_async::SimpleAsyncConnection;
 
-    let db = atomic_phases::Postgres::fresh().await;
+    let db = atomic_phases::store::Postgres::fresh().await;
     let here = engine(&db, &App::default());
     let ops = admin(&here);
     let mut acts = Vec::new();

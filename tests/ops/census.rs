@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atomic_phases::Engine;
 use atomic_phases::ops::{Filter, HeldBy, OperatorStore};
+use atomic_phases::store::Sqlite;
 use atomic_phases::worker::{Announcer, Census, WorkerConfig};
-use atomic_phases::{Engine, Sqlite};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
 use super::cast::*;

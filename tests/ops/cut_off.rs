@@ -134,7 +134,7 @@ async fn g4_g7_a_resolution_that_is_cut_off_is_there_with_its_audit_row_or_not_a
     for cut in [Cut::Before, Cut::After, Cut::Answer] {
         for is_for_good in [false, true] {
             let what = format!("{cut:?}, for good: {is_for_good}");
-            let db = atomic_phases::Mysql::fresh().await;
+            let db = atomic_phases::store::Mysql::fresh().await;
             let proxy = MysqlProxy::start(db.__url()).await;
             let store = open_my(&proxy.url(db.__url()), 4).await;
             // The act is one text, from its begin to its COMMIT.
@@ -327,7 +327,7 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_postgres() {
     use crate::support::db::url_of;
     use crate::support::proxy::{Proxy, port_of};
 
-    let db = atomic_phases::Postgres::fresh().await;
+    let db = atomic_phases::store::Postgres::fresh().await;
     let here = engine(&db, &App::default());
     let url = url_of(&db);
     let mut number = 0;
@@ -337,7 +337,8 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_postgres() {
             for nth in 1.. {
                 number += 1;
                 let proxy = Proxy::start(port_of(&url)).await;
-                let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
+                let store =
+                    atomic_phases::store::Postgres::connect(&proxy.url(&url)).await.unwrap();
                 let case = (&*format!("k-{number}"), &*format!("{cut:?} {nth}"));
                 stands_once(&here, &store, act, case, || proxy.arm("COMMIT", nth, cut)).await;
                 if proxy.fired() == 0 {
@@ -355,7 +356,7 @@ async fn g3_g4_an_act_that_is_cut_off_stands_once_in_the_audit_on_mysql() {
     use crate::support::db::open_my;
     use crate::support::mysql_proxy::MysqlProxy;
 
-    let db = atomic_phases::Mysql::fresh().await;
+    let db = atomic_phases::store::Mysql::fresh().await;
     let here = engine(&db, &App::default());
     let mut number = 0;
     for act in ACTS {
@@ -433,14 +434,14 @@ async fn a_search_whose_connection_is_cut_is_sent_again_on_postgres() {
     use crate::support::db::url_of;
     use crate::support::proxy::{Proxy, port_of};
 
-    let db = atomic_phases::Postgres::fresh().await;
+    let db = atomic_phases::store::Postgres::fresh().await;
     finish(&engine(&db, &App::default()), "k").await;
     let url = url_of(&db);
     for sql in ["BEGIN ISOLATION LEVEL", "SELECT request_id, scope", "COMMIT"] {
         for cut in [Cut::Before, Cut::After] {
             let what = format!("{cut:?} {sql}");
             let proxy = Proxy::start(port_of(&url)).await;
-            let store = atomic_phases::Postgres::connect(&proxy.url(&url)).await.unwrap();
+            let store = atomic_phases::store::Postgres::connect(&proxy.url(&url)).await.unwrap();
             is_listed(&store, &what, || proxy.arm(sql, 1, cut)).await;
             assert_eq!(proxy.fired(), 1, "{what}: a fault that does not happen proves nothing");
         }
@@ -454,7 +455,7 @@ async fn a_search_whose_connection_is_cut_is_sent_again_on_mysql() {
     use crate::support::db::open_my;
     use crate::support::mysql_proxy::MysqlProxy;
 
-    let db = atomic_phases::Mysql::fresh().await;
+    let db = atomic_phases::store::Mysql::fresh().await;
     finish(&engine(&db, &App::default()), "k").await;
     for sql in ["WITH CONSISTENT SNAPSHOT", "PREPARE", "^SELECT request_id, scope", "^ROLLBACK"] {
         for cut in [Cut::Before, Cut::After] {

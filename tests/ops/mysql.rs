@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use atomic_phases::Mysql;
 use atomic_phases::engine::Resolved;
 use atomic_phases::ops::{
     BulkAct, Filter, OperatorStore, Ops, OpsError, Permissions, Selection, State, What,
 };
+use atomic_phases::store::Mysql;
 use atomic_phases::worker::{BulkRunner, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;

@@ -251,7 +251,7 @@ async fn g3_an_act_behind_an_end_that_is_being_committed_finds_what_became_of_it
 
     const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
         AND datname = current_database()";
-    let db = atomic_phases::Postgres::fresh().await;
+    let db = atomic_phases::store::Postgres::fresh().await;
     let engine = engine(&db, &App::default());
     for (ends_with, replaces, is_done) in [
         ("COMMIT", false, true),

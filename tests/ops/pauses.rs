@@ -316,7 +316,7 @@ async fn g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconcilia
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn no_foreign_phase_is_begun_before_the_pauses_were_read() {
-    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Sqlite as TestDb>::fresh().await;
     let app = App::default();
     paused(&engine(&db, &app), BOOK).await;
     let started = engine_with(&db.another().await, &app, |builder| {
@@ -354,7 +354,7 @@ fn is_known_as_paused(call: &Result<Outcome, CallError>) -> bool {
 async fn a_starting_process_that_cannot_read_the_pauses_begins_no_paused_phase() {
     use crate::support::db::{pg, url_of};
     use diesel_async::SimpleAsyncConnection;
-    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
     let app = App::default();
     paused(&engine(&db, &app), BOOK).await;
     let started = engine(&db.another().await, &app);

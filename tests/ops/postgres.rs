@@ -3,9 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use atomic_phases::Postgres;
 use atomic_phases::ops::{BulkAct, Filter, OperatorStore, Ops, OpsError, Selection};
-use atomic_phases::store::DeadpoolPool;
+use atomic_phases::store::{DeadpoolPool, Postgres};
 use atomic_phases::worker::BulkRunner;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};

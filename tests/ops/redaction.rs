@@ -6,7 +6,8 @@ use atomic_phases::engine::Resolution;
 use atomic_phases::ops::{
     Actor, Filter, OperatorStore, OpsError, Permissions, Scopes, Selection, What,
 };
-use atomic_phases::{IdempotencyKey, Outcome, Postgres, Reply, Scope};
+use atomic_phases::store::Postgres;
+use atomic_phases::{IdempotencyKey, Outcome, Reply, Scope};
 use diesel_async::SimpleAsyncConnection;
 
 use super::cast::*;

@@ -20,8 +20,8 @@ use crate::support::network::{Direction, Line};
 use crate::support::rides::{Node, Random, Rides, number};
 use crate::support::{App, TestDb, finished, key, scope, until};
 #[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
-use atomic_phases::Postgres;
+use atomic_phases::store::Mysql;
+use atomic_phases::store::Postgres;
 use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 #[cfg(feature = "mysql")]
 use diesel_async::SimpleAsyncConnection;

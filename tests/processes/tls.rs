@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg};
 use crate::support::*;
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 
 #[derive(diesel::QueryableByName)]
 struct Ssl {
@@ -86,7 +86,7 @@ fn encrypts_only(cluster: &Cluster, dir: &Path) {
 async fn a_url_with_an_authority_runs_requests_on_a_mariadb_that_only_takes_tls() {
     use crate::support::db::{open_my, prepare_my};
     use crate::support::mariadb::{Server, mysqld};
-    use atomic_phases::Mysql;
+    use atomic_phases::store::Mysql;
 
     let dir = tempfile::tempdir().unwrap();
     let roots = certificates(dir.path(), "authority");

@@ -11,7 +11,7 @@ const ROOMS: [&[&str]; 12] = [
     &["compat"],
     &["ops"],
     &["engine"],
-    &["client", "config", "replay_cache", "sound"],
+    &["client", "config", "replay_cache"],
     &["request"],
     &["phase"],
     &["store"],

@@ -15,10 +15,11 @@
 use std::error::Error;
 use std::fmt::Debug;
 
+use atomic_phases::store::{Mysql, Postgres, Sqlite};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, IdempotencyKey, Mysql, Outcome, Postgres, Reply, RequestContext,
-    Scope, Sqlite, Tx, client, codec, compat, config, console, definition, engine, fault,
-    fingerprint, http, key, ops, phase, replay_cache, simulation, store, traces, worker,
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, Reply, RequestContext, Scope, Tx, client,
+    codec, compat, config, console, definition, engine, fault, fingerprint, http, key, ops, phase,
+    replay_cache, simulation, store, traces, worker,
 };
 
 /// Threads may share it.

@@ -6,9 +6,9 @@
 use crate::support::work::Inbox;
 use crate::support::*;
 use atomic_phases::codec::EncryptingCodec;
-use atomic_phases::engine::{Resolution, ResolveError, Resolved, StrandedBecause};
+use atomic_phases::engine::{CallError, Resolution, ResolveError, Resolved, StrandedBecause};
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Handlers, Job, WorkerConfig};
-use atomic_phases::{CallError, Outcome, Reply, Scope};
+use atomic_phases::{Outcome, Reply, Scope};
 
 on_every_store! {
     no_plaintext_is_in_any_table,

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use crate::support::*;
-use atomic_phases::engine::{EraseError, Resolution, ResolveError};
+use atomic_phases::engine::{CallError, EraseError, Resolution, ResolveError};
 use atomic_phases::fingerprint::RequestOrigin;
 use atomic_phases::http::Policy;
-use atomic_phases::store::{Status, StoreError};
+use atomic_phases::store::{Postgres, Sqlite, Status, StoreError};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, Reaper, WorkerConfig};
-use atomic_phases::{CallError, Engine, Outcome, Postgres, Scope, Sqlite};
+use atomic_phases::{Engine, Outcome, Scope};
 
 on_every_store! {
     g15_an_erased_request_is_a_tombstone_and_never_runs_again,
@@ -349,7 +349,7 @@ async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_sqlit
 #[tokio::test(flavor = "multi_thread")]
 async fn g19_a_request_that_the_server_refuses_to_erase_blocks_no_other_on_mariadb() {
     others_are_erased(
-        <atomic_phases::Mysql as TestDb>::fresh().await,
+        <atomic_phases::store::Mysql as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN \
          IF OLD.idempotency_key = 'kept' THEN \
          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF; END",

@@ -4,13 +4,13 @@
 use std::error::Error;
 use std::time::Duration;
 
+use atomic_phases::Engine;
 use atomic_phases::client::{RetryPolicy, SendError};
 use atomic_phases::compat::{FolderError, Levels, Lock, Locks};
 use atomic_phases::engine::{BuildError, CallError, EraseError, ResolveError};
 use atomic_phases::fingerprint::{RequestOrigin, fingerprint};
-use atomic_phases::store::{DbError, StoreError};
+use atomic_phases::store::{DbError, Sqlite, StoreError};
 use atomic_phases::worker::{Webhook, WebhookError};
-use atomic_phases::{Engine, Sqlite};
 
 fn of_the_database() -> DbError {
     diesel::result::Error::NotInTransaction.into()

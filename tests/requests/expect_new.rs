@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::support::*;
+use atomic_phases::Outcome;
 use atomic_phases::config::{OnDuplicate, Quota};
-use atomic_phases::{CallError, Outcome};
+use atomic_phases::engine::CallError;
 
 on_every_store! {
     g10_a_wrong_hint_is_answered_as_no_hint,

@@ -5,15 +5,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::support::*;
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::fingerprint::{
     Fingerprint, FingerprintRule, RequestOrigin, Unfingerprinted, fingerprint,
 };
 use atomic_phases::phase::DerivedKey;
-use atomic_phases::request::RequestDefinition;
+use atomic_phases::request::{RequestDefinition, assert_sound};
 use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, assert_sound,
-    atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, atomic_phases,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::replay_cache::{FakeCache, Manner};
 use crate::support::*;
+use atomic_phases::Outcome;
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::CallError;
 use atomic_phases::replay_cache::CachedReplays;
-use atomic_phases::{CallError, Outcome};
 use tokio::task::JoinHandle;
 
 on_every_store! {

@@ -1,12 +1,12 @@
 //! Outputs that cannot be read back from their stored form: each is refused before its commit, with the reason.
 
 use crate::support::*;
-use atomic_phases::engine::{FailureCause, Resolution, ResolveError};
+use atomic_phases::engine::{CallError, FailureCause, Resolution, ResolveError};
 use atomic_phases::fingerprint::Unfingerprinted;
 use atomic_phases::phase::{DerivedKey, Flow, Reconciled};
 use atomic_phases::worker::{Completer, Reconciler, WorkerConfig};
 use atomic_phases::{
-    Batch, CallError, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
+    Batch, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases,
 };
 
 on_every_store! {

@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use atomic_phases::engine::{FailureCause, Resolution, Resolved};
-use atomic_phases::store::WatchedConnection;
-use atomic_phases::{PhaseResult, Postgres, Reply, Sqlite, Tx, atomic_phases};
+use atomic_phases::store::{Postgres, Sqlite, WatchedConnection};
+use atomic_phases::{PhaseResult, Reply, Tx, atomic_phases};
 
 on_every_store! {
     g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else,
@@ -207,7 +207,7 @@ macro_rules! g4_an_abuse_of_the_transaction_is_not_a_commit {
 g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_postgres, Postgres);
 g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_sqlite, Sqlite);
 #[cfg(feature = "mysql")]
-g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_mariadb, atomic_phases::Mysql);
+g4_an_abuse_of_the_transaction_is_not_a_commit!(abuse_on_mariadb, atomic_phases::store::Mysql);
 
 /// G4: an instrumentation that an application sets on the connection stays, and turns no check off.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use atomic_phases::config::{OnDuplicate, Quota};
+use atomic_phases::engine::CallError;
 use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
     RequestContext, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};

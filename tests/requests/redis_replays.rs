@@ -553,7 +553,7 @@ async fn endless() -> (u16, Arc<AtomicU32>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_an_end_is_not_taken_in() {
     let (port, closed) = endless().await;
-    let db = atomic_phases::Sqlite::fresh().await;
+    let db = atomic_phases::store::Sqlite::fresh().await;
     let cache = RedisReplays::new(&format!("redis://127.0.0.1:{port}/")).unwrap();
     let replays = CachedReplays::new(cache, SECRET).time_limit(Duration::from_millis(50));
     let engine = engine_with(&db, &App::default(), |builder| builder.cached_replays(replays));

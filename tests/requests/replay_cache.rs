@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::support::replay_cache::{FakeCache, Manner, SECRET};
 use crate::support::*;
-use atomic_phases::engine::{BuildError, EraseError};
+use atomic_phases::engine::{BuildError, CallError, EraseError};
 use atomic_phases::replay_cache::CachedReplays;
 use atomic_phases::worker::{Completer, WorkerConfig};
-use atomic_phases::{CallError, Engine, Outcome, Scope};
+use atomic_phases::{Engine, Outcome, Scope};
 
 on_every_store! {
     g8_a_replay_from_the_cache_is_that_of_the_row,
@@ -405,7 +405,7 @@ async fn g19_names_and_values_tell_nothing_that_the_row_does_not<S: TestDb>(db: 
 
 #[tokio::test]
 async fn what_cannot_work_is_refused_where_the_engine_is_built() {
-    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Sqlite as TestDb>::fresh().await;
     let refused = |replays: CachedReplays| {
         let engine = Engine::builder(db.clone()).app(App::default()).register::<Book>();
         match engine.cached_replays(replays).build() {
@@ -427,7 +427,7 @@ async fn what_cannot_work_is_refused_where_the_engine_is_built() {
 #[tokio::test(flavor = "multi_thread")]
 async fn values_are_encrypted_as_they_are_in_the_row() {
     use atomic_phases::codec::EncryptingCodec;
-    let db = <atomic_phases::Sqlite as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Sqlite as TestDb>::fresh().await;
     let (app, cache) = (App::default(), FakeCache::default());
     let node = |codec| {
         engine_with(&db, &app, |builder| builder.codec(codec).cached_replays(cache.cached()))

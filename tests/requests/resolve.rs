@@ -2,9 +2,9 @@
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::engine::{Resolution, ResolveError, Resolved};
-use atomic_phases::store::{Status, StoreError};
-use atomic_phases::{CallError, Engine, Outcome, Postgres, Reply};
+use atomic_phases::engine::{CallError, Resolution, ResolveError, Resolved};
+use atomic_phases::store::{Postgres, Status, StoreError};
+use atomic_phases::{Engine, Outcome, Reply};
 
 on_every_store! {
     a_resolution_from_outside_settles_an_unknown_outcome_once,

@@ -10,10 +10,8 @@ use std::time::Duration;
 use atomic_phases::codec::{Codec, CodecError, Place};
 use atomic_phases::engine::{CallError, FailureCause, Resolution, ResolveError, Resolved};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
-use atomic_phases::store::Status;
-use atomic_phases::{
-    Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases,
-};
+use atomic_phases::store::{Postgres, Status};
+use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::support::db::url_of;

@@ -3,10 +3,10 @@
 use crate::support::work::completed;
 use crate::support::*;
 use atomic_phases::config::Limits;
-use atomic_phases::engine::FailureCause;
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::phase::ForeignError;
 use atomic_phases::{
-    Batch, CallError, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Scope,
+    Batch, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Scope,
     atomic_phases,
 };
 

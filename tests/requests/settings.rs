@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use atomic_phases::Engine;
 use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
-use atomic_phases::store::{PoolSettings, StoreError};
+use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
 use atomic_phases::worker::{Completer, Webhook, WebhookError, WorkerConfig};
-use atomic_phases::{Engine, Postgres, Sqlite};
 
 #[tokio::test]
 async fn numbers_that_cannot_work_are_refused_with_their_bounds() {

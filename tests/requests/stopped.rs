@@ -2,9 +2,9 @@
 //! node shuts down.
 
 use crate::support::*;
-use atomic_phases::engine::{FailureCause, Resolution, Resolved};
+use atomic_phases::Outcome;
+use atomic_phases::engine::{CallError, FailureCause, Resolution, Resolved};
 use atomic_phases::worker::{Reconciler, WorkerConfig};
-use atomic_phases::{CallError, Outcome};
 
 on_every_store! {
     g11_past_the_window_no_call_is_repeated,

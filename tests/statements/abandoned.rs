@@ -5,9 +5,9 @@ use crate::recorded::{self, alone};
 use crate::support::db::numbers;
 use crate::support::work::{config, dies_in_its_call, status};
 use crate::support::*;
-use atomic_phases::store::Status;
+use atomic_phases::Engine;
+use atomic_phases::store::{Postgres, Sqlite, Status};
 use atomic_phases::worker::Completer;
-use atomic_phases::{Engine, Postgres, Sqlite};
 
 const REQUESTS: usize = 100;
 

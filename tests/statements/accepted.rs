@@ -3,8 +3,9 @@
 use crate::recorded::{self, alone};
 use crate::support::work::config;
 use crate::support::*;
+use atomic_phases::Scope;
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::Completer;
-use atomic_phases::{Postgres, Scope};
 
 const REQUESTS: usize = 40;
 

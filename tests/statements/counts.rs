@@ -8,10 +8,10 @@ use crate::support::db::{open_pg, pg, prepare_pg, url_of};
 use crate::support::proxy::{Proxy, port_of, proxied};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::traces::{Link, TraceContext, Traceparent};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, RequestContext, Sqlite, Tx,
-    atomic_phases,
+    Batch, Engine, ForeignCall, Outcome, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };
 use diesel::{ExpressionMethods, QueryDsl};
 

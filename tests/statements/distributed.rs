@@ -10,7 +10,7 @@ use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Reaper};
-use atomic_phases::{Postgres, engine::Resolution};
+use atomic_phases::{engine::Resolution, store::Postgres};
 
 /// Requests with every outcome, workers, and operators.
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use crate::hot::words;
 use crate::recorded::alone;
 use crate::support::*;
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 
 /// The words of a statement from each `UPDATE` and `DELETE` on.
 pub fn changes(sql: &str) -> Vec<Vec<String>> {

@@ -5,7 +5,7 @@ use crate::one_job::stages_one;
 use crate::recorded::{alone, sent};
 use crate::support::db::{pg, url_of};
 use crate::support::*;
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 
 /// The words and signs of a statement, without the values after it.
 pub fn words(sql: &str) -> Vec<String> {

@@ -4,8 +4,9 @@
 use crate::recorded::{self, alone};
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::Engine;
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Completer, Enqueuer, Handlers};
-use atomic_phases::{Engine, Postgres};
 
 fn sent() -> Vec<String> {
     recorded::sent().into_iter().filter(|sql| sql.contains("atomic_phases_")).collect()

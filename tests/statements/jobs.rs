@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::recorded::{self, alone};
 use crate::support::*;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::{DeliveryError, Enqueuer, Job, JobSink, WorkerConfig};
-use atomic_phases::{Postgres, Sqlite};
 
 #[derive(Clone, Default)]
 struct Nothing(Arc<AtomicUsize>);

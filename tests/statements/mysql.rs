@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes, State};
 use atomic_phases::phase::ForeignError;
+use atomic_phases::store::Mysql;
 use atomic_phases::worker::{Completer, Enqueuer, Handlers, Reaper};
 use atomic_phases::{
-    Batch, Engine, ForeignCall, Mysql, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
+    Batch, Engine, ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
 };
 use diesel::sql_types::Text;
 use serde::{Deserialize, Serialize};

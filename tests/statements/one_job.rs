@@ -1,7 +1,8 @@
 //! A request whose phase stages one job: its commit is a statement of a special form.
 
 use crate::support::*;
-use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct StagesOne;

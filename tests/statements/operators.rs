@@ -1,10 +1,11 @@
 //! The plans of the searches at 100,000 rows: each walks its index, and reads a bounded part of it.
 
+use atomic_phases::Scope;
 use atomic_phases::ops::{
     Actor, AuditFilter, BulkAct, Filter, Permissions, Scopes, Selection, State,
 };
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Announcer, BulkRunner, Census, WorkerConfig};
-use atomic_phases::{Postgres, Scope};
 
 use crate::recorded::{self, alone};
 use crate::support::*;

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::console::{Api, Console};
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
+use atomic_phases::store::Mysql;
 use atomic_phases::worker::{Announcer, WorkerConfig};
-use atomic_phases::{IdempotencyKey, Mysql, Outcome, Scope};
+use atomic_phases::{IdempotencyKey, Outcome, Scope};
 use axum::Router;
 use serde_json::Value;
 

@@ -15,8 +15,9 @@ use atomic_phases::console::{Api, Console};
 use atomic_phases::ops::{
     Actor, BulkAct, Filter, JobView, OperatorStore, Ops, Permissions, Scopes, Selection, Summary,
 };
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Announcer, WorkerConfig};
-use atomic_phases::{IdempotencyKey, Outcome, Postgres, Scope};
+use atomic_phases::{IdempotencyKey, Outcome, Scope};
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;

@@ -7,8 +7,9 @@ use crate::recorded::{alone, sent};
 use crate::support::db::{open_pg, url_of};
 use crate::support::work::{config, dies_in_its_call};
 use crate::support::*;
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Completer, DeliveryError, Enqueuer, Job, JobSink};
-use atomic_phases::{Engine, PhaseResult, Postgres, Reply, Tx, atomic_phases};
+use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
 
 /// The statements that the session of the phase has prepared and that the server plans anew for each set of values,
 /// and whether the server made a generic plan in the end: it compares the costs five times.

@@ -7,8 +7,10 @@ use std::sync::Mutex;
 
 use crate::recorded::{alone, sent};
 use crate::support::*;
+use atomic_phases::Outcome;
 use atomic_phases::codec::{Codec, CodecError, Place};
-use atomic_phases::{CallError, Outcome, Postgres, Sqlite};
+use atomic_phases::engine::CallError;
+use atomic_phases::store::{Postgres, Sqlite};
 
 /// Runs something between the read of a key and its reservation: parameters are encoded at that time.
 struct Meanwhile(Mutex<Option<Box<dyn FnOnce() + Send>>>);

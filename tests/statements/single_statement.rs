@@ -7,7 +7,8 @@ use crate::recorded::*;
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 use atomic_phases::config::OnDuplicate;
-use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Postgres, Reply, atomic_phases};
+use atomic_phases::store::Postgres;
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, atomic_phases};
 use diesel::sql_types::Text;
 use tokio::sync::MutexGuard;
 

@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 
 use crate::recorded::alone;
 use crate::support::cluster::Cluster;

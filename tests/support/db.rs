@@ -3,12 +3,11 @@
 use std::future::Future;
 use std::sync::Mutex;
 
-#[cfg(feature = "mysql")]
-use atomic_phases::Mysql;
 use atomic_phases::ops::OperatorStore;
 #[cfg(feature = "mysql")]
-use atomic_phases::store::MysqlConn;
-use atomic_phases::{Batch, Postgres, Sqlite, Store, Tx};
+use atomic_phases::store::{Mysql, MysqlConn};
+use atomic_phases::store::{Postgres, Sqlite};
+use atomic_phases::{Batch, Store, Tx};
 use diesel::QueryResult;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};

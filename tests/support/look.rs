@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use atomic_phases::store::StoreError;
-use atomic_phases::{Postgres, Sqlite};
+use atomic_phases::store::{Postgres, Sqlite, StoreError};
 use diesel::sql_types::{BigInt, Text};
 
 pub enum Look {

@@ -2,7 +2,8 @@
 //! and the changes are written back.
 
 use atomic_phases::simulation::{Database, Memory, Write};
-use atomic_phases::{Batch, Sqlite, Store, Tx};
+use atomic_phases::store::Sqlite;
+use atomic_phases::{Batch, Store, Tx};
 use diesel::QueryResult;
 use diesel::result::Error;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};

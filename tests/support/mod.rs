@@ -97,14 +97,14 @@ macro_rules! on_both_stores {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                let db = <atomic_phases::Sqlite as crate::support::TestDb>::fresh().await;
+                let db = <atomic_phases::store::Sqlite as crate::support::TestDb>::fresh().await;
                 super::$name(db).await;
             })*
         }
         mod on_postgres {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                let db = <atomic_phases::Postgres as crate::support::TestDb>::fresh().await;
+                let db = <atomic_phases::store::Postgres as crate::support::TestDb>::fresh().await;
                 super::$name(db).await;
             })*
         }
@@ -136,7 +136,7 @@ macro_rules! on_mariadb {
         mod on_mariadb {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                let db = <atomic_phases::Mysql as crate::support::TestDb>::fresh().await;
+                let db = <atomic_phases::store::Mysql as crate::support::TestDb>::fresh().await;
                 super::$name(db).await;
             })*
         }

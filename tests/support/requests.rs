@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use atomic_phases::engine::{EngineBuilder, FailureCause, Finished};
+use atomic_phases::engine::{CallError, EngineBuilder, FailureCause, Finished};
 use atomic_phases::fingerprint::Unfingerprinted;
 use atomic_phases::phase::{DerivedKey, Flow, ForeignError, Reconciled};
 use atomic_phases::{
-    Batch, CallError, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
+    Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply,
     RequestContext, Scope, Tx, atomic_phases, phase, reconcile,
 };
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,9 @@
 //! The spans of calls and of workers: their names, links, statuses and outcomes.
 
+use atomic_phases::Outcome;
+use atomic_phases::engine::CallError;
 use atomic_phases::ops::{Actor, EventKind, Permissions, Scopes};
 use atomic_phases::traces::LinkKind;
-use atomic_phases::{CallError, Outcome};
 use tracing::{Instrument, Level, info_span};
 
 use crate::seen::{Numbered, all, at, below, linked, name, of_key, told, traced, traced_as};
@@ -216,7 +217,8 @@ async fn no_span_is_linked_to_itself_whatever_answer_is_lost() {
     let (mut cases, short) = (0, std::time::Duration::from_millis(1));
     for trouble in [Trouble::None, Trouble::RejectFirst] {
         let world = async || {
-            let (db, app) = (<atomic_phases::Sqlite as TestDb>::fresh().await, App::default());
+            let (db, app) =
+                (<atomic_phases::store::Sqlite as TestDb>::fresh().await, App::default());
             (traced_as(&db, &app, |builder| builder.back_off(short, short)), app)
         };
         let modes = [Mode::AckLost, Mode::NotSent, Mode::Drop];

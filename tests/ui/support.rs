@@ -4,7 +4,8 @@
 
 pub use atomic_phases::request::RequestDefinition;
 pub use atomic_phases::phase::{DerivedKey, Flow, ForeignError, Reconciled};
-pub use atomic_phases::{Batch, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Sqlite, Tx, atomic_phases, Store};
+pub use atomic_phases::store::Sqlite;
+pub use atomic_phases::{Batch, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Tx, atomic_phases, Store};
 pub use serde::{Deserialize, Serialize};
 
 /// The application's state, under the name that the macro knows.

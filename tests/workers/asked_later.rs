@@ -6,11 +6,9 @@ use atomic_phases::engine::StrandedBecause;
 use atomic_phases::ops::{Actor, Filter, Permissions, Scopes};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::store::Status;
+use atomic_phases::store::{Postgres, Status};
 use atomic_phases::worker::Reconciler;
-use atomic_phases::{
-    Engine, ForeignCall, Outcome, PhaseResult, Postgres, Reply, Tx, atomic_phases,
-};
+use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use crate::support::work::*;

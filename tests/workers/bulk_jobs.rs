@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{DeliveryError, Enqueuer, Job, JobSink};
 use diesel_async::SimpleAsyncConnection;
 

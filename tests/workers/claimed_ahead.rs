@@ -25,7 +25,7 @@ macro_rules! on_stores_that_claim_together {
             use crate::support::TestDb;
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                super::$name(<atomic_phases::Postgres as TestDb>::fresh().await).await;
+                super::$name(<atomic_phases::store::Postgres as TestDb>::fresh().await).await;
             })*
         }
         #[cfg(feature = "simulation")]
@@ -248,7 +248,8 @@ async fn what_goes_back_is_counted_on_postgres() {
         let mut values = seen.lines().filter_map(|line| line.strip_prefix(of_visits));
         values.next().map(|value| value.parse::<i64>().unwrap())
     };
-    let (db, places) = (<atomic_phases::Postgres as TestDb>::fresh().await, Places::default());
+    let (db, places) =
+        (<atomic_phases::store::Postgres as TestDb>::fresh().await, Places::default());
     let engine = node(&db, &places, LONG_LEASE);
     accept(&engine, "one", REQUESTS).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

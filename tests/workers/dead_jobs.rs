@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::Scope;
 use atomic_phases::ops::{Actor, OpsError, Permissions, Scopes};
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Delivered, DeliveryError, Enqueuer, Handlers, Job, JobSink};
-use atomic_phases::{Postgres, Scope};
 
 on_every_store! {
     g18_poison_job_does_not_block_others_and_can_be_revived,

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::Completer;
-use atomic_phases::{Outcome, Postgres, Scope};
+use atomic_phases::{Outcome, Scope};
 use diesel_async::SimpleAsyncConnection;
 
 fn tenant(number: usize) -> Scope {

@@ -394,7 +394,7 @@ async fn g18_what_came_of_a_delivery_is_said_until_the_store_hears_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_sink_that_keeps_its_thread_delays_no_other_scope() {
-    keeps_its_thread(<atomic_phases::Sqlite as TestDb>::fresh().await).await;
+    keeps_its_thread(<atomic_phases::store::Sqlite as TestDb>::fresh().await).await;
     #[cfg(feature = "simulation")]
     keeps_its_thread(<atomic_phases::simulation::Memory as TestDb>::fresh().await).await;
 }

@@ -7,8 +7,8 @@ use crate::support::db::url_of;
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::{
-    Engine, PhaseResult, Postgres, Reply, RequestContext, Scope, Tx, atomic_phases,
-    store::{PoolSettings, Status},
+    Engine, PhaseResult, Reply, RequestContext, Scope, Tx, atomic_phases,
+    store::{PoolSettings, Postgres, Status},
     worker::Completer,
 };
 use serde::{Deserialize, Serialize};

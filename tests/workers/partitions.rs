@@ -3,7 +3,7 @@
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
 use atomic_phases::Outcome;
-use atomic_phases::Postgres;
+use atomic_phases::store::Postgres;
 use atomic_phases::worker::{Completer, Reaper, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 

@@ -129,7 +129,7 @@ async fn g18_a_redis_that_answers_within_the_time_of_a_delivery_gets_each_job_on
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_begin_together_are_sent_to_redis_together() {
     const REQUESTS: u32 = 50;
-    let (db, redis) = (atomic_phases::Sqlite::fresh().await, Redis::start().await);
+    let (db, redis) = (atomic_phases::store::Sqlite::fresh().await, Redis::start().await);
     let engine = engine(&db, &App::default());
     for number in 0..REQUESTS {
         finished(engine.call(&scope(), &key(&format!("k{number}")), book(20)).await);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::support::work::*;
 use crate::support::*;
+use atomic_phases::Scope;
+use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::worker::Reaper;
-use atomic_phases::{Postgres, Scope, Sqlite};
 
 const KEPT: &str = "SELECT count(*) FROM atomic_phases_keys";
 
@@ -36,7 +37,7 @@ async fn g15_g16_an_expired_row_that_the_server_refuses_to_delete_blocks_no_othe
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_g16_an_expired_row_that_the_server_refuses_to_delete_blocks_no_other_on_mariadb() {
     others_are_deleted(
-        <atomic_phases::Mysql as TestDb>::fresh().await,
+        <atomic_phases::store::Mysql as TestDb>::fresh().await,
         "CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_keys FOR EACH ROW BEGIN \
          IF OLD.idempotency_key LIKE 'kept%' THEN \
          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept'; END IF; END",

@@ -6,10 +6,8 @@ use std::time::Duration;
 use crate::fair_workers::{Places, Visit, hung, is_done, multiply, other, places};
 use crate::support::work::*;
 use crate::support::*;
-use atomic_phases::{
-    Sqlite,
-    worker::{Completer, Enqueuer},
-};
+use atomic_phases::store::Sqlite;
+use atomic_phases::worker::{Completer, Enqueuer};
 
 on_every_store! {
     g16_a_scope_that_hangs_in_a_single_poll_delays_no_other,

@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::config::{OnDuplicate, Quota};
-use atomic_phases::engine::{Resolution, ResolveError, Resolved};
+use atomic_phases::engine::{CallError, Resolution, ResolveError, Resolved};
 use atomic_phases::phase::{ForeignError, Reconciled};
-use atomic_phases::store::Status;
+use atomic_phases::store::{Postgres, Status};
 use atomic_phases::worker::{Completer, Reaper, Reconciler, Sweep, WorkerConfig};
 use atomic_phases::{
-    CallError, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Postgres, Reply,
-    RequestContext, Scope, Tx, atomic_phases,
+    Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext, Scope, Tx,
+    atomic_phases,
 };
 
 on_every_store! {

@@ -100,7 +100,7 @@ trait LocksRows: TestDb {
     fn lock(&self, key: &str) -> impl Future<Output = impl Send> + Send;
 }
 
-impl LocksRows for atomic_phases::Postgres {
+impl LocksRows for atomic_phases::store::Postgres {
     async fn lock(&self, key: &str) -> impl Send {
         let mut holder = crate::support::db::pg(&crate::support::db::url_of(self)).await;
         holder.batch_execute(&format!("BEGIN; {}", locking(key))).await.unwrap();
@@ -109,7 +109,7 @@ impl LocksRows for atomic_phases::Postgres {
 }
 
 #[cfg(feature = "mysql")]
-impl LocksRows for atomic_phases::Mysql {
+impl LocksRows for atomic_phases::store::Mysql {
     async fn lock(&self, key: &str) -> impl Send {
         let mut holder = self.connection().await.unwrap();
         holder.batch_execute("START TRANSACTION").await.unwrap();
@@ -128,13 +128,13 @@ fn locking(key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_postgres() {
-    a_locked_row_delays_no_other(<atomic_phases::Postgres as TestDb>::fresh().await).await;
+    a_locked_row_delays_no_other(<atomic_phases::store::Postgres as TestDb>::fresh().await).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_young_request_that_is_locked_keeps_the_others_from_nothing_on_mariadb() {
-    a_locked_row_delays_no_other(<atomic_phases::Mysql as TestDb>::fresh().await).await;
+    a_locked_row_delays_no_other(<atomic_phases::store::Mysql as TestDb>::fresh().await).await;
 }
 
 async fn a_locked_row_delays_no_other<S: LocksRows>(db: S) {

@@ -14,8 +14,9 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 fine, 1 error, 2 usage, 3 not
 /// The commands of an application's operators, as a part of its own command line: clap's `Args` and `Parser`.
 ///
 /// ```
+/// use atomic_phases::Engine;
 /// use atomic_phases::ops::{Actor, Permissions, Scopes};
-/// use atomic_phases::{Engine, Sqlite};
+/// use atomic_phases::store::Sqlite;
 /// use atomic_phases_cli::Operate;
 ///
 /// #[derive(clap::Parser)]

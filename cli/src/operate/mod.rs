@@ -46,8 +46,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// command is said on the standard error, and ends with 2.
 ///
 /// ```
+/// use atomic_phases::Engine;
 /// use atomic_phases::ops::{Actor, Permissions, Scopes};
-/// use atomic_phases::{Engine, Sqlite};
+/// use atomic_phases::store::Sqlite;
 ///
 /// async fn run(engine: &Engine<Sqlite>, ada: Actor) -> std::process::ExitCode {
 ///     let arguments = std::env::args().skip(2);

@@ -28,11 +28,10 @@ use std::process::{Command, ExitCode, Stdio};
 
 use atomic_phases::console::Api;
 use atomic_phases::ops::{Actor, BulkAct, Filter, Permissions, Scopes, Selection, State};
-use atomic_phases::store::Store;
+use atomic_phases::store::{Mysql, Postgres, Sqlite, Store};
 use atomic_phases::worker::{Announcer, DeliveryError, Enqueuer, Handlers, WorkerConfig};
 use atomic_phases::{
-    Engine, IdempotencyKey, Mysql, Outcome, PhaseResult, Postgres, Reply, Scope, Sqlite, Tx,
-    atomic_phases,
+    Engine, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Tx, atomic_phases,
 };
 use serde::{Deserialize, Serialize};
 

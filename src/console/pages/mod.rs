@@ -50,9 +50,10 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod doc {
+/// # use atomic_phases::Engine;
 /// # use atomic_phases::console::Console;
 /// # use atomic_phases::ops::{Actor, Permissions, Scopes};
-/// # use atomic_phases::{Engine, Sqlite};
+/// # use atomic_phases::store::Sqlite;
 /// # use axum::{Router, extract::Request, middleware::{Next, from_fn}, response::Response};
 /// # fn session_of(_: &Request) -> Option<Employee> { None }
 /// #[derive(Clone)]

@@ -454,7 +454,7 @@ fn compare(seed: u64, ours: &[String], theirs: &[String]) {
 async fn random_histories_are_answered_as_postgresql_answers_them() {
     for seed in 0..6 {
         let url = tokio::task::spawn_blocking(crate::store::cluster::new_database).await.unwrap();
-        let postgres = crate::Postgres::connect(&url).await.unwrap();
+        let postgres = crate::store::Postgres::connect(&url).await.unwrap();
         postgres.migrate().await.unwrap();
         let theirs = history(&postgres, seed, 120).await;
         let ours = history(&Memory::connect(&Database::default()), seed, 120).await;

@@ -127,8 +127,8 @@ const MAX_CONNECTIONS: u64 = 100_000;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use atomic_phases::store::PoolSettings;
-/// use atomic_phases::{Postgres, Store};
+/// use atomic_phases::Store;
+/// use atomic_phases::store::{PoolSettings, Postgres};
 ///
 /// let store = Postgres::connect("postgres://rides@db.internal/rides").await?;
 /// // Or, for a busier process:

@@ -29,7 +29,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let url = tokio::task::spawn_blocking(crate::store::cluster::new_database).await.unwrap();
-        crate::Postgres::connect(&url).await.unwrap().migrate().await.unwrap();
+        crate::store::Postgres::connect(&url).await.unwrap().migrate().await.unwrap();
         let (scope, key) = (Scope::new("s").unwrap(), IdempotencyKey::new("k").unwrap());
         Self { scope, key, url }
     }

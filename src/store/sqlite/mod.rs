@@ -1,5 +1,5 @@
 //! [`Sqlite`]: the embedded store, in a file or in memory, with the semantics of
-//! [`Postgres`](crate::Postgres).
+//! [`Postgres`](crate::store::Postgres).
 //!
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
 //! (`thread`), and the task that holds the lock of the connection (`turns`) is the writer. Single statements

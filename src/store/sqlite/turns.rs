@@ -144,7 +144,7 @@ impl ConnectionLock {
     }
 }
 
-/// The connection of a [`Sqlite`](crate::Sqlite) store, returned when it is dropped.
+/// The connection of a [`Sqlite`](crate::store::Sqlite) store, returned when it is dropped.
 pub struct ConnectionGuard {
     // In this order: the connection is free before it is the next one's turn.
     conn: OwnedMutexGuard<SqliteConn>,

@@ -4,7 +4,8 @@
 
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::{ForeignCall, PhaseResult, Reply, Sqlite, Store, Tx, atomic_phases};
+use atomic_phases::store::Sqlite;
+use atomic_phases::{ForeignCall, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 

@@ -36,7 +36,7 @@ fn kind<T: Held>(name: &'static str) -> Kind {
                 let request: Holds<T> = serde_json::from_str(&body).unwrap();
                 let old = Engine::builder(db).register::<Holds<T>>().build().unwrap();
                 match old.call(&scope(), &key("k"), request).await {
-                    Err(atomic_phases::CallError::Fingerprint(_)) => false,
+                    Err(atomic_phases::engine::CallError::Fingerprint(_)) => false,
                     outcome => {
                         crate::support::failed(outcome);
                         true

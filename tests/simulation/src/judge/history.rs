@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use atomic_phases::{CallError, Outcome};
+use atomic_phases::Outcome;
+use atomic_phases::engine::CallError;
 
 use crate::plan::{Call, Manner};
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use atomic_phases::client::{Attempt, Decision, End, Reason, RetryPolicy, Transport, decide};
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::engine::CallError;
 use atomic_phases::http::Policy;
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::simulation::{Chance, KeyState, Memory};
-use atomic_phases::{CallError, Engine, IdempotencyKey, Outcome, Scope, client};
+use atomic_phases::{Engine, IdempotencyKey, Outcome, Scope, client};
 use tokio::time::sleep;
 
 use super::RunState;

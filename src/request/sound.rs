@@ -28,7 +28,7 @@ const READINGS: u32 = 32;
 /// without a condition; only for a test in the library itself may it be `#[cfg_attr(test, derive(PartialEq))]`.
 ///
 /// ```
-/// use atomic_phases::assert_sound;
+/// use atomic_phases::request::assert_sound;
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize, PartialEq)]
