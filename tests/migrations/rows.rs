@@ -6,9 +6,9 @@ use atomic_phases::store::Status;
 use atomic_phases::worker::Enqueuer;
 use atomic_phases::{Outcome, Postgres, Sqlite};
 
+use super::{Schema, all, folders, next, only};
 use crate::support::work::*;
 use crate::support::*;
-use crate::{Schema, all, folders, next, only};
 
 const TABLES: [&str; 2] = ["atomic_phases_keys", "atomic_phases_staged_jobs"];
 
