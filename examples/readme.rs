@@ -1,7 +1,7 @@
 //! README.md's Rust, as parts of one program: a ride that is charged, a payout at a bank without keys, the
 //! workers, and the HTTP side. `cargo run --example readme --features axum` needs no server.
 //!
-//! `tests/first_hour` compiles it with nothing but README's `[dependencies]`, and `tests/readme.rs` holds each
+//! `tests/first_hour` compiles it with nothing but README's `[dependencies]`, and `tests/readme` holds each
 //! block of README against it.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! An application's tables beside the engine's distributed tables, on the Citus cluster whose coordinator
 //! `CITUS_URL` names (docs/scaling.md). Without one, these tests test nothing, and say so.
 //!
-//! `CITUS_URL=… cargo test --all-features --test commits distributed_tables:: -- --nocapture`
+//! `CITUS_URL=… cargo test --all-features --test engine distributed_tables:: -- --nocapture`
 
 use std::time::Instant;
 

@@ -10,16 +10,16 @@
 //! | phase nests a request with its own key, or another one | `pool_faults` |
 //! | provider times out after doing it; forgets the key | `resume`: g1; `wire`: w37; `stopped`: g11 |
 //! | provider: 409 in use, 400 parameters differ, 429, 5xx, another id | `provider_answers` |
-//! | 40001, 40P01, 55P03 in a phase; 55P03 at reserve | `commits`: h9, g10 |
+//! | 40001, 40P01, 55P03 in a phase; 55P03 at reserve | `driver`: h9, g10 |
 //! | 57014, 57P01, 25P03, 53100, read-only | here |
 //! | 53300 | `pool_faults` |
-//! | commit without an answer; connection cut at any statement; server restart | `commits`: g7, g1, h4, h5; `kill` |
+//! | commit without an answer; connection cut at any statement; server restart | `driver`: g7, g1, h4, h5; `kill` |
 //! | schema missing, older, newer; column altered | here |
 //! | row deleted mid-flight; clock jumps back | here |
 //! | row edited by hand | `arbitrary_rows`; `deploys`: g14 |
 //! | deploys: renamed, removed, reordered, inserted phases; two binaries | `deploys`; `src/engine/progress.rs` |
 //! | pool of one connection, exhausted, handed a connection in a transaction | `pool_faults` |
-//! | current-thread runtime; runtime shut down; blocking pool starved | `commits`: h10; here |
+//! | current-thread runtime; runtime shut down; blocking pool starved | `driver`: h10; here |
 //!
 //! No promise covers a failover that loses acknowledged commits (README, *not promised*). Bad input is in
 //! `tests/http/wire/header_rows.rs` and `tests/http/wire/request_rows.rs`, row by row.

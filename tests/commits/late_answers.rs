@@ -217,7 +217,7 @@ const CHILDS_LEASE: Duration = Duration::from_millis(1500);
 
 fn stopped_child(runtime: &str, dir: &Path, url: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("late_answers::child_{runtime}"), "--nocapture"])
+        .args(["--exact", &format!("commits::late_answers::child_{runtime}"), "--nocapture"])
         .env("LEASE_TEST_DIR", dir)
         .env("LEASE_TEST_URL", url)
         .spawn()

@@ -14,7 +14,7 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::poolers::logged;
+use super::poolers::logged;
 use crate::support::db::{lock_waits, my, open_my, prepare_my, sessions};
 use crate::support::mariadb::{Server, mysqld, start_two};
 use crate::support::mysql_proxy::MysqlProxy;

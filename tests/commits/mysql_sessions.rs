@@ -13,7 +13,7 @@ use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::mysql_kills::number_of;
+use super::mysql_kills::number_of;
 use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::{Inbox, config};

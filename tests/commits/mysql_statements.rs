@@ -12,7 +12,7 @@ use diesel_async::SimpleAsyncConnection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::mysql_faults::on_own_server;
+use super::mysql_faults::on_own_server;
 use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::mysql_proxy::MysqlProxy;

@@ -10,7 +10,7 @@ use atomic_phases::store::Mysql;
 use atomic_phases::worker::{Announcer, Completer, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 
-use crate::mysql_faults::on_own_server;
+use super::mysql_faults::on_own_server;
 use crate::support::db::{my, open_my, open_my_without_blocks};
 use crate::support::mariadb::mysqld;
 use crate::support::mysql_proxy::MysqlProxy;

@@ -1,5 +1,5 @@
 //! A pool without a free connection, one that is handed a connection in a transaction, a server without one to give, and
-//! phases that run another request; [`infrastructure_faults`](crate::infrastructure_faults) has the catalogue.
+//! phases that run another request; [`infrastructure_faults`](super::infrastructure_faults) has the catalogue.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};

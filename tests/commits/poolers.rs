@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use crate::sessions::{PILOTS, Reads, pilots};
+use super::sessions::{PILOTS, Reads, pilots};
 use crate::support::bouncer::{Bouncer, hands_statements_on};
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;

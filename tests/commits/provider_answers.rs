@@ -1,5 +1,5 @@
 //! What a provider may answer to a call: key in use, other parameters, busy, a server error, another id. The tests count
-//! effects in the provider's ledger; [`infrastructure_faults`](crate::infrastructure_faults) has the catalogue.
+//! effects in the provider's ledger; [`infrastructure_faults`](super::infrastructure_faults) has the catalogue.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

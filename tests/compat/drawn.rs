@@ -2,7 +2,7 @@
 //! drawn from a seed. One build runs rows of the other, in each state that they can have, on the in-memory store.
 //! The findings of `compare` must match what happens, and nothing is charged twice.
 //!
-//! `DRAWN_PAIRS=20000 cargo test --release --all-features --test compat drawn` takes every pair;
+//! `DRAWN_PAIRS=20000 cargo test --release --all-features --test changes compat::drawn::` takes every pair;
 //! `DRAWN_SEED=…` at build time draws other definitions.
 
 mod lists;

@@ -7,11 +7,11 @@ use atomic_phases::engine::StrandedBecause;
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::{Engine, Outcome, compat};
 
-use crate::support::*;
-use crate::verdicts::{
+use super::verdicts::{
     Inserted, InsertedLast, Local, Member, Once, Plain, Removed, Renamed, RenamedBadly, Reordered,
     TookTheName,
 };
+use crate::support::*;
 
 on_every_store! {
     g14_a_deploy_counts_the_rows_that_a_change_would_strand,

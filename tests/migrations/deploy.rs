@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use atomic_phases::store::{Postgres, Sqlite};
 
+use super::{Schema, next};
 use crate::support::db::open_pg;
 use crate::support::load::{Client, Ledger, Load};
 use crate::support::rides::{Rides, number, postgres, sqlite};
-use crate::{Schema, next};
 
 /// Longer than any request takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);

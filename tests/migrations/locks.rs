@@ -17,12 +17,12 @@ use diesel::migration::{
 use diesel_async::SimpleAsyncConnection;
 
 #[cfg(feature = "mysql")]
-use crate::all;
+use super::all;
+use super::{Schema, next};
 #[cfg(feature = "mysql")]
 use crate::support::db::{my, open_my};
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::*;
-use crate::{Schema, next};
 
 /// Longer than any request may take here, and shorter than the transaction that holds the lock.
 const STUCK: Duration = Duration::from_secs(10);

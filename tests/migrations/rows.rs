@@ -6,9 +6,9 @@ use atomic_phases::engine::{RequestStatus, Resolution, Resolved};
 use atomic_phases::store::{Postgres, Sqlite, Status};
 use atomic_phases::worker::Enqueuer;
 
+use super::{Schema, all, folders, next, only};
 use crate::support::work::*;
 use crate::support::*;
-use crate::{Schema, all, folders, next, only};
 
 const TABLES: [&str; 2] = ["atomic_phases_keys", "atomic_phases_staged_jobs"];
 

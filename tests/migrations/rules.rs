@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::all;
+use super::all;
 
 /// Older migrations are part of the first release, and meet no rows of a previous build.
 const FIRST_RELEASE: &str = "2026-11-23";

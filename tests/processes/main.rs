@@ -13,4 +13,5 @@ mod kill;
 #[cfg(feature = "mysql")]
 mod mariadb;
 mod partition;
+mod soak;
 mod tls;

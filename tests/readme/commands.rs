@@ -22,9 +22,9 @@ fn is_wrong(command: &str, tests: &[String]) -> Option<String> {
     while let Some(word) = words.next() {
         // The filter of the tests that are run, or a placeholder for one.
         let is_filter = verb == "test" && !word.starts_with('-') && word != "NAME";
-        let filter = word.trim_end_matches("::");
-        if is_filter && !tests.iter().any(|test| test.contains(filter)) {
-            return missing("test", filter);
+        let is_a_test = |part: &str| tests.iter().any(|test| test.contains(part));
+        if is_filter && !word.split("::").all(is_a_test) {
+            return missing("test", word);
         }
         if !["--example", "--test", "--bench", "--package", "-p", "--features", "--manifest-path"]
             .contains(&word)
@@ -61,7 +61,7 @@ fn is_wrong(command: &str, tests: &[String]) -> Option<String> {
     None
 }
 
-/// The names of functions and modules of tests, by which a command selects them.
+/// The names of functions, files and folders of tests, by which a command selects them.
 fn tests() -> Vec<String> {
     let mut sources = Vec::new();
     for below in ["src", "tests", "cli/tests", "otel/tests"] {
@@ -69,7 +69,7 @@ fn tests() -> Vec<String> {
     }
     let functions = sources.iter().flat_map(|(_, text)| text.split("fn ").skip(1));
     let names = functions.filter_map(|rest| super::words(rest).next().map(ToOwned::to_owned));
-    let modules = sources.iter().filter_map(|(path, _)| path.file_stem());
+    let modules = sources.iter().flat_map(|(path, _)| path.iter());
     names.chain(modules.map(|name| name.to_string_lossy().into_owned())).collect()
 }
 
@@ -95,6 +95,7 @@ fn each_command_of_cargo_names_what_is_there() {
         ("run --example quickstart --features axum,consol", "no feature consol"),
         ("test --package atomic-phases-client", "no package atomic-phases-client"),
         ("test --test processes fails_over_twice", "no test fails_over_twice"),
+        ("test --test engine requests::twice_over", "no test requests::twice_over"),
     ] {
         assert!(is_wrong(command, &tests).is_some_and(|why| why.ends_with(missing)), "{command}");
     }

@@ -1,5 +1,5 @@
 //! Each block of a page that shows commands or what a program prints is run or compared by a test, or stands in the
-//! list with the reason why not. (Blocks of Rust: `tests/readme.rs`. The pages of `docs/bench` are written by programs.)
+//! list with the reason why not. (Blocks of Rust: `tests/readme/mod.rs`. The pages of `docs/bench` are written by programs.)
 
 use super::files;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::fair_workers::{Places, Visit, hung, is_done, multiply, other, places};
+use super::fair_workers::{Places, Visit, hung, is_done, multiply, other, places};
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::store::Sqlite;

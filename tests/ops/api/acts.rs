@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::described::fits;
 use super::*;
-use crate::cast::*;
+use crate::ops::cast::*;
 use crate::support::work::{completed, config};
 
 on_every_store! {

@@ -6,7 +6,7 @@ use atomic_phases::ops::OperatorStore;
 use serde_json::json;
 
 use super::*;
-use crate::cast::*;
+use crate::ops::cast::*;
 
 on_every_store! {
     what_cannot_be_served_is_a_problem_as_it_is_described,

@@ -8,7 +8,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::cast::*;
+use crate::ops::cast::*;
 
 on_every_store! {
     g16_each_route_needs_its_permission_and_shows_its_scopes_only,

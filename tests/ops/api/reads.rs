@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::described::fits;
 use super::*;
-use crate::cast::*;
+use crate::ops::cast::*;
 
 on_every_store! {
     each_read_is_told_as_it_is_described,

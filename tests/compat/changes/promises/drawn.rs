@@ -2,7 +2,7 @@
 //! are read, each compared with each other one. If a change is not refused, each body that a client has sent is
 //! served again, and its row continues.
 //!
-//! `DRAWN_MEMBERS=1 cargo test --release --all-features --test compat drawn_members` takes every pair.
+//! `DRAWN_MEMBERS=1 cargo test --release --all-features --test changes drawn_members` takes every pair.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,15 +1,10 @@
 //! The operators' layer: what it shows, does, refuses, and records.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
-
-#[path = "../support/mod.rs"]
-mod support;
-
 mod acts;
 #[cfg(feature = "ops-api")]
 mod api;
 mod bulk;
-mod cast;
+pub mod cast;
 #[cfg(feature = "metrics")]
 mod census;
 mod cut_off;

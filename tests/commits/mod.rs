@@ -1,15 +1,12 @@
 //! The commit of a phase: races for a row, leases, batches, lost answers, and a store that fails.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod attempt_cap;
 mod batch;
 mod batch_parts;
 mod batch_statements;
 mod changed_sessions;
-mod commits;
 mod distributed_tables;
+mod driver;
 mod hostile;
 mod infrastructure_faults;
 mod late_answers;

@@ -1,11 +1,10 @@
-//! What `#[atomic_phases]` accepts, and how it refuses the rest. Each file of `tests/ui/pass` is a module of this
-//! program, and its `main` runs. Each of `tests/ui/fail` is named after its mistake, and the file next to it has the
+//! What `#[atomic_phases]` accepts, and how it refuses the rest. Each file of `tests/ui/pass` is a module here,
+//! and its `main` runs. Each of `tests/ui/fail` is named after its mistake, and the file next to it has the
 //! compiler's messages.
 //!
-//! After a change of a message: `TRYBUILD=overwrite cargo test --test ui --all-features`, and read
+//! After a change of a message: `TRYBUILD=overwrite cargo test --all-features --test sources ui::`, and read
 //! the difference. A few messages are rustc's own and may change with its version.
 
-#![cfg(feature = "sqlite")]
 // Each file of `pass` and of `fail` includes `support.rs`, because a file of `fail` is compiled as a program.
 #![allow(clippy::duplicate_mod)]
 

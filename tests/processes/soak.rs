@@ -8,29 +8,28 @@
 //! ```sh
 //! cargo build --release --features http,axum,reqwest,mysql --example rocket_rides
 //! SOAK_SEED=7 SOAK_REQUESTS=100000 SOAK_KILLS=1000 SOAK_CRASHES=50 \
-//!     cargo test --release --features http,axum,reqwest,mysql --test soak -- --nocapture on_postgres
+//!     cargo test --release --features http,axum,reqwest,mysql --test processes done_twice_on_postgres \
+//!     -- --nocapture
 //! ```
 //!
-//! The same with `on_mariadb` at the end.
-
-mod support;
+//! The same with `done_twice_on_mariadb`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::cluster::Cluster;
+use crate::support::look::Look;
+#[cfg(feature = "mysql")]
+use crate::support::mariadb::Server;
+#[cfg(feature = "mysql")]
+use crate::support::mysql_proxy::MysqlProxy;
+use crate::support::process::{Process, free_port};
+use crate::support::proxy::{Cut, Proxy};
+use crate::support::rides::{Random, Rides, number};
+use crate::support::until_within;
 use serde_json::{Value, json};
-use support::cluster::Cluster;
-use support::look::Look;
-#[cfg(feature = "mysql")]
-use support::mariadb::Server;
-#[cfg(feature = "mysql")]
-use support::mysql_proxy::MysqlProxy;
-use support::process::{Process, free_port};
-use support::proxy::{Cut, Proxy};
-use support::rides::{Random, Rides, number};
-use support::until_within;
 
 const CLIENTS: u64 = 24;
 

@@ -1,8 +1,5 @@
 //! What a request promises from its first attempt to its last: resume, replay, mismatch, resolve, erase, deploys.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod alternating_builds;
 mod api;
 mod begun_under;

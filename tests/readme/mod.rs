@@ -5,85 +5,50 @@ use std::fs;
 use std::path::PathBuf;
 
 #[allow(missing_docs, unreachable_pub, dead_code)]
-#[path = "../examples/readme.rs"]
+#[path = "../../examples/readme.rs"]
 mod page;
 
-#[path = "readme/backends.rs"]
 mod backends;
-
-#[path = "readme/chain.rs"]
 mod chain;
-
-#[path = "readme/commands.rs"]
 mod commands;
-
-#[path = "readme/commits.rs"]
 mod commits;
-
-#[path = "readme/connections.rs"]
 mod connections;
-
-#[path = "readme/debug.rs"]
 mod debug;
-
-#[path = "readme/english.rs"]
 mod english;
-
-#[path = "readme/error_predicates.rs"]
 mod error_predicates;
-
-#[path = "readme/growth.rs"]
 mod growth;
-
-#[path = "readme/hooks.rs"]
 mod hooks;
-
-#[path = "readme/house_names.rs"]
 mod house_names;
-
-#[path = "readme/ignored_errors.rs"]
 mod ignored_errors;
-
-#[path = "readme/imports.rs"]
 mod imports;
-
-#[path = "readme/root.rs"]
 mod root;
-
-#[path = "readme/rows.rs"]
 mod rows;
-
-#[path = "readme/sleeps.rs"]
 mod sleeps;
-
-#[path = "readme/stores_tested.rs"]
 mod stores_tested;
-
-#[path = "readme/transcripts.rs"]
 mod transcripts;
 
-const README: &str = include_str!("../README.md");
+const README: &str = include_str!("../../README.md");
 
 /// Pages with blocks of Rust, and the least number of blocks in each.
 const PAGES: [(&str, usize); 6] = [
     (README, 10),
-    (include_str!("../docs/changing-a-request.md"), 1),
-    (include_str!("../docs/console.md"), 1),
-    (include_str!("../docs/foreign-calls.md"), 1),
-    (include_str!("../docs/testing.md"), 2),
-    (include_str!("../docs/think-in-phases.md"), 1),
+    (include_str!("../../docs/changing-a-request.md"), 1),
+    (include_str!("../../docs/console.md"), 1),
+    (include_str!("../../docs/foreign-calls.md"), 1),
+    (include_str!("../../docs/testing.md"), 2),
+    (include_str!("../../docs/think-in-phases.md"), 1),
 ];
 
 /// The programs that the blocks are parts of. The last two are examples in the documentation of types, which rustdoc
 /// compiles.
 const PROGRAMS: [&str; 7] = [
-    include_str!("../examples/readme.rs"),
-    include_str!("../examples/crash_test.rs"),
-    include_str!("../examples/crash_test_in_memory.rs"),
-    include_str!("../examples/rocket_rides/create_ride.rs"),
-    include_str!("compat/files.rs"),
-    include_str!("../src/console/pages/mod.rs"),
-    include_str!("../src/phase/outcome.rs"),
+    include_str!("../../examples/readme.rs"),
+    include_str!("../../examples/crash_test.rs"),
+    include_str!("../../examples/crash_test_in_memory.rs"),
+    include_str!("../../examples/rocket_rides/create_ride.rs"),
+    include_str!("../compat/files.rs"),
+    include_str!("../../src/console/pages/mod.rs"),
+    include_str!("../../src/phase/outcome.rs"),
 ];
 
 /// The blocks of Rust.
@@ -143,7 +108,7 @@ fn the_dependencies_are_those_that_compile() {
         let block = text.split("[dependencies]\n").nth(1).expect("a block of dependencies");
         block.split(end).next().unwrap_or_default().trim().to_owned()
     };
-    let package = include_str!("first_hour/Cargo.toml");
+    let package = include_str!("../first_hour/Cargo.toml");
     assert_eq!(block(README, "```"), block(package, "\n\n"));
     assert!(package.contains("path = \"../../examples/readme.rs\""));
 }
@@ -202,7 +167,7 @@ fn each_test_that_a_page_names_is_there() {
 fn each_number_that_the_code_cites_is_in_a_page() {
     let mut code = Vec::new();
     files("src", &[".rs"], &mut code);
-    let design = include_str!("../docs/design.md");
+    let design = include_str!("../../docs/design.md");
     let known: HashSet<&str> = words(design).chain(words(README)).collect();
     for (file, text) in &code {
         for word in words(text) {
@@ -249,8 +214,8 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
             word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         is_identifier && word.matches('_').count() > 3 && !word.starts_with('_')
     };
-    let mutants = include_str!("../src/fault/mutant.rs");
-    let coverage = include_str!("simulation/src/coverage.rs");
+    let mutants = include_str!("../../src/fault/mutant.rs");
+    let coverage = include_str!("../simulation/src/coverage.rs");
     let is_there = |word: &str| {
         let is_variant =
             word.starts_with(char::is_uppercase) && words(mutants).any(|known| known == word);
@@ -261,9 +226,9 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         let is_file = word.contains('/') && PathBuf::from(word).exists();
         functions.contains(word) || is_variant || is_met || is_file
     };
-    let simulation = include_str!("../docs/simulation.md");
-    let checklists = include_str!("../docs/checklists.md");
-    let stores = include_str!("../docs/stores.md");
+    let simulation = include_str!("../../docs/simulation.md");
+    let checklists = include_str!("../../docs/checklists.md");
+    let stores = include_str!("../../docs/stores.md");
     let mut named = 0;
     for (page, heading, at_least) in [
         (simulation, "Tests of these claims", 25),
@@ -275,7 +240,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
         (checklists, "Real processes, real faults", 6),
         (stores, PITFALLS, 37),
         (stores, "Hostile settings of a MySQL or MariaDB server", 6),
-        (include_str!("../docs/console.md"), "Tests of the first row", 10),
+        (include_str!("../../docs/console.md"), "Tests of the first row", 10),
     ] {
         let rows = rows(page, heading);
         assert!(rows.len() >= at_least, "{heading}: {}", rows.len());
@@ -295,7 +260,7 @@ fn each_row_of_a_table_of_proofs_names_a_test_that_is_there() {
 /// The table has every numbered fact about MySQL and MariaDB.
 #[test]
 fn each_pitfall_has_its_row() {
-    let rows = rows(include_str!("../docs/stores.md"), PITFALLS);
+    let rows = rows(include_str!("../../docs/stores.md"), PITFALLS);
     let of = |row: &str| {
         let numbers = row.split('|').nth(1).unwrap_or_default().trim();
         let number = |text: &str| text.trim_start_matches('Y').parse::<usize>().ok();
@@ -314,12 +279,12 @@ fn each_pitfall_has_its_row() {
 /// Each mutant is in the simulation's table, or is left to the explorer.
 #[test]
 fn each_mutant_is_in_the_table_of_what_is_found() {
-    let listed = include_str!("../src/fault/mutant.rs");
+    let listed = include_str!("../../src/fault/mutant.rs");
     let (_, groups) = listed.split_once("\nmutants! {").unwrap();
     let (by_the_simulation, _) = groups.split_once("\n    Explorer {").unwrap();
     let lines = by_the_simulation.lines().filter_map(|line| line.trim().strip_suffix(','));
     let names: Vec<&str> = lines.filter(|name| name.chars().all(char::is_alphanumeric)).collect();
-    let rows = rows(include_str!("../docs/simulation.md"), "What it finds").join("\n");
+    let rows = rows(include_str!("../../docs/simulation.md"), "What it finds").join("\n");
     let missing: Vec<&&str> =
         names.iter().filter(|name| !quoted(&rows).any(|word| word == **name)).collect();
     assert!(missing.is_empty() && names.len() > 35, "{missing:?}");
@@ -336,7 +301,7 @@ fn each_page_is_a_chapter_of_the_book() {
         page.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect()
     };
     let (chapters, questions) =
-        (links(include_str!("../docs/SUMMARY.md")), links(include_str!("../docs/README.md")));
+        (links(include_str!("../../docs/SUMMARY.md")), links(include_str!("../../docs/README.md")));
     for (path, _) in pages {
         let path = path.to_string_lossy();
         if contents.contains(&&*path) {
@@ -351,7 +316,7 @@ fn each_page_is_a_chapter_of_the_book() {
 /// Who adds a test finds each program on the page about the tests.
 #[test]
 fn each_program_of_tests_is_on_their_page() {
-    let page = include_str!("README.md");
+    let page = include_str!("../README.md");
     let table = page.split("| program |").nth(1).unwrap().split("\n\n").next().unwrap();
     let rows = table.lines().skip(2).filter_map(|row| row.split('|').nth(1));
     let mut told: Vec<&str> = rows.flat_map(quoted).collect();

@@ -1,13 +1,5 @@
 //! The web console: what its pages show, what they do, and who may use them; over a socket and in a browser.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
-
-#[path = "../support/mod.rs"]
-mod support;
-
-#[path = "../ops/cast.rs"]
-mod cast;
-
 mod accessibility;
 mod acts;
 mod browser;
@@ -19,3 +11,5 @@ mod pages;
 mod unanswered;
 mod walk;
 mod webdriver;
+
+use crate::ops::cast;

@@ -1,9 +1,7 @@
 //! The background workers: completer, reconciler, enqueuer, reaper.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod asked_later;
+mod background;
 mod bulk_jobs;
 mod claimed_ahead;
 mod dead_jobs;
@@ -16,5 +14,4 @@ mod partitions;
 mod redis_stream;
 mod refused_rows;
 mod single_polls;
-mod workers;
 mod young_requests;

@@ -4,12 +4,6 @@
 //! There have to be migrations that the build under test does not need, or nothing of this could be shown
 //! before one is written: `tests/fixtures/migrations` are the next ones.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![cfg(feature = "fault-injection")]
-
-#[path = "../support/mod.rs"]
-mod support;
-
 mod deploy;
 mod locks;
 mod rows;
@@ -170,7 +164,7 @@ fn all(folder: &str) -> Vec<PathBuf> {
 
 /// These migrations alone.
 fn only(migrations: &[PathBuf]) -> FileBasedMigrations {
-    let dir = support::scratch::dir();
+    let dir = crate::support::scratch::dir();
     for migration in migrations {
         let copy = dir.join(migration.file_name().unwrap());
         std::fs::create_dir(&copy).unwrap();
