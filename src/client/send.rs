@@ -83,7 +83,7 @@ pub enum SendError {
     Policy(#[from] SettingError),
     /// `reqwest` cannot send this request at all, whatever the network: its URL is not valid, or it is an `https` URL and
     /// no TLS feature of `reqwest` is enabled. The error does not contain the URL.
-    #[error("the request cannot be sent")]
+    #[error("the request cannot be sent: check its URL; https needs a TLS feature of `reqwest`")]
     Invalid(#[source] reqwest::Error),
 }
 

@@ -59,8 +59,10 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
 pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
     let (title, text) = match error {
         OpsError::NotAllowed { needs } => {
-            let text =
-                html! { p { "This needs the permission to " (needs) ", which you do not have." } };
+            let text = html! {
+                p { "This needs the permission to " (needs) ", which you do not have. Ask an operator \
+                     who has it." }
+            };
             ("Not allowed", text)
         }
         OpsError::NoSuchRequest => ("No such request", not_there()),
@@ -193,7 +195,7 @@ pub(super) fn not_arrived(frame: &Frame) -> Response {
 
 /// A form of more than `largest` bytes.
 pub(super) fn too_large(frame: &Frame, largest: usize) -> Response {
-    let text = html! { p { "A form has " (largest) " bytes at most. Nothing was done." } };
+    let text = html! { p { "A form has " (largest) " bytes at most. Nothing was done: send a shorter one." } };
     let title = "The form is too large";
     frame.page(StatusCode::PAYLOAD_TOO_LARGE, Section::None, title, titled(title, &text))
 }
