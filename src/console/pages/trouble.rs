@@ -146,8 +146,7 @@ pub(super) fn unanswered_to(frame: &Frame, was_a_read: bool, sent: Option<&Sent<
             p { strong { "Whether it was done is not known." } " Read the request and its audit before \
                  you do it again: an act that was done has its row there, and the same act twice is one act." }
         }
-        p { "The console reads on few connections. That it is not answered does not tell whether requests are \
-             served." }
+        p { "The console reads on few connections. Requests may be served although the console gets no answer." }
     };
     let page = html! {
         (titled(title, &text))
