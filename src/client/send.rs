@@ -297,3 +297,18 @@ impl fmt::Debug for Response {
 fn random() -> u32 {
     crate::chance::number()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the error of `reqwest` itself, which has no TLS here: another text of its cause would be found here.
+    #[tokio::test]
+    async fn a_url_of_https_lacks_tls_and_a_refused_connection_does_not() {
+        let http = one_exchange(Client::builder().no_proxy()).unwrap();
+        for (url, lacks) in [("https://127.0.0.1:1/", true), ("http://127.0.0.1:1/", false)] {
+            let error = http.get(url).send().await.unwrap_err();
+            assert_eq!(lacks_tls(&error), lacks, "{error:?}");
+        }
+    }
+}
