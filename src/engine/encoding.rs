@@ -69,7 +69,8 @@ impl Plain {
 
 /// A codec that panics fails for this one value, and not for the worker that it runs in.
 fn caught<T>(codec: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
-    catch_unwind(AssertUnwindSafe(codec)).unwrap_or(Err(CodecError("the codec panicked")))
+    catch_unwind(AssertUnwindSafe(codec))
+        .unwrap_or(Err(CodecError("the codec panicked: the process's log says where")))
 }
 
 impl<S: Store> Core<S> {
