@@ -216,7 +216,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let resolution = Resolution::executed("sent", &Transfer { number: 1 })?;
     println!("{:?}", engine.resolve(&scope, &key, resolution).await?);
     let told = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
-    println!("a retry is told: {told:?}");
+    println!("a retry gets: {told:?}");
 
     let _ = payouts(Idempotency::new(engine.clone(), atomic_phases::http::single_tenant()))?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;

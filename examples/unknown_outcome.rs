@@ -108,7 +108,7 @@ async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> 
     let (scope, key) = (Scope::single_tenant(), IdempotencyKey::new("payout-17")?);
 
     let outcome = engine.call(&scope, &key, PayOut { cents: 2500 }).await?;
-    println!("  the client is told: {outcome:?}");
+    println!("  the client gets: {outcome:?}");
     // The operator's page, or a webhook's handler.
     if !is_searchable {
         let Some(status) = engine.status(&scope, &key).await? else { return Ok(()) };
@@ -131,7 +131,7 @@ async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> 
             told => break told,
         }
     };
-    println!("  a retry is told: {told:?}");
+    println!("  a retry gets: {told:?}");
     println!("  transfers at the bank: {}", engine.app().transfers.lock().map_or(0, |t| t.len()));
 
     // Where there is an HTTP server: this, then its connections, then the workers.

@@ -49,7 +49,7 @@ pub enum InvalidKey {
         what: &'static str,
     },
     /// The string is longer than [`MAX_KEY_LENGTH`].
-    #[error("the {what} has {length} bytes; the limit is {MAX_KEY_LENGTH}")]
+    #[error("the {what} has {length} bytes; the limit is {MAX_KEY_LENGTH}: use a shorter one")]
     TooLong {
         /// `"idempotency key"` or `"scope"`.
         what: &'static str,
@@ -57,7 +57,7 @@ pub enum InvalidKey {
         length: usize,
     },
     /// A character that is not allowed.
-    #[error("the {what} has a character at byte {at} that is not {allowed}")]
+    #[error("the {what} has a character at byte {at} that is not {allowed}: leave it out")]
     Character {
         /// `"idempotency key"` or `"scope"`.
         what: &'static str,

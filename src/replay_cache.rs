@@ -60,10 +60,10 @@ pub trait ReplayCache: Send + Sync + 'static {
 pub enum CacheError {
     /// It could not be reached, did not answer, or is not the server that takes writes. After a few consecutive
     /// failures the engine does not use it for some seconds.
-    #[error("the replay cache is unavailable")]
+    #[error("the replay cache is unavailable; the database answers instead")]
     Unavailable,
     /// It refused, for example because it is full, or the name has a value of another kind.
-    #[error("the replay cache refused")]
+    #[error("the replay cache refused; check its memory limit and the rights of its user")]
     Refused,
 }
 

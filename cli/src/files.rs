@@ -42,9 +42,10 @@ pub(crate) fn diff(
     // Where no file is looked at, nothing is fine.
     let folder = arguments.folder.display();
     if old.is_empty() && new.is_empty() {
-        return Err(
-            format!("there is no lock file in {folder}, neither at {against} nor now").into()
-        );
+        return Err(format!(
+            "there is no lock file in {folder}, neither at {against} nor now: name another --folder"
+        )
+        .into());
     }
     if old.is_empty() && !is_first {
         return Err(format!(

@@ -61,7 +61,9 @@ impl std::fmt::Display for NotOpened {
             Self::Unknown => {
                 f.write_str("the URL of a database starts with postgres://, mysql:// or sqlite://")
             }
-            Self::NoFile(path) => write!(f, "there is no file {path}"),
+            Self::NoFile(path) => {
+                write!(f, "there is no file {path}: name one that the application has made")
+            }
             Self::Store(error) => write!(f, "{error}"),
         }
     }

@@ -12,7 +12,11 @@ pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Resul
     let locks = Locks::read(folder)?;
     // Where no file is looked at, nothing is fine.
     if locks.is_empty() {
-        return Err(format!("there is no lock file in {}", folder.display()).into());
+        return Err(format!(
+            "there is no lock file in {}: `cargo atomic-phases lock` writes them",
+            folder.display()
+        )
+        .into());
     }
     let in_flight = database::in_flight(&database.database_url, database.lease)?;
     let (left, jobs) = (in_flight.left_by(&locks), in_flight.jobs_left_by(&locks));

@@ -328,7 +328,10 @@ async fn a_name_that_is_stored_moves_no_cursor_and_is_no_command() {
 fn a_database_that_cannot_be_read_is_an_error_and_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (code, told) = run(dir.path(), &["check", "--database-url", "sqlite://none.db"]);
-    assert_eq!((code, told.as_str()), (1, "error: there is no lock file in ./phases\n"));
+    assert_eq!(
+        (code, told.as_str()),
+        (1, "error: there is no lock file in ./phases: `cargo atomic-phases lock` writes them\n")
+    );
     std::fs::create_dir(dir.path().join("phases")).unwrap();
     let lock = include_str!("rides.create@1.toml");
     std::fs::write(dir.path().join("phases/rides.create@1.toml"), lock).unwrap();

@@ -35,7 +35,7 @@ impl fmt::Display for FolderError {
             Self::Io(path, _) => write!(f, "{} cannot be read or written", path.display()),
             Self::Lock(file, _) => write!(f, "{file} cannot be read"),
             Self::Misnamed { file, wanted } => {
-                write!(f, "{file}: the lock in it belongs into {wanted}")
+                write!(f, "{file}: the lock in it belongs into {wanted}: rename the file")
             }
         }
     }

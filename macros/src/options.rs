@@ -287,7 +287,7 @@ fn duration(text: &str) -> Option<Duration> {
 fn set<T>(slot: &mut Option<T>, option: &Ident, value: T) -> Result<()> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::new(option.span(), format!("`{option}` is given twice"))),
+        Some(_) => Err(Error::new(option.span(), format!("`{option}` is given twice: remove one"))),
     }
 }
 

@@ -61,34 +61,41 @@ pub enum Reason {
     #[error("the server redirects: send it where the API is")]
     Redirected,
     /// There is a final answer, but its body exceeds the caller's limit.
-    #[error("the request is answered, but the answer is larger than this client reads")]
+    #[error(
+        "the request is answered, but the answer is larger than this client reads: raise its `response_limit`"
+    )]
     ResponseTooLarge,
     /// The server does not accept the request as it is (400, 401, 403, 404, 413, 422 and the like).
-    #[error("the server refuses the request as it is")]
+    #[error("the server refuses the request as it is: its answer says why")]
     Refused,
     /// The server says that no retry will help.
-    #[error("the server says that a repetition does not help")]
+    #[error("the server says that a repetition does not help: its answer says why")]
     NotRetryable,
     /// The server's record of the request was deleted while it ran. Part of the request may be done, and a later call
     /// with the same key is another request: it does not find out, and may repeat effects.
     #[error(
-        "part of the request may be done, and its record was deleted: a repetition is another request"
+        "part of the request may be done, and its record was deleted: a repetition is another request, so find \
+         out first what is done"
     )]
     RecordDeleted,
     /// The server has given the request up; only its operator can retry or settle it.
     #[error("the server has given the request up: ask its operator")]
     DeadLetter,
     /// The request *is* done; its answer was too large to be kept.
-    #[error("the request is done, but the server did not keep its answer")]
+    #[error(
+        "the request is done, but the server did not keep its answer: ask the API for what was made"
+    )]
     ResponseNotRetained,
     /// The attempt may have had an effect, and the policy repeats only attempts that certainly had none.
-    #[error("the attempt may have had its effect, and may not be repeated")]
+    #[error(
+        "the attempt may have had its effect, and the policy does not repeat it: ask the API what was done"
+    )]
     MayHaveHadEffect,
     /// All attempts of the policy are used up.
-    #[error("the last attempt that was allowed failed")]
+    #[error("the last attempt that was allowed failed; send it later with the same key")]
     Attempts,
     /// The next wait would end past the deadline.
-    #[error("no further attempt fits before the deadline")]
+    #[error("no further attempt fits before the deadline; send it later with the same key")]
     Deadline,
 }
 

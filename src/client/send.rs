@@ -83,7 +83,7 @@ pub enum SendError {
     Policy(#[from] SettingError),
     /// `reqwest` cannot send this request at all, whatever the network: its URL is not valid, or it is an `https` URL and
     /// no TLS feature of `reqwest` is enabled. The error does not contain the URL.
-    #[error("the request cannot be sent")]
+    #[error("the request cannot be sent: check its URL; https needs a TLS feature of `reqwest`")]
     Invalid(#[source] reqwest::Error),
 }
 
@@ -296,4 +296,19 @@ impl fmt::Debug for Response {
 /// 32 random bits: the low ones of a version 4 UUID, which are all random.
 fn random() -> u32 {
     crate::chance::number()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the error of `reqwest` itself, which has no TLS here: another text of its cause would be found here.
+    #[tokio::test]
+    async fn a_url_of_https_lacks_tls_and_a_refused_connection_does_not() {
+        let http = one_exchange(Client::builder().no_proxy()).unwrap();
+        for (url, lacks) in [("https://127.0.0.1:1/", true), ("http://127.0.0.1:1/", false)] {
+            let error = http.get(url).send().await.unwrap_err();
+            assert_eq!(lacks_tls(&error), lacks, "{error:?}");
+        }
+    }
 }

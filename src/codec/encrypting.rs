@@ -13,6 +13,9 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 use super::{Codec, CodecError, Place};
 
+/// Why a value is not decrypted whose key this process does not have.
+const NO_KEY: &str = "this process does not have its key: add it by `also_read`";
+
 /// Tells an encrypted value, and the form that it has.
 const FORM: [u8; 4] = [0xa9, b'a', b'p', 1];
 const KEY_ID: usize = 4;
@@ -116,14 +119,14 @@ impl Codec for EncryptingCodec {
         if !stored.starts_with(&FORM) {
             return match self.reads_plain {
                 true => Ok(stored),
-                false => Err(CodecError("it is not encrypted")),
+                false => Err(CodecError("it is not encrypted: `also_read_plain` reads it")),
             };
         }
         let (head, sealed) = stored.split_at_checked(HEAD).ok_or(CodecError("it was cut off"))?;
         let (head, nonce) = head.split_at(HEAD - NONCE);
         let id = head[FORM.len()..].try_into().map(u32::from_be_bytes);
         let id = id.map_err(|_| CodecError("it was cut off"))?;
-        let cipher = self.keys.get(&id).ok_or(CodecError("this process does not have its key"))?;
+        let cipher = self.keys.get(&id).ok_or(CodecError(NO_KEY))?;
         let nonce = XNonce::try_from(nonce).map_err(|_| CodecError("it was cut off"))?;
         let aad = associated_data(head, place);
         cipher
@@ -231,7 +234,7 @@ mod tests {
         }
         let old = stored(&steps[0], b"value");
         let error = read(&steps[3], &old).unwrap_err();
-        assert_eq!(error.0, "this process does not have its key");
+        assert_eq!(error.0, NO_KEY);
         // Nor is another key taken for it, because it was given the same number.
         assert!(read(&EncryptingCodec::new(1, &NEW), &old).is_err());
     }

@@ -72,7 +72,9 @@ impl fmt::Display for JobsLeftBecause {
                 "no lock file has a job of that name, so it is not known that a handler has it; \
                  name it by `Definitions::job`",
             ),
-            Self::Unreadable(misfit) => write!(f, "their arguments do not decode: {misfit}"),
+            Self::Unreadable(misfit) => {
+                write!(f, "their arguments do not decode: {misfit}; keep the earlier form readable")
+            }
         }
     }
 }

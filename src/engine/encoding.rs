@@ -69,7 +69,8 @@ impl Plain {
 
 /// A codec that panics fails for this one value, and not for the worker that it runs in.
 fn caught<T>(codec: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
-    catch_unwind(AssertUnwindSafe(codec)).unwrap_or(Err(CodecError("the codec panicked")))
+    catch_unwind(AssertUnwindSafe(codec))
+        .unwrap_or(Err(CodecError("the codec panicked: the process's log says where")))
 }
 
 impl<S: Store> Core<S> {
@@ -155,7 +156,8 @@ impl<S: Store> Core<S> {
         key: &IdempotencyKey,
         outputs: &Outputs,
     ) -> Result<Vec<u8>, Unstorable> {
-        let no_json = |_| Unstorable::Rule("an output has no JSON form");
+        let no_json =
+            |_| Unstorable::Rule("an output has no JSON form: use maps whose keys are strings");
         let json = outputs.to_json().map_err(no_json)?;
         if json.len() > self.settings.limits.outputs {
             let rule = "the outputs together are over Limits::outputs: return less, or raise it";
@@ -176,7 +178,8 @@ impl<S: Store> Core<S> {
             return Err(Unstorable::Rule("a reply's status must be 200 to 599"));
         }
         if !reply.headers.iter().all(|(name, value)| is_header_line(name, value)) {
-            let rule = "a reply's header line has a character that HTTP does not carry there";
+            let rule =
+                "a reply's header line has a character that HTTP does not carry there: remove it";
             return Err(Unstorable::Rule(rule));
         }
         let stored = &self.settings.stored_headers;

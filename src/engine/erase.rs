@@ -35,7 +35,7 @@ pub struct ErasedScope {
 #[non_exhaustive]
 pub enum EraseError {
     /// There is no row under this key, and no staged job of a former one.
-    #[error("there is no request under this key")]
+    #[error("there is no request under this key; check the scope and the key")]
     NoSuchKey,
     /// It is running, or waits to be run or reconciled. Let it end, or
     /// [resolve](Engine::resolve) it.
@@ -54,7 +54,7 @@ pub enum EraseError {
     #[error("the request is in use: try again")]
     InUse,
     /// The store could not be read or written.
-    #[error("the store is unavailable")]
+    #[error("the store is unavailable; repeat the erasure")]
     Unavailable(#[source] StoreError),
 }
 

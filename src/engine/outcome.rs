@@ -164,7 +164,8 @@ pub enum FailureCause {
 pub(crate) const PAUSED: &str = "the phase was paused by an operator";
 
 /// The kind of a database error after which it is not known whether the phase is paused.
-pub(crate) const PAUSES_UNREAD: &str = "the pauses could not be read since the process started";
+pub(crate) const PAUSES_UNREAD: &str = "the pauses could not be read since the process started: \
+    the phase is tried again; if this lasts, the process's log says why";
 
 impl FailureCause {
     /// Why the request stopped, in words that are stored with it and shown to operators.
@@ -227,7 +228,7 @@ impl FailureCause {
 pub enum CallError {
     /// The store could not reserve, read or commit (G12). Nothing runs; what was committed stays,
     /// and a later call with the same key continues from it.
-    #[error("the store is unavailable")]
+    #[error("the store is unavailable; call again with the same key")]
     Unavailable(#[source] StoreError),
     /// The engine is shutting down and accepts no new requests.
     #[error("the engine is shutting down; call another node")]
@@ -242,7 +243,7 @@ pub enum CallError {
     )]
     ReservedKey,
     /// Larger than the configured cap; see [`Limits`](crate::config::Limits).
-    #[error("the {what} take {size} bytes; the limit is {limit}")]
+    #[error("the {what} take {size} bytes; the limit is {limit}: send less")]
     TooLarge {
         /// `parameters` or `context`.
         what: &'static str,
@@ -263,7 +264,7 @@ pub enum CallError {
     },
     /// The scope has as many keys as [`Quota::keys`](crate::config::Quota::keys) allows. HTTP 429: some of
     /// them must expire first.
-    #[error("this scope has {limit} keys, which is its limit; some of them have to expire first")]
+    #[error("this scope has {limit} keys, which is its limit; try again when one has expired")]
     TooManyKeys {
         /// How many.
         limit: u32,
@@ -281,7 +282,10 @@ pub enum CallError {
     },
     /// A value that does not survive serialization to JSON and back, so that a resumed run would see a different
     /// value.
-    #[error("the {what} cannot be stored: it does not survive serialization to JSON and back")]
+    #[error(
+        "the {what} cannot be stored: JSON does not give back the same value; use finite numbers, and one form \
+         for both halves of serde"
+    )]
     NotStorable {
         /// `parameters` or `context`.
         what: &'static str,
@@ -298,7 +302,10 @@ pub enum CallError {
     },
     /// The codec could not encode a value of a new request. Nothing runs, and the key has no row: a later call with
     /// the same key begins the request.
-    #[error("the codec cannot encode the {what} of a new request: {why}")]
+    #[error(
+        "the codec cannot encode the {what} of a new request: {why}; nothing was begun, so call again when the \
+         codec can"
+    )]
     NotEncoded {
         /// `params` or `context`.
         what: &'static str,
@@ -306,7 +313,10 @@ pub enum CallError {
         why: &'static str,
     },
     /// This process cannot read a stored value. The row was not changed.
-    #[error("the stored {what} of the request are not readable: {why}")]
+    #[error(
+        "the stored {what} of the request are not readable: {why}; call a process with the build and the codec \
+         that wrote them"
+    )]
     Unreadable {
         /// Which value.
         what: &'static str,
@@ -315,11 +325,14 @@ pub enum CallError {
     },
     /// The request's row was deleted, or expired, while this call ran it. Its effects remain. Another call would
     /// begin a new request, so this call does not repeat itself.
-    #[error("the row of the request was deleted while it ran; its effects remain")]
+    #[error(
+        "the row of the request was deleted while it ran, and its effects remain: find out what is done before \
+         you call again, because a call with this key begins another request"
+    )]
     RowDeleted,
     /// The task that ran the request ended without an answer: the runtime is shutting down, or this crate has a
     /// defect. As after a crash, a retry resumes.
-    #[error("the task that ran the request ended without an answer")]
+    #[error("the task that ran the request ended without an answer; retry with the same key")]
     TaskLost,
 }
 

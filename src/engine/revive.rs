@@ -305,8 +305,11 @@ mod tests {
     #[derive(Debug, Deserialize)]
     enum Kind {
         Card,
+        Cash,
+        Coupon,
     }
 
+    /// By the errors of serde itself: another text of theirs would be found here.
     #[test]
     fn g19_what_a_type_expects_is_told_and_not_what_it_read() {
         let told = |json: &str| {
@@ -316,7 +319,9 @@ mod tests {
         assert_eq!(told(r#"{"kind":"Card"}"#), "missing field `id`");
         for (canary, expected) in [
             (r#"{"id":"a, expected canary","kind":"Card"}"#, "expected u64"),
-            (r#"{"id":1,"kind":"canary"}"#, "expected `Card`"),
+            (r#"{"id":-4711,"kind":"Card"}"#, "expected u64"),
+            (r#"{"id":47.11,"kind":"Card"}"#, "expected u64"),
+            (r#"{"id":1,"kind":"canary"}"#, "expected one of `Card`, `Cash`, `Coupon`"),
             (r#"{"canary":1}"#, "expected `id` or `kind`"),
             ("\"canary\"", "expected struct Charge"),
         ] {

@@ -85,7 +85,8 @@ pub enum FingerprintRule {
     NotStable,
     /// The value's own `Serialize` implementation reported an error. Its text is not kept.
     #[error(
-        "its `Serialize` implementation failed; its message is withheld, it may quote the value"
+        "its `Serialize` implementation failed; its message is withheld, because it may quote the value: \
+         serialize it in a test to see it"
     )]
     Refused,
 }

@@ -120,7 +120,10 @@ where
         Err(policy.refuse(&match status.is_client_error() {
             true => Problem::new(Kind::ParametersMalformed, detail),
             // A route without the parameter that its handler asks for.
-            false => Problem::new(Kind::Misconfigured, "This route is not set up right."),
+            false => Problem::new(
+                Kind::Misconfigured,
+                "This route is not set up right. The service's operator must act.",
+            ),
         }))
     }
 }

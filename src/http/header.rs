@@ -42,12 +42,14 @@ pub enum KeyHeaderError {
     #[error("Send one Idempotency-Key header line; there are several.")]
     Repeated,
     /// The content is longer than a key may be.
-    #[error("The Idempotency-Key is longer than {MAX_KEY_LENGTH} characters.")]
+    #[error("The Idempotency-Key is longer than {MAX_KEY_LENGTH} characters. Send a UUID.")]
     TooLong,
     /// Anything else.
     #[error("The Idempotency-Key cannot be read: {0}.")]
     Malformed(&'static str),
 }
+
+const EMPTY: &str = "it is empty; send a UUID";
 
 /// The key of a request, from its header lines.
 ///
@@ -83,7 +85,7 @@ pub fn parse_key(value: &[u8], syntax: KeySyntax) -> Result<IdempotencyKey, KeyH
     // White space around a value is not part of it (RFC 9110, 5.5).
     let value = value.trim_ascii();
     let key = match (value.first(), syntax) {
-        (None, _) => return Err(KeyHeaderError::Malformed("it is empty")),
+        (None, _) => return Err(KeyHeaderError::Malformed(EMPTY)),
         (Some(b'"'), _) => quoted(value)?,
         (Some(_), KeySyntax::QuotedOrBare) => bare(value)?,
         (Some(_), KeySyntax::Quoted) => {
@@ -92,7 +94,7 @@ pub fn parse_key(value: &[u8], syntax: KeySyntax) -> Result<IdempotencyKey, KeyH
     };
     IdempotencyKey::new(key).map_err(|error| match error {
         InvalidKey::TooLong { .. } => KeyHeaderError::TooLong,
-        InvalidKey::Empty { .. } => KeyHeaderError::Malformed("it is empty"),
+        InvalidKey::Empty { .. } => KeyHeaderError::Malformed(EMPTY),
         InvalidKey::Character { .. } => {
             KeyHeaderError::Malformed("only visible ASCII characters are allowed, no spaces")
         }
@@ -103,7 +105,7 @@ pub fn parse_key(value: &[u8], syntax: KeySyntax) -> Result<IdempotencyKey, KeyH
 fn quoted(value: &[u8]) -> Result<String, KeyHeaderError> {
     match sfv::Parser::new(value).parse_item::<sfv::Item>() {
         Ok(sfv::Item { bare_item: sfv::BareItem::String(key), .. }) => Ok(key.into()),
-        _ => Err(KeyHeaderError::Malformed("it is not a String item of RFC 9651")),
+        _ => Err(KeyHeaderError::Malformed("it is not a String of RFC 9651; send it in quotes")),
     }
 }
 

@@ -195,7 +195,7 @@ impl Problem {
         Self { header: Some((name, value)), ..self }
     }
 
-    pub(crate) fn later(kind: Kind, detail: &'static str, after: Duration) -> Self {
+    pub(crate) fn later(kind: Kind, detail: impl Into<Cow<'static, str>>, after: Duration) -> Self {
         Self { retry_after: Some(after), ..Self::new(kind, detail) }
     }
 
@@ -273,25 +273,32 @@ impl From<CallError> for Problem {
             }
             CallError::TooLarge { .. } => Self::new(Kind::BodyTooLarge, error.to_string()),
             CallError::ReservedKey => Self::new(Kind::KeyMalformed, error.to_string()),
-            CallError::RateExceeded { retry_after, .. } => {
-                let detail = "Nothing was done. Try again later.";
+            CallError::RateExceeded { limit, period, retry_after } => {
+                let detail = format!(
+                    "Nothing was done. A caller may send {limit} new requests in {period:?}: try again later."
+                );
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
-            CallError::CreatingOthers { retry_after, .. } => {
-                let detail =
-                    "Other requests of this caller are being stored first. Try again later.";
+            CallError::CreatingOthers { limit, retry_after } => {
+                let detail = format!(
+                    "Other requests of this caller are being stored first, and a caller may have {limit} \
+                     keys. Try again later."
+                );
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
-            CallError::TooManyKeys { .. } => {
-                let detail = "Nothing was done. Some of the caller's keys must expire first.";
+            CallError::TooManyKeys { limit } => {
+                let detail = format!(
+                    "Nothing was done. A caller may have {limit} keys: try again when one has expired."
+                );
                 Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
             }
-            CallError::NotRegistered { .. } => {
-                Self::new(Kind::Misconfigured, "This request is not known here.")
-            }
+            CallError::NotRegistered { .. } => Self::new(
+                Kind::Misconfigured,
+                "This request is not known here. The service's operator must act.",
+            ),
             CallError::RowDeleted => {
                 let detail = "It was deleted while the request ran. Part of the request may be done, and \
-                              a retry is another request.";
+                              a retry is another request: find out first what is done.";
                 Self::new(Kind::RecordDeleted, detail)
             }
             CallError::Unreadable { .. } => Self::not_continued_here(Duration::from_secs(1)),

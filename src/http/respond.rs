@@ -84,11 +84,13 @@ impl Policy {
             ),
             Ok(Outcome::ReplyNotRetained { .. }) => Problem::new(
                 Kind::NotRetained,
-                "The request is done and will not run again; its response was too large to keep.",
+                "The request is done and will not run again; its response was too large to keep. Ask for what it \
+                 made: with a new key, it would be done again.",
             ),
             Ok(Outcome::Erased) => Problem::new(
                 Kind::NotRetained,
-                "The request is done and will not run again; its data was erased.",
+                "The request is done and will not run again; its data was erased. With a new key, it would be \
+                 done again.",
             ),
             Ok(Outcome::Failed { cause, retry_after }) => Problem::failed(&cause, retry_after),
             Ok(Outcome::Unknown { retry_after, is_asked }) => {

@@ -35,7 +35,8 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     async fn standing(&self, head: &Parts, key: &str) -> Answer {
         let Some(scope) = self.scope(head) else { return self.policy().unauthenticated() };
         let unknown = || {
-            let detail = "You have no request under this key, or its answer has expired.";
+            let detail =
+                "You have no request under this key, or its answer has expired. Check the key.";
             self.policy().refuse(&Problem::new(Kind::NoSuchRequest, detail))
         };
         let Some(key) = key_of_segment(key) else { return unknown() };

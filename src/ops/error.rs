@@ -10,25 +10,29 @@ use crate::store::StoreError;
 #[non_exhaustive]
 pub enum OpsError {
     /// The actor lacks these permissions.
-    #[error("this needs the permission to {needs}")]
+    #[error("this needs the permission to {needs}: ask an operator who has it")]
     NotAllowed {
         /// What is missing.
         needs: Permissions,
     },
     /// There is no such request, or the actor may not see its scope.
-    #[error("there is no such request")]
+    #[error("there is no such request: check its id, or its scope and key")]
     NoSuchRequest,
     /// There is no such dead job, or the actor may not see its scope.
-    #[error("there is no dead job with this id")]
+    #[error("there is no dead job with this id: list the dead jobs")]
     NoSuchJob,
     /// There is no such bulk act, or the actor may not see it.
-    #[error("there is no such bulk act")]
+    #[error("there is no such bulk act: list them")]
     NoSuchBulk,
     /// This build knows no such foreign phase.
-    #[error("this build knows no definition of that name with a foreign phase of this name")]
+    #[error(
+        "this build knows no definition of that name with a foreign phase of this name: list the definitions"
+    )]
     NoSuchPhase,
     /// A pause affects the requests of every scope, but the actor may see only some scopes.
-    #[error("a pause affects every scope, but you may act on some scopes only")]
+    #[error(
+        "a pause affects every scope, but you may act on some scopes only: ask an operator of every scope"
+    )]
     NotEveryScope,
     /// The pause would be longer than ten years.
     #[error("a pause lasts ten years at most; without an end, it lasts until an operator ends it")]
@@ -57,7 +61,9 @@ pub enum OpsError {
     #[error(transparent)]
     Erase(EraseError),
     /// A stored value cannot be read here.
-    #[error("the stored {what} cannot be read here: {why}")]
+    #[error(
+        "the stored {what} cannot be read here: {why}; ask a process with the build and the codec that wrote it"
+    )]
     Unreadable {
         /// Which value.
         what: &'static str,
@@ -65,7 +71,7 @@ pub enum OpsError {
         why: &'static str,
     },
     /// The store could not be read or written.
-    #[error("the store is unavailable")]
+    #[error("the store is unavailable; the audit says whether an act was done")]
     Unavailable(#[source] StoreError),
 }
 

@@ -273,7 +273,9 @@ impl Filter {
         let texts = [&self.phase, &self.reason].into_iter().flatten().chain(definition);
         // A script's variable that is not set, and no condition: every reason contains it.
         if texts.clone().any(|text| text.trim().is_empty()) {
-            return Err(OpsError::BadFilter("a text of a filter is not empty"));
+            return Err(OpsError::BadFilter(
+                "a text of a filter is not empty: leave it out, or give one",
+            ));
         }
         // PostgreSQL's texts have no such character, and so nothing that is stored has.
         if texts.clone().any(|text| text.contains('\0')) {

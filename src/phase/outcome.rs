@@ -84,9 +84,7 @@ pub struct Reply {
 
 /// A value cannot be a [`Reply`]'s body. The error does not contain the value.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the reply's body does not serialize to JSON; does it have a map whose keys are not strings?"
-)]
+#[error("the reply's body does not serialize to JSON: use maps whose keys are strings")]
 pub struct ReplyNotJson;
 
 impl Reply {
@@ -220,7 +218,7 @@ impl From<diesel::result::Error> for PhaseError {
 
 impl From<ReplyNotJson> for PhaseError {
     fn from(_: ReplyNotJson) -> Self {
-        Self::retryable("the reply does not serialize to JSON")
+        Self::retryable("the reply does not serialize to JSON: use maps whose keys are strings")
     }
 }
 

@@ -22,14 +22,18 @@ pub enum StoreError {
     },
     /// Another transaction holds the lock of the key's row: its holder in its own commit, or in a
     /// phase that keeps the row locked.
-    #[error("the key's row is locked by another transaction")]
+    #[error("the key's row is locked by another transaction; try again")]
     Locked,
     /// The statements of a phase took longer than its time limit. They were rolled back.
-    #[error("the statements took longer than their time limit, and were rolled back")]
+    #[error(
+        "the statements took longer than their time limit, and were rolled back: do less in the phase, or set a \
+         longer `timeout`"
+    )]
     TimeLimit,
     /// A stored value that this version of the crate cannot read.
     #[error(
-        "column {column} of a stored row is not readable; was it written by a newer version, or by hand?"
+        "column {column} of a stored row is not readable: a newer version wrote it, or a person by hand; run the \
+         newer version, or correct the row"
     )]
     Unreadable {
         /// The column's name.

@@ -282,11 +282,12 @@ impl<S: Store> Delivery<S> {
             Some(permit) => permit.for_work(delivery).await,
             None => delivery.await,
         };
-        match ended {
-            Ok(Some(Ok(delivered))) => delivered,
-            Ok(Some(Err(_))) => Err(DeliveryError::retry("the delivery panicked").into()),
-            Ok(None) | Err(_) => Err(DeliveryError::retry("the delivery took too long").into()),
-        }
+        let why = match ended {
+            Ok(Some(Ok(delivered))) => return delivered,
+            Ok(Some(Err(_))) => "the delivery panicked: the process's log says where",
+            Ok(None) | Err(_) => "the delivery took too long: see `WorkerConfig::delivery`",
+        };
+        Err(DeliveryError::retry(why).into())
     }
 
     /// `None`: never again. `tries` are those that no operator has forgiven.

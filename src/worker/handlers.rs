@@ -78,7 +78,9 @@ impl JobSink for Handlers {
         match self.handlers.get(&job.name) {
             Some(handler) => handler(job.clone()).await,
             // Not asked for: see `handles`.
-            None => Err(DeliveryError::retry("no handler of this name here")),
+            None => {
+                Err(DeliveryError::retry("no handler of this name here: add it by `Handlers::on`"))
+            }
         }
     }
 

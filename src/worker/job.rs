@@ -45,8 +45,11 @@ impl Job {
     /// # Errors
     /// A dead letter if they are not a `T`: another delivery would not help.
     pub fn args<T: DeserializeOwned>(&self) -> Result<T, DeliveryError> {
-        serde_json::from_slice(&self.args)
-            .map_err(|_| DeliveryError::dead("the arguments are of another type"))
+        serde_json::from_slice(&self.args).map_err(|_| {
+            DeliveryError::dead(
+                "the arguments are of another type: let the handler read both, and retry the job",
+            )
+        })
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Webhook {
 #[non_exhaustive]
 pub enum WebhookError {
     /// The URL is invalid.
-    #[error("the webhook's URL is neither http nor https")]
+    #[error("the webhook's URL is neither http nor https: give the receiver's https URL")]
     Url,
     /// The secret is invalid.
     #[error(

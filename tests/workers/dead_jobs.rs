@@ -175,8 +175,14 @@ async fn an_operator_sees_why_a_job_died_and_retries_or_discards_each<S: TestDb>
         .iter()
         .map(|job| (job.name.as_str(), job.reason.as_deref().unwrap(), job.attempts))
         .collect();
-    let expected =
-        [("receipt", "the arguments are of another type", 1), ("thanks", "no such address", 2)];
+    let expected = [
+        (
+            "receipt",
+            "the arguments are of another type: let the handler read both, and retry the job",
+            1,
+        ),
+        ("thanks", "no such address", 2),
+    ];
     assert_eq!(shown, expected);
     let request = ops.find(&scope(), &key("k")).await.unwrap();
     for job in &dead {

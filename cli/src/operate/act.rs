@@ -240,7 +240,7 @@ async fn seen_pause(
         // One of them may be of this phase.
         None => {
             let text = "no pause has this name, but the definition has others: a renamed phase is paused under its \
-                        oldest name, which `pauses` tells";
+                        oldest name, which `pauses` prints";
             Err(Failure { end: End::NoSuch, text: text.to_owned() })
         }
     }

@@ -50,7 +50,7 @@ pub struct Operate {
     pub(crate) command: Box<Inside>,
 }
 
-/// How it is told.
+/// How it is printed.
 #[derive(Args)]
 pub(crate) struct Output {
     /// How it is printed [default: table]
@@ -76,7 +76,7 @@ pub(crate) enum Format {
     /// For a person
     #[default]
     Table,
-    /// One document, as the API tells it
+    /// One document, as the API answers it
     Json,
     /// One row a line
     Jsonl,
@@ -98,7 +98,7 @@ pub(crate) enum Commands {
     },
     /// Tell all that is known of a request, without its values
     Show {
-        /// The request's id, as a list or a log tells it
+        /// The request's id, from a list or a log
         id: String,
     },
     /// Say what holds a request, and what ends that
@@ -292,7 +292,7 @@ pub(crate) struct Condition {
     /// commas
     #[arg(long, value_name = "STATES", value_parser = states)]
     pub(crate) state: Option<String>,
-    /// A definition's name, as `definitions` tells it
+    /// A definition's name, as `definitions` prints it
     #[arg(long, value_name = "NAME", value_parser = filled)]
     pub(crate) definition: Option<String>,
     /// Of the definition
@@ -336,7 +336,7 @@ pub(crate) struct Because {
 
 /// Why, and about what.
 #[derive(Args)]
-// What these commands are about has the name under which an application's every command may tell its version.
+// What these commands are about has the name under which an application's every command may print its version.
 #[command(disable_version_flag = true)]
 pub(crate) struct Decision {
     #[command(flatten)]
@@ -371,7 +371,7 @@ pub(crate) struct Word {
 pub(crate) enum Said {
     /// The call had its effect
     Executed {
-        /// The phase whose call it was, as `show` tells it
+        /// The phase whose call it was, as `show` prints it
         #[arg(long)]
         phase: String,
         /// What the phase would have returned, as JSON; `-`: from the standard input
@@ -382,16 +382,16 @@ pub(crate) enum Said {
     },
     /// The call had no effect and will have none: it is made again
     NotExecuted {
-        /// The phase whose call it was, as `show` tells it
+        /// The phase whose call it was, as `show` prints it
         #[arg(long)]
         phase: String,
-        /// Which attempt's call, as `show` tells it
+        /// Which attempt's call, as `show` prints it
         #[arg(long)]
         attempt: u32,
         #[command(flatten)]
         decision: Decision,
     },
-    /// It was settled by hand: the client is told this
+    /// It was settled by hand: the service answers the client with this
     Finish {
         /// The reply's HTTP status
         #[arg(long)]
@@ -443,7 +443,7 @@ pub(crate) struct BulkOf {
     /// Why; it is kept in the audit. 1 to 500 characters
     #[arg(long, value_name = "TEXT")]
     pub(crate) because: String,
-    /// Start what was planned: the version that the same command has told without this. Said twice, it is started once
+    /// Start what was planned: the version that the same command printed without this. Given twice, it starts once
     #[arg(long, value_name = "VERSION", conflicts_with = "yes")]
     pub(crate) plan: Option<String>,
     /// Start the plan that this command makes, without a review: for scripts, where no operator reviews a
@@ -470,7 +470,7 @@ pub(crate) enum Jobs {
     },
     /// Show all that is known of one that gave up, without its arguments
     Show {
-        /// The job's id, as a list or `show` tells it
+        /// The job's id, from a list or `show`
         id: String,
     },
     /// Let them be delivered again
@@ -509,7 +509,7 @@ mod tests {
         Operate::command().debug_assert();
     }
 
-    /// What it tells of what was typed.
+    /// What it prints about what was typed.
     fn told<P: Parser>(typed: &str) -> (ErrorKind, String) {
         let told = P::try_parse_from(typed.split(' ')).err().unwrap();
         (told.kind(), told.to_string())

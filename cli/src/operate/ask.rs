@@ -60,7 +60,7 @@ impl Answer {
         let title = self.json["title"].as_str().unwrap_or(code);
         let mut text = format!("{title}: {}", detail.unwrap_or_default());
         if code == "unauthenticated" {
-            text.push_str(" A token is said by --token, ATOMIC_PHASES_TOKEN or a profile.");
+            text.push_str(" A token is given by --token, ATOMIC_PHASES_TOKEN or a profile.");
         }
         // The API's own problem of this kind says so by itself.
         if self.status >= 500 && code != "unavailable" {
@@ -101,7 +101,7 @@ impl Asking<'_> {
     pub(crate) fn answered(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
         let line = |name: &str| headers.get(name).and_then(|line| line.to_str().ok());
         let (version, to_act) = (line("etag").map(ToOwned::to_owned), self.acts());
-        // A service of an earlier version does not tell it, nor does one that could not ask the database.
+        // A service of an earlier version does not report it, nor does one that could not ask the database.
         let now = Now::told(line("database-time").and_then(|time| time.parse().ok()));
         let json = serde_json::from_slice(body).unwrap_or_default();
         Answer { status, version, json, now, to_act }

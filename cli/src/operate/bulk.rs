@@ -81,7 +81,7 @@ async fn show(api: &Api, id: &str, format: Format) -> Result<End, Failure> {
     Ok(if refusals.is_empty() { End::Fine } else { End::Partly })
 }
 
-/// Plans it, and tells the plan's version; or starts it, as that version says or as it is planned now.
+/// Plans it, and prints the plan's version; or starts it, as that version says or as it is planned now.
 async fn start(api: &Api, act: &str, of: &BulkOf) -> Result<End, Failure> {
     let filter = conditions(api, &of.filter)?;
     let mut body = json!({ "act": act });

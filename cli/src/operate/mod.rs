@@ -42,7 +42,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// What an operator has typed, done by the application's engine: the same as [`Operate`], where the application parses
 /// its arguments otherwise than with clap.
 ///
-/// The first of `arguments` is what stands in front of the command, as the help is to tell it: `myapp ops`. What is not a
+/// The first of `arguments` is what stands in front of the command, as the help is to show it: `myapp ops`. What is not a
 /// command is said on the standard error, and ends with 2.
 ///
 /// ```
@@ -76,9 +76,9 @@ where
 }
 
 impl Operate {
-    /// Does it, and prints what came of it. The exit code tells a script; `--help` lists them.
+    /// Does it, and prints what came of it. The exit codes are for scripts; `--help` lists them.
     ///
-    /// `actor` is who acts, as the audit tells it, what they may do, and whose requests they may see: the application
+    /// `actor` is who acts, as the audit names them, what they may do, and whose requests they may see: the application
     /// decides, by the user it has authenticated. A user who may start it on the service's machine can usually read
     /// its database's password, too.
     pub async fn run<S, A>(&self, engine: &Engine<S, A>, actor: Actor) -> ExitCode

@@ -42,10 +42,10 @@ pub(crate) struct Way {
     /// The bearer token for --url [env: ATOMIC_PHASES_TOKEN]
     #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
-    /// Who acts on a database, as the audit tells it [env: USER, or LOGNAME]
+    /// Who acts on a database, as the audit names them [env: USER, or LOGNAME]
     #[arg(long = "as", global = true, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// A section of profiles.toml with what is not said otherwise; `config` tells where that is
+    /// A section of profiles.toml with what is not given otherwise; `config` prints where that file is
     /// [env: ATOMIC_PHASES_PROFILE] [default: default, where there is one]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,

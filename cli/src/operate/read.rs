@@ -148,7 +148,7 @@ async fn unknown_names(api: &Api, filter: &Condition) {
     if filter.definition.is_none() && filter.phase.is_none() {
         return;
     }
-    // It is a hint: where it cannot be given, the list was told all the same.
+    // It is a hint: where it cannot be given, the list was printed all the same.
     let Ok(told) = api.get("/definitions").await else { return };
     let Some(rows) = told.json["rows"].as_array() else { return };
     // There may be others among those that were not counted.
@@ -189,7 +189,7 @@ pub(crate) async fn rows_of(
     .await
 }
 
-/// The largest page that the API tells.
+/// The largest page that the API answers.
 const LARGEST: usize = 1000;
 
 /// Page by page, until there are as many rows as were asked for, the list ends, or a page has searched ten thousand rows:
@@ -395,7 +395,7 @@ pub(crate) fn about_late_jobs(rows: &[Value], part: &Part) {
 
 /// A list of the jobs that gave up says nothing of those that no node delivers.
 pub(crate) async fn if_jobs_are_late(api: &Api) {
-    // It is a hint: where it cannot be given, the list was told all the same. An earlier build knows no such list.
+    // It is a hint: where it cannot be given, the list was printed all the same. An earlier build knows no such list.
     let Ok(told) = api.get("/jobs?state=late&limit=1").await else { return };
     if told.json["rows"].as_array().is_some_and(|rows| !rows.is_empty()) {
         eprintln!("note: other jobs are late: jobs list --state late");

@@ -30,7 +30,7 @@ impl Now {
     fn for_an_age(self) -> DateTime<Utc> {
         if self.is_of_here && !HAS_SAID_SO.swap(true, Ordering::Relaxed) {
             eprintln!(
-                "note: ages are by this machine's clock: the service did not tell the database's time"
+                "note: ages are by this machine's clock: the service did not report the database's time"
             );
         }
         self.time

@@ -97,7 +97,7 @@ pub(crate) fn parse(text: &str) -> Result<Lock, LockError> {
     let head: Head = toml::from_str(text).map_err(error)?;
     if head.format != FORMAT {
         return Err(LockError(format!(
-            "it has format {}, and this version of atomic-phases reads format {FORMAT}",
+            "it has format {}, and this version of atomic-phases reads format {FORMAT}: use the version that wrote it",
             head.format
         )));
     }

@@ -189,9 +189,12 @@ impl Bulk {
 
     pub(super) fn selection(self) -> Result<Selection, Problem> {
         match (self.filter, self.requests) {
-            (Some(filter), None) if filter.limit.is_some() || filter.cursor.is_some() => Err(
-                Problem::new(Kind::Invalid, "A bulk act is about a whole list, not a page of it."),
-            ),
+            (Some(filter), None) if filter.limit.is_some() || filter.cursor.is_some() => {
+                Err(Problem::new(
+                    Kind::Invalid,
+                    "A bulk act is about a whole list: leave out `limit` and `cursor`.",
+                ))
+            }
             (Some(filter), None) => Ok(Selection::Filter(filter.filter()?)),
             (None, Some(ids)) => Ok(Selection::Requests(ids.into_iter().map(|id| id.0).collect())),
             _ => Err(Problem::new(Kind::Invalid, "Say `filter` or `requests`.")),

@@ -181,7 +181,9 @@ async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Problem> {
     match tokio::time::timeout(BODY_WITHIN, read).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(_)) => {
-            let detail = format!("A body has {most_bytes} bytes at most. Nothing was done.");
+            let detail = format!(
+                "A body has {most_bytes} bytes at most: send a smaller one. Nothing was done."
+            );
             Err(Problem::new(Kind::BodyTooLarge, detail))
         }
         Err(_) => Err(Problem::of(Kind::BodyNotRead)),

@@ -111,13 +111,17 @@ impl Kind {
             Self::NoSuchRoute => "The routes are in openapi.json.",
             Self::MethodNotAllowed => "The methods of each route are in openapi.json.",
             Self::BodyNotRead => "Nothing was done. Send it again.",
-            Self::MediaType => "Send JSON, and say so.",
+            Self::MediaType => "Send JSON, with `Content-Type: application/json`.",
             Self::NoVersion => {
                 "An act says which version it is about: send the ETag of what you saw as If-Match."
             }
-            Self::NoSuchRequest => "There is none that you may see.",
-            Self::NoSuchJob => "There is no dead job of this id that you may see.",
-            Self::NoSuchBulk => "There is no bulk act of this id that you may see.",
+            Self::NoSuchRequest => {
+                "There is none that you may see: check its id, or its scope and key."
+            }
+            Self::NoSuchJob => {
+                "There is no dead job of this id that you may see: list the dead jobs."
+            }
+            Self::NoSuchBulk => "There is no bulk act of this id that you may see: list them.",
             Self::MovedOn => "Nothing was done. Read it again, then decide again.",
             Self::Panicked => {
                 "The task of the act ended in a panic. Whether it was written is not known: read the audit."
@@ -162,7 +166,9 @@ impl Problem {
             Kind::Unavailable => {
                 Self { detail: "Nothing was changed. Ask again in a moment.".into(), ..self }
             }
-            Kind::Panicked => Self { detail: "Nothing was changed.".into(), ..self },
+            Kind::Panicked => {
+                Self { detail: "Nothing was changed. The service's log says why.".into(), ..self }
+            }
             _ => self,
         }
     }
@@ -196,9 +202,12 @@ impl From<NotLetIn> for Problem {
     fn from(refused: NotLetIn) -> Self {
         match refused {
             NotLetIn::Unknown => Self::of(Kind::Unauthenticated),
-            NotLetIn::CrossOrigin(why) => {
-                Self::new(Kind::CrossOrigin, format!("It was taken for a foreign page's: {why}."))
-            }
+            NotLetIn::CrossOrigin(why) => Self::new(
+                Kind::CrossOrigin,
+                format!(
+                    "It was taken for a foreign page's: {why}. A program sends a bearer token."
+                ),
+            ),
         }
     }
 }

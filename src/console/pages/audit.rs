@@ -48,7 +48,9 @@ fn filter(query: &Fields) -> Result<AuditFilter, OpsError> {
     let mut filter = AuditFilter::new();
     if !query.text("request").is_empty() {
         let id = Uuid::parse_str(query.text("request"));
-        filter = filter.request(id.map_err(|_| OpsError::BadFilter("this is not a request's id"))?);
+        filter = filter.request(id.map_err(|_| {
+            OpsError::BadFilter("this is not a request's id, which has 36 characters")
+        })?);
     }
     if !query.text("actor").is_empty() {
         filter = filter.actor(query.text("actor"));

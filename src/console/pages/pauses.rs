@@ -234,7 +234,7 @@ async fn sheet<S: OperatorStore>(
         true => (
             "Pause a phase",
             "No engine begins it, in any version of the definition. Requests that come to it wait, and their \
-             clients are told to try again. A provider's window goes on: a pause that outlasts it leaves \
+             clients get the answer to try again. A provider's window goes on: a pause that outlasts it leaves \
              requests that made an earlier attempt unknown.",
         ),
         false => (

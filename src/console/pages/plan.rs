@@ -185,8 +185,8 @@ fn warning(act: &Act, details: &Details) -> Markup {
         Act::Executed { .. } => html! {},
         Act::NotExecuted { .. } => html! {
             p.warning {
-                "If the call did have its effect, this makes a second one. Ask the provider first: the request's \
-                 own words cannot tell."
+                "If the call did have its effect, this makes a second one. Ask the provider first: the request \
+                 does not know it."
             }
         },
         Act::Retry => html! {
@@ -201,7 +201,7 @@ fn warning(act: &Act, details: &Details) -> Markup {
             @if let Some(phase) = called {
                 p.warning {
                     code { (said(phase)) } " may have been called. Look it up at the provider first: its effect, \
-                     if there is one, stays, and the request does not tell of it any more."
+                     if there is one, stays, and the request does not show it any more."
                 }
             }
             // Of a finished request it is as it was meant.
@@ -249,7 +249,7 @@ fn after(act: &Act, details: &Details) -> Markup {
                 "until " (Now(details.read_at).relative(details.summary.expires_at))
             }
             @else { "for a whole retention from now" }
-            ": a retry is told that it was erased."
+            ": a retry gets the answer that it was erased."
         },
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn page<S: OperatorStore>(
                 Err(task) => return trouble::lost(frame, &task),
             }
         }
-        (Ok(_), None) => Err(OpsError::BadFilter("there is no such value")),
+        (Ok(_), None) => Err(OpsError::BadFilter("there is no such value: choose one of the list")),
         (Err(error), _) => Err(error),
     };
     match revealed {

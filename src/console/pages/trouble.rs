@@ -59,8 +59,10 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
 pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
     let (title, text) = match error {
         OpsError::NotAllowed { needs } => {
-            let text =
-                html! { p { "This needs the permission to " (needs) ", which you do not have." } };
+            let text = html! {
+                p { "This needs the permission to " (needs) ", which you do not have. Ask an operator \
+                     who has it." }
+            };
             ("Not allowed", text)
         }
         OpsError::NoSuchRequest => ("No such request", not_there()),
@@ -144,8 +146,7 @@ pub(super) fn unanswered_to(frame: &Frame, was_a_read: bool, sent: Option<&Sent<
             p { strong { "Whether it was done is not known." } " Read the request and its audit before \
                  you do it again: an act that was done has its row there, and the same act twice is one act." }
         }
-        p { "The console reads on few connections. That it is not answered does not tell whether requests are \
-             served." }
+        p { "The console reads on few connections. Requests may be served although the console gets no answer." }
     };
     let page = html! {
         (titled(title, &text))
@@ -193,7 +194,7 @@ pub(super) fn not_arrived(frame: &Frame) -> Response {
 
 /// A form of more than `largest` bytes.
 pub(super) fn too_large(frame: &Frame, largest: usize) -> Response {
-    let text = html! { p { "A form has " (largest) " bytes at most. Nothing was done." } };
+    let text = html! { p { "A form has " (largest) " bytes at most. Nothing was done: send a shorter one." } };
     let title = "The form is too large";
     frame.page(StatusCode::PAYLOAD_TOO_LARGE, Section::None, title, titled(title, &text))
 }

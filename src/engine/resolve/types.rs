@@ -175,7 +175,7 @@ impl Resolved {
 #[non_exhaustive]
 pub enum ResolveError {
     /// There is no row under this key.
-    #[error("there is no request under this key")]
+    #[error("there is no request under this key; check the scope and the key")]
     NoSuchKey,
     /// The request that the resolution names is gone, and its key belongs to another request: nothing is left to resolve.
     #[error("the key belongs to another request now, so nothing is left to resolve")]
@@ -202,14 +202,21 @@ pub enum ResolveError {
     /// [`Resolution::finish`] and [`Engine::erase`](crate::Engine::erase) do not need the definition. To finish a request,
     /// a process needs the application's settings all the same (codec, header lines, retention): an engine without any
     /// definition is refused.
-    #[error("this process cannot continue the request: {0}")]
+    #[error(
+        "this process cannot continue the request: {0}; send the resolution to a process that can"
+    )]
     NotKnownHere(StrandedBecause),
     /// Whether the later phases could read the output cannot be checked.
-    #[error("the output cannot be checked: {0}")]
+    #[error(
+        "the output cannot be checked: {0}; send the resolution to a process that can read the request"
+    )]
     Undecodable(StrandedBecause),
     /// The output cannot be read as what the phase returns, so the later phases could not read it. The last phase
     /// returns a reply: [`Resolution::finish`] takes one.
-    #[error("the output cannot be read as what the phase returns{}", because(.why.as_deref()))]
+    #[error(
+        "the output cannot be read as what the phase returns{}; give an output of its type",
+        because(.why.as_deref())
+    )]
     OtherType {
         /// What its type says of that: what it expects, or misses. It quotes nothing of the output (G19).
         why: Option<String>,
@@ -217,7 +224,7 @@ pub enum ResolveError {
     /// The value has no JSON form, is over its cap, or cannot be replayed.
     #[error(
         "the value cannot be stored: it has no JSON form, exceeds its cap in Limits together with the stored \
-         outputs, or is a reply that HTTP does not allow"
+         outputs, or is a reply that HTTP does not allow; change it, or raise the cap"
     )]
     NotStorable,
     /// The codec could not encode the value. Repeat the resolution later.
@@ -240,10 +247,13 @@ pub enum ResolveError {
     TaskPanicked,
     /// The store could not be read or written. If its answer to the commit was lost for good, whether the
     /// resolution was written is not known: repeat it.
-    #[error("the store is unavailable")]
+    #[error("the store is unavailable; repeat the resolution")]
     Unavailable(#[source] StoreError),
     /// This process cannot read a stored value. The row was not changed.
-    #[error("the stored {what} of the request are not readable")]
+    #[error(
+        "the stored {what} of the request are not readable; send the resolution to a process with the build and \
+         the codec that wrote them"
+    )]
     Unreadable {
         /// Which value.
         what: &'static str,

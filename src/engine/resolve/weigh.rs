@@ -121,7 +121,9 @@ impl<S: Store> Core<S> {
         }
         waits_for(row, index, phase, &outputs)?;
         if attempt != row.attempts {
-            return conflict("the open call is of another attempt than the one that was named");
+            return conflict(
+                "the open call is of another attempt than the one that was named: read it again",
+            );
         }
         match row.status {
             Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),

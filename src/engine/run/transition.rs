@@ -149,7 +149,9 @@ impl<S: Store> Run<S> {
     ) -> Result<Transition, Unstorable> {
         let done = self.outputs.len();
         if done + 1 == self.definition.phases.len() {
-            return Err(Unstorable::Rule("the last phase returned an output and no reply"));
+            return Err(Unstorable::Rule(
+                "the last phase returned an output and no reply: return a `Reply`",
+            ));
         }
         self.outputs.push(phase.name, output);
         match self.core.encode_outputs(&self.context.scope, &self.context.key, &self.outputs) {

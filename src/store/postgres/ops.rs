@@ -103,9 +103,9 @@ impl<P: Pool> Operators<P> {
         let of = |free, none_is_free| SearchSlots { free, none_is_free };
         Self {
             pool: pool.map(LeftPool::of),
-            slots: of(operators, "each connection for operators' searches is in use"),
-            probes: of(probes, "the connection for health checks is in use"),
-            workers: of(workers, "the connection for workers' searches is in use"),
+            slots: of(operators, "each connection for operators' searches is in use: try again"),
+            probes: of(probes, "the connection for health checks is in use: try again"),
+            workers: of(workers, "the connection for workers' searches is in use: try again"),
         }
     }
 
