@@ -15,7 +15,13 @@ use diesel::migration::{
 use diesel_migrations::MigrationHarness;
 
 use super::StoreError;
+use super::statement::statement;
 use crate::chance;
+
+statement! {
+    /// The versions of the migrations that have run, the application's own among them.
+    Applied in D: Backend, rows diesel::sql_types::Text, {}, "SELECT version FROM __diesel_schema_migrations"
+}
 
 /// What a migration may cost the requests beside it.
 #[derive(Clone, Copy, Debug)]

@@ -19,13 +19,8 @@ use crate::store::pauses::{PauseAct, PausedPhase};
 use crate::store::statement::{push_bind, statement};
 
 statement! {
-    /// The versions of the migrations that have run, the application's own among them.
-    Applied for Pg, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
-}
-
-statement! {
-    /// The same of the table that diesel would create if it were not there: one in another schema of the search path
-    /// tells of other tables.
+    /// As [`Applied`](crate::store::migrations::Applied), of the table that diesel would create if it were not there: one in
+    /// another schema of the search path tells of other tables.
     AppliedHere for Pg, rows Text, {},
     "SELECT version FROM __diesel_schema_migrations AS m \
      WHERE m.tableoid = to_regclass(format('%I.__diesel_schema_migrations', current_schema()))"
