@@ -6,7 +6,7 @@ use super::resolve::Resolved;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
-use crate::store::{Erase, EraseAct, SettledKey, Status, Store, StoreError};
+use crate::store::{Erase, EraseAct, Halving, Refused, SettledKey, Status, Store, StoreError};
 
 /// How many rows one statement of [`Engine::erase_scope`] changes at most.
 const BATCH: u32 = 1000;
@@ -175,32 +175,28 @@ impl<S: Store> ScopeErasure<'_, S> {
     /// Erases the rows of the next page, and says whether there may be another page.
     async fn erase_page(&mut self) -> Result<bool, StoreError> {
         let page = self.store.keys_to_erase(self.scope, &self.after, self.at_a_time).await?;
-        // What the server refuses is halved until it is one row.
-        let mut parts = vec![page.as_slice()];
-        while let Some(part) = parts.pop() {
-            let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
+        let mut parts = Halving::of(&page);
+        while let Some(part) = parts.next_part() {
+            let (Some(first), Some(last)) = (part.first(), part.last()) else { break };
             match self.erase_between(&first.key, &last.key).await {
                 Ok(erased) => {
                     self.sum.erased += u64::from(erased);
                     observe::erased(erased);
                 }
-                Err(error) if error.is_unanswered() && part.len() > 1 => {
-                    self.at_a_time = u32::try_from(part.len() / 2).unwrap_or(BATCH);
-                    tokio::time::sleep(UNDONE_WITHIN).await;
-                    return Ok(true);
-                }
-                Err(error) if !error.may_be_of_one() && !error.is_unanswered() => {
-                    return Err(error);
-                }
-                Err(_) if part.len() > 1 => {
-                    self.probe().await?;
-                    let (first, others) = part.split_at(part.len() / 2);
-                    parts.extend([others, first]);
-                    continue;
-                }
-                // Another transaction has locked what belongs to it: it is left.
-                Err(StoreError::Locked) => {}
-                Err(error) => self.refuse(last, error),
+                Err(error) => match parts.refused(part, error)? {
+                    Refused::Halved => {
+                        self.probe().await?;
+                        continue;
+                    }
+                    Refused::TooSlow(_) => {
+                        self.at_a_time = u32::try_from(part.len() / 2).unwrap_or(BATCH);
+                        tokio::time::sleep(UNDONE_WITHIN).await;
+                        return Ok(true);
+                    }
+                    // Another transaction has locked what belongs to it: it is left.
+                    Refused::One(StoreError::Locked) => {}
+                    Refused::One(error) => self.refuse(last, error),
+                },
             }
             self.after.clone_from(&last.key);
         }

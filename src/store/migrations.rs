@@ -15,7 +15,13 @@ use diesel::migration::{
 use diesel_migrations::MigrationHarness;
 
 use super::StoreError;
+use super::statement::statement;
 use crate::chance;
+
+statement! {
+    /// The versions of the migrations that have run, the application's own among them.
+    Applied in D: Backend, rows diesel::sql_types::Text, {}, "SELECT version FROM __diesel_schema_migrations"
+}
 
 /// What a migration may cost the requests beside it.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +89,31 @@ pub(crate) fn not_among<DB: Backend>(
     missing.sort();
     Ok(missing)
 }
+
+/// The functions of a store about its migrations, by its function that names the missing ones by what stands in their table,
+/// and by its `with_migrations`. diesel creates that table before it reads it, also where it is there: not everyone may.
+macro_rules! migrated_by {
+    ($missing:ident) => {
+        async fn migrate(&self) -> Result<(), StoreError> {
+            if self.$missing().await.is_ok_and(|missing| missing.is_empty()) {
+                return Ok(());
+            }
+            self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
+        }
+
+        async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
+            match self.$missing().await {
+                Ok(missing) => Ok(missing),
+                Err(_) => self.with_migrations(name_missing(MIGRATIONS)).await,
+            }
+        }
+
+        async fn revert_migrations(&self) -> Result<(), StoreError> {
+            self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
+        }
+    };
+}
+pub(super) use migrated_by;
 
 /// Reverts the migrations of `source`, the newest first, and none that the application keeps in the same
 /// table.

@@ -25,6 +25,7 @@ mod error;
 pub(crate) mod events;
 #[cfg(all(test, feature = "fault-injection"))]
 mod guards;
+mod halving;
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -88,6 +89,7 @@ pub(crate) use self::due::{
     Page, StagedJobRow,
 };
 pub use self::error::StoreError;
+pub(crate) use self::halving::{Halving, Refused};
 #[cfg(feature = "mysql")]
 pub use self::mysql::{Mysql, MysqlConn, MysqlHandle};
 #[cfg(any(feature = "postgres", feature = "mysql"))]

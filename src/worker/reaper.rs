@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::pace::rest_behind;
 use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
 use crate::observe;
-use crate::store::{ExpiryPlace, Store, StoreError};
+use crate::store::{ExpiryPlace, Halving, Refused, Store, StoreError};
 
 /// After so many refused rows of a batch, if none was deleted, the reason is most likely not in the rows: the batch ends.
 const MAX_REFUSED: u32 = 20;
@@ -106,9 +106,8 @@ impl<S: Store> Reaper<S> {
         let place = self.walk.clone().unwrap_or_default();
         let page = self.store.expired_keys(&place, batch).await?;
         reaped.is_more = true;
-        // What the server refuses is halved until it is one row.
-        let mut parts = vec![page.rows.as_slice()];
-        while let Some(part) = parts.pop() {
+        let mut parts = Halving::of(&page.rows);
+        while let Some(part) = parts.next_part() {
             let Some(last) = part.last() else { break };
             let is_of_all = reaped.keys == 0 && reaped.refusals >= MAX_REFUSED;
             if is_of_all || stop.is_set() {
@@ -116,22 +115,17 @@ impl<S: Store> Reaper<S> {
             }
             match self.store.reap_rows(part).await {
                 Ok(keys) => reaped.keys += keys,
-                Err(error) if error.is_unanswered() && part.len() > 1 => {
-                    self.take_fewer_than(part.len());
-                    return Err(error);
-                }
-                Err(error) if !error.may_be_of_one() && !error.is_unanswered() => {
-                    return Err(error);
-                }
-                Err(_) if part.len() > 1 => {
-                    let (first, others) = part.split_at(part.len() / 2);
-                    parts.extend([others, first]);
-                    continue;
-                }
-                Err(error) => {
-                    reaped.refusals += 1;
-                    reaped.refused = Some(error);
-                }
+                Err(error) => match parts.refused(part, error)? {
+                    Refused::Halved => continue,
+                    Refused::TooSlow(error) => {
+                        self.take_fewer_than(part.len());
+                        return Err(error);
+                    }
+                    Refused::One(error) => {
+                        reaped.refusals += 1;
+                        reaped.refused = Some(error);
+                    }
+                },
             }
             self.walk = Some(last.at.clone());
         }

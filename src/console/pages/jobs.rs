@@ -84,7 +84,14 @@ fn request(frame: &Frame, job: &JobView) -> Markup {
     }
 }
 
-fn late(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
+/// A table of jobs; the last column is of another kind in each.
+fn jobs(
+    frame: &Frame,
+    rows: &[JobView],
+    now: Now,
+    (caption, last): (&str, &str),
+    cell: impl Fn(&JobView) -> Markup,
+) -> Markup {
     let cells = rows.iter().map(|job| {
         vec![
             html! { code { (said(&job.name)) } },
@@ -92,46 +99,34 @@ fn late(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
             html! { (job.attempts) },
             reason(job),
             now.relative(job.staged_at),
-            match job.next_at {
-                Some(due) => now.relative(due),
-                None => html! { span.quiet { "–" } },
-            },
+            cell(job),
         ]
     });
-    table(
-        "Late jobs, the longest due first",
-        &["Job", "Request", "Attempts", "Reason", "Staged", "Due"],
-        cells,
-    )
+    table(caption, &["Job", "Request", "Attempts", "Reason", "Staged", last], cells)
+}
+
+fn late(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
+    jobs(frame, rows, now, ("Late jobs, the longest due first", "Due"), |job| match job.next_at {
+        Some(due) => now.relative(due),
+        None => html! { span.quiet { "–" } },
+    })
 }
 
 fn dead(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
     let may_act = frame.may(Permissions::ACT);
-    let cells = rows.iter().map(|job| {
-        vec![
-            html! { code { (said(&job.name)) } },
-            request(frame, job),
-            html! { (job.attempts) },
-            reason(job),
-            now.relative(job.staged_at),
-            html! {
-                @if may_act {
-                    form.row method="post" action=(frame.to("jobs/plan")) {
-                        input type="hidden" name="id" value=(job.id);
-                        button name="act" value="retry" { "Retry" span.unseen { " job " (short(job.id)) } }
-                        button name="act" value="discard" { "Discard" span.unseen { " job " (short(job.id)) } }
-                    }
-                } @else {
-                    span.quiet { "–" }
+    jobs(frame, rows, now, ("Dead jobs, the oldest first", "Act"), |job| {
+        html! {
+            @if may_act {
+                form.row method="post" action=(frame.to("jobs/plan")) {
+                    input type="hidden" name="id" value=(job.id);
+                    button name="act" value="retry" { "Retry" span.unseen { " job " (short(job.id)) } }
+                    button name="act" value="discard" { "Discard" span.unseen { " job " (short(job.id)) } }
                 }
-            },
-        ]
-    });
-    table(
-        "Dead jobs, the oldest first",
-        &["Job", "Request", "Attempts", "Reason", "Staged", "Act"],
-        cells,
-    )
+            } @else {
+                span.quiet { "–" }
+            }
+        }
+    })
 }
 
 fn reason(job: &JobView) -> Markup {

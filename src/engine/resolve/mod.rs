@@ -11,25 +11,20 @@ use uuid::Uuid;
 
 use self::types::ResolutionKind;
 pub use self::types::{Resolution, ResolveError, Resolved};
-use self::weigh::{Prepared, Weighed};
+use self::weigh::{News, Weighed};
 use super::attempt::MAX_ROUNDS;
 use super::jitter::jitter;
-use super::resolution::{executed, finished_at, not_executed, retried, said};
-use super::revive::Revived;
-use super::run::{Run, Transition};
+use super::resolution::said;
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::observe::{self, Span, Subject};
 use crate::store::audit::AuditEntry;
 use crate::store::events::EventKind;
-use crate::store::{Claim, Commit, KeyRow, Right, Seen, Settles, Store, StoreError};
+use crate::store::{Claim, Commit, KeyRow, Right, Seen, Store, StoreError};
 
 /// After how long to repeat a resolution, if no lease says it.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// A row as a run, and the phases that it is run under from now on.
-type Standing<S> = (Run<S>, Option<Arc<str>>);
 
 /// What a resolution is compared with, if its phase or its request has ended. The answer [`Resolved::Already`] confirms a
 /// stored value, which the operator may not be allowed to see (G19).
@@ -65,6 +60,17 @@ struct Unanswered {
     request_id: Uuid,
     lease_token: i64,
     error: StoreError,
+}
+
+impl Unanswered {
+    /// Whether the resolution was a retry, and was written. The request may have gone on behind the commit: nothing else
+    /// of the row tells of a retry then.
+    fn has_let_retry(&self, row: &KeyRow, kind: &ResolutionKind) -> bool {
+        matches!(kind, ResolutionKind::Retry)
+            && said(row.resolution.as_deref()) == Some(kind.name())
+            && self.request_id == row.request_id
+            && self.lease_token < row.lease_token
+    }
 }
 
 impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
@@ -115,6 +121,8 @@ impl<S: Store> Core<S> {
         act: Option<OperatorAct<'_>>,
         unanswered: &mut Option<Unanswered>,
     ) -> Result<Resolved, ResolveError> {
+        // What is written is written to this request, or to none. An operator's is the request that the audit row names.
+        let request = request.or(act.and_then(|act| act.audit.request_id));
         let compares = act.map_or(Compares::Values, |act| act.compares);
         let mut refused = None;
         for _ in 0..MAX_ROUNDS {
@@ -124,47 +132,41 @@ impl<S: Store> Core<S> {
                 Some((before, because)) if before == seen => return Err(because),
                 _ => {}
             }
-            // What is written below is written to this request, or to none.
-            // An operator's word is about the request that its audit row names.
-            let request = request.or(act.and_then(|act| act.audit.request_id));
-            let is_another = request.is_some_and(|request| request != row.request_id);
-            if is_another && !mutated!(AnyLife) {
+            if request.is_some_and(|id| id != row.request_id) && !mutated!(AnyLife) {
                 return Err(ResolveError::AnotherRequest);
             }
-            // The request may have gone on behind the commit: nothing else of the row tells of a retry then.
-            let is_retried = matches!(kind, ResolutionKind::Retry)
-                && said(row.resolution.as_deref()) == Some(kind.name())
-                && unanswered.as_ref().is_some_and(|before| {
-                    before.request_id == row.request_id && before.lease_token < row.lease_token
-                });
-            if is_retried && act.is_none() {
+            // For an operator, the audit says who resolved it.
+            let before = unanswered.as_ref().filter(|_| act.is_none());
+            if before.is_some_and(|before| before.has_let_retry(&row, kind)) {
                 return Ok(Resolved::Applied);
             }
-            let weighed = self.weigh(scope, key, &row, kind, compares).await;
-            let has_moved = act.is_some_and(|act| !(act.is_as_seen)(&row));
-            let prepared = match weighed {
-                // For an operator, the audit says who resolved it.
-                Ok(Weighed::Known(Resolved::Already)) if unanswered.is_some() && act.is_none() => {
-                    return Ok(Resolved::Applied);
-                }
+            let is_ours = before.is_some();
+            let news = match self.weigh(scope, key, &row, kind, compares).await {
+                Ok(Weighed::Known(Resolved::Already)) if is_ours => return Ok(Resolved::Applied),
                 Ok(Weighed::Known(known)) => return Ok(known),
-                Err(ResolveError::Unavailable(error)) => {
-                    return Err(ResolveError::Unavailable(error));
+                Err(unavailable @ ResolveError::Unavailable(_)) => return Err(unavailable),
+                _ if act.is_some_and(|act| !(act.is_as_seen)(&row)) => {
+                    return Err(ResolveError::MovedOn);
                 }
-                _ if has_moved => return Err(ResolveError::MovedOn),
+                Ok(Weighed::News(news)) => news,
                 // The row alone shows this.
                 Err(running @ ResolveError::InProgress { .. }) => return Err(running),
+                Err(because @ ResolveError::NotEncoded { .. })
+                    if mutated!(EncodeBehindTakeOver) =>
+                {
+                    let claim = claim_of(scope, key, &row, None);
+                    let _ = self.store.take_over_key(&claim, self.settings.hold()).await;
+                    return Err(because);
+                }
                 // The refusal rests on what two statements read, and counts only if the row is still the same after
                 // them. In between the request may have continued, finished and been erased.
                 Err(because) => {
                     refused = Some((seen, because));
                     continue;
                 }
-                Ok(Weighed::News(prepared)) => prepared,
             };
-            let audit = act.map(|act| act.audit);
             let (request_id, lease_token) = (row.request_id, row.lease_token);
-            match self.settle(scope, key, row, kind, prepared, audit).await? {
+            match self.settle(scope, key, row, kind, news, act.map(|act| act.audit)).await? {
                 Written::Applied => return Ok(Resolved::Applied),
                 Written::Overtaken => {}
                 Written::PerhapsBefore(error) => {
@@ -183,14 +185,14 @@ impl<S: Store> Core<S> {
         key: &IdempotencyKey,
         row: KeyRow,
         kind: &ResolutionKind,
-        prepared: Prepared,
+        news: Box<News<S>>,
         audit: Option<&AuditEntry>,
     ) -> Result<Written, ResolveError> {
         let (core, scope, key) = (self.clone(), scope.clone(), key.clone());
         let (kind, audit) = (kind.clone(), audit.cloned());
         let settling = async move {
             let _entered = core.running.enter();
-            core.write_resolution(&scope, &key, &row, &kind, prepared, audit.as_ref()).await
+            core.write_resolution(&scope, &key, &row, &kind, *news, audit.as_ref()).await
         };
         let settling = Span::current().around(Box::pin(settling));
         let task = crate::task::spawn(carried!(settling));
@@ -200,34 +202,19 @@ impl<S: Store> Core<S> {
     /// Acquires the row as it was read and writes the resolution to it, in one transaction: a process that dies
     /// leaves the resolution with its audit row, or the row as it was.
     async fn write_resolution(
-        self: &Arc<Self>,
+        &self,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
         kind: &ResolutionKind,
-        prepared: Prepared,
+        news: News<S>,
         audit: Option<&AuditEntry>,
     ) -> Result<Written, ResolveError> {
-        let (run, phases) = self.standing(scope, key, row, kind)?;
-        let claim = Claim {
-            scope,
-            key,
-            request_id: row.request_id,
-            lease_token: row.lease_token,
-            status: row.status,
-            recovery_point: Some(&row.recovery_point),
-            phases: phases.as_deref(),
-            right: Right::Resolve,
-            opens_window: false,
-            event: None,
-            trace: None,
-        };
-        if mutated!(EncodeBehindTakeOver) && matches!(prepared, Prepared::Nothing) {
-            let _ = self.store.take_over_key(&claim, self.settings.hold()).await;
-        }
-        let settled = run.transition_by(row, kind, prepared)?;
+        let News { run, phases, transition } = news;
+        let claim = claim_of(scope, key, row, phases.as_deref());
         let (attempt, trace, phase) = (row.attempts, self.trace(), kind.phase());
-        let settled = settled.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
+        let settled =
+            transition.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut unanswered) = (0, None);
@@ -278,62 +265,27 @@ impl<S: Store> Core<S> {
             tokio::time::sleep(jitter(tries)).await;
         }
     }
-
-    /// The row as a run that makes the transition, and the phases under which it runs from now on. A resolution that
-    /// ends the request or lets it try again needs no stored values; one of a call needs a process that knows the
-    /// request.
-    fn standing(
-        self: &Arc<Self>,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        row: &KeyRow,
-        kind: &ResolutionKind,
-    ) -> Result<Standing<S>, ResolveError> {
-        let (definition, revived, phases) = match kind {
-            ResolutionKind::Finish(_) | ResolutionKind::Retry => {
-                (self.definition_of(row), Revived::nothing(), None)
-            }
-            ResolutionKind::Executed { .. } | ResolutionKind::NotExecuted { .. } => {
-                let judged = self.judge(scope, key, row)?.map_err(ResolveError::NotKnownHere)?;
-                let is_run_here = judged.is_run_here();
-                (judged.definition, judged.revived, is_run_here.then_some(judged.phases))
-            }
-        };
-        Ok((self.held(scope, key, row, Moment::now(), definition, revived), phases))
-    }
 }
 
-impl<S: Store> Run<S> {
-    /// The transition that a resolution makes.
-    fn transition_by(
-        &self,
-        row: &KeyRow,
-        kind: &ResolutionKind,
-        prepared: Prepared,
-    ) -> Result<Transition, ResolveError> {
-        let next = self.definition.phases.get(self.outputs.len());
-        let next = || next.ok_or(ResolveError::NotThatPhase);
-        Ok(match (kind, prepared) {
-            (ResolutionKind::Executed { .. }, Prepared::Outputs(outputs)) => {
-                let phase = next()?;
-                self.released_behind(phase, outputs, executed(phase))
-            }
-            (ResolutionKind::Finish(reply), Prepared::Reply(stored)) => {
-                self.finished_by(reply.clone(), stored, finished_at(row))
-            }
-            (ResolutionKind::Executed { .. } | ResolutionKind::Finish(_), _) => {
-                return Err(ResolveError::NotEncoded { why: "nothing was encoded" });
-            }
-            (ResolutionKind::NotExecuted { attempt, .. }, _) => {
-                let said = not_executed(next()?, *attempt);
-                self.released(said, Settles::WindowAndAttempts, Duration::ZERO)
-            }
-            // The calls that were made before were made: the window continues (G11).
-            _ => {
-                let said = retried(row.resolution.as_deref());
-                self.released(said, Settles::Attempts, Duration::ZERO)
-            }
-        })
+/// The row as it was read, to be acquired for a resolution.
+fn claim_of<'a>(
+    scope: &'a Scope,
+    key: &'a IdempotencyKey,
+    row: &'a KeyRow,
+    phases: Option<&'a str>,
+) -> Claim<'a> {
+    Claim {
+        scope,
+        key,
+        request_id: row.request_id,
+        lease_token: row.lease_token,
+        status: row.status,
+        recovery_point: Some(&row.recovery_point),
+        phases,
+        right: Right::Resolve,
+        opens_window: false,
+        event: None,
+        trace: None,
     }
 }
 

@@ -1,5 +1,8 @@
 //! What a resolution is to a row: known already, a contradiction, or news that is to be written.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::value::RawValue;
 
 use super::equal::equal;
@@ -7,39 +10,44 @@ use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{before_retry, not_executed, uncalled};
-use crate::engine::revive::{Revival, Revived};
+use crate::engine::resolution::{
+    before_retry, executed, finished_at, not_executed, retried, uncalled,
+};
+use crate::engine::revive::{Judged, Revival, Revived};
+use crate::engine::run::{Run, Transition};
 use crate::engine::{Core, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
+use crate::moment::Moment;
 use crate::phase::{Outputs, Reply};
-use crate::store::{KeyRow, Status, Store, StoredResponse};
+use crate::store::{KeyRow, Settles, Status, Store};
 
 /// What a resolution is to a row.
-pub(super) enum Weighed {
+pub(super) enum Weighed<S: Store> {
     /// Known already.
     Known(Resolved),
-    /// News, with what is to be stored. Everything that can be refused was refused before, while the row
-    /// was not touched yet.
-    News(Prepared),
+    /// News. Everything that can be refused was refused before, while the row was not touched yet.
+    News(Box<News<S>>),
 }
 
-/// What a resolution stores, encoded.
-pub(super) enum Prepared {
-    Outputs(Vec<u8>),
-    Reply(StoredResponse),
-    Nothing,
+/// What is to be written to a row that waits for it.
+pub(super) struct News<S: Store> {
+    /// The row as a run that makes the transition.
+    pub(super) run: Run<S>,
+    /// The phases that the row is run under from now on; `None` leaves those that it has.
+    pub(super) phases: Option<Arc<str>>,
+    pub(super) transition: Transition,
 }
 
 impl<S: Store> Core<S> {
     /// Whether the resolution is known already, contradicts what is known, or is new to a row that waits for it.
     pub(super) async fn weigh(
-        &self,
+        self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
         kind: &ResolutionKind,
         compares: Compares,
-    ) -> Result<Weighed, ResolveError> {
+    ) -> Result<Weighed<S>, ResolveError> {
         match kind {
             ResolutionKind::Executed { phase, output } => {
                 self.weigh_executed(scope, key, row, phase, output, compares).await
@@ -50,21 +58,21 @@ impl<S: Store> Core<S> {
             ResolutionKind::Finish(reply) => {
                 self.weigh_finish(scope, key, row, reply, compares).await
             }
-            ResolutionKind::Retry => weigh_retry(row),
+            ResolutionKind::Retry => self.weigh_retry(scope, key, row),
         }
     }
 
     async fn weigh_executed(
-        &self,
+        self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
         phase: &str,
         output: &RawValue,
         compares: Compares,
-    ) -> Result<Weighed, ResolveError> {
+    ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        let revived = self.revived(scope, key, row)?;
+        let judged = self.judged(scope, key, row)?;
         not_running(row)?;
         let mut outputs = self.stored_outputs(scope, key).await?;
         if let Some(stored) = outputs.get(index) {
@@ -84,37 +92,32 @@ impl<S: Store> Core<S> {
         }
         waits_for(row, index, phase, &outputs)?;
         // Only a completed row has nothing to bring back to life.
-        let Some(revived) = revived else {
+        let Some(judged) = judged else {
             return Ok(Weighed::Known(Resolved::Finished));
         };
-        if let Revival::Undecodable(because) = revived.found {
-            return Err(ResolveError::Undecodable(because));
-        }
-        self.reads(row, &revived, index, output)?;
+        self.reads(row, &judged.revived, index, output)?;
         outputs.push(phase.name, output.to_owned());
-        match self.encode_outputs(scope, key, &outputs) {
-            Err(_) if mutated!(EncodeBehindTakeOver) => Ok(Weighed::News(Prepared::Nothing)),
-            encoded => Ok(Weighed::News(Prepared::Outputs(encoded.map_err(refused)?))),
-        }
+        let outputs = self.encode_outputs(scope, key, &outputs).map_err(refused)?;
+        Ok(self.news(scope, key, row, Some(judged), |run| {
+            run.released_behind(phase, outputs, executed(phase))
+        }))
     }
 
     async fn weigh_not_executed(
-        &self,
+        self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
         phase: &str,
         attempt: u32,
-    ) -> Result<Weighed, ResolveError> {
+    ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        self.revived(scope, key, row)?;
+        let judged = self.judged(scope, key, row)?;
         not_running(row)?;
         if is_denied(row, phase, attempt) {
             return Ok(Weighed::Known(Resolved::Already));
         }
-        if row.status == Status::Completed {
-            return conflict("the request is finished");
-        }
+        let Some(judged) = judged else { return conflict("the request is finished") };
         let outputs = self.stored_outputs(scope, key).await?;
         if outputs.get(index).is_some() {
             return conflict("the phase has an output already: its call was executed");
@@ -126,7 +129,12 @@ impl<S: Store> Core<S> {
             );
         }
         match row.status {
-            Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
+            Status::Unknown | Status::DeadLetter => {
+                Ok(self.news(scope, key, row, Some(judged), |run| {
+                    let said = not_executed(phase, attempt);
+                    run.released(said, Settles::WindowAndAttempts, Duration::ZERO)
+                }))
+            }
             // Nothing is known of its call, and nothing waits to be: the same call is made again.
             _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
             // Released after a failure that had no effect either.
@@ -135,13 +143,13 @@ impl<S: Store> Core<S> {
     }
 
     async fn weigh_finish(
-        &self,
+        self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
         reply: &Reply,
         compares: Compares,
-    ) -> Result<Weighed, ResolveError> {
+    ) -> Result<Weighed<S>, ResolveError> {
         if !(200..=599).contains(&reply.status()) {
             return Err(ResolveError::NotStorable);
         }
@@ -159,10 +167,55 @@ impl<S: Store> Core<S> {
             }
             Status::Completed => conflict("the request is finished with another reply"),
             _ => {
-                let encoded = self.encode_reply(scope, key, reply).map_err(refused)?;
-                Ok(Weighed::News(Prepared::Reply(encoded)))
+                let stored = self.encode_reply(scope, key, reply).map_err(refused)?;
+                Ok(self.news(scope, key, row, None, |run| {
+                    run.finished_by(reply.clone(), stored, finished_at(row))
+                }))
             }
         }
+    }
+
+    fn weigh_retry(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+    ) -> Result<Weighed<S>, ResolveError> {
+        not_running(row)?;
+        match row.status {
+            Status::DeadLetter if row.open_intent.is_none() => {
+                Ok(self.news(scope, key, row, None, |run| {
+                    // The calls that were made before were made: the window continues (G11).
+                    let said = retried(row.resolution.as_deref());
+                    run.released(said, Settles::Attempts, Duration::ZERO)
+                }))
+            }
+            Status::Pending | Status::FailedRetryable => Ok(Weighed::Known(Resolved::Already)),
+            Status::Completed => conflict("the request is finished"),
+            _ => conflict("the outcome of a call is unknown: say whether it was executed"),
+        }
+    }
+
+    /// The transition of a row, as a run whose stored values were judged. One that ends the request or lets it try again
+    /// needs none of them.
+    fn news(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        judged: Option<Judged<S>>,
+        transition: impl FnOnce(&Run<S>) -> Transition,
+    ) -> Weighed<S> {
+        let (definition, revived, phases) = match judged {
+            None => (self.definition_of(row), Revived::nothing(), None),
+            Some(judged) => {
+                let is_run_here = judged.is_run_here();
+                (judged.definition, judged.revived, is_run_here.then_some(judged.phases))
+            }
+        };
+        let run = self.held(scope, key, row, Moment::now(), definition, revived);
+        let transition = transition(&run);
+        Weighed::News(Box::new(News { run, phases, transition }))
     }
 
     /// Whether what a resolution says of a call would be refused for its type, as far as the row itself tells. Nothing is
@@ -176,11 +229,8 @@ impl<S: Store> Core<S> {
     ) -> Result<(), ResolveError> {
         let ResolutionKind::Executed { phase, output } = &resolution.kind else { return Ok(()) };
         let (index, _) = self.phase_of(row, phase)?;
-        match self.revived(scope, key, row)? {
-            Some(Revived { found: Revival::Undecodable(because), .. }) => {
-                Err(ResolveError::Undecodable(because))
-            }
-            Some(revived) => self.reads(row, &revived, index, output),
+        match self.judged(scope, key, row)? {
+            Some(judged) => self.reads(row, &judged.revived, index, output),
             None => Ok(()),
         }
     }
@@ -194,6 +244,9 @@ impl<S: Store> Core<S> {
         index: usize,
         output: &RawValue,
     ) -> Result<(), ResolveError> {
+        if let Revival::Undecodable(because) = revived.found {
+            return Err(ResolveError::Undecodable(because));
+        }
         if index + 1 == self.phases_of(row)?.len() {
             let why =
                 Some("the last phase returns a reply, so finish the request with one".to_owned());
@@ -203,19 +256,16 @@ impl<S: Store> Core<S> {
     }
 
     /// What can be made of the row, if this process knows it; `None` of a completed one.
-    fn revived(
+    fn judged(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
         row: &KeyRow,
-    ) -> Result<Option<Revived<S>>, ResolveError> {
+    ) -> Result<Option<Judged<S>>, ResolveError> {
         if row.status == Status::Completed {
             return Ok(None);
         }
-        match self.judge(scope, key, row)? {
-            Ok(judged) => Ok(Some(judged.revived)),
-            Err(because) => Err(ResolveError::NotKnownHere(because)),
-        }
+        self.judge(scope, key, row)?.map(Some).map_err(ResolveError::NotKnownHere)
     }
 
     /// A process whose codec has another secret would seal the reply so that no other can open it, and one that lacks the
@@ -273,17 +323,7 @@ impl<S: Store> Core<S> {
     }
 }
 
-fn weigh_retry(row: &KeyRow) -> Result<Weighed, ResolveError> {
-    not_running(row)?;
-    match row.status {
-        Status::DeadLetter if row.open_intent.is_none() => Ok(Weighed::News(Prepared::Nothing)),
-        Status::Pending | Status::FailedRetryable => Ok(Weighed::Known(Resolved::Already)),
-        Status::Completed => conflict("the request is finished"),
-        _ => conflict("the outcome of a call is unknown: say whether it was executed"),
-    }
-}
-
-fn conflict(what: &'static str) -> Result<Weighed, ResolveError> {
+fn conflict<S: Store>(what: &'static str) -> Result<Weighed<S>, ResolveError> {
     Err(ResolveError::Conflict(what))
 }
 

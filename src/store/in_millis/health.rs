@@ -1,14 +1,9 @@
 //! The statements of health checks.
 
-use diesel::sql_types::{self, Text};
+use diesel::sql_types;
 
 use super::InMillis;
 use crate::store::statement::statement;
-
-statement! {
-    /// The versions of the migrations that have run, the application's own among them.
-    Applied in D: InMillis, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
-}
 
 statement! {
     /// Writes nothing, and is refused where nothing can be written. On MySQL it says so for this user: some users may write

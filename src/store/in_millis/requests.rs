@@ -146,6 +146,13 @@ const STATE: [&str; 3] = [
      WHEN 'unknown' THEN 'unknown' WHEN 'dead_letter' THEN 'dead_letter' ELSE 'unreadable' END AS state",
 ];
 
+/// What a list has of a request, around its state.
+const LISTED: [&str; 2] = [
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, ",
+    ", status, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM ",
+];
+
 statement! {
     /// A page of requests: of the rows that are looked at, those that are asked for.
     List in D: InMillis as varying, rows ListedSql,
@@ -155,9 +162,8 @@ statement! {
         reason: Option<String>, older_ms: Option<i64>, waiting_ms: Option<i64>,
         order: InOrder, limit: i64,
     },
-    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
-     status, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
-     run_after, waiting_since, created_at, expires_at FROM (SELECT looked.*, ", (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]), " FROM (", walked,
+    (LISTED[0]), "state", (LISTED[1]), "(SELECT looked.*, ",
+    (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]), " FROM (", walked,
     ") AS looked) AS k WHERE ", allowed, " AND (", states,
     " IS NULL OR ", (D::AMONG[0]), "state", (D::AMONG[1]), states, (D::AMONG[2]), ") AND coalesce(scope = ", scope,
     ", true) AND coalesce(definition = ", definition, ", true) AND coalesce(definition_version = ",
@@ -224,10 +230,8 @@ where
 statement! {
     /// Requests by their ids, as a list has them, by `atomic_phases_keys_request`.
     ByIds in D: InMillis as varying, rows ListedSql, { ids: Ids, allowed: Allowed },
-    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, ",
-    (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]),
-    ", status, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
-     run_after, waiting_since, created_at, expires_at FROM atomic_phases_keys WHERE ", ids, " AND ", allowed
+    (LISTED[0]), (STATE[0]), (D::CLOCK), (STATE[1]), (D::CLOCK), (STATE[2]), (LISTED[1]),
+    "atomic_phases_keys WHERE ", ids, " AND ", allowed
 }
 
 impl ByIds {

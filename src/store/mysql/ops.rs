@@ -31,7 +31,7 @@ use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::migrations::not_among;
+use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Counted, FoundRequest, JobAct, JobFate, LATE_MS, ListPlace, ListRequests, ListedRequest,
@@ -132,7 +132,7 @@ impl OperatorStore for Mysql {
 
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let applied = search!(self, "read which migrations have run", |conn| {
-            ops::Applied {}.rows::<String>(conn)
+            Applied {}.rows::<String>(conn)
         })?;
         not_among::<diesel::mysql::Mysql>(&MIGRATIONS, &applied)
     }

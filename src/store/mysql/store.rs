@@ -30,7 +30,7 @@ use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
-use crate::store::migrations::{name_missing, revert_migrations, run_migrations};
+use crate::store::migrations::{migrated_by, name_missing, revert_migrations, run_migrations};
 use crate::store::operators::OperatorStore;
 use crate::store::patience::Patience;
 use crate::store::row::{MAX_EXPIRED, count, key_row};
@@ -388,24 +388,7 @@ impl Store for Mysql {
         Statement::of(&query)
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
-        // diesel creates its table before it reads it, also where it is there: not everyone may.
-        if self.unapplied_migrations().await.is_ok_and(|missing| missing.is_empty()) {
-            return Ok(());
-        }
-        self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
-    }
-
-    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        match self.unapplied_migrations().await {
-            Ok(missing) => Ok(missing),
-            Err(_) => self.with_migrations(name_missing(MIGRATIONS)).await,
-        }
-    }
-
-    async fn revert_migrations(&self) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
-    }
+    migrated_by!(unapplied_migrations);
 
     async fn look_up_key(
         &self,

@@ -59,7 +59,9 @@ use self::time_limit::{answered, answered_within};
 use self::transaction::PgTransaction;
 use self::twin::{Twin, Waits};
 use super::audit::AuditEntry;
-use super::migrations::{Terms, name_missing, not_among, revert_migrations, run_migrations};
+use super::migrations::{
+    Terms, migrated_by, name_missing, not_among, revert_migrations, run_migrations,
+};
 use super::patience::{LOCKED_WAIT, patiently};
 use super::row::{MAX_EXPIRED, count, key_row, key_summary};
 use super::shares::Shares;
@@ -324,23 +326,7 @@ impl<P: Pool> Store for Postgres<P> {
         statement::keeps_prepared(query, &self.registry)
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
-        if self.missing_by_their_table().await.is_ok_and(|missing| missing.is_empty()) {
-            return Ok(());
-        }
-        self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
-    }
-
-    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        match self.missing_by_their_table().await {
-            Ok(missing) => Ok(missing),
-            Err(_) => self.with_migrations(name_missing(MIGRATIONS)).await,
-        }
-    }
-
-    async fn revert_migrations(&self) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
-    }
+    migrated_by!(missing_by_their_table);
 
     async fn look_up_key(
         &self,

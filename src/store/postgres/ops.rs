@@ -33,7 +33,7 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, GroupColumns, JobCensus, census_group};
 use crate::store::events::StoredEvents;
-use crate::store::migrations::not_among;
+use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeColumns, NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Counted, FoundRequest, FoundRow, JobAct, JobFate, LATE_MS, ListPlace, ListRequests,
@@ -220,7 +220,7 @@ impl<P: Pool> OperatorStore for Postgres<P> {
 
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
         let applied = search!(self, "read which migrations have run", |conn| {
-            ops::Applied {}.load::<String>(&mut conn)
+            Applied {}.load::<String>(&mut conn)
         })?;
         not_among::<diesel::pg::Pg>(&MIGRATIONS, &applied)
     }

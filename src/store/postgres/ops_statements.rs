@@ -19,13 +19,8 @@ use crate::store::pauses::{PauseAct, PausedPhase};
 use crate::store::statement::{push_bind, statement};
 
 statement! {
-    /// The versions of the migrations that have run, the application's own among them.
-    Applied for Pg, rows Text, {}, "SELECT version FROM __diesel_schema_migrations"
-}
-
-statement! {
-    /// The same of the table that diesel would create if it were not there: one in another schema of the search path
-    /// tells of other tables.
+    /// As [`Applied`](crate::store::migrations::Applied), of the table that diesel would create if it were not there: one in
+    /// another schema of the search path tells of other tables.
     AppliedHere for Pg, rows Text, {},
     "SELECT version FROM __diesel_schema_migrations AS m \
      WHERE m.tableoid = to_regclass(format('%I.__diesel_schema_migrations', current_schema()))"
@@ -122,6 +117,13 @@ const STATE: &str = "CASE status::text WHEN 'pending' THEN 'accepted' \
     WHEN 'completed' THEN CASE fingerprint WHEN 'erased' THEN 'erased' ELSE 'finished' END \
     WHEN 'unknown' THEN 'unknown' WHEN 'dead_letter' THEN 'dead_letter' ELSE 'unreadable' END AS state";
 
+/// What a list has of a request, around its state.
+const LISTED: [&str; 2] = [
+    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, ",
+    ", status::text, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
+     run_after, waiting_since, created_at, expires_at FROM ",
+];
+
 type ListedSql = (
     (SqlUuid, Text, Text),
     (Text, Integer, Text),
@@ -141,9 +143,7 @@ statement! {
         reason: Option<&'a str>, older_ms: Option<i64>, waiting_ms: Option<i64>,
         order: InOrder, limit: i64,
     },
-    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, state, \
-     status::text, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
-     run_after, waiting_since, created_at, expires_at FROM (SELECT *, ", [STATE], " FROM (", {walked},
+    (LISTED[0]), "state", (LISTED[1]), "(SELECT *, ", [STATE], " FROM (", {walked},
     ") AS looked) AS k WHERE ", {allowed}, " AND coalesce(state = ANY(", states,
     "), true) AND coalesce(scope = ", scope, ", true) AND coalesce(definition = ", definition,
     ", true) AND coalesce(definition_version = ", version, ", true) \
@@ -204,10 +204,7 @@ statement! {
 statement! {
     /// Requests by their ids, as a list has them, by `atomic_phases_keys_request`.
     ByIds<'a> for Pg, rows ListedSql, { ids: Vec<Uuid>, allowed: Allowed<'a> },
-    "SELECT request_id, scope, idempotency_key, definition, definition_version, phases, ", [STATE],
-    ", status::text, recovery_point, open_intent, reason, attempts, resolution, locked_until, \
-     run_after, waiting_since, created_at, expires_at FROM atomic_phases_keys WHERE request_id = ANY(",
-    ids, ") AND ", {allowed}
+    (LISTED[0]), [STATE], (LISTED[1]), "atomic_phases_keys WHERE request_id = ANY(", ids, ") AND ", {allowed}
 }
 
 statement! {

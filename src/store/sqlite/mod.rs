@@ -54,7 +54,7 @@ pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::audit::AuditEntry;
-use super::migrations::{Terms, name_missing, revert_migrations, run_migrations};
+use super::migrations::{Terms, migrated_by, name_missing, revert_migrations, run_migrations};
 use super::operators::OperatorStore;
 use super::row::{MAX_EXPIRED, count, key_row};
 use super::tokenizer::{Dialect, controls_transaction, holds_several};
@@ -296,24 +296,7 @@ impl Store for Sqlite {
         Statement { refusal, run: Box::new(move |conn| conn.execute_returning_count(&query)) }
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
-        // diesel creates its table before it reads it, also where it is there: not everyone may.
-        if self.unapplied_migrations().await.is_ok_and(|missing| missing.is_empty()) {
-            return Ok(());
-        }
-        self.migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
-    }
-
-    async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
-        match self.unapplied_migrations().await {
-            Ok(missing) => Ok(missing),
-            Err(_) => self.migrations(name_missing(MIGRATIONS)).await,
-        }
-    }
-
-    async fn revert_migrations(&self) -> Result<(), StoreError> {
-        self.migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
-    }
+    migrated_by!(unapplied_migrations);
 
     async fn look_up_key(
         &self,
@@ -597,7 +580,7 @@ impl Sqlite {
         patience: Duration,
     ) -> Result<(), StoreError> {
         let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.migrations(run_migrations(source, terms)).await
+        self.with_migrations(run_migrations(source, terms)).await
     }
 
     /// [`revert_migrations`](Store::revert_migrations) of others.
@@ -607,10 +590,10 @@ impl Sqlite {
         &self,
         source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
     ) -> Result<(), StoreError> {
-        self.migrations(revert_migrations(source, MIGRATION_TERMS)).await
+        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
-    async fn migrations<R: Send + 'static>(
+    async fn with_migrations<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut SqliteConnection) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {

@@ -28,7 +28,7 @@ use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::tuple_rows::BlockingRows;
-use crate::store::migrations::not_among;
+use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
     Counted, FoundRequest, JobAct, JobFate, LATE_MS, ListPlace, ListRequests, ListedRequest,
@@ -137,7 +137,7 @@ impl OperatorStore for Sqlite {
     }
 
     async fn unapplied_migrations(&self) -> Result<Vec<String>, StoreError> {
-        let read = |conn: &mut _| ops::Applied {}.rows::<String>(conn);
+        let read = |conn: &mut _| Applied {}.rows::<String>(conn);
         let applied = self.search("read which migrations have run", read).await?;
         not_among::<diesel::sqlite::Sqlite>(&MIGRATIONS, &applied)
     }
