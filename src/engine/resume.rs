@@ -80,7 +80,7 @@ impl<S: Store> Core<S> {
         });
         let trace = self.trace_of_holder(&row, right);
         let is_uncalled = match right {
-            Right::Free => row.attempts == 0 || judged.is_uncalled(),
+            Right::Free => judged.revived.is_uncalled,
             // Its creation got no answer, and nothing has run since.
             Right::Own => true,
             Right::Reconcile | Right::Resolve => false,

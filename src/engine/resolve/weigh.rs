@@ -5,9 +5,9 @@ use serde_json::value::RawValue;
 use super::equal::equal;
 use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
-use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::definition::{Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{before_retry, not_executed, uncalled};
+use crate::engine::resolution::Denial;
 use crate::engine::revive::{Revival, Revived};
 use crate::engine::{Core, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
@@ -79,7 +79,8 @@ impl<S: Store> Core<S> {
         if is_over && !mutated!(RefuseBehindErasure) {
             return Ok(Weighed::Known(Resolved::Finished));
         }
-        if row.resolution.as_ref() == Some(&not_executed(phase, row.attempts)) {
+        let denial = Denial::of(row.resolution.as_deref()).filter(|denial| !denial.is_note);
+        if denial.is_some_and(|it| phase.is_called(it.phase) && it.attempt == row.attempts) {
             return conflict("the call was reported as not executed before");
         }
         waits_for(row, index, phase, &outputs)?;
@@ -107,7 +108,8 @@ impl<S: Store> Core<S> {
         attempt: u32,
     ) -> Result<Weighed, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        self.revived(scope, key, row)?;
+        let revived = self.revived(scope, key, row)?;
+        let is_uncalled = revived.is_some_and(|revived| revived.is_uncalled);
         not_running(row)?;
         if is_denied(row, phase, attempt) {
             return Ok(Weighed::Known(Resolved::Already));
@@ -126,7 +128,7 @@ impl<S: Store> Core<S> {
         match row.status {
             Status::Unknown | Status::DeadLetter => Ok(Weighed::News(Prepared::Nothing)),
             // Nothing is known of its call, and nothing waits to be: the same call is made again.
-            _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
+            _ if !is_uncalled => Err(ResolveError::NotThatPhase),
             // Released after a failure that had no effect either.
             _ => Ok(Weighed::Known(Resolved::Already)),
         }
@@ -288,15 +290,16 @@ fn conflict(what: &'static str) -> Result<Weighed, ResolveError> {
 /// Whether the row says already that the call of `phase` in this attempt had no effect: by a resolution, or by what a
 /// release has noted, which is about the calls of all attempts up to it.
 fn is_denied(row: &KeyRow, phase: &Phase, attempt: u32) -> bool {
-    let Some(said) = row.resolution.as_deref().map(before_retry) else { return false };
+    let Some(denial) = Denial::of(row.resolution.as_deref()) else { return false };
     let is_covered = match row.status {
+        _ if !denial.is_note => attempt == denial.attempt,
+        _ if denial.attempt != row.attempts => false,
         Status::FailedRetryable => attempt <= row.attempts,
         // What is said of the last attempt is news: it lets the request run again.
         Status::DeadLetter => attempt < row.attempts,
         _ => false,
     };
-    let is_noted = is_covered && uncalled(phase, row.attempts).as_deref() == Some(said);
-    is_noted || said == not_executed(phase, attempt)
+    is_covered && phase.is_called(denial.phase)
 }
 
 /// Why a value that was encoded for it is refused.
@@ -327,8 +330,4 @@ fn waits_for(
         true => Ok(()),
         false => Err(ResolveError::NotThatPhase),
     }
-}
-
-fn is_idempotent(phase: &Phase) -> bool {
-    matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { .. }))
 }
