@@ -122,6 +122,9 @@ pub struct Summary {
     /// Whether [`phase`](Self::phase) is idempotent and an attempt may have made its call: its effect may be there, though
     /// nothing is [open](Self::open_intent). Look it up at the provider before you finish or erase the request.
     pub may_have_been_called: bool,
+    /// The phase whose call may have had its effect, and whose outcome is not stored: that call is [open](Self::open_intent),
+    /// or [may have been made](Self::may_have_been_called), or was open when an operator finished the request.
+    pub(crate) perhaps_called: Option<String>,
     /// Why the last attempt ended without finishing the request.
     pub reason: Option<String>,
     /// The number of its last attempt: how often its lease was acquired. Not all attempts count towards the cap.
@@ -150,10 +153,14 @@ impl Summary {
     ) -> Self {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
-        let at = phases(&stands_of(row), definition).into_iter().find(PhaseView::is_current);
+        let phases = phases(&stands_of(row), definition);
+        let perhaps_called = phases.iter().find(|phase| phase.is_perhaps_called());
+        let perhaps_called = perhaps_called.map(|phase| phase.name.clone());
+        let at = phases.into_iter().find(PhaseView::is_current);
         let may_have_been_called = at.as_ref().is_some_and(PhaseView::may_have_been_called);
         // A call is open, whether its phase is found in the list or not.
-        let phase = at.map(|phase| phase.name).or_else(|| row.open_intent.clone());
+        let open = || row.open_intent.clone();
+        let phase = at.map(|phase| phase.name).or_else(open);
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -162,6 +169,7 @@ impl Summary {
             stranded: stranded.filter(|_| !is_over),
             recovery_point: row.recovery_point.clone(),
             may_have_been_called: may_have_been_called && !is_over,
+            perhaps_called: perhaps_called.or_else(open),
             phase: phase.filter(|_| !is_over),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
@@ -174,11 +182,6 @@ impl Summary {
             scope_hash: ShortHash(&row.scope).to_string(),
             key_hash: ShortHash(&row.key).to_string(),
         }
-    }
-
-    /// Whether it has a call that may have had its effect, and whose outcome is not stored.
-    pub(super) fn has_call(&self) -> bool {
-        self.open_intent.is_some() || self.may_have_been_called
     }
 }
 
@@ -271,6 +274,11 @@ impl PhaseView {
 
     pub(super) fn may_have_been_called(&self) -> bool {
         self.stands == PhaseStands::MayHaveBeenCalled
+    }
+
+    /// Whether its call may have had its effect, and no outcome is stored.
+    fn is_perhaps_called(&self) -> bool {
+        matches!(self.stands, PhaseStands::CallOpen | PhaseStands::MayHaveBeenCalled)
     }
 }
 
