@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::staged::{self, LeftJobs, StagedJobs};
 use super::{Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
 use crate::definition::PhaseList;
-use crate::engine::{CheckReport, Stands, StrandedBecause};
+use crate::engine::{CheckReport, Stands, StrandedBecause, counted_alike};
 use crate::setting::DAY;
-use crate::store::{FoundBy, Standing, Status, Store, StoreError, UnknownStatus};
+use crate::store::{FoundBy, Standing, Store, StoreError, UnknownStatus};
 
 /// How many rows each search returns at most.
 const MAX_ROWS: u32 = 10_000;
@@ -114,7 +114,11 @@ impl InFlight {
                 continue;
             }
             let place = match row.standing {
-                Ok(standing) => Standing { reason: None, ..standing },
+                Ok(standing) => {
+                    let (attempts, resolution) =
+                        counted_alike(standing.attempts, standing.resolution.as_deref());
+                    Standing { reason: None, attempts, resolution, ..standing }
+                }
                 Err(row) => {
                     row.count_among(&mut found.unknown_status);
                     continue;
@@ -161,9 +165,9 @@ impl InFlight {
         !self.truncated && self.rows_of(definition, version) == 0
     }
 
-    /// The rows that a build with these lock files would leave alone, judged by the phases under which they
-    /// were written, and those of an [unknown status](Self::unknown_status), which a build that does not know it leaves alone,
-    /// too. It does not check whether the build can decode their stored parameters and outputs.
+    /// The rows that a build with these lock files would leave alone, judged by the phases under which they were written and
+    /// by what is known of their calls, and those of an [unknown status](Self::unknown_status), which a build that does not
+    /// know it leaves alone, too. It does not check whether the build can decode their stored parameters and outputs.
     #[must_use]
     pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
         let left = self
@@ -233,9 +237,8 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
         recovery_point: &rows.recovery_point,
         phases: &rows.phases,
         open_intent: rows.open_intent.as_deref(),
-        // A survey reads neither: what it does not know to be uncalled may have been called.
-        resolution: None,
-        attempts: u32::from(rows.status != Status::Pending),
+        resolution: rows.resolution.as_deref(),
+        attempts: rows.attempts,
         is_to_be_asked: false,
     };
     let done = stands.done(&written, &lock.phases).ok_or(StrandedBecause::UnknownRecoveryPoint)?;

@@ -58,7 +58,7 @@ pub use self::jobs::ListedJob;
 pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub(crate) use self::progress::{Stands, are_one};
-pub(crate) use self::resolution::{place_of_finish, said};
+pub(crate) use self::resolution::{counted_alike, place_of_finish, said};
 pub(crate) use self::resolve::{Compares, OperatorAct};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;

@@ -63,6 +63,14 @@ impl<'r> Denial<'r> {
     }
 }
 
+/// Attempts and resolution of a row that is counted with others, as if it had one attempt: how many it had is of no matter to
+/// what is known of its call.
+pub(crate) fn counted_alike(attempts: u32, resolution: Option<&str>) -> (u32, Option<String>) {
+    let denial = Denial::of(resolution).filter(|denial| denial.attempt == attempts);
+    let attempts = attempts.min(1);
+    (attempts, denial.map(|denial| format!("{UNCALLED}{} {attempts}", denial.phase)))
+}
+
 /// What was said of an outcome that was unknown; not what a run has noted of itself.
 pub(crate) fn said(resolution: Option<&str>) -> Option<&str> {
     match resolution? {
