@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::staged::{self, LeftJobs, StagedJobs};
-use super::{CallState, Class, Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
-use crate::definition::{ListedKind, PhaseList, STARTED};
-use crate::engine::{CheckReport, StrandedBecause};
+use super::{Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
+use crate::definition::PhaseList;
+use crate::engine::{CheckReport, Stands, StrandedBecause, counted_alike};
 use crate::setting::DAY;
-use crate::store::{FoundBy, Standing, Status, Store, StoreError, UnknownStatus};
+use crate::store::{FoundBy, Standing, Store, StoreError, UnknownStatus};
 
 /// How many rows each search returns at most.
 const MAX_ROWS: u32 = 10_000;
@@ -114,7 +114,11 @@ impl InFlight {
                 continue;
             }
             let place = match row.standing {
-                Ok(standing) => Standing { reason: None, ..standing },
+                Ok(standing) => {
+                    let (attempts, resolution) =
+                        counted_alike(standing.attempts, standing.resolution.as_deref());
+                    Standing { reason: None, attempts, resolution, ..standing }
+                }
                 Err(row) => {
                     row.count_among(&mut found.unknown_status);
                     continue;
@@ -161,9 +165,9 @@ impl InFlight {
         !self.truncated && self.rows_of(definition, version) == 0
     }
 
-    /// The rows that a build with these lock files would leave alone, judged by the phases under which they
-    /// were written, and those of an [unknown status](Self::unknown_status), which a build that does not know it leaves alone,
-    /// too. It does not check whether the build can decode their stored parameters and outputs.
+    /// The rows that a build with these lock files would leave alone, judged by the phases under which they were written and
+    /// by what is known of their calls, and those of an [unknown status](Self::unknown_status), which a build that does not
+    /// know it leaves alone, too. It does not check whether the build can decode their stored parameters and outputs.
     #[must_use]
     pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
         let left = self
@@ -229,32 +233,21 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
         });
     };
     let written = PhaseList::parse(&rows.phases).ok_or(StrandedBecause::NewerForm)?.phases;
-    // By the list that the row was last run under; it may still have the name that the build before that one gave.
-    let done = match rows.recovery_point.as_str() {
-        STARTED => 0,
-        point => {
-            let known = lock.phases.iter().find(|phase| phase.is_called(point));
-            let at = written.iter().position(|phase| phase.name == point);
-            let renamed =
-                || written.iter().position(|phase| known.is_some_and(|k| k.is_called(&phase.name)));
-            at.or_else(renamed).ok_or(StrandedBecause::UnknownRecoveryPoint)? + 1
-        }
+    let stands = Stands {
+        recovery_point: &rows.recovery_point,
+        phases: &rows.phases,
+        open_intent: rows.open_intent.as_deref(),
+        resolution: rows.resolution.as_deref(),
+        attempts: rows.attempts,
+        is_to_be_asked: false,
     };
+    let done = stands.done(&written, &lock.phases).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
     let done =
         phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;
     let next = written.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let call = match rows.status {
-        _ if rows.open_intent.is_some() => CallState::IntentOpen,
-        Status::Pending => CallState::NotMade,
-        _ => CallState::MayHaveBeenMade,
-    };
-    let class = match next.kind {
-        ListedKind::Local => Class::Local,
-        ListedKind::Idempotent => Class::Idempotent,
-        ListedKind::AtMostOnce => Class::AtMostOnce,
-    };
+    let call = stands.call(next, done, &lock.phases);
     let name = rows.open_intent.as_deref().unwrap_or(&next.name);
-    let next = Written { name, class, provider_key: &next.key_name };
+    let next = Written { name, class: next.kind.into(), provider_key: &next.key_name };
     match after_call(next, call, lock.phases.get(done..).unwrap_or_default())? {
         Resumed::Continues => Ok(()),
         Resumed::BecomesUnknown => Err(StrandedBecause::CallMayHaveBeenMade),

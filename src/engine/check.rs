@@ -209,7 +209,8 @@ fn grouped(surveyed: Vec<SurveyedRow>) -> (Vec<Group>, Vec<UnknownStatus>) {
             continue;
         }
         let standing = match standing {
-            Ok(standing) => standing,
+            // Its samples are read by themselves.
+            Ok(standing) => Standing { attempts: 0, resolution: None, ..standing },
             Err(row) => {
                 row.count_among(&mut unknown);
                 continue;

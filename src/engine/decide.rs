@@ -261,7 +261,7 @@ pub(super) mod tests {
         }
     }
 
-    const EVERY_STATUS: [Status; 6] = [
+    pub(in crate::engine) const EVERY_STATUS: [Status; 6] = [
         Status::Pending,
         Status::InProgress,
         Status::FailedRetryable,

@@ -13,8 +13,8 @@ use atomic_phases_compat::{
 };
 
 use super::StrandedBecause;
-use super::resolution::denied;
-use crate::definition::{Definition, ListedKind, Phase, PhaseList, STARTED};
+use super::resolution::Denial;
+use crate::definition::{Definition, ListedKind, ListedPhase, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
 use crate::store::{KeyRow, Status};
 
@@ -44,7 +44,7 @@ impl KnownPhase for Phase {
     }
 
     fn class(&self) -> Class {
-        class(ListedKind::of(self.kind))
+        ListedKind::of(self.kind).into()
     }
 
     fn provider_key(&self) -> &str {
@@ -52,11 +52,13 @@ impl KnownPhase for Phase {
     }
 }
 
-fn class(kind: ListedKind) -> Class {
-    match kind {
-        ListedKind::Local => Class::Local,
-        ListedKind::Idempotent => Class::Idempotent,
-        ListedKind::AtMostOnce => Class::AtMostOnce,
+impl From<ListedKind> for Class {
+    fn from(kind: ListedKind) -> Self {
+        match kind {
+            ListedKind::Local => Self::Local,
+            ListedKind::Idempotent => Self::Idempotent,
+            ListedKind::AtMostOnce => Self::AtMostOnce,
+        }
     }
 }
 
@@ -94,21 +96,53 @@ impl Stands<'_> {
         self.is_to_be_asked && !definition.phases.iter().any(asks)
     }
 
-    /// The phases that are committed, by the list that it was run under: its outputs have their names, or names
-    /// that they had before. `None`: the list has no phase of its recovery point, or is of an unknown form.
-    pub(crate) fn committed(&self, definition: &Definition) -> Option<Vec<String>> {
-        let listed = PhaseList::parse(self.phases)?.phases;
+    /// How many phases are done of `listed`, which it was run under: its outputs have their names, or names that they had
+    /// before. `None`: the list has no phase of its recovery point.
+    pub(crate) fn done(&self, listed: &[ListedPhase], known: &[impl KnownPhase]) -> Option<usize> {
         let point = self.recovery_point;
         if point == STARTED {
-            return Some(Vec::new());
+            return Some(0);
         }
-        let is_point = |name: &str| {
-            let both = |phase: &Phase| phase.is_called(name) && phase.is_called(point);
-            name == point || definition.phases.iter().any(both)
-        };
-        let last = listed.iter().position(|phase| is_point(&phase.name))?;
-        Some(listed.into_iter().take(last + 1).map(|phase| phase.name).collect())
+        let last = listed.iter().position(|phase| are_one(known, &phase.name, point))?;
+        Some(last + 1)
     }
+
+    /// What is known of the call of `next`, which is the next phase in the list that it was run under, behind `done` others:
+    /// the only call that can be open. No other code judges it. `known`: the phases of the build that asks.
+    ///
+    /// | the row | the call |
+    /// |---|---|
+    /// | has an open intent | may have been made: it is under way, or its outcome is unknown (G2, G11) |
+    /// | was never run | was not made |
+    /// | says of its last attempt, by a resolution or a note of its run, that no call had an effect | was not made |
+    /// | otherwise, at an idempotent phase | may have been made, without an intent |
+    /// | otherwise | was not made: an `at_most_once` phase would have stored its intent |
+    pub(crate) fn call(
+        &self,
+        next: &ListedPhase,
+        done: usize,
+        known: &[impl KnownPhase],
+    ) -> CallState {
+        // The build that wrote so may have another name for it. If it could not decode the row, and so left the list as it
+        // was, it may have another phase here.
+        let is_next = |name: &str| {
+            are_one(known, name, &next.name) || known.get(done).is_some_and(|it| it.is_called(name))
+        };
+        let denial = Denial::of(self.resolution);
+        let is_denied = denial.is_some_and(|it| it.attempt == self.attempts && is_next(it.phase));
+        match next.kind {
+            _ if self.open_intent.is_some() => CallState::IntentOpen,
+            ListedKind::Idempotent if self.attempts > 0 && !is_denied => CallState::MayHaveBeenMade,
+            ListedKind::Local | ListedKind::Idempotent | ListedKind::AtMostOnce => {
+                CallState::NotMade
+            }
+        }
+    }
+}
+
+/// Whether both are names of one phase.
+pub(crate) fn are_one(known: &[impl KnownPhase], name: &str, other: &str) -> bool {
+    name == other || known.iter().any(|phase| phase.is_called(name) && phase.is_called(other))
 }
 
 /// Compares what the row was run under with `definition`. The rule is that of the lock files
@@ -124,19 +158,9 @@ pub(crate) fn progress<'n>(
     let written = PhaseList::parse(row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.phases.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    // Another phase may have been added in front of it, and it may have another name here.
-    let here = definition.phases.get(done);
-    let is_next = |name: &str| name == next.name || here.is_some_and(|phase| phase.is_called(name));
-    let call = match row.attempts {
-        // Never run, so nothing was called.
-        0 => CallState::NotMade,
-        _ if row.open_intent.is_some() => CallState::IntentOpen,
-        // As the last attempt knew, or a resolution has said since then.
-        _ if denied(row.resolution, row.attempts).is_some_and(is_next) => CallState::NotMade,
-        _ => CallState::MayHaveBeenMade,
-    };
+    let call = row.call(next, done, definition.phases);
     let name = row.open_intent.unwrap_or(&next.name);
-    let called = Written { name, class: class(next.kind), provider_key: &next.key_name };
+    let called = Written { name, class: next.kind.into(), provider_key: &next.key_name };
     let resumed = after_call(called, call, definition.phases.get(done..).unwrap_or_default())?;
     let open = match called.class.may_have_been_called(call) {
         true => {
@@ -177,5 +201,7 @@ fn done<'n>(
 
 #[cfg(test)]
 mod agreement;
+#[cfg(test)]
+mod calls;
 #[cfg(test)]
 mod tests;

@@ -38,24 +38,37 @@ pub(super) fn retried(resolution: Option<&str>) -> String {
 }
 
 /// What was stored before an operator let the request try again.
-pub(super) fn before_retry(resolution: &str) -> &str {
+fn before_retry(resolution: &str) -> &str {
     resolution.strip_prefix(RETRIED).unwrap_or(resolution)
 }
 
-/// Whether a request of so many attempts has called nothing that its provider could know: it never ran, no attempt came to
-/// its call, or it was said that the call of the last attempt had no effect. The window of a provider that forgets calls
-/// begins then with the next attempt (G11).
-pub(crate) fn knows_no_call(resolution: Option<&str>, attempts: u32, next: &Phase) -> bool {
-    attempts == 0 || denied(resolution, attempts).is_some_and(|phase| next.is_called(phase))
+/// That no call of a phase up to the end of an attempt had an effect.
+pub(super) struct Denial<'r> {
+    /// As the build called it that wrote so.
+    pub(super) phase: &'r str,
+    pub(super) attempt: u32,
+    /// A run has noted it of itself; otherwise it was said of a call that had no outcome.
+    pub(super) is_note: bool,
 }
 
-/// The phase of which it is known that no call up to the end of this attempt had an effect: as the build called it that
-/// wrote so.
-pub(crate) fn denied(resolution: Option<&str>, attempts: u32) -> Option<&str> {
-    let known = before_retry(resolution?);
-    let known = known.strip_prefix(NOT_EXECUTED).or_else(|| known.strip_prefix(UNCALLED))?;
-    let (phase, attempt) = known.rsplit_once(' ')?;
-    (attempt.parse::<u32>() == Ok(attempts)).then_some(phase)
+impl<'r> Denial<'r> {
+    pub(super) fn of(resolution: Option<&'r str>) -> Option<Self> {
+        let known = before_retry(resolution?);
+        let (known, is_note) = match known.strip_prefix(UNCALLED) {
+            Some(noted) => (noted, true),
+            None => (known.strip_prefix(NOT_EXECUTED)?, false),
+        };
+        let (phase, attempt) = known.rsplit_once(' ')?;
+        Some(Self { phase, attempt: attempt.parse().ok()?, is_note })
+    }
+}
+
+/// Attempts and resolution of a row that is counted with others, as if it had one attempt: how many it had is of no matter to
+/// what is known of its call.
+pub(crate) fn counted_alike(attempts: u32, resolution: Option<&str>) -> (u32, Option<String>) {
+    let denial = Denial::of(resolution).filter(|denial| denial.attempt == attempts);
+    let attempts = attempts.min(1);
+    (attempts, denial.map(|denial| format!("{UNCALLED}{} {attempts}", denial.phase)))
 }
 
 /// What was said of an outcome that was unknown; not what a run has noted of itself.

@@ -80,12 +80,13 @@ impl<S: Store> Core<S> {
         });
         let trace = self.trace_of_holder(&row, right);
         let is_uncalled = match right {
-            Right::Free => row.attempts == 0 || judged.is_uncalled(),
+            Right::Free => judged.revived.is_uncalled,
             // Its creation got no answer, and nothing has run since.
             Right::Own => true,
             Right::Reconcile | Right::Resolve => false,
         };
-        // A back-off or a queue that is longer than the window would else be followed by no call, ever (G17).
+        // A back-off, a queue or a commit without an answer that takes longer than the window would else be followed by no
+        // call, ever (G17).
         let next = judged.definition.phases.get(judged.revived.outputs.len());
         let has_window = next.is_some_and(|next| {
             matches!(next.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
@@ -100,7 +101,7 @@ impl<S: Store> Core<S> {
             recovery_point: (!own).then_some(&row.recovery_point),
             phases: (!own && is_run_here).then_some(&judged.phases),
             right,
-            opens_window: right == Right::Free && is_uncalled && has_window,
+            opens_window: is_uncalled && has_window,
             event: event.as_deref(),
             trace: trace.as_ref().map(<[u8; _]>::as_slice),
         };

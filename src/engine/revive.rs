@@ -35,6 +35,8 @@ pub(super) struct Revived<S: Store> {
     pub(super) outputs: Outputs,
     /// What it may have called already.
     pub(super) call: Option<OpenCall>,
+    /// Whether it is known that no call can have had an effect behind the recovery point.
+    pub(super) is_uncalled: bool,
 }
 
 /// A row that this process may continue.
@@ -49,11 +51,6 @@ impl<S: Store> Judged<S> {
     /// Whether it continues here, under this build's classes and provider keys.
     pub(super) fn is_run_here(&self) -> bool {
         self.revived.found == Revival::Ready(Progress::Continues)
-    }
-
-    /// Whether no call can have had an effect behind the recovery point.
-    pub(super) fn is_uncalled(&self) -> bool {
-        self.is_run_here() && self.revived.call.is_none()
     }
 
     /// Whether the call that is next could have been made, and has no reconcile function here.
@@ -87,6 +84,7 @@ impl<S: Store> Revived<S> {
             context: None,
             outputs: Outputs::default(),
             call: None,
+            is_uncalled: false,
         }
     }
 }
@@ -140,10 +138,11 @@ impl<S: Store> Core<S> {
             Ok(known) => known,
             Err(because) => return Ok(Err(because)),
         };
+        let is_uncalled = call.is_none();
         let undecodable = |because| {
             // The outputs are kept: whatever becomes of the row, they say what is done.
             let outputs = plain.outputs().unwrap_or_default();
-            Ok(Ok(Revived { outputs, ..Revived::undecodable(because) }))
+            Ok(Ok(Revived { outputs, is_uncalled, ..Revived::undecodable(because) }))
         };
         // What a type's `Deserialize` does with a stored value is the application's; a panic of it is an
         // attempt like any other failure.
@@ -158,7 +157,8 @@ impl<S: Store> Core<S> {
         if !are_read.unwrap_or(false) {
             return undecodable(StrandedBecause::OutputsUndecodable);
         }
-        Ok(Ok(Revived { found: Revival::Ready(progress), request, context, outputs, call }))
+        let found = Revival::Ready(progress);
+        Ok(Ok(Revived { found, request, context, outputs, call, is_uncalled }))
     }
 
     /// Why this process cannot continue an unfinished row, if it cannot. Touches nothing.
@@ -205,13 +205,13 @@ impl<S: Store> Core<S> {
             Ok(entry) => &entry.definition,
             Err(because) => return Some(because),
         };
-        let Some(committed) = row.committed(definition) else {
-            return Some(match PhaseList::parse(row.phases) {
-                None => StrandedBecause::NewerForm,
-                Some(_) => StrandedBecause::UnknownRecoveryPoint,
-            });
+        let Some(PhaseList { phases: listed, .. }) = PhaseList::parse(row.phases) else {
+            return Some(StrandedBecause::NewerForm);
         };
-        let committed = committed.iter().map(String::as_str);
+        let Some(done) = row.done(&listed, definition.phases) else {
+            return Some(StrandedBecause::UnknownRecoveryPoint);
+        };
+        let committed = listed.iter().take(done).map(|phase| phase.name.as_str());
         match progress(definition, &self.derived_keys, row, committed) {
             Ok((Progress::Continues, _)) => {
                 row.is_unasked(definition).then_some(StrandedBecause::NotAskedHere)

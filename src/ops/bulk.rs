@@ -108,8 +108,8 @@ pub struct BulkPlan {
     pub version: RowVersion,
     /// To how many of them the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
-    /// How many of these have a call whose outcome is not stored: an [open](Summary::open_intent) one, or one that [may have
-    /// been made](Summary::may_have_been_called).
+    /// How many of these have a call whose outcome is not stored: an [open](Summary::open_intent) one, one that [may have
+    /// been made](Summary::may_have_been_called), or one that was open when an operator finished the request.
     pub with_call: u32,
     /// The first of them.
     pub sample: Vec<Summary>,
@@ -325,7 +325,9 @@ impl<S: OperatorStore> Ops<S> {
             count: count(selected.0.len()),
             version: RowVersion(parts.join(&BETWEEN.to_string())),
             fitting: count(rows().filter(|row| act.fits(row)).count()),
-            with_call: count(rows().filter(|row| act.fits(row) && row.has_call()).count()),
+            with_call: count(
+                rows().filter(|row| act.fits(row) && row.perhaps_called.is_some()).count(),
+            ),
             sample: rows().take(SAMPLE).cloned().collect(),
         })
     }

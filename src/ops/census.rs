@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::request::phases;
 use super::why::{HeldBy, next_window};
 use crate::definition::Definition;
-use crate::engine::{Core, Stands, StrandedBecause, knows_no_call};
+use crate::engine::{Core, Stands, StrandedBecause};
 use crate::moment::wall_clock;
 use crate::observe::OTHER;
 use crate::store::census::{Census, CensusGroup, JobCensus, LOOKED_INTO};
@@ -52,6 +53,18 @@ fn held_by(group: &CensusGroup, stranded: Option<StrandedBecause>) -> Option<Hel
     })
 }
 
+/// Where the requests of a group stand, and under what they were run last.
+fn stands_of(group: &CensusGroup) -> Stands<'_> {
+    Stands {
+        recovery_point: &group.recovery_point,
+        phases: &group.phases,
+        open_intent: group.open_intent.as_deref(),
+        resolution: group.resolution.as_deref(),
+        attempts: group.attempts,
+        is_to_be_asked: group.status == Status::Unknown.as_str() && group.is_due.is_some(),
+    }
+}
+
 impl<S: Store> Core<S> {
     pub(crate) fn tally(&self, census: &Census) -> Tally {
         let now = self.clock.reads().unwrap_or_else(wall_clock);
@@ -73,15 +86,7 @@ impl<S: Store> Core<S> {
             // A status of a later build.
             return Some(StrandedBecause::NewerForm);
         }
-        let stands = Stands {
-            recovery_point: &group.recovery_point,
-            phases: &group.phases,
-            open_intent: group.open_intent.as_deref(),
-            resolution: group.resolution.as_deref(),
-            attempts: group.attempts,
-            is_to_be_asked: group.status == Status::Unknown.as_str() && group.is_due.is_some(),
-        };
-        self.stranded_by_place((&group.definition, group.version), &stands)
+        self.stranded_by_place((&group.definition, group.version), &stands_of(group))
     }
 
     /// When the next call of the group's first request may not be repeated any more, if it has one and half of the time
@@ -93,14 +98,12 @@ impl<S: Store> Core<S> {
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let is_settled = matches!(group.status.as_str(), "unknown" | LOOKED_INTO | "dead_letter");
-        if is_settled || group.open_intent.is_some() {
+        let mut phases = phases(&stands_of(group), Some(definition)).into_iter();
+        if is_settled || !phases.any(|phase| phase.may_have_been_called()) {
             return None;
         }
         let margin = self.settings.window_margin;
-        let (phase, whole) = next_window(definition, &group.recovery_point, margin)?;
-        if knows_no_call(group.resolution.as_deref(), group.attempts, phase) {
-            return None;
-        }
+        let (_, whole) = next_window(definition, &group.recovery_point, margin)?;
         let whole = TimeDelta::from_std(whole).ok()?;
         let end = group.advanced_at.checked_add_signed(whole)?;
         (now >= end - whole / 2).then_some(end)

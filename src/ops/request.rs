@@ -1,6 +1,7 @@
 //! What an operator sees of a request: [`Summary`] in a list, [`Details`] of one. Neither has a key, a scope
 //! or a value in it: those are [revealed](super::Ops::reveal).
 
+use atomic_phases_compat::CallState;
 use chrono::{DateTime, TimeDelta, Utc};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -10,7 +11,7 @@ use super::filter::State;
 use super::jobs::{JobView, Place};
 use super::why::Why;
 use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, PhaseList, STARTED};
-use crate::engine::{Stands, StrandedBecause, denied, place_of_finish};
+use crate::engine::{Stands, StrandedBecause, are_one, place_of_finish};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
@@ -121,6 +122,9 @@ pub struct Summary {
     /// Whether [`phase`](Self::phase) is idempotent and an attempt may have made its call: its effect may be there, though
     /// nothing is [open](Self::open_intent). Look it up at the provider before you finish or erase the request.
     pub may_have_been_called: bool,
+    /// The phase whose call may have had its effect, and whose outcome is not stored: that call is [open](Self::open_intent),
+    /// or [may have been made](Self::may_have_been_called), or was open when an operator finished the request.
+    pub(crate) perhaps_called: Option<String>,
     /// Why the last attempt ended without finishing the request.
     pub reason: Option<String>,
     /// The number of its last attempt: how often its lease was acquired. Not all attempts count towards the cap.
@@ -149,10 +153,14 @@ impl Summary {
     ) -> Self {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
-        let at = phases(&stands_of(row), definition).into_iter().find(PhaseView::is_current);
+        let phases = phases(&stands_of(row), definition);
+        let perhaps_called = phases.iter().find(|phase| phase.is_perhaps_called());
+        let perhaps_called = perhaps_called.map(|phase| phase.name.clone());
+        let at = phases.into_iter().find(PhaseView::is_current);
         let may_have_been_called = at.as_ref().is_some_and(PhaseView::may_have_been_called);
         // A call is open, whether its phase is found in the list or not.
-        let phase = at.map(|phase| phase.name).or_else(|| row.open_intent.clone());
+        let open = || row.open_intent.clone();
+        let phase = at.map(|phase| phase.name).or_else(open);
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -161,6 +169,7 @@ impl Summary {
             stranded: stranded.filter(|_| !is_over),
             recovery_point: row.recovery_point.clone(),
             may_have_been_called: may_have_been_called && !is_over,
+            perhaps_called: perhaps_called.or_else(open),
             phase: phase.filter(|_| !is_over),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
@@ -173,11 +182,6 @@ impl Summary {
             scope_hash: ShortHash(&row.scope).to_string(),
             key_hash: ShortHash(&row.key).to_string(),
         }
-    }
-
-    /// Whether it has a call that may have had its effect, and whose outcome is not stored.
-    pub(super) fn has_call(&self) -> bool {
-        self.open_intent.is_some() || self.may_have_been_called
     }
 }
 
@@ -270,6 +274,11 @@ impl PhaseView {
 
     pub(super) fn may_have_been_called(&self) -> bool {
         self.stands == PhaseStands::MayHaveBeenCalled
+    }
+
+    /// Whether its call may have had its effect, and no outcome is stored.
+    fn is_perhaps_called(&self) -> bool {
+        matches!(self.stands, PhaseStands::CallOpen | PhaseStands::MayHaveBeenCalled)
     }
 }
 
@@ -410,28 +419,23 @@ pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<P
     let Some(PhaseList { phases: listed, .. }) = PhaseList::parse(row.phases) else {
         return Vec::new();
     };
-    let is_called = |name: &str, said: &str| {
-        let known = definition.map_or(&[][..], |definition| definition.phases);
-        name == said || known.iter().any(|phase| phase.is_called(name) && phase.is_called(said))
-    };
+    let known = definition.map_or(&[][..], |definition| definition.phases);
     let is_over = row.recovery_point == FINISHED;
     let finish = row.resolution.and_then(place_of_finish).filter(|_| is_over);
     let (stands_at, call) = finish.unwrap_or((row.recovery_point, row.open_intent));
-    let point = listed.iter().position(|phase| is_called(&phase.name, stands_at));
-    let done = point.map_or(0, |last| last + 1);
-    let is_known = point.is_some() || stands_at == STARTED;
+    let done = Stands { recovery_point: stands_at, ..*row }.done(&listed, known);
+    let (is_known, done) = (done.is_some(), done.unwrap_or(0));
     let stands = |index: usize, phase: &ListedPhase| match call {
         _ if is_over && (finish.is_none() || !is_known) => PhaseStands::Over,
-        Some(intent) if is_called(&phase.name, intent) => PhaseStands::CallOpen,
+        Some(intent) if are_one(known, &phase.name, intent) => PhaseStands::CallOpen,
         _ if index < done => PhaseStands::Done,
         None if is_over && index == done => PhaseStands::NotCommitted,
         _ if is_over => PhaseStands::NotRun,
-        None if index == done && is_known => {
-            match may_have_been_called(row, phase, |name| is_called(&phase.name, name)) {
-                true => PhaseStands::MayHaveBeenCalled,
-                false => PhaseStands::Next,
-            }
-        }
+        None if index == done && is_known => match row.call(phase, done, known) {
+            CallState::NotMade => PhaseStands::Next,
+            // Without an intent: its provider honors the derived key.
+            CallState::MayHaveBeenMade | CallState::IntentOpen => PhaseStands::MayHaveBeenCalled,
+        },
         _ => PhaseStands::Later,
     };
     let views = listed.into_iter().enumerate().map(|(index, phase)| PhaseView {
@@ -440,17 +444,6 @@ pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<P
         name: phase.name,
     });
     views.collect()
-}
-
-/// Whether an attempt may have made the call of the phase that is next: no intent tells, because its provider honors the
-/// derived key. What is known of its calls, the engine knows by the same rule.
-fn may_have_been_called(
-    row: &Stands<'_>,
-    next: &ListedPhase,
-    is_next: impl FnOnce(&str) -> bool,
-) -> bool {
-    let is_denied = denied(row.resolution, row.attempts).is_some_and(is_next);
-    next.kind == ListedKind::Idempotent && row.attempts > 0 && !is_denied
 }
 
 /// What the row itself tells of its past.

@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::config::Settings;
 use crate::definition::{Definition, Phase, PhaseKind, STARTED};
-use crate::engine::{PAUSED, StrandedBecause, knows_no_call, left_of_window, said};
+use crate::engine::{PAUSED, StrandedBecause, left_of_window, said};
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
 
@@ -208,14 +208,12 @@ impl Facts<'_> {
             Status::InProgress => row.waiting_since.is_some(),
             Status::Pending | Status::FailedRetryable | Status::DeadLetter => false,
         };
-        if is_unknown || row.open_intent.is_some() || self.stranded.is_some() {
+        // A call that was not made begins a window of its own.
+        if is_unknown || self.perhaps_called.is_none() || self.stranded.is_some() {
             return None;
         }
         let margin = self.settings.window_margin;
         let (phase, whole) = next_window(self.definition?, &row.recovery_point, margin)?;
-        if knows_no_call(row.resolution.as_deref(), row.attempts, phase) {
-            return None;
-        }
         let whole = TimeDelta::from_std(whole).ok()?;
         Some((phase.name, (self.now - row.since_advance).checked_add_signed(whole)?))
     }

@@ -34,7 +34,7 @@ pub(super) type SurveyRow = (
     i32,
     (String, String),
     (String, i32, String),
-    (String, String, Option<String>, Option<String>),
+    (String, String, Option<String>, Option<String>, i32, Option<String>),
 );
 
 /// 1 of a dead letter, 0 of a job that is to be delivered.
@@ -130,7 +130,7 @@ fn stored_response(
 
 pub(super) fn surveyed(row: SurveyRow) -> SurveyedRow {
     let (found_by, (scope, key), (definition, version, phases), place) = row;
-    let (status, recovery_point, open_intent, reason) = place;
+    let (status, recovery_point, open_intent, reason, attempts, resolution) = place;
     let (version, rows) = (version.cast_unsigned(), 1);
     let standing = match Status::parse(&status) {
         Some(status) => Ok(Standing {
@@ -142,6 +142,8 @@ pub(super) fn surveyed(row: SurveyRow) -> SurveyedRow {
             open_intent,
             reason,
             rows,
+            attempts: attempts.max(0).cast_unsigned(),
+            resolution,
         }),
         // One row of a later build does not hide the others.
         None => Err(UnknownStatus { definition, version, recovery_point, status, rows }),

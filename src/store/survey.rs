@@ -83,4 +83,7 @@ pub struct Standing {
     pub reason: Option<String>,
     /// How many of them were found.
     pub rows: u64,
+    /// How many attempts they had, and what is stored of their calls, as far as rows are grouped by it.
+    pub(crate) attempts: u32,
+    pub(crate) resolution: Option<String>,
 }

@@ -25,6 +25,7 @@ on_every_store! {
     g11_the_window_begins_with_the_first_attempt_whose_call_may_have_had_an_effect,
     g17_an_operators_retry_of_what_was_never_executed_makes_the_call,
     g17_what_is_refused_again_behind_an_operators_retry_is_called_after_whatever_time,
+    g17_a_build_that_cannot_read_a_request_does_not_forget_that_nothing_was_called,
     g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing,
 }
 
@@ -337,6 +338,49 @@ async fn g17_what_is_refused_again_behind_an_operators_retry_is_called_after_wha
     let told = ask().await.unwrap();
     assert!(matches!(told, Outcome::Finished(_)), "no call was ever executed: {told:?}");
     assert_eq!((app.provider.calls().len(), app.bodies()[1]), (1, 3));
+}
+
+/// The same definition, as a build has it that cannot read the parameters.
+#[derive(Clone, Serialize, Deserialize)]
+struct RefusedElsewhere {
+    of_another_build: u32,
+}
+
+#[atomic_phases(name = "refused", version = 1)]
+impl<Db: TestDb> RefusedElsewhere {
+    #[phase(foreign(idempotent, window = "30m"))]
+    async fn asked(&self, call: ForeignCall) -> PhaseResult<Done, ForeignError> {
+        call.make(async |_| Ok::<_, ForeignError>(Done)).await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "refused", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Its attempts call nothing either. Once the right build has the request again, its call is made.
+async fn g17_a_build_that_cannot_read_a_request_does_not_forget_that_nothing_was_called<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = refusing(&db, &app, |builder| builder);
+    failed(engine.call(&scope(), &key("k"), REFUSED).await);
+    let elsewhere = Engine::builder(db.clone()).app(app.clone()).register::<RefusedElsewhere>();
+    let elsewhere = elsewhere.build().unwrap();
+    for attempt in [2, 3] {
+        db.let_time_pass().await;
+        let _ = completed(&elsewhere).await;
+        assert_eq!(status(&engine, "k").await.attempt, attempt);
+    }
+    age(&db, ms(3_600_000)).await;
+    db.let_time_pass().await;
+    let told = engine.call(&scope(), &key("k"), REFUSED).await.unwrap();
+    assert!(matches!(told, Outcome::Finished(_)), "no call was ever executed: {told:?}");
+    assert_eq!(app.provider.calls().len(), 1);
 }
 
 /// The phase was wrong, or the provider changed its mind: a webhook says that the call was executed after all.

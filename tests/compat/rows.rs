@@ -17,6 +17,7 @@ on_every_store! {
     g14_a_deploy_counts_the_rows_that_a_change_would_strand,
     a_version_is_drained_when_its_last_row_is_settled,
     g14_what_lock_files_say_of_the_rows_is_what_the_engine_says,
+    g14_a_call_that_was_not_made_is_in_the_way_of_no_build,
 }
 
 fn engine<S: TestDb, R: RequestDefinition<S, App>>(db: &S) -> Engine<S, App> {
@@ -95,6 +96,27 @@ async fn g14_what_lock_files_say_of_the_rows_is_what_the_engine_says<S: TestDb>(
     let none = InFlight::read(&db).await.unwrap().left_by(&compat::Locks::new());
     assert!(none.iter().all(|left| left.because == StrandedBecause::UnknownDefinition));
     assert_eq!(none.iter().map(|left| left.rows).sum::<u64>(), 4);
+}
+
+/// Its phase was paused, say, and the new build mends it. A check that runs before the deploy must not be in its way.
+async fn g14_a_call_that_was_not_made_is_in_the_way_of_no_build<S: TestDb>(db: S) {
+    let old = engine::<S, Plain>(&db);
+    for name in ["k", "l"] {
+        failed(old.call(&scope(), &key(name), Plain::stopping("b")).await);
+    }
+    assert_eq!(told::<S, Inserted>(&db).await, 1);
+    let later = "attempts = 3, resolution = 'retry not_executed b 3' WHERE idempotency_key = 'l'";
+    for noted in ["resolution = 'uncalled b 1'", later] {
+        db.sql(&format!("UPDATE atomic_phases_keys SET {noted}")).await;
+    }
+    assert_eq!(told::<S, Inserted>(&db).await, 0);
+    assert_eq!(told::<S, Once>(&db).await, 0);
+    assert_eq!(told::<S, Local>(&db).await, 0);
+    let places = InFlight::read(&db).await.unwrap().places;
+    assert_eq!(places.iter().map(|place| place.rows).collect::<Vec<_>>(), [2]);
+    // Of another attempt.
+    db.sql("UPDATE atomic_phases_keys SET attempts = 2").await;
+    assert_eq!(told::<S, Inserted>(&db).await, 1);
 }
 
 /// A build with a new name has run the row since, and has committed nothing: its outputs have the names of the build before,

@@ -18,6 +18,7 @@ on_every_store! {
     g14_a_row_that_this_build_cannot_run_says_so,
     details_tell_the_phases_and_what_happened,
     g1_a_call_that_may_have_been_made_is_told_as_that,
+    g11_what_another_build_has_written_of_a_call_is_told_as_the_engine_judges_it,
     what_an_operator_finished_by_hand_did_not_run_and_says_so,
     the_timeline_says_that_there_are_earlier_acts_and_where,
 }
@@ -313,6 +314,43 @@ async fn g1_a_call_that_may_have_been_made_is_told_as_that<S: TestDb + OperatorS
     }
 }
 
+/// The window of the call is that of a call which the engine would repeat, and no other: where it was not made, it is made
+/// after whatever time.
+async fn g11_what_another_build_has_written_of_a_call_is_told_as_the_engine_judges_it<
+    S: TestDb + OperatorStore,
+>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    for (number, (columns, may)) in [
+        ("reason = reason", true),
+        // The phase was local, or was called at most once, and had stored no intent.
+        ("phases = 'booked charged answered'", false),
+        ("phases = 'booked charged=a answered'", false),
+        // A later build has renamed it, and was rolled back.
+        ("phases = 'booked paid=i(charged) answered'", true),
+        ("phases = 'booked paid=i(charged) answered', resolution = 'uncalled paid 1'", false),
+        // That build could not decode the row, and left its list as it was.
+        ("phases = 'booked paid=i(charged) answered', resolution = 'uncalled charged 1'", false),
+        ("resolution = 'uncalled charged 1'", false),
+        ("resolution = 'retry not_executed charged 1'", false),
+        ("resolution = 'uncalled charged 2'", true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("k-{number}");
+        back_off(&engine, &name).await;
+        set(&engine, &name, columns).await;
+        let shown = ops.show(id_of(&engine, &name).await).await.unwrap();
+        assert_eq!(shown.summary.stranded, None, "{columns}");
+        let told = (shown.summary.may_have_been_called, shown.why.window_ends.is_some());
+        assert_eq!(told, (may, may), "{columns}: {:?}", shown.why);
+        assert_eq!(shown.why.sentence.contains("may have been called"), may, "{:?}", shown.why);
+    }
+}
+
 async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + OperatorStore>(
     db: S,
 ) {
@@ -336,6 +374,10 @@ async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + O
         assert_eq!(done.unwrap(), Resolved::Applied);
         assert_eq!(stands(name).await, expected, "{name}");
     }
+    // What erases them erases that, too.
+    let over = Selection::Filter(Filter::new().states([State::Finished]));
+    let plan = ops.plan_bulk(BulkAct::Erase, &over).await.unwrap();
+    assert_eq!((plan.count, plan.fitting, plan.with_call), (2, 2, 1));
     // For a row of a build that did not store its phases, and for an erased one, the answer claims nothing.
     set(&engine, "unknown", "resolution = 'finish'").await;
     assert_eq!(stands("unknown").await, [Over; 3]);

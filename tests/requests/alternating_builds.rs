@@ -22,6 +22,8 @@ on_every_store! {
     g2_an_undecodable_row_at_its_cap_keeps_the_record_of_its_class,
     g14_an_unknown_outcome_behind_an_inserted_phase_is_counted_as_stranded,
     g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed,
+    g2_not_executed_is_not_told_as_known_of_a_call_that_was_made_under_another_class,
+    g2_what_was_said_of_a_call_is_known_by_each_name_of_its_phase,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -111,6 +113,24 @@ build! {
         pay(call, app, ctx).await
     }
     #[reconcile(paid)]
+    async fn find(&self) -> PhaseResult<Reconciled<Paid>> {
+        Ok(Reconciled::StillUnknown)
+    }
+}
+
+build! {
+    OnceRenamed,
+    i64,
+    #[phase(foreign(at_most_once), was = "paid")]
+    async fn settled(
+        &self,
+        call: ForeignCall,
+        app: &App,
+        ctx: &RequestContext,
+    ) -> PhaseResult<Paid> {
+        pay(call, app, ctx).await
+    }
+    #[reconcile(settled)]
     async fn find(&self) -> PhaseResult<Reconciled<Paid>> {
         Ok(Reconciled::StillUnknown)
     }
@@ -321,4 +341,36 @@ async fn g2_not_executed_is_remembered_of_a_dead_letter_whose_class_changed<S: T
     complete(&db, &new).await;
     let status = new.status(&scope(), &key("l")).await.unwrap().unwrap();
     assert_eq!((status.status, app.provider.effects()), (Status::Unknown, 3), "{status:?}");
+}
+
+/// Nothing is known of the call, and nothing waits to be: the next attempt makes its outcome unknown, and then it is said.
+async fn g2_not_executed_is_not_told_as_known_of_a_call_that_was_made_under_another_class<
+    S: TestDb,
+>(
+    db: S,
+) {
+    let app = App::default();
+    called_once(&db, &app).await;
+    let new = running::<S, Once>(&db, &app);
+    let word = || Resolution::not_executed("paid", 1);
+    let said = new.resolve(&scope(), &key("k"), word()).await;
+    assert!(matches!(said, Err(ResolveError::NotThatPhase)), "it is not recorded: {said:?}");
+    let told = new.call(&scope(), &key("k"), Once { amount: 1 }).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    assert_eq!(new.resolve(&scope(), &key("k"), word()).await.unwrap(), Resolved::Applied);
+}
+
+/// A webhook is delivered again behind a deploy that has renamed the phase; and another says the opposite.
+async fn g2_what_was_said_of_a_call_is_known_by_each_name_of_its_phase<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let old = running::<S, Once>(&db, &app);
+    let told = old.call(&scope(), &key("k"), Once { amount: 1 }).await;
+    assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
+    let denied = || Resolution::not_executed("paid", 1);
+    assert_eq!(old.resolve(&scope(), &key("k"), denied()).await.unwrap(), Resolved::Applied);
+    let new = running::<S, OnceRenamed>(&db, &app);
+    assert_eq!(new.resolve(&scope(), &key("k"), denied()).await.unwrap(), Resolved::Already);
+    let executed = Resolution::executed("paid", &Paid("effect-1".into())).unwrap();
+    let said = new.resolve(&scope(), &key("k"), executed).await;
+    assert!(matches!(said, Err(ResolveError::Conflict(_))), "it was not executed: {said:?}");
 }

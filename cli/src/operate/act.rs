@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::arguments::{Decision, Format, Ids, JobState, Jobs, Said, Word};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
-use super::read::{self, JOBS, committed, if_there_is_more, perhaps_called, rows_of, segment};
+use super::read::{
+    self, JOBS, committed, if_there_is_more, open_at_its_end, perhaps_called, rows_of, segment,
+};
 use super::table::{plain, print, text};
 
 #[derive(Clone, Copy)]
@@ -58,7 +60,8 @@ fn before_a_finish(seen: &Answer) -> Result<(), Failure> {
 }
 
 fn before_an_erasure(seen: &Answer) -> Result<(), Failure> {
-    if let Some(phase) = perhaps_called(&seen.json) {
+    let called = perhaps_called(&seen.json).or_else(|| open_at_its_end(&seen.json));
+    if let Some(phase) = called {
         eprintln!("note: {phase} may have been called: its effect, if there is one, stays");
     }
     note_what_stays(seen);

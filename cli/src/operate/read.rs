@@ -334,6 +334,12 @@ pub(crate) fn perhaps_called(shown: &Value) -> Option<String> {
     open.or(next).map(text)
 }
 
+/// The phase whose call had no outcome when an operator finished the request: only its phases tell of it.
+pub(crate) fn open_at_its_end(shown: &Value) -> Option<String> {
+    let mut phases = shown["phases"].as_array()?.iter();
+    phases.find(|phase| phase["stands"] == "call_open").map(|phase| text(&phase["name"]))
+}
+
 /// The phases of an unfinished request whose effects stay, whatever becomes of it.
 pub(crate) fn committed(shown: &Value) -> Vec<String> {
     if matches!(shown["request"]["state"].as_str(), Some("finished" | "erased")) {

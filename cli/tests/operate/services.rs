@@ -322,6 +322,20 @@ fn a_finish_is_refused_if_a_call_is_open_and_no_phase_is_shown() {
     assert!(told.trim_end().ends_with("--version 7"), "{told}");
 }
 
+/// What is erased does not tell any more that a call was open when an operator finished the request.
+#[test]
+fn an_erasure_tells_of_a_call_that_was_open_at_the_end() {
+    const SHOWN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"finished\",\"version\":\"7\",\"open_call\":null},\
+         \"phases\":[{\"name\":\"called\",\"stands\":\"call_open\"}]}";
+    const ERASED: &str =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{}";
+    let answers = &[("GET /requests/r ", SHOWN), ("POST /requests/r/erase ", ERASED)];
+    let run = Run::on(&["--url", &service(answers)]);
+    let (_, _, said) = run.with("", &["erase", "r", "--yes", "--reason", "r"]);
+    assert!(said.contains("note: called may have been called"), "{said}");
+}
+
 /// 0+ stranded requests may be some: not all were counted.
 #[test]
 fn definitions_that_may_be_stranded_are_not_fine() {

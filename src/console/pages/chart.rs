@@ -99,6 +99,7 @@ mod tests {
             phase: None,
             open_intent: None,
             may_have_been_called: false,
+            perhaps_called: None,
             reason: None,
             attempts: 1,
             created_at,

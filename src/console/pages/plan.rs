@@ -171,13 +171,7 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
 
 /// What the act does not take back, and what an operator has to look up first.
 fn warning(act: &Act, details: &Details) -> Markup {
-    let mut phases = details.phases.iter();
-    let called = phases.find(|phase| {
-        matches!(phase.stands, PhaseStands::CallOpen | PhaseStands::MayHaveBeenCalled)
-    });
-    // Of a list that this build cannot read, no phase is known.
-    let called = called.map(|phase| phase.name.as_str());
-    let called = called.or(details.summary.open_intent.as_deref());
+    let called = details.summary.perhaps_called.as_deref();
     let committed = details.phases.iter().filter(|phase| phase.stands == PhaseStands::Done);
     let committed: Vec<Markup> =
         committed.map(|phase| html! { code { (said(&phase.name)) } }).collect();

@@ -8,11 +8,9 @@ use serde_json::value::RawValue;
 use super::equal::equal;
 use super::types::ResolutionKind;
 use super::{Compares, Resolution, ResolveError, Resolved};
-use crate::definition::{EffectClass, Phase, PhaseKind};
+use crate::definition::{Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{
-    before_retry, executed, finished_at, not_executed, retried, uncalled,
-};
+use crate::engine::resolution::{Denial, executed, finished_at, not_executed, retried};
 use crate::engine::revive::{Judged, Revival, Revived};
 use crate::engine::run::{Run, Transition};
 use crate::engine::{Core, StrandedBecause};
@@ -87,7 +85,8 @@ impl<S: Store> Core<S> {
         if is_over && !mutated!(RefuseBehindErasure) {
             return Ok(Weighed::Known(Resolved::Finished));
         }
-        if row.resolution.as_ref() == Some(&not_executed(phase, row.attempts)) {
+        let denial = Denial::of(row.resolution.as_deref()).filter(|denial| !denial.is_note);
+        if denial.is_some_and(|it| phase.is_called(it.phase) && it.attempt == row.attempts) {
             return conflict("the call was reported as not executed before");
         }
         waits_for(row, index, phase, &outputs)?;
@@ -113,6 +112,7 @@ impl<S: Store> Core<S> {
     ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
         let judged = self.judged(scope, key, row)?;
+        let is_uncalled = judged.as_ref().is_some_and(|judged| judged.revived.is_uncalled);
         not_running(row)?;
         if is_denied(row, phase, attempt) {
             return Ok(Weighed::Known(Resolved::Already));
@@ -136,7 +136,7 @@ impl<S: Store> Core<S> {
                 }))
             }
             // Nothing is known of its call, and nothing waits to be: the same call is made again.
-            _ if is_idempotent(phase) => Err(ResolveError::NotThatPhase),
+            _ if !is_uncalled => Err(ResolveError::NotThatPhase),
             // Released after a failure that had no effect either.
             _ => Ok(Weighed::Known(Resolved::Already)),
         }
@@ -330,15 +330,16 @@ fn conflict<S: Store>(what: &'static str) -> Result<Weighed<S>, ResolveError> {
 /// Whether the row says already that the call of `phase` in this attempt had no effect: by a resolution, or by what a
 /// release has noted, which is about the calls of all attempts up to it.
 fn is_denied(row: &KeyRow, phase: &Phase, attempt: u32) -> bool {
-    let Some(said) = row.resolution.as_deref().map(before_retry) else { return false };
+    let Some(denial) = Denial::of(row.resolution.as_deref()) else { return false };
     let is_covered = match row.status {
+        _ if !denial.is_note => attempt == denial.attempt,
+        _ if denial.attempt != row.attempts => false,
         Status::FailedRetryable => attempt <= row.attempts,
         // What is said of the last attempt is news: it lets the request run again.
         Status::DeadLetter => attempt < row.attempts,
         _ => false,
     };
-    let is_noted = is_covered && uncalled(phase, row.attempts).as_deref() == Some(said);
-    is_noted || said == not_executed(phase, attempt)
+    is_covered && phase.is_called(denial.phase)
 }
 
 /// Why a value that was encoded for it is refused.
@@ -369,8 +370,4 @@ fn waits_for(
         true => Ok(()),
         false => Err(ResolveError::NotThatPhase),
     }
-}
-
-fn is_idempotent(phase: &Phase) -> bool {
-    matches!(phase.kind, PhaseKind::Foreign(EffectClass::Idempotent { .. }))
 }

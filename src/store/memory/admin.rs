@@ -174,6 +174,8 @@ impl AdminStore for Memory {
                         key.recovery_point.clone(),
                         key.open_intent.clone(),
                         key.reason.clone(),
+                        key.attempts,
+                        key.resolution.clone(),
                     ),
                 )
             };

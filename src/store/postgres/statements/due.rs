@@ -15,10 +15,14 @@ use crate::store::statement::statement;
 
 /// Where a row stands, and what a process must know to go on with it.
 const PLACE: &str = "scope, idempotency_key, definition, definition_version, phases, status, \
-    recovery_point, open_intent, reason";
+    recovery_point, open_intent, reason, attempts, resolution";
 
-type SurveySql =
-    (Integer, (Text, Text), (Text, Integer, Text), (Text, Text, Nullable<Text>, Nullable<Text>));
+type SurveySql = (
+    Integer,
+    (Text, Text),
+    (Text, Integer, Text),
+    (Text, Text, Nullable<Text>, Nullable<Text>, Integer, Nullable<Text>),
+);
 
 statement! {
     /// Unfinished rows, bounded: those that the partial indexes have, and, of the rows that were created
