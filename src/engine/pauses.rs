@@ -221,4 +221,15 @@ mod tests {
         pauses.learn_nothing();
         assert_eq!(rest("rides.create"), Some(REST), "by the newest question that was answered");
     }
+
+    #[test]
+    fn those_that_waited_for_a_read_that_failed_do_not_read_again() {
+        let pauses = Pauses::default();
+        assert!(pauses.are_older_than(UNREAD_AGAIN));
+        assert_eq!(pauses.read_timeout(), FIRST_READ_TIMEOUT);
+        pauses.learn_nothing();
+        assert!(pauses.are_unread() && !pauses.are_older_than(UNREAD_AGAIN));
+        pauses.learn(Moment::now(), Vec::new());
+        assert_eq!(pauses.read_timeout(), READ_TIMEOUT);
+    }
 }
