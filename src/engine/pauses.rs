@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_secs(30);
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same where the process has not read them yet. In an application's pool, the read may wait for a search of the
-/// workers and then for requests, for [`PoolSettings`](crate::store::PoolSettings)' five seconds each by default. The leases
+/// workers and then for requests, for five seconds each (the pool's `wait`, by default). The leases
 /// of the requests that wait for it are renewed meanwhile; to release each, and run it again, is more work.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -420,7 +420,7 @@ async fn reads_the_pauses_beside_requests<S: TestDb, C>(
     let others = async {
         assert_eq!(seen.recv().await, Some("begun"));
         let one = take().await;
-        // The request has the other one, and its commit gives it to whoever has waited for it the longest.
+        // The request has the other one, and its commit gives it to the one that has waited the longest.
         let mut other = std::pin::pin!(take());
         tokio::select! {
             biased;
