@@ -147,7 +147,7 @@
 //! operators. Work of one scope that hangs delays no other scope:
 //! see [`Completer`](worker::Completer#fairness). [`Engine::status`] reports the state of a request;
 //! [`Engine::resolve`] records a resolution from a webhook or an operator. [`Ops::dead_jobs`](ops::Ops::dead_jobs) lists
-//! the staged jobs that gave up, and [`Engine::overdue_jobs`] those that no node delivers.
+//! the staged jobs that gave up, and [`Ops::late_jobs`](ops::Ops::late_jobs) those that no node delivers.
 //!
 //! # Metrics
 //!

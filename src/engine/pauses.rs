@@ -2,7 +2,7 @@
 //! the requests and not on their way. A phase that is paused is not begun; one that is under way continues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -19,10 +19,14 @@ use crate::store::pauses::PausedPhase;
 /// that: an operator's end of the pause is noticed by then.
 const REST: Duration = Duration::from_secs(30);
 
-/// How long a foreign phase waits to hear what is paused, where the process has not read them yet, or not for long. In a
-/// process that has read them once, a store that does not answer holds nothing back for longer: what was paused since is
-/// read by the next poll.
+/// How long a foreign phase waits to hear what is paused, where the process has not read them for long. A store that does
+/// not answer holds nothing back for longer: what was paused since is read by the next poll.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same where the process has not read them yet. In an application's pool, the read may wait for a search of the
+/// workers and then for requests, for five seconds each (the pool's `wait`, by default). The leases
+/// of the requests that wait for it are renewed meanwhile; to release each, and run it again, is more work.
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How soon a request asks again, where no read has been answered yet.
 const UNREAD_AGAIN: Duration = Duration::from_secs(4);
@@ -34,7 +38,7 @@ pub(super) struct Unread;
 #[derive(Default)]
 pub(crate) struct Pauses {
     read: RwLock<Read>,
-    /// One read by requests at a time: a process that stood still asks once.
+    /// One read by requests at a time: a process that has just started, or stood still, asks once.
     reading: Mutex<()>,
     is_watched: AtomicBool,
 }
@@ -44,8 +48,8 @@ struct Read {
     known: Vec<Known>,
     /// When the read began that they come from.
     asked: Option<Moment>,
-    /// The same of the last read that has ended, whatever it found.
-    ended: Option<Moment>,
+    /// The same of the last read, or when the last one ended that heard nothing.
+    tried: Option<Moment>,
 }
 
 /// A pause, and when it ends by this machine's monotonic clock.
@@ -56,19 +60,30 @@ struct Known {
 
 impl Pauses {
     fn are_older_than(&self, age: Duration) -> bool {
-        self.read().ended.is_none_or(|asked| asked.elapsed() > age)
+        self.read().tried.is_none_or(|tried| tried.elapsed() > age)
     }
 
-    /// A read that began then has ended; `None`: it heard nothing. An answer to an older question replaces none to a
-    /// newer one.
-    fn learn(&self, asked: Moment, heard: Option<Vec<PausedPhase>>) {
-        let mut read = self.read.write().unwrap_or_else(PoisonError::into_inner);
-        read.ended = read.ended.max(Some(asked));
-        let Some(heard) = heard.filter(|_| read.asked <= Some(asked)) else { return };
+    /// What a read heard that began then. An answer to an older question replaces none to a newer one.
+    fn learn(&self, asked: Moment, heard: Vec<PausedPhase>) {
+        let mut read = self.change();
+        read.tried = read.tried.max(Some(asked));
+        if read.asked > Some(asked) {
+            return;
+        }
         let known =
             |pause: PausedPhase| Known { ends: pause.left.map(|left| asked.after(left)), pause };
         read.known = heard.into_iter().map(known).collect();
         read.asked = Some(asked);
+    }
+
+    /// A read has ended now and heard nothing. However long it took, those that waited for its end do not ask again.
+    fn learn_nothing(&self) {
+        let mut read = self.change();
+        read.tried = read.tried.max(Some(Moment::now()));
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Read> {
+        self.read.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Read> {
@@ -77,6 +92,11 @@ impl Pauses {
 
     fn are_unread(&self) -> bool {
         self.read().asked.is_none()
+    }
+
+    /// How long a request waits for a read.
+    fn read_timeout(&self) -> Duration {
+        if self.are_unread() { FIRST_READ_TIMEOUT } else { READ_TIMEOUT }
     }
 
     /// After how long to try the phase again, if it is paused. Under each of its names.
@@ -96,10 +116,10 @@ impl Pauses {
 impl<S: Store> Core<S> {
     /// After how long to try the phase again, if operators have paused it.
     ///
-    /// The first to ask waits for the answer of the store, so that a process that was started while a phase is
-    /// paused does not begin it; without an answer it begins none. A caller in a process that stood still, and has missed
-    /// its polls, waits, too: without an answer it goes by what was known. If the caller that reads is on a blocked runtime,
-    /// the others do not wait for it much longer than for a read.
+    /// The first to ask waits for the answer of the store, and the others for the end of its read, so that a process that
+    /// was started while a phase is paused does not begin it; without an answer it begins none. A caller in a process that
+    /// stood still, and has missed its polls, waits, too: without an answer it goes by what was known. If the caller that
+    /// reads is on a blocked runtime, the others do not wait for it much longer than for a read.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,
@@ -111,13 +131,13 @@ impl<S: Store> Core<S> {
         let latest = self.settings.pauses_every * 2;
         let latest = if self.pauses.are_unread() { latest.min(UNREAD_AGAIN) } else { latest };
         if self.pauses.are_older_than(latest) {
-            let _alone = timeout(READ_TIMEOUT * 2, self.pauses.reading.lock()).await;
-            if self.pauses.are_older_than(latest) {
-                let asked = Moment::now();
-                if timeout(READ_TIMEOUT, self.read_pauses()).await.is_err() {
-                    observe::pauses_unread("no answer in time");
-                    self.pauses.learn(asked, None);
-                }
+            let patience = self.pauses.read_timeout() + READ_TIMEOUT;
+            let _alone = timeout(patience, self.pauses.reading.lock()).await;
+            if self.pauses.are_older_than(latest)
+                && timeout(self.pauses.read_timeout(), self.read_pauses()).await.is_err()
+            {
+                observe::pauses_unread("no answer in time");
+                self.pauses.learn_nothing();
             }
         }
         match self.pauses.are_unread() {
@@ -143,9 +163,13 @@ impl<S: Store> Core<S> {
     /// Reads what is paused; a pause by an operator of this process is known here immediately.
     pub(crate) async fn read_pauses(&self) {
         let asked = Moment::now();
-        let heard = self.store.paused_phases().await;
-        let heard = heard.inspect_err(|error| observe::pauses_unread(error.kind())).ok();
-        self.pauses.learn(asked, heard);
+        match self.store.paused_phases().await {
+            Ok(heard) => self.pauses.learn(asked, heard),
+            Err(error) => {
+                observe::pauses_unread(error.kind());
+                self.pauses.learn_nothing();
+            }
+        }
     }
 }
 
@@ -181,20 +205,31 @@ mod tests {
         let pauses = Pauses::default();
         let rest = |definition| pauses.rest(definition, &phase);
         assert_eq!(rest("rides.create"), None);
-        pauses.learn(Moment::now(), Some(vec![pause("charge_created", None)]));
+        pauses.learn(Moment::now(), vec![pause("charge_created", None)]);
         assert_eq!((rest("rides.create"), rest("rides.cancel")), (Some(REST), None));
-        pauses.learn(Moment::now(), Some(vec![pause("other", None)]));
+        pauses.learn(Moment::now(), vec![pause("other", None)]);
         assert_eq!(rest("rides.create"), None);
         let ends_soon = pause("charge_made", Some(Duration::from_secs(3)));
-        pauses.learn(Moment::now(), Some(vec![ends_soon]));
+        pauses.learn(Moment::now(), vec![ends_soon]);
         assert!(rest("rides.create").is_some_and(|rest| rest <= Duration::from_secs(3)));
-        pauses.learn(Moment::now(), Some(vec![pause("charge_made", Some(Duration::ZERO))]));
+        pauses.learn(Moment::now(), vec![pause("charge_made", Some(Duration::ZERO))]);
         assert_eq!(rest("rides.create"), None);
         let asked = Moment::now();
         let later = asked.after(Duration::from_secs(1));
-        pauses.learn(later, Some(vec![pause("charge_made", None)]));
-        pauses.learn(asked, Some(Vec::new()));
-        pauses.learn(later, None);
+        pauses.learn(later, vec![pause("charge_made", None)]);
+        pauses.learn(asked, Vec::new());
+        pauses.learn_nothing();
         assert_eq!(rest("rides.create"), Some(REST), "by the newest question that was answered");
+    }
+
+    #[test]
+    fn those_that_waited_for_a_read_that_failed_do_not_read_again() {
+        let pauses = Pauses::default();
+        assert!(pauses.are_older_than(UNREAD_AGAIN));
+        assert_eq!(pauses.read_timeout(), FIRST_READ_TIMEOUT);
+        pauses.learn_nothing();
+        assert!(pauses.are_unread() && !pauses.are_older_than(UNREAD_AGAIN));
+        pauses.learn(Moment::now(), Vec::new());
+        assert_eq!(pauses.read_timeout(), READ_TIMEOUT);
     }
 }

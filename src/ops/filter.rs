@@ -262,10 +262,13 @@ impl Filter {
         self.stranded || self.phase.is_some()
     }
 
-    /// Whether it is asked for, as far as the build judges that.
-    pub(super) fn judges(&self, phase: Option<&str>, is_stranded: bool) -> bool {
-        let is_there = self.phase.is_none() || self.phase.as_deref() == phase;
-        is_there && (is_stranded || !self.stranded)
+    /// Whether only stranded ones are asked for.
+    pub(super) fn wants_stranded(&self) -> bool {
+        self.stranded
+    }
+
+    pub(super) fn wants_phase(&self, phase: Option<&str>) -> bool {
+        self.phase.is_none() || self.phase.as_deref() == phase
     }
 
     pub(super) fn rows(&self) -> Result<u32, OpsError> {

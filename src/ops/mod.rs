@@ -222,11 +222,13 @@ impl<S: OperatorStore> Ops<S> {
             let searched_to = searched_to.map(place_of);
             let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
             for row in &rows {
-                if filter.was_met(place, row) {
+                // Of those that are not stranded, which are most, no summary is made.
+                let is_out = filter.wants_stranded() && self.stranded(row).is_none();
+                if is_out || filter.was_met(place, row) {
                     continue;
                 }
                 let summary = self.summary_of(row);
-                if !filter.judges(summary.phase.as_deref(), summary.stranded.is_some()) {
+                if !filter.wants_phase(summary.phase.as_deref()) {
                     continue;
                 }
                 if page.rows.len() as u32 == limit {
@@ -459,10 +461,11 @@ impl<S: OperatorStore> Ops<S> {
 
     /// Of an unfinished row, as far as it is seen without its values.
     fn stranded(&self, row: &ListedRequest) -> Option<StrandedBecause> {
-        if row.state == State::Unreadable.as_str() && !self.core.has_no_code() {
-            return Some(StrandedBecause::NewerForm);
+        match State::parse(&row.state) {
+            State::Finished | State::Erased => None,
+            State::Unreadable if !self.core.has_no_code() => Some(StrandedBecause::NewerForm),
+            _ => self.core.stranded_by_place((&row.definition, row.version), &stands_of(row)),
         }
-        self.core.stranded_by_place((&row.definition, row.version), &stands_of(row))
     }
 
     async fn reason_of(&self, found: &FoundRequest) -> Result<Why, OpsError> {

@@ -166,7 +166,7 @@ impl Summary {
             version: RowVersion::of_listed(row),
             definition: (row.definition.clone(), row.version),
             state,
-            stranded: stranded.filter(|_| !is_over),
+            stranded,
             recovery_point: row.recovery_point.clone(),
             may_have_been_called: may_have_been_called && !is_over,
             perhaps_called: perhaps_called.or_else(open),

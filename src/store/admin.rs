@@ -1,9 +1,9 @@
-//! What is done by hand, through the engine: erasures, overdue jobs, and the surveys of `check`.
+//! What is done by hand, through the engine: erasures, the number of dead jobs, and the surveys of `check`.
 
 use std::future::Future;
 use std::time::Duration;
 
-use super::{Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow};
+use super::{Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 use crate::key::{IdempotencyKey, Scope};
 
 /// The part of a [`Store`](super::Store) that operators and deploys need, beside
@@ -55,14 +55,6 @@ pub trait AdminStore: Send + Sync {
 
     /// How many jobs are dead letters.
     fn dead_jobs(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
-
-    /// Up to `limit` jobs that have been due for `overdue` and are still to be delivered, the longest
-    /// due first.
-    fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<StagedJobRow>, StoreError>> + Send;
 
     /// Unfinished rows by the partial indexes, `limit` of each at most, and those among the `latest` youngest by the
     /// index on expiry. A row may come twice. Where there may be more that were created within `youth`, the

@@ -148,17 +148,6 @@ pub struct JobRow {
     pub(crate) trace: Option<Traceparent>,
 }
 
-/// What an operator sees of a staged job.
-pub struct StagedJobRow {
-    pub(crate) scope: Scope,
-    pub(crate) request_id: Uuid,
-    pub(crate) id: Uuid,
-    pub(crate) name: String,
-    pub(crate) attempts: u32,
-    pub(crate) reason: Option<String>,
-    pub(crate) staged_at: DateTime<Utc>,
-}
-
 pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool, Uuid);
 /// The last field of a row of the search: whether it is the last that was read of a full page.
 pub(super) type HeldKeyRow = (DateTime<Utc>, String, String, Uuid, i64, i64, bool);
@@ -169,7 +158,6 @@ pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64, Opti
 /// A job that was claimed with others, and which of them it is, counted from one.
 #[cfg(feature = "postgres")]
 pub(super) type NthJobRow = (i64, JobDataRow);
-pub(super) type JobListRow = (String, Uuid, Uuid, String, i32, Option<String>, DateTime<Utc>);
 
 /// What a search for up to `limit` rows found. One that no request can have was written by hand: it is left
 /// where it is, and must not keep a worker from the others, so the next page begins behind it, too.
@@ -294,15 +282,6 @@ pub(super) fn are_among(of: usize, numbers: &[i64]) -> Vec<bool> {
 #[cfg(feature = "postgres")]
 fn nth(number: i64) -> usize {
     usize::try_from(number - 1).unwrap_or(usize::MAX)
-}
-
-pub(super) fn listed_jobs(rows: Vec<JobListRow>) -> Vec<StagedJobRow> {
-    let listed = |row: JobListRow| {
-        let (scope_text, request_id, id, name, attempts, reason, staged_at) = row;
-        let (scope, attempts) = (scope(scope_text).ok()?, attempts.cast_unsigned());
-        Some(StagedJobRow { scope, request_id, id, name, attempts, reason, staged_at })
-    };
-    rows.into_iter().filter_map(listed).collect()
 }
 
 fn scope(text: String) -> Result<Scope, StoreError> {

@@ -86,7 +86,7 @@ pub(crate) use self::commit::{Commit, Refusal};
 pub(crate) use self::creation::{Birth, NewRow, Reserved, RowTimes};
 pub(crate) use self::due::{
     DueJob, DueKey, Enrolled, ExpiredKey, ExpiryPlace, HeldKey, JobAt, JobPlace, JobRow, KeyPlace,
-    Page, StagedJobRow,
+    Page,
 };
 pub use self::error::StoreError;
 pub(crate) use self::halving::{Halving, Refused};

@@ -21,7 +21,7 @@ use super::operators::{
 use super::pauses::PauseAct;
 use super::{
     Change, Claim, DueJob, DueKey, Erase, Guard, HeldKey, JobRow, NewRow, Page, Reserved,
-    SettledKey, StagedJobRow, Store, SurveyedJob, SurveyedRow, Writes,
+    SettledKey, Store, SurveyedJob, SurveyedRow, Writes,
 };
 
 opaque! {
@@ -37,7 +37,6 @@ opaque! {
     [] HeldKey;
     [] DueJob;
     [] JobRow;
-    [] StagedJobRow;
     [T, P] SearchPage<T, P>;
     [] FoundRequest;
     [] ListRequests;

@@ -107,6 +107,8 @@ pub trait WorkerStore: Send + Sync {
         reason: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// The foreign phases that operators have paused and whose pause lasts, a thousand at most.
+    /// The foreign phases that operators have paused and whose pause lasts, a thousand at most. Where the store has a
+    /// connection for what workers search for, it is read there: it waits for no request, unless the server takes no more
+    /// connections.
     fn paused_phases(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
 }

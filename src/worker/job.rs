@@ -146,7 +146,7 @@ pub trait JobSink: Send + Sync + 'static {
 
     /// Whether this sink takes jobs of that name; by default it takes all. Other jobs are
     /// left to other nodes: no attempt is counted, and the later jobs of the same request wait
-    /// as usual (G18). [`Engine::overdue_jobs`](crate::Engine::overdue_jobs) lists jobs that
+    /// as usual (G18). [`Ops::late_jobs`](crate::ops::Ops::late_jobs) lists jobs that
     /// no node takes. A panic counts as a transient failure of the job.
     fn handles(&self, name: &str) -> bool {
         let _ = name;

@@ -80,6 +80,27 @@ async fn what_waits_for_an_operator_is_told_to_a_prober<S: TestDb + OperatorStor
     assert_eq!(asked(&anew, "waiting").await, (503, told));
 }
 
+/// Accepted requests, more than are judged: one of the others may be stranded. `atomic-phases status` ends with 6, too
+/// (`none_or_more_is_not_fine`).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prober_is_told_that_not_all_were_judged() {
+    let db = <Sqlite as TestDb>::fresh().await;
+    let engine = engine(&db, &App::default());
+    engine.call(&scope(), &key("accepted"), book(20)).accept().await.unwrap();
+    let nothing = "0 unknown, 0 dead letters, 0 stranded, 0 dead jobs, 0 late jobs\n";
+    assert_eq!(asked(&routes(&engine), "waiting").await, (200, nothing.to_owned()));
+    let same = "definition, definition_version, phases, fingerprint, status, recovery_point, lease_token, \
+        attempts, run_after, advanced_at, created_at, expires_at, params, outputs";
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, {same}) \
+         SELECT scope, 'k-' || n, randomblob(16), {same} FROM atomic_phases_keys, {}",
+        numbers::<Sqlite>(10_000)
+    ))
+    .await;
+    let told = "0 unknown, 0 dead letters, 0 or more stranded, 0 dead jobs, 0 late jobs\n";
+    assert_eq!(asked(&routes(&engine), "waiting").await, (503, told.to_owned()));
+}
+
 async fn g17_an_engine_that_is_shut_down_is_not_ready_and_lives<S: TestDb + OperatorStore>(db: S) {
     let engine = engine(&db, &App::default());
     let routes = routes(&engine);

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::ops::{Actor, EndedBy, HeldBy, OperatorStore, Permissions, Scopes, State};
 use atomic_phases::phase::{DerivedKey, ForeignError};
+use atomic_phases::store::PoolSettings;
+use atomic_phases::worker::Completer;
 use atomic_phases::{Engine, ForeignCall, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use serde::{Deserialize, Serialize};
 
 use super::cast::*;
-use crate::support::work::reconciled;
+use crate::support::work::{config, reconciled};
 use crate::support::*;
 
 on_every_store! {
@@ -348,7 +350,7 @@ fn is_known_as_paused(call: &Result<Outcome, CallError>) -> bool {
 }
 
 /// "Each engine reads the pauses [..] before its first foreign phase": here another session has the table for longer than
-/// the engine waits for it. A pool whose connections are in use for two seconds is the same.
+/// the engine waits for it.
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_starting_process_that_cannot_read_the_pauses_begins_no_paused_phase() {
@@ -365,4 +367,97 @@ async fn a_starting_process_that_cannot_read_the_pauses_begins_no_paused_phase()
     drop(other);
     until(async || is_known_as_paused(&started.call(&scope(), &key("k"), book(20)).await)).await;
     assert_eq!(app.provider.effects(), 0, "it was called, and is paused: {call:?}");
+}
+
+/// Reaches its call when the test lets it.
+#[derive(Clone, Serialize, Deserialize)]
+struct Gated;
+
+struct Gate {
+    reached: tokio::sync::mpsc::UnboundedSender<&'static str>,
+    opened: tokio::sync::Notify,
+}
+
+#[atomic_phases(name = "gated", version = 1, app = Arc<Gate>)]
+impl<Db: TestDb> Gated {
+    #[phase]
+    async fn begun(&self, tx: &mut Tx<'_, Db>, app: &Arc<Gate>) -> PhaseResult<()> {
+        Db::insert_step(tx, "-", "begun").await?;
+        app.reached.send("begun").unwrap();
+        app.opened.notified().await;
+        Ok(())
+    }
+
+    #[phase(foreign(idempotent))]
+    async fn called(&self, call: ForeignCall, app: &Arc<Gate>) -> PhaseResult<(), ForeignError> {
+        call.make(async |_: DerivedKey| {
+            app.reached.send("called").unwrap();
+            Ok::<_, ForeignError>(())
+        })
+        .await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "-", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The first read of the pauses does not wait for requests: a worker's first request makes its call while other work has
+/// both connections of the pool.
+async fn reads_the_pauses_beside_requests<S: TestDb, C>(
+    db: &S,
+    store: S,
+    take: impl AsyncFn() -> C,
+) {
+    let (reached, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let gate = Arc::new(Gate { reached, opened: tokio::sync::Notify::new() });
+    let builder = Engine::builder(store).app(gate.clone()).lease(Duration::from_secs(60));
+    let engine = builder.register::<Gated>().build().unwrap();
+    engine.call(&scope(), &key("k"), Gated).accept().await.unwrap();
+    let mut completer = Completer::new(&engine, config());
+    let others = async {
+        assert_eq!(seen.recv().await, Some("begun"));
+        let one = take().await;
+        // The request has the other one, and its commit gives it to the one that has waited the longest.
+        let mut other = std::pin::pin!(take());
+        tokio::select! {
+            biased;
+            _ = &mut other => panic!("the request has it"),
+            () = std::future::ready(()) => {}
+        }
+        gate.opened.notify_one();
+        let both = (one, other.await);
+        assert_eq!(seen.recv().await, Some("called"));
+        drop(both);
+    };
+    let (swept, ()) = tokio::join!(completer.run_once(), others);
+    assert_eq!(swept.unwrap().finished, 1);
+    let uncounted = "SELECT forgiven_attempts FROM atomic_phases_keys";
+    assert_eq!(db.number(uncounted).await, 0, "it was not released");
+}
+
+/// How long the pool's connections may be in use.
+const POOL_WAIT: Duration = Duration::from_secs(20);
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_starts_on_a_pool_in_use_reads_the_pauses_on_postgres() {
+    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let settings = PoolSettings::default().max_size(2).wait(POOL_WAIT);
+    let url = crate::support::db::url_of(&db);
+    let store = atomic_phases::Postgres::connect_with(&url, settings).await.unwrap();
+    let take = async || store.connection().await.unwrap();
+    reads_the_pauses_beside_requests(&db, store.clone(), take).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_starts_on_a_pool_in_use_reads_the_pauses_on_mariadb() {
+    let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+    let settings = PoolSettings::default().max_size(2).wait(POOL_WAIT);
+    let store = atomic_phases::Mysql::connect_with(db.__url(), settings).await.unwrap();
+    let take = async || store.connection().await.unwrap();
+    reads_the_pauses_beside_requests(&db, store.clone(), take).await;
 }

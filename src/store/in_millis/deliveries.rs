@@ -128,13 +128,3 @@ impl SurveyJobs {
         Self { most, limit }
     }
 }
-
-statement! {
-    /// The jobs that have been due for longest.
-    ListOverdueJobs in D: InMillis,
-    rows (Text, Binary, Binary, Text, BigInt, Nullable<Text>, BigInt),
-    { overdue_ms: i64, limit: i64 },
-    "SELECT scope, request_id, job_id, name, attempts, reason, staged_at FROM atomic_phases_staged_jobs \
-     WHERE run_after <= ", (D::CLOCK), " - ", overdue_ms,
-    " ORDER BY run_after, scope, request_id, position LIMIT ", limit
-}

@@ -113,7 +113,6 @@ pub(crate) fn key_summary(row: StoredKeySummary) -> Result<KeySummary, StoreErro
 
 pub(crate) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool, Vec<u8>);
 pub(crate) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
-pub(crate) type ListedRow = (String, Vec<u8>, Vec<u8>, String, i64, Option<String>, i64);
 
 pub(crate) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
 pub(crate) type ExpiredKeyRow = (i64, String, String, Vec<u8>);
@@ -166,13 +165,6 @@ pub(crate) fn due_job(row: DueJobRow) -> Option<due::DueJobRow> {
     let run_after = DateTime::from_timestamp_millis(run_after)?;
     let request_id = Uuid::from_slice(&request_id).ok()?;
     Some((run_after, scope, request_id, position, i32::try_from(attempts).ok()?, name, is_next))
-}
-
-pub(crate) fn listed(row: ListedRow) -> Option<due::JobListRow> {
-    let (scope, request_id, job_id, name, attempts, reason, staged_at) = row;
-    let (request_id, id) = (Uuid::from_slice(&request_id).ok()?, Uuid::from_slice(&job_id).ok()?);
-    let staged_at = DateTime::from_timestamp_millis(staged_at)?;
-    Some((scope, request_id, id, name, i32::try_from(attempts).ok()?, reason, staged_at))
 }
 
 pub(crate) fn uuid(bytes: &[u8], column: &'static str) -> Result<Uuid, StoreError> {

@@ -1,4 +1,4 @@
-//! What is asked of the store in memory by hand: erasures, overdue jobs, surveys.
+//! What is asked of the store in memory by hand: erasures, surveys, the number of dead jobs.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,12 +12,9 @@ use super::session::Session;
 use super::{Memory, audited, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::due::{JobListRow, listed_jobs};
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, surveyed, surveyed_jobs};
-use crate::store::{
-    AdminStore, Erase, SettledKey, StagedJobRow, Status, StoreError, SurveyedJob, SurveyedRow,
-};
+use crate::store::{AdminStore, Erase, SettledKey, Status, StoreError, SurveyedJob, SurveyedRow};
 
 impl AdminStore for Memory {
     async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -133,24 +130,6 @@ impl AdminStore for Memory {
         .await
     }
 
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let jobs =
-            self.ask_again("list overdue jobs", |session| read_jobs(session).boxed()).await?;
-        let now = self.database().now();
-        let mut late: Vec<&JobRecord> = jobs
-            .iter()
-            .filter(|job| job.run_after.is_some_and(|due| after(due.0, overdue).0 <= now))
-            .collect();
-        late.sort_by_key(|job| {
-            (job.run_after, job.scope.as_str(), job.request_id.uuid(), job.position)
-        });
-        Ok(listed_jobs(late.into_iter().take(limit as usize).map(listed).collect()))
-    }
-
     async fn survey_keys(
         &self,
         limit: u32,
@@ -260,16 +239,4 @@ async fn erase_between(
         }
     }
     Ok(erased)
-}
-
-fn listed(job: &JobRecord) -> JobListRow {
-    (
-        job.scope.clone(),
-        job.request_id.uuid(),
-        job.job_id.uuid(),
-        job.name.clone(),
-        job.attempts,
-        job.reason.clone(),
-        job.staged_at.0,
-    )
 }

@@ -1,4 +1,4 @@
-//! What is asked of MySQL by hand: erasures, overdue jobs, surveys.
+//! What is asked of MySQL by hand: erasures, surveys, the number of dead jobs.
 
 use std::time::Duration;
 
@@ -9,12 +9,9 @@ use super::ops_statements::InsertAudit;
 use super::store::{as_u32, ask, ask_again};
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{
-    AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
-};
+use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 
 impl Mysql {
     /// Erases the dead jobs of requests that were found.
@@ -137,18 +134,6 @@ impl AdminStore for Mysql {
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
         let rows = ask_again!(self, "count dead jobs", |conn| sql::DeadJobs {}.rows::<i64>(conn))?;
         Ok(count(rows).into())
-    }
-
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let rows = ask_again!(self, "list overdue jobs", |conn| {
-            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
-                .rows::<sql::ListedRow>(conn)
-        })?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
     async fn survey_keys(

@@ -117,7 +117,7 @@ pub struct Mysql {
     operators: MysqlPool,
     /// Of health checks: they do not wait for a search of an operator.
     probes: MysqlPool,
-    /// Of what workers search for: nor does that.
+    /// Of what workers search for, and of the pauses: nor do those.
     workers: MysqlPool,
     keys: Arc<KeyedLimit<(Scope, IdempotencyKey)>>,
     shares: Arc<Shares>,

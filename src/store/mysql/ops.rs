@@ -1,6 +1,6 @@
 //! What operators ask for: on two connections of their own, so that no search takes one from a request. Health checks and
 //! workers search in the same way, and have a connection each: an operator's search may take its five seconds, and they
-//! cannot wait for that.
+//! cannot wait for that. The engine reads the pauses on that of the workers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is asked of PostgreSQL by hand: erasures, overdue jobs, surveys.
+//! What is asked of PostgreSQL by hand: erasures, surveys, the number of dead jobs.
 
 use std::time::Duration;
 
@@ -7,12 +7,9 @@ use uuid::Uuid;
 
 use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::due::{JobListRow, listed_jobs};
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{
-    AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
-};
+use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 
 impl<P: Pool> AdminStore for Postgres<P> {
     async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -85,18 +82,6 @@ impl<P: Pool> AdminStore for Postgres<P> {
             sql::DeadJobs {}.load::<i64>(&mut conn)
         })?;
         Ok(count(rows).into())
-    }
-
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let rows = ask_again!(self, "list overdue jobs", |conn| {
-            sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() }
-                .load::<JobListRow>(&mut conn)
-        })?;
-        Ok(listed_jobs(rows))
     }
 
     async fn survey_keys(

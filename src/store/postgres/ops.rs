@@ -1,6 +1,7 @@
 //! What operators ask PostgreSQL for: each search in a transaction that reads only and has a time limit, on
 //! connections that no request waits for. Health checks and workers search in the same way, and have a turn each: an
-//! operator's search may take its five seconds, and they cannot wait for that.
+//! operator's search may take its five seconds, and they cannot wait for that. The engine reads the pauses in the turn of
+//! the workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,8 +116,9 @@ impl<P: Pool> Operators<P> {
 }
 
 impl<P: Pool> Postgres<P> {
-    /// A pool of its own for operators' searches, for health checks, and for the searches of workers. Give it four
-    /// connections: two for the searches of operators, one for health checks, one for workers. Of fewer, operators take one:
+    /// A pool of its own for operators' searches, for health checks, and for the searches of workers and the engine's reads
+    /// of the pauses. Give it four connections: two for the searches of operators, one for health checks, one for workers and
+    /// the pauses. Of fewer, operators take one:
     /// of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's pool does
     /// not report its size: it needs four.)
     ///
@@ -132,13 +134,30 @@ impl<P: Pool> Postgres<P> {
 
     /// A connection in a transaction that is about to be begun.
     async fn search_connection(&self) -> Result<SearchConnection<P>, StoreError> {
+        let SearchConnection { connection, _permit: permit } =
+            self.connection_for_reading().await?;
+        Ok(SearchConnection { connection: connection.in_transaction()?, _permit: permit })
+    }
+
+    async fn connection_for_reading(&self) -> Result<SearchConnection<P>, StoreError> {
         let SearchSlots { free, none_is_free } = &self.operators.slots;
         let permit = tokio::time::timeout(self.pool.wait(), free.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
             return Err(StoreError::NoConnection((*none_is_free).to_owned()));
         };
-        let connection = ConnectionGuard::of(self.pool_of_operators()).await?.in_transaction()?;
+        let connection = ConnectionGuard::of(self.pool_of_operators()).await?;
         Ok(SearchConnection { connection, _permit: permit })
+    }
+
+    /// The phases that are paused, by a statement of its own: each process sends it every few seconds.
+    pub(super) async fn read_pauses(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        let rows = on_another(self.pool_of_operators(), || async {
+            let reading = self.connection_for_reading().await?;
+            let mut conn = reading.connection.shared()?;
+            let answer = answered(ops::Pauses {}.load::<PauseRow>(&mut conn)).await;
+            reading.connection.settle("read the pauses", answer).await
+        });
+        Ok(rows.await?.into_iter().map(paused_phase).collect())
     }
 
     fn pool_of_operators(&self) -> &LeftPool<P> {

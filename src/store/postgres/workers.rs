@@ -11,6 +11,7 @@ use crate::store::due::{
     DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, NthJobRow, are_among, claimed_jobs,
     due_jobs, due_keys, expired_keys, held_keys, job,
 };
+use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PauseRow, PausedPhase, paused_phase};
 use crate::store::row::millis;
 use crate::store::{
@@ -180,6 +181,11 @@ impl<P: Pool> WorkerStore for Postgres<P> {
     }
 
     async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
+        match self.for_workers().read_pauses().await {
+            // The server may take no more connections, beside those of requests.
+            Err(StoreError::NoConnection(_)) => {}
+            read => return read,
+        }
         let rows = ask_again!(self, "read the pauses", |conn| {
             super::ops_statements::Pauses {}.load::<PauseRow>(&mut conn)
         })?;

@@ -1,4 +1,4 @@
-//! What is asked of SQLite by hand: erasures, overdue jobs, surveys.
+//! What is asked of SQLite by hand: erasures, surveys, the number of dead jobs.
 
 use std::time::Duration;
 
@@ -7,12 +7,9 @@ use diesel::RunQueryDsl;
 use super::ops_statements::InsertAudit;
 use super::{Sqlite, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
-use crate::store::due::listed_jobs;
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{
-    AdminStore, Erase, SettledKey, StagedJobRow, StoreError, SurveyedJob, SurveyedRow,
-};
+use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 
 impl AdminStore for Sqlite {
     async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -113,16 +110,6 @@ impl AdminStore for Sqlite {
     async fn dead_jobs(&self) -> Result<u64, StoreError> {
         let rows = self.run("count dead jobs", |conn| sql::DeadJobs {}.rows::<i64>(conn)).await?;
         Ok(count(rows).into())
-    }
-
-    async fn list_overdue_jobs(
-        &self,
-        overdue: Duration,
-        limit: u32,
-    ) -> Result<Vec<StagedJobRow>, StoreError> {
-        let list = sql::ListOverdueJobs { overdue_ms: millis(overdue), limit: limit.into() };
-        let rows = self.run("list overdue jobs", |conn| list.rows::<sql::ListedRow>(conn)).await?;
-        Ok(listed_jobs(rows.into_iter().filter_map(sql::listed).collect()))
     }
 
     async fn survey_keys(

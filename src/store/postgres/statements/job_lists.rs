@@ -1,19 +1,9 @@
 //! Lists and counts of staged jobs, for the engine's own methods.
 
 use diesel::pg::Pg;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use crate::store::statement::statement;
-
-statement! {
-    /// The jobs that have been due for longest.
-    ListOverdueJobs for Pg,
-    rows (Text, SqlUuid, SqlUuid, Text, Integer, Nullable<Text>, Timestamptz),
-    { overdue_ms: i64, limit: i64 },
-    "SELECT scope, request_id, job_id, name, attempts, reason, staged_at FROM atomic_phases_staged_jobs \
-     WHERE run_after <= statement_timestamp() - ", overdue_ms, " * interval '1 millisecond' \
-     ORDER BY run_after, scope, request_id, position LIMIT ", limit
-}
 
 statement! {
     /// Staged jobs, bounded, by the indexes of due ones and of dead letters.
