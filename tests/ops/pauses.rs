@@ -444,10 +444,10 @@ const POOL_WAIT: Duration = Duration::from_secs(20);
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_starts_on_a_pool_in_use_reads_the_pauses_on_postgres() {
-    let db = <atomic_phases::Postgres as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
     let settings = PoolSettings::default().max_size(2).wait(POOL_WAIT);
     let url = crate::support::db::url_of(&db);
-    let store = atomic_phases::Postgres::connect_with(&url, settings).await.unwrap();
+    let store = atomic_phases::store::Postgres::connect_with(&url, settings).await.unwrap();
     let take = async || store.connection().await.unwrap();
     reads_the_pauses_beside_requests(&db, store.clone(), take).await;
 }
@@ -455,9 +455,9 @@ async fn a_worker_that_starts_on_a_pool_in_use_reads_the_pauses_on_postgres() {
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_starts_on_a_pool_in_use_reads_the_pauses_on_mariadb() {
-    let db = <atomic_phases::Mysql as TestDb>::fresh().await;
+    let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
     let settings = PoolSettings::default().max_size(2).wait(POOL_WAIT);
-    let store = atomic_phases::Mysql::connect_with(db.__url(), settings).await.unwrap();
+    let store = atomic_phases::store::Mysql::connect_with(db.__url(), settings).await.unwrap();
     let take = async || store.connection().await.unwrap();
     reads_the_pauses_beside_requests(&db, store.clone(), take).await;
 }

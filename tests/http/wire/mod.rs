@@ -123,7 +123,7 @@ macro_rules! rows_of {
         mod $module {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $name() {
-                let db = <atomic_phases::$store as crate::support::TestDb>::fresh().await;
+                let db = <atomic_phases::store::$store as crate::support::TestDb>::fresh().await;
                 crate::wire::$rows::$name(db, $profile).await;
             })+
         }
