@@ -33,8 +33,9 @@ macro_rules! requests {
     ($module:ident, $store:ident) => {
         pub mod $module {
             use atomic_phases::phase::ForeignError;
+            use atomic_phases::store::$store;
             use atomic_phases::{
-                Batch, ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases, $store,
+                Batch, ForeignCall, PhaseResult, Reply, RequestContext, Tx, atomic_phases,
             };
             use diesel::{ExpressionMethods, QueryDsl};
             use diesel_async::RunQueryDsl;
