@@ -11,7 +11,7 @@ use super::outcome::{CallError, unreadable};
 use super::progress::{OpenCall, Progress, Stands, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::stranded::StrandedBecause;
-use crate::definition::{Definition, Phase, PhaseList};
+use crate::definition::{Definition, EffectClass, Phase, PhaseKind, PhaseList};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
@@ -54,6 +54,14 @@ impl<S: Store> Judged<S> {
     /// Whether no call can have had an effect behind the recovery point.
     pub(super) fn is_uncalled(&self) -> bool {
         self.is_run_here() && self.revived.call.is_none()
+    }
+
+    /// Whether the call that is next has a window.
+    pub(super) fn is_window_next(&self) -> bool {
+        let next = self.definition.phases.get(self.revived.outputs.len());
+        next.is_some_and(|next| {
+            matches!(next.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
+        })
     }
 
     /// Whether the call that is next could have been made, and has no reconcile function here.
