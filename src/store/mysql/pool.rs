@@ -9,7 +9,7 @@ use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
 use super::connection::MysqlConn;
 use super::error::Failure;
-use super::killer::Killers;
+use super::opener::SessionOpener;
 use crate::observe;
 use crate::store::left::Left;
 use crate::store::{PoolSettings, StoreError};
@@ -19,7 +19,7 @@ pub(super) type MysqlPool = managed::Pool<Manager>;
 /// Opens connections.
 #[derive(Debug)]
 pub(super) struct Manager {
-    killers: Killers,
+    opener: SessionOpener,
     left: Arc<Left>,
 }
 
@@ -29,7 +29,7 @@ impl managed::Manager for Manager {
     type Error = String;
 
     async fn create(&self) -> Result<Box<MysqlConn>, String> {
-        let opened = MysqlConn::open(&self.killers).await;
+        let opened = MysqlConn::open(&self.opener).await;
         opened.map(Box::new).map_err(|failure| match failure {
             Failure::Server { code, message } => format!("{code}: {message}"),
             Failure::Lost(message) | Failure::Client(message) => message,
@@ -51,11 +51,11 @@ impl managed::Manager for Manager {
 }
 
 pub(super) fn open(
-    killers: Killers,
+    opener: SessionOpener,
     left: Arc<Left>,
     settings: PoolSettings,
 ) -> Result<MysqlPool, StoreError> {
-    settings.pool_of(Manager { killers, left })
+    settings.pool_of(Manager { opener, left })
 }
 
 /// How long a connection may take to say that its server is still there.

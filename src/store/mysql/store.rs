@@ -21,9 +21,9 @@ use super::ops_statements::InsertAudit;
 use super::pool::{ConnectionGuard, Taken};
 use super::server::Server;
 use super::transaction::{EachTold, MysqlTransaction, each_in_one_go, in_one_go};
+use super::waits::{LOCKED_WAIT, patiently};
 use super::{
-    ANSWER_WITHIN, LOCKED_WAIT, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement,
-    patiently, statements as sql,
+    ANSWER_WITHIN, MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql,
 };
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -67,7 +67,7 @@ pub(super) async fn answered_within<R>(
 /// transaction, a backup or an `ALTER TABLE` has locked what it needs. Nothing is left of one that was answered so.
 macro_rules! ask {
     ($pool:expr, $doing:expr, |$conn:ident| $query:expr) => {
-        $crate::store::mysql::patiently(|| async {
+        $crate::store::mysql::waits::patiently(|| async {
             let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
             let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
             $crate::store::mysql::store::answered($doing, $query).await
@@ -95,7 +95,7 @@ pub(super) use ask_again;
 macro_rules! read_back {
     ($doing:expr, $query:expr) => {{
         let mut patience =
-            $crate::store::patience::Patience::new($crate::store::mysql::LOCKED_WAIT);
+            $crate::store::patience::Patience::new($crate::store::mysql::waits::LOCKED_WAIT);
         loop {
             match $crate::store::mysql::store::answered($doing, $query).await {
                 Err($crate::store::StoreError::Locked) if patience.pause().await => {}
