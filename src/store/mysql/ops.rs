@@ -11,13 +11,13 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
+use super::ask::{answered, answered_within, ask};
 use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::{ConnectionGuard, Taken};
 use super::statements as sql;
-use super::store::{answered, answered_within, ask};
 use super::waits::{WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS, patiently};
 use super::{MIGRATIONS, Mysql, MysqlConn};
 use crate::key::Scope;
