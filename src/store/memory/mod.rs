@@ -33,6 +33,8 @@ mod next_state;
 mod open_transaction;
 mod ops;
 mod ops_bulk;
+mod ops_pauses;
+mod ops_rows;
 mod record;
 mod round_trips;
 mod session;
