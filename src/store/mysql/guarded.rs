@@ -11,7 +11,7 @@ use super::ask::bound;
 use super::batch::TRIES;
 use super::error::is_of_a_deadlock;
 use super::literal::BoundStatement;
-use super::pool::Taken;
+use super::pool::Checkout;
 use super::transaction::{EachTold, each_in_one_go, in_one_go};
 use super::waits::LOCKED_WAIT;
 use crate::store::patience::Patience;
@@ -72,7 +72,7 @@ impl Mysql {
         guarded: &(impl QueryFragment<Db> + Sync),
         then: &[&Make<'_>],
     ) -> Result<bool, StoreError> {
-        self.together_on(Taken::AsItIs, None, doing, guarded, then).await
+        self.together_on(Checkout::AsItIs, None, doing, guarded, then).await
     }
 
     /// The same for an operator: on a dead connection its outcome would not be known, and it is not sent again.
@@ -82,7 +82,7 @@ impl Mysql {
         guarded: &(impl QueryFragment<Db> + Sync),
         then: &[&Make<'_>],
     ) -> Result<bool, StoreError> {
-        self.together_on(Taken::Asked, None, doing, guarded, then).await
+        self.together_on(Checkout::Pinged, None, doing, guarded, then).await
     }
 
     /// The same behind a statement that locks the row which the guarded one reads.
@@ -93,12 +93,12 @@ impl Mysql {
         guarded: &(impl QueryFragment<Db> + Sync),
         then: &[&Make<'_>],
     ) -> Result<bool, StoreError> {
-        self.together_on(Taken::Asked, Some(lock), doing, guarded, then).await
+        self.together_on(Checkout::Pinged, Some(lock), doing, guarded, then).await
     }
 
     async fn together_on(
         &self,
-        taken: Taken,
+        checkout: Checkout,
         lock: Option<&Make<'_>>,
         doing: &'static str,
         guarded: &(impl QueryFragment<Db> + Sync),
@@ -110,7 +110,7 @@ impl Mysql {
             let mut up_to_guarded = made(doing, lock.as_slice())?;
             up_to_guarded.push(bound(doing, guarded)?);
             let then = made(doing, then)?;
-            match in_one_go(&self.pool, taken, up_to_guarded, then).await {
+            match in_one_go(&self.pool, checkout, up_to_guarded, then).await {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),
                 Commit::Failed(error) if is_of_a_deadlock(&error) && tries < TRIES => {}

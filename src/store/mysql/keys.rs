@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::ask::{answered, bound, read_back};
 use super::error::{Failure, failure_of};
-use super::pool::{ConnectionGuard, Taken};
+use super::pool::{Checkout, ConnectionGuard};
 use super::server::Server;
 use super::transaction::{MysqlTransaction, in_one_go};
 use super::waits::{LOCKED_WAIT, patiently};
@@ -157,7 +157,7 @@ impl Mysql {
         };
         match bounds() {
             Ok((write, notice)) => {
-                in_one_go(&self.pool, Taken::AsItIs, vec![write], vec![notice]).await
+                in_one_go(&self.pool, Checkout::AsItIs, vec![write], vec![notice]).await
             }
             Err(error) => Commit::Failed(error),
         }

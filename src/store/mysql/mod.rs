@@ -68,10 +68,10 @@ use self::session::Session;
 use self::statement::Statement;
 use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
-use super::left::Left;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
+use super::read_only::ReadOnlyServer;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -125,7 +125,7 @@ pub struct Mysql {
     shares: Arc<Shares>,
     /// As its first connection has found it.
     session: Arc<Session>,
-    left: Arc<Left>,
+    read_only: Arc<ReadOnlyServer>,
     url: Arc<str>,
 }
 
@@ -167,14 +167,18 @@ impl Mysql {
         url: &str,
         settings: PoolSettings,
     ) -> Result<Self, StoreError> {
-        let left = Arc::<Left>::default();
+        let read_only = Arc::<ReadOnlyServer>::default();
         // Each connection is opened when it is needed for the first time.
         let beside = |connections| {
-            pool::open(opener.clone().of_searches(), left.clone(), settings.max_size(connections))
+            pool::open(
+                opener.clone().of_searches(),
+                read_only.clone(),
+                settings.max_size(connections),
+            )
         };
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
         let searches = operators.clone();
-        let pool = pool::open(opener, left.clone(), settings)?;
+        let pool = pool::open(opener, read_only.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(KeyedLimit::new(1));
         let (session, killer) = {
@@ -189,7 +193,18 @@ impl Mysql {
             prepared.map_err(silent)?.map_err(refused)?;
         }
         let url = url.into();
-        Ok(Self { pool, searches, operators, probes, workers, keys, shares, session, left, url })
+        Ok(Self {
+            pool,
+            searches,
+            operators,
+            probes,
+            workers,
+            keys,
+            shares,
+            session,
+            read_only,
+            url,
+        })
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters

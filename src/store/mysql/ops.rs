@@ -16,7 +16,7 @@ use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
-use super::pool::{ConnectionGuard, Taken};
+use super::pool::{Checkout, ConnectionGuard};
 use super::statements as sql;
 use super::waits::{WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS, patiently};
 use super::{MIGRATIONS, Mysql, MysqlConn};
@@ -500,7 +500,7 @@ impl OperatorStore for Mysql {
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         let recorded = self.until_prepared(|| {
             patiently(|| async {
-                let mut connection = ConnectionGuard::taken(&self.pool, Taken::Asked).await?;
+                let mut connection = ConnectionGuard::by(&self.pool, Checkout::Pinged).await?;
                 let conn: &mut MysqlConn = &mut connection;
                 let written = ops::InsertAudit::of(entry).execute(conn);
                 answered("write the audit", written).await.map(drop)

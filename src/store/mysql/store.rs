@@ -15,9 +15,9 @@ use super::batch::{Created, refusal, row_times};
 use super::block::Block;
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
+use super::pool::Checkout;
 #[cfg(feature = "fault-injection")]
 use super::pool::ConnectionGuard;
-use super::pool::Taken;
 use super::transaction::{MysqlTransaction, in_one_go};
 use super::waits::patiently;
 use super::{MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql};
@@ -215,7 +215,7 @@ impl Store for Mysql {
             match bounds() {
                 // Mostly an operator's, who may be the first behind a quiet night.
                 Ok((take_over, then)) => {
-                    in_one_go(&self.pool, Taken::Asked, vec![take_over], then).await
+                    in_one_go(&self.pool, Checkout::Pinged, vec![take_over], then).await
                 }
                 Err(error) => Commit::Failed(error),
             }

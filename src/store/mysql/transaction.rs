@@ -14,7 +14,7 @@ use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::pool::{ConnectionGuard, MysqlPool, Taken};
+use super::pool::{Checkout, ConnectionGuard, MysqlPool};
 use super::statements as sql;
 use super::waits::{LockWait, WAIT_A_SECOND, WAIT_FOR_TABLES_AS_SERVER_SAYS};
 use super::watch::{Watch, gone};
@@ -81,8 +81,8 @@ impl Script {
 
 impl MysqlTransaction {
     /// One of the engine's alone, that begins when the script is sent.
-    async fn begin(pool: &MysqlPool, taken: Taken) -> Result<(Self, Script), StoreError> {
-        let tx = Self::of(ConnectionGuard::taken(pool, taken).await?)?;
+    async fn begin(pool: &MysqlPool, checkout: Checkout) -> Result<(Self, Script), StoreError> {
+        let tx = Self::of(ConnectionGuard::by(pool, checkout).await?)?;
         let mut script = Script::default();
         let session = tx.connection.session();
         script.push(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
@@ -279,11 +279,11 @@ const RAISE_UNLESS_ONE: &str =
 /// what follows from it.
 pub(super) async fn in_one_go(
     pool: &MysqlPool,
-    taken: Taken,
+    checkout: Checkout,
     up_to_guarded: Vec<BoundStatement>,
     then: Vec<BoundStatement>,
 ) -> Commit {
-    let (tx, mut script) = match MysqlTransaction::begin(pool, taken).await {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, checkout).await {
         Ok(begun) => begun,
         Err(error) => return Commit::Failed(error),
     };
@@ -304,7 +304,7 @@ pub(super) async fn each_in_one_go(
     pool: &MysqlPool,
     each: Vec<EachTold>,
 ) -> (Commit, Vec<Vec<Row>>) {
-    let (tx, mut script) = match MysqlTransaction::begin(pool, Taken::AsItIs).await {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, Checkout::AsItIs).await {
         Ok(begun) => begun,
         Err(error) => return (Commit::Failed(error), Vec::new()),
     };

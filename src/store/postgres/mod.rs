@@ -52,7 +52,7 @@ use self::ops::Operators;
 use self::ops_statements::AppliedHere;
 use self::pipelined::{RowWrite, row_times};
 pub use self::pool::{DeadpoolPool, Pool};
-use self::pool::{LeftPool, PoolOrigin};
+use self::pool::{PoolOrigin, WritablePool};
 use self::statement::{Statement, StatementRegistry};
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
@@ -139,7 +139,7 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
-    pool: LeftPool<P>,
+    pool: WritablePool<P>,
     registry: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
@@ -212,7 +212,7 @@ impl<P: Pool> Postgres<P> {
         let registry = Arc::new(StatementRegistry::new());
         let operators = Operators::beside_requests(size);
         Self {
-            pool: LeftPool::of(pool),
+            pool: WritablePool::of(pool),
             registry,
             waits,
             shares,

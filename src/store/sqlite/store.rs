@@ -188,7 +188,7 @@ impl Store for Sqlite {
         claim: &Claim<'_>,
         hold: Hold,
     ) -> Result<Option<KeyRow>, StoreError> {
-        let take_over = sql::Taken { taken: sql::TakeOver::new(claim, hold) };
+        let take_over = sql::TakeOverReturning { take_over: sql::TakeOver::new(claim, hold) };
         let rows =
             self.run("take over the key", |conn| take_over.rows::<sql::StoredRow>(conn)).await?;
         rows.into_iter().next().map(|row| key_row(sql::row(row)?)).transpose()
@@ -223,7 +223,7 @@ impl Store for Sqlite {
         change: &Change<'_>,
         audit: Option<&AuditEntry>,
     ) -> Commit {
-        let take_over = sql::Taken { taken: sql::TakeOver::new(claim, hold) };
+        let take_over = sql::TakeOverReturning { take_over: sql::TakeOver::new(claim, hold) };
         let write = sql::Write::new(&claim.behind(), change);
         let audit = audit.map(InsertAudit::of);
         let settled = self.run("settle the key", |conn| {
