@@ -5,9 +5,10 @@ use diesel::QueryResult;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::Memory;
 use super::record::{AuditRecord, BulkRecord, ItemRecord, Time};
+use super::round_trips::audited;
 use super::session::Session;
-use super::{Memory, audited};
 use crate::definition::Isolation;
 use crate::store::StoreError;
 use crate::store::audit::AuditEntry;

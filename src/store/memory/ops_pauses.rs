@@ -6,9 +6,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use diesel::QueryResult;
 use futures_util::FutureExt;
 
+use super::Memory;
 use super::record::{AuditRecord, PauseRecord, Place, Time};
+use super::round_trips::audited;
 use super::session::Session;
-use super::{Memory, audited};
 use crate::definition::Isolation;
 use crate::store::StoreError;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
