@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
-use crate::definition::{Phase, PhaseList, STARTED};
+use crate::definition::{ListedKind, Phase, PhaseList, STARTED};
 use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::observed;
 use crate::engine::outcome::{CallError, FailureCause, Outcome, PAUSES_UNREAD};
@@ -365,11 +365,16 @@ impl<S: Store> Run<S> {
         self.core.settings.reconcile_after.max(own).max(begun_under)
     }
 
-    /// The note of a release up to which nothing was called that the provider of the next phase could know.
+    /// The note of a release up to which nothing was called that the provider of the next phase could know: the next one of
+    /// the list that the row has. Where the row could not be decoded, that is another build's.
     fn noted_uncalled(&self) -> Option<String> {
-        let next = self.definition.phases.get(self.outputs.len());
-        let next = next.filter(|_| !self.may_be_called)?;
-        uncalled(next, self.context.attempt)
+        if self.may_be_called {
+            return None;
+        }
+        let listed = self.taken_over_under.as_deref().and_then(PhaseList::parse);
+        let listed = listed.unwrap_or_else(|| PhaseList::of(&self.definition));
+        let next = listed.phases.get(self.outputs.len())?;
+        (next.kind != ListedKind::Local).then(|| uncalled(&next.name, self.context.attempt))
     }
 
     /// How many attempts count against the cap, this one included.
