@@ -81,7 +81,7 @@ impl Mysql {
     /// Closes the connections to a server that is read only: the idle ones now, and those in use when they come back. It
     /// may be a primary of before, which keeps its sessions, while new ones reach the server that has its place (G12).
     pub(super) fn leave_read_only(&self) {
-        if self.left.is_due(Instant::now()) {
+        if self.read_only.is_to_be_left(Instant::now()) {
             self.forget_idle();
         }
     }

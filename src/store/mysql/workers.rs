@@ -6,12 +6,13 @@ use chrono::{DateTime, Utc};
 use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
+use super::ask::{answered, as_u32, ask_again, read_back};
 use super::error::is_of_a_deadlock;
 use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
-use super::store::{answered, as_u32, ask_again, read_back};
 use super::transaction::EachTold;
-use super::{Mysql, MysqlConn, ops_statements, patiently, statements as sql};
+use super::waits::patiently;
+use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
 use crate::store::first_answer::first_answer;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
