@@ -23,6 +23,8 @@ mod creation;
 mod due;
 mod error;
 pub(crate) mod events;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod first_answer;
 #[cfg(all(test, feature = "fault-injection"))]
 mod guards;
 mod halving;

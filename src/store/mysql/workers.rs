@@ -14,6 +14,7 @@ use super::transaction::EachTold;
 use super::waits::patiently;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
+use crate::store::first_answer::first_answer;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PausedPhase, paused_phase};
@@ -212,11 +213,13 @@ impl WorkerStore for Mysql {
     }
 
     async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        match self.for_workers().list_pauses().await {
-            // The server may take no more connections, beside those of requests.
-            Err(StoreError::NoConnection(_)) => {}
-            read => return read,
-        }
+        let workers = self.for_workers();
+        first_answer(workers.list_pauses(), self.read_pauses_as_requests()).await
+    }
+}
+
+impl Mysql {
+    async fn read_pauses_as_requests(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
             ops_statements::Pauses {}.rows::<ops_statements::StoredPause>(conn)
         })?;

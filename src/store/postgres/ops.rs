@@ -117,10 +117,10 @@ impl<P: Pool> Operators<P> {
 
 impl<P: Pool> Postgres<P> {
     /// A pool of its own for operators' searches, for health checks, and for the searches of workers and the engine's reads
-    /// of the pauses. Give it four connections: two for the searches of operators, one for health checks, one for workers and
-    /// the pauses. Of fewer, operators take one:
-    /// of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's pool does
-    /// not report its size: it needs four.)
+    /// of the pauses. It must reach the same primary as the pool of the requests: on a standby, a pause would be read late. Give
+    /// it four connections: two for the searches of operators, one for health checks, one for workers and the pauses. Of fewer,
+    /// operators take one: of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's
+    /// pool does not report its size: it needs four.)
     ///
     /// A pool that [`connect`](Postgres::connect) opens has another of this size beside it. A pool that the
     /// application has made has none, unless it sets one here. Without it, searches take half of the requests' connections at
