@@ -499,7 +499,7 @@ pub(crate) fn replay_cache_not_buried(
 ) {
     let (scope, key) = (ShortHash(scope.as_str()), key.map(|key| ShortHash(key.as_str())));
     let key = key.as_ref().map(tracing::field::display);
-    warn!(%scope, key, ?told_for, "the replay cache did not confirm an erasure; it is asked again, and may give the answer for so long at most");
+    warn!(%scope, key, ?told_for, "the replay cache did not confirm an erasure; the engine asks again, and the cache may return the erased answer for `told_for` at most");
 }
 
 /// The application's adapter for traces panicked. Said once a minute.

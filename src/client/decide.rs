@@ -58,7 +58,7 @@ pub enum Decision {
 pub enum Reason {
     /// The answer is a redirect (3xx). Following it would turn the request into
     /// another one, or reveal its content and key to another server.
-    #[error("the server redirects: send it where the API is")]
+    #[error("the server redirects: send the request to the address of the API")]
     Redirected,
     /// There is a final answer, but its body exceeds the caller's limit.
     #[error(
@@ -69,7 +69,7 @@ pub enum Reason {
     #[error("the server refuses the request as it is: its answer says why")]
     Refused,
     /// The server says that no retry will help.
-    #[error("the server says that a repetition does not help: its answer says why")]
+    #[error("the server's answer says that a repetition does not help, and why")]
     NotRetryable,
     /// The server's record of the request was deleted while it ran. Part of the request may be done, and a later call
     /// with the same key is another request: it does not find out, and may repeat effects.
@@ -92,10 +92,12 @@ pub enum Reason {
     )]
     MayHaveHadEffect,
     /// All attempts of the policy are used up.
-    #[error("the last attempt that was allowed failed; send it later with the same key")]
+    #[error("the last attempt that was allowed failed; send the request later with the same key")]
     Attempts,
     /// The next wait would end past the deadline.
-    #[error("no further attempt fits before the deadline; send it later with the same key")]
+    #[error(
+        "no further attempt fits before the deadline; send the request later with the same key"
+    )]
     Deadline,
 }
 

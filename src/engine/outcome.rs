@@ -243,7 +243,7 @@ pub enum CallError {
     )]
     ReservedKey,
     /// Larger than the configured cap; see [`Limits`](crate::config::Limits).
-    #[error("the {what} take {size} bytes; the limit is {limit}: send less")]
+    #[error("the size of the {what} is {size} bytes; the limit is {limit}: send less")]
     TooLarge {
         /// `parameters` or `context`.
         what: &'static str,
@@ -314,8 +314,8 @@ pub enum CallError {
     },
     /// This process cannot read a stored value. The row was not changed.
     #[error(
-        "the stored {what} of the request are not readable: {why}; call a process with the build and the codec \
-         that wrote them"
+        "the stored {what} of the request cannot be read: {why}; call a process with the build and the codec \
+         that wrote it"
     )]
     Unreadable {
         /// Which value.

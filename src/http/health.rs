@@ -38,7 +38,8 @@ const FRESH: Duration = Duration::from_secs(1);
 /// own: a service whose requests use all connections is busy, not unready, and neither is one whose operators read
 /// something slow. `/waiting` shares a connection with the workers' searches: with the
 /// [`Census`](crate::worker::Census), which counts the same, the [`BulkRunner`](crate::worker::BulkRunner) and the
-/// [`Reconciler`](crate::worker::Reconciler). A PostgreSQL pool that the application has made is an exception: without a
+/// [`Reconciler`](crate::worker::Reconciler); on PostgreSQL and MySQL also with the engine's reads of the
+/// pauses. A PostgreSQL pool that the application has made is an exception: without a
 /// [pool for operators](crate::store::Postgres::operators_pool), both take connections of the requests and wait for them, and of
 /// a pool of fewer than four also for operators.
 ///

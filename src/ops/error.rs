@@ -26,7 +26,7 @@ pub enum OpsError {
     NoSuchBulk,
     /// This build knows no such foreign phase.
     #[error(
-        "this build knows no definition of that name with a foreign phase of this name: list the definitions"
+        "this build has no foreign phase of this name in a definition of this name: list the definitions"
     )]
     NoSuchPhase,
     /// A pause affects the requests of every scope, but the actor may see only some scopes.

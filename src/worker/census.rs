@@ -19,8 +19,9 @@ use crate::store::operators::{OperatorStore, ScopeLimits};
 ///
 /// One process counts at a time, under a lease in the database; the others try to acquire that lease at the
 /// same interval. Each search reads at most ten thousand rows of one index that contains no successful
-/// requests. It shares a connection with the other workers and `/health/waiting`, so requests lose none, and it does
-/// not wait for operators' searches. A pool that the application has made is different: see
+/// requests. It shares a connection with the other workers, `/health/waiting` and (on PostgreSQL and MySQL) the engine's
+/// reads of the pauses, so requests lose none, and it does not wait for operators' searches. A pool that the application
+/// has made is different: see
 /// [`Postgres::operators_pool`](crate::store::Postgres::operators_pool). If this process
 /// can no longer know the numbers, because another has the lease or the store does not answer, its gauges become `NaN`.
 pub struct Census<S: OperatorStore> {

@@ -179,8 +179,8 @@ fn warning(act: &Act, details: &Details) -> Markup {
         Act::Executed { .. } => html! {},
         Act::NotExecuted { .. } => html! {
             p.warning {
-                "If the call did have its effect, this makes a second one. Ask the provider first: the request \
-                 does not know it."
+                "If the call did have its effect, this makes a second one. Ask the provider first: the engine \
+                 does not know."
             }
         },
         Act::Retry => html! {

@@ -248,8 +248,8 @@ pub enum ResolveError {
     Unavailable(#[source] StoreError),
     /// This process cannot read a stored value. The row was not changed.
     #[error(
-        "the stored {what} of the request are not readable; send the resolution to a process with the build and \
-         the codec that wrote them"
+        "the stored {what} of the request cannot be read; send the resolution to a process with the build and \
+         the codec that wrote it"
     )]
     Unreadable {
         /// Which value.

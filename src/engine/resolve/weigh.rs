@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
         waits_for(row, index, phase, &outputs)?;
         if attempt != row.attempts {
             return conflict(
-                "the open call is of another attempt than the one that was named: read it again",
+                "the open call is of another attempt than the named one: read the request again",
             );
         }
         match row.status {
