@@ -74,7 +74,8 @@ impl Policy {
     }
 
     pub(crate) fn body_too_large(&self) -> Problem {
-        let detail = format!("A body may have {} bytes: send a smaller one.", self.body_limit);
+        let detail =
+            format!("A body may have at most {} bytes: send a smaller one.", self.body_limit);
         Problem::new(Kind::BodyTooLarge, detail)
     }
 }

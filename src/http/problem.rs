@@ -275,20 +275,20 @@ impl From<CallError> for Problem {
             CallError::ReservedKey => Self::new(Kind::KeyMalformed, error.to_string()),
             CallError::RateExceeded { limit, period, retry_after } => {
                 let detail = format!(
-                    "Nothing was done. A caller may send {limit} new requests in {period:?}: try again later."
+                    "Nothing was done. A caller may send at most {limit} new requests in {period:?}: try again later."
                 );
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
             CallError::CreatingOthers { limit, retry_after } => {
                 let detail = format!(
-                    "Other requests of this caller are being stored first, and a caller may have {limit} \
+                    "Other requests of this caller are being stored first, and a caller may have at most {limit} \
                      keys. Try again later."
                 );
                 Self::later(Kind::RateExceeded, detail, retry_after)
             }
             CallError::TooManyKeys { limit } => {
                 let detail = format!(
-                    "Nothing was done. A caller may have {limit} keys: try again when one has expired."
+                    "Nothing was done. A caller may have at most {limit} keys: try again when one has expired."
                 );
                 Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
             }
