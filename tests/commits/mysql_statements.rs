@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use atomic_phases::store::{Mysql, MysqlConn};
 use atomic_phases::{Batch, Engine, Outcome, PhaseError, PhaseResult, Reply, Tx, atomic_phases};
-use diesel_async::SimpleAsyncConnection;
+use diesel::sql_query;
+use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -372,4 +373,95 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free
         allow_statements(&server, 16_382);
     }
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 2);
+}
+
+/// Writes a row of `made`, by a statement that its connection keeps prepared.
+#[derive(Clone, Serialize, Deserialize)]
+struct SendsOne;
+
+#[atomic_phases(name = "sends_one", version = 1)]
+impl SendsOne {
+    #[phase]
+    async fn sent(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        sql_query("INSERT INTO made VALUES (1)").execute(tx).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// The same, as a part of a block.
+#[derive(Clone, Serialize, Deserialize)]
+struct HandsOneOver;
+
+#[atomic_phases(name = "hands_one_over", version = 1)]
+impl HandsOneOver {
+    #[phase]
+    async fn handed_over(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        batch.add(sql_query("INSERT INTO made VALUES (1)"));
+        Ok(Reply::new(204))
+    }
+}
+
+/// Writes a row each way, for these keys.
+async fn make_two(engine: &Engine<Mysql>, name: &str) {
+    finished(engine.call(&scope(), &key(&format!("{name}-sent")), SendsOne).await);
+    finished(engine.call(&scope(), &key(&format!("{name}-handed-over")), HandsOneOver).await);
+}
+
+/// Of a database with one connection, which has both statements prepared.
+async fn that_has_them_prepared(db: &Mysql) -> Engine<Mysql> {
+    let builder = Engine::builder(open_my(db.__url(), 1).await);
+    let engine = builder.register::<SendsOne>().register::<HandsOneOver>().build().unwrap();
+    // A text that may differ each time is kept from its second execution on.
+    for name in ["first", "second", "third"] {
+        make_two(&engine, name).await;
+    }
+    engine
+}
+
+/// MariaDB takes note of the tables that the triggers of a statement use when it is executed first, and not again. Behind
+/// another trigger, the prepared statement fails at each execution: "Table 'copied' doesn't exist" (1146).
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
+    let db = Mysql::fresh().await;
+    for sql in [
+        "CREATE TABLE made (n INT)",
+        "CREATE TABLE audited (n INT)",
+        "CREATE TABLE copied (n INT)",
+        "CREATE TRIGGER audits AFTER INSERT ON made FOR EACH ROW INSERT INTO audited VALUES (NEW.n)",
+    ] {
+        db.sql(sql).await;
+    }
+    let engine = that_has_them_prepared(&db).await;
+    let copies =
+        "CREATE TRIGGER copies AFTER INSERT ON made FOR EACH ROW INSERT INTO copied VALUES (NEW.n)";
+    db.sql(copies).await;
+    make_two(&engine, "behind").await;
+    assert_eq!(db.number("SELECT count(*) FROM copied").await, 2);
+    assert_eq!(db.number("SELECT count(*) FROM audited").await, 8);
+}
+
+/// The same of a view that a table has taken the place of: "View 'made' references invalid table(s)" (1356).
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_writes_to_a_table_that_was_a_view() {
+    let db = Mysql::fresh().await;
+    db.sql("CREATE TABLE one (n INT); CREATE VIEW made AS SELECT n FROM one").await;
+    let engine = that_has_them_prepared(&db).await;
+    db.sql("DROP VIEW made; RENAME TABLE one TO made").await;
+    make_two(&engine, "behind").await;
+    assert_eq!(db.number("SELECT count(*) FROM made").await, 8);
+}
+
+/// A block keeps the view that it was prepared with: MariaDB 10.11 compares the version of no view within a block.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_what_a_phase_writes_to_a_view_is_where_the_view_leads_now() {
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE one (n INT); CREATE TABLE two (n INT); CREATE VIEW made AS SELECT n FROM one",
+    )
+    .await;
+    let engine = that_has_them_prepared(&db).await;
+    db.sql("CREATE OR REPLACE VIEW made AS SELECT n FROM two").await;
+    make_two(&engine, "behind").await;
+    assert_eq!(db.number("SELECT count(*) FROM one").await, 6);
+    assert_eq!(db.number("SELECT count(*) FROM two").await, 2);
 }
