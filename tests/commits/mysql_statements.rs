@@ -418,8 +418,8 @@ async fn that_has_them_prepared(db: &Mysql) -> Engine<Mysql> {
     engine
 }
 
-/// MariaDB takes note of the tables that the triggers of a statement use when it is executed first, and not again. Behind
-/// another trigger, the prepared statement fails at each execution: "Table 'copied' doesn't exist" (1146).
+/// MariaDB notes which tables the triggers of a block use, and how, when the block is executed first. Behind another trigger it
+/// fails at each execution: "Table 'audited' was locked with a READ lock" (1099), "Table 'copied' doesn't exist" (1146).
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
     let db = Mysql::fresh().await;
@@ -427,17 +427,45 @@ async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
         "CREATE TABLE made (n INT)",
         "CREATE TABLE audited (n INT)",
         "CREATE TABLE copied (n INT)",
-        "CREATE TRIGGER audits AFTER INSERT ON made FOR EACH ROW INSERT INTO audited VALUES (NEW.n)",
+        "CREATE TRIGGER counts BEFORE INSERT ON made FOR EACH ROW \
+         SET NEW.n = (SELECT count(*) FROM audited)",
     ] {
         db.sql(sql).await;
     }
     let engine = that_has_them_prepared(&db).await;
+    db.sql("DROP TRIGGER counts").await;
+    let audits = "CREATE TRIGGER audits AFTER INSERT ON made FOR EACH ROW INSERT INTO audited VALUES (NEW.n)";
+    db.sql(audits).await;
+    make_two(&engine, "writes").await;
+    // Of the two, the second was prepared on this connection just now.
+    make_two(&engine, "writes-again").await;
     let copies =
         "CREATE TRIGGER copies AFTER INSERT ON made FOR EACH ROW INSERT INTO copied VALUES (NEW.n)";
     db.sql(copies).await;
-    make_two(&engine, "behind").await;
+    make_two(&engine, "copies").await;
+    assert_eq!(db.number("SELECT count(*) FROM audited").await, 6);
     assert_eq!(db.number("SELECT count(*) FROM copied").await, 2);
-    assert_eq!(db.number("SELECT count(*) FROM audited").await, 8);
+}
+
+/// The same of a function: "Table 'other' doesn't exist".
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_calls_a_function_that_has_changed() {
+    let db = Mysql::fresh().await;
+    for sql in [
+        "CREATE TABLE one (n INT)",
+        "CREATE TABLE other (n INT)",
+        "CREATE FUNCTION counted() RETURNS INT READS SQL DATA RETURN (SELECT count(*) FROM one)",
+        "CREATE TABLE made (n INT)",
+        "CREATE TRIGGER counts BEFORE INSERT ON made FOR EACH ROW SET NEW.n = counted()",
+    ] {
+        db.sql(sql).await;
+    }
+    let engine = that_has_them_prepared(&db).await;
+    db.sql("DROP FUNCTION counted").await;
+    let changed = "CREATE FUNCTION counted() RETURNS INT READS SQL DATA RETURN 7 + (SELECT count(*) FROM other)";
+    db.sql(changed).await;
+    make_two(&engine, "behind").await;
+    assert_eq!(db.number("SELECT count(*) FROM made WHERE n = 7").await, 2);
 }
 
 /// The same of a view that a table has taken the place of: "View 'made' references invalid table(s)" (1356).

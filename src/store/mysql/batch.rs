@@ -153,8 +153,8 @@ impl Mysql {
             if !is_dead || trouble.at != Place::Nowhere {
                 if is_dead {
                     self.forget_idle();
-                } else if trouble.failure.is_of_reading_only() {
-                    self.leave_read_only();
+                } else if trouble.failure.is_of_reading_only() || trouble.failure.may_be_stale() {
+                    self.leave_all();
                 }
                 return Ok(told);
             }

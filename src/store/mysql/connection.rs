@@ -316,7 +316,7 @@ impl MysqlConn {
             Err(failure) => Err(failure),
         };
         let done = self.answered(done);
-        self.has_strayed |= done.as_ref().is_err_and(Failure::may_be_of_a_stale_statement);
+        self.has_strayed |= done.as_ref().is_err_and(Failure::may_be_stale);
         done
     }
 

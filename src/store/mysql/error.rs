@@ -68,9 +68,9 @@ const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
 /// What a value was not: too long, out of range, malformed.
 const BAD_VALUE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
 
-/// A table or a view is not there. MariaDB says so, too, of a statement that was prepared before a trigger or a view came
-/// to use another table: at each execution, until it is closed.
-const MISSING: [u16; 2] = [1146, 1356];
+/// A table, a view or a function is not there, or is not locked as it should be. MariaDB says so, too, of a statement that was
+/// prepared before one of its triggers, functions or views was replaced: at each execution, until it is closed.
+const STALE: [u16; 5] = [1099, 1100, 1146, 1305, 1356];
 
 /// There is no session of this number.
 const NO_SUCH_SESSION: u16 = 1094;
@@ -138,9 +138,9 @@ impl Failure {
         self.code() == Some(NO_SAVEPOINT)
     }
 
-    /// Whether the same statement, prepared anew, may find what this one does not.
-    pub(super) fn may_be_of_a_stale_statement(&self) -> bool {
-        self.code().is_some_and(|code| MISSING.contains(&code))
+    /// Whether the same statement may succeed where it is prepared anew.
+    pub(super) fn may_be_stale(&self) -> bool {
+        self.code().is_some_and(|code| STALE.contains(&code))
     }
 
     /// Whether it is what the engine raises because no row was as the guard says. A statement of the phase may fail with
