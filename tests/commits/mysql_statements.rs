@@ -493,3 +493,33 @@ async fn g4_what_a_phase_writes_to_a_view_is_where_the_view_leads_now() {
     assert_eq!(db.number("SELECT count(*) FROM one").await, 6);
     assert_eq!(db.number("SELECT count(*) FROM two").await, 2);
 }
+
+/// Keeps a copy of each row of `made`.
+#[derive(Clone, Serialize, Deserialize)]
+struct Archives;
+
+#[atomic_phases(name = "archives", version = 1)]
+impl Archives {
+    #[phase]
+    async fn archived(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        batch.add(sql_query("INSERT INTO archived (n, m) SELECT * FROM made"));
+        Ok(Reply::new(204))
+    }
+}
+
+/// Within a block, MariaDB would take `*` for the columns that the table had once, in their order of then.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_all_columns_of_a_table_are_those_that_it_has_now() {
+    let db = Mysql::fresh().await;
+    db.sql("CREATE TABLE made (n INT, m INT); INSERT INTO made VALUES (1, 2)").await;
+    db.sql("CREATE TABLE archived (n INT, m INT)").await;
+    let builder = Engine::builder(open_my(db.__url(), 1).await).register::<Archives>();
+    let engine = builder.build().unwrap();
+    for name in ["first", "second", "third"] {
+        finished(engine.call(&scope(), &key(name), Archives).await);
+    }
+    db.sql("ALTER TABLE made MODIFY m INT FIRST").await;
+    finished(engine.call(&scope(), &key("behind"), Archives).await);
+    assert_eq!(db.number("SELECT count(*) FROM archived WHERE n = 1 AND m = 2").await, 3);
+    assert_eq!(db.number("SELECT count(*) FROM archived WHERE n = 2 AND m = 1").await, 1);
+}

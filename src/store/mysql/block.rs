@@ -9,7 +9,7 @@
 //! one has a block in front of them and one behind: its transaction, and the mark in it, outlive a block.
 //!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
-//! it does on MySQL.
+//! it does on MySQL. So does one with a `*`, which a block understands once and for all.
 
 use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
@@ -342,13 +342,14 @@ fn is_part_of_a_block(statement: &Statement) -> bool {
     statement.sql().is_some_and(|sql| is_one_statement(sql) && has_its_values(sql))
 }
 
-/// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows.
+/// Whether a text is one statement wherever it stands, with the same meaning each time: nothing in it ends it, or hides what
+/// follows. Nor is there a `*`: within a block, the server takes `SELECT *` for the columns that the table had when the
+/// block was executed first, in their order of then.
 fn is_one_statement(sql: &str) -> bool {
     let mut before = b' ';
     let ends_it = sql.bytes().any(|byte| {
         let pair = (std::mem::replace(&mut before, byte), byte);
-        matches!(byte, b';' | b'@' | b'\'' | b'"' | b'\\' | b'#')
-            || matches!(pair, (b'-', b'-') | (b'/', b'*'))
+        matches!(byte, b';' | b'@' | b'\'' | b'"' | b'\\' | b'#' | b'*') || pair == (b'-', b'-')
     });
     let touches_rows_alone = only_touches_rows(sql) && leaves_its_session_alone(sql);
     !ends_it && sql.matches('`').count().is_multiple_of(2) && touches_rows_alone
@@ -380,6 +381,7 @@ mod tests {
             "INSERT INTO `t VALUES (1)",
             "INSERT INTO t VALUES (1\\)",
             "SELECT 1 INTO @atomic_phases",
+            "INSERT INTO t SELECT * FROM u",
             "COMMIT",
             "",
         ] {
