@@ -9,7 +9,7 @@
 //! one has a block in front of them and one behind: its transaction, and the mark in it, outlive a block.
 //!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
-//! it does on MySQL. So does one with a `*`, which a block understands once and for all.
+//! it does on MySQL. So does one with a `SELECT *`, which a block understands once and for all.
 
 use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
@@ -343,16 +343,24 @@ fn is_part_of_a_block(statement: &Statement) -> bool {
 }
 
 /// Whether a text is one statement wherever it stands, with the same meaning each time: nothing in it ends it, or hides what
-/// follows. Nor is there a `*`: within a block, the server takes `SELECT *` for the columns that the table had when the
+/// follows. Nor does it name all columns: within a block, the server takes `SELECT *` for those that the table had when the
 /// block was executed first, in their order of then.
 fn is_one_statement(sql: &str) -> bool {
-    let mut before = b' ';
-    let ends_it = sql.bytes().any(|byte| {
+    let (mut before, mut last) = (b' ', b' ');
+    let is_more = sql.bytes().any(|byte| {
         let pair = (std::mem::replace(&mut before, byte), byte);
-        matches!(byte, b';' | b'@' | b'\'' | b'"' | b'\\' | b'#' | b'*') || pair == (b'-', b'-')
+        let behind = last;
+        if !byte.is_ascii_whitespace() {
+            last = byte;
+        }
+        // Of a product, or of a `COUNT(*)`.
+        let is_harmless_star = || matches!(behind, b'`' | b')' | b'(' | b'?' | b'0'..=b'9');
+        matches!(byte, b';' | b'@' | b'\'' | b'"' | b'\\' | b'#')
+            || matches!(pair, (b'-', b'-') | (b'/', b'*'))
+            || (byte == b'*' && !is_harmless_star())
     });
     let touches_rows_alone = only_touches_rows(sql) && leaves_its_session_alone(sql);
-    !ends_it && sql.matches('`').count().is_multiple_of(2) && touches_rows_alone
+    !is_more && sql.matches('`').count().is_multiple_of(2) && touches_rows_alone
 }
 
 #[cfg(test)]
@@ -368,6 +376,8 @@ mod tests {
         for one in [
             "INSERT INTO `rides` (`id`, `amount`) VALUES (?, ?)",
             "update `a``b` set n = n + 1 where id = ?",
+            "UPDATE `rides` SET `amount` = ((`rides`.`amount` * ?) + ?)",
+            "INSERT INTO t SELECT COUNT(*) FROM u",
         ] {
             assert!(is_one_statement(one), "{one}");
         }
@@ -382,6 +392,8 @@ mod tests {
             "INSERT INTO t VALUES (1\\)",
             "SELECT 1 INTO @atomic_phases",
             "INSERT INTO t SELECT * FROM u",
+            "INSERT INTO t SELECT `u`.* FROM u",
+            "DELETE FROM t RETURNING\n*",
             "COMMIT",
             "",
         ] {
