@@ -70,16 +70,21 @@ pub async fn measure(server: &Server, work: Work, pool: usize) -> String {
                     server.sql(EMPTY).await;
                 }
                 match path {
-                    Path::Foreground | Path::Accepted | Path::Completed => {}
+                    Path::Foreground | Path::ForegroundNew | Path::Accepted | Path::Completed => {}
                     Path::ByHand => accept_on_narrow_table(server, work.requests).await,
-                    Path::ByHandGuarded => call(&engine, work.requests, is_batch, true).await,
+                    Path::ByHandGuarded => {
+                        call(&engine, work.requests, is_batch, Does::Accept).await
+                    }
                 }
                 if matches!(path, Path::Completed | Path::ByHandGuarded) {
                     server.sql("VACUUM ANALYZE atomic_phases_keys").await;
                 }
                 let done = async || match path {
-                    Path::Foreground => call(&engine, work.requests, is_batch, false).await,
-                    Path::Accepted => call(&engine, work.requests, is_batch, true).await,
+                    Path::Foreground => call(&engine, work.requests, is_batch, Does::Run).await,
+                    Path::ForegroundNew => {
+                        call(&engine, work.requests, is_batch, Does::RunNew).await;
+                    }
+                    Path::Accepted => call(&engine, work.requests, is_batch, Does::Accept).await,
                     Path::Completed => {
                         completed(server, &engine, &app, work.requests, CONCURRENT).await;
                     }
@@ -114,6 +119,8 @@ const JOBS: [&str; 3] = [MANY, ONE_BY_ONE, ENGINE];
 #[derive(Clone, Copy)]
 enum Path {
     Foreground,
+    /// With the hint that the key is new, which saves the read of the key.
+    ForegroundNew,
     Accepted,
     /// What was accepted last.
     Completed,
@@ -123,16 +130,18 @@ enum Path {
     ByHandGuarded,
 }
 
-const TX: [(&str, Path); 5] = [
+const TX: [(&str, Path); 6] = [
     ("tx in the foreground", Path::Foreground),
+    ("tx in the foreground, new key", Path::ForegroundNew),
     ("tx accepted", Path::Accepted),
     ("tx completed", Path::Completed),
     ("completed by hand, claimed 100 together", Path::ByHand),
     ("completed by hand, guarded, engine's tables, claimed 100 together", Path::ByHandGuarded),
 ];
 
-const BATCH: [(&str, Path); 5] = [
+const BATCH: [(&str, Path); 6] = [
     ("batch in the foreground", Path::Foreground),
+    ("batch in the foreground, new key", Path::ForegroundNew),
     ("batch accepted", Path::Accepted),
     ("batch completed", Path::Completed),
     ("completed by hand, single statements, claimed 100 together", Path::ByHand),
@@ -257,15 +266,24 @@ async fn work_off(client: &Client, together: i64, left: &AtomicU64) {
     }
 }
 
-/// So many new requests, finished or accepted.
-async fn call(engine: &PgEngine, requests: u64, is_batch: bool, accepts: bool) {
+/// What a call does with a new request.
+#[derive(Clone, Copy)]
+enum Does {
+    Run,
+    /// With the hint that the key is new.
+    RunNew,
+    /// With that hint, too.
+    Accept,
+}
+
+async fn call(engine: &PgEngine, requests: u64, is_batch: bool, does: Does) {
     match is_batch {
-        true => call_each(engine, requests, batch_ride(true), accepts).await,
-        false => call_each(engine, requests, ride(), accepts).await,
+        true => call_each(engine, requests, batch_ride(true), does).await,
+        false => call_each(engine, requests, ride(), does).await,
     }
 }
 
-async fn call_each<R>(engine: &PgEngine, requests: u64, request: R, accepts: bool)
+async fn call_each<R>(engine: &PgEngine, requests: u64, request: R, does: Does)
 where
     R: RequestDefinition<atomic_phases::store::Postgres, App> + Clone + Sync,
 {
@@ -280,8 +298,13 @@ where
                     return;
                 }
                 let scope: Scope = scope_of(number);
-                let call = engine.call(&scope, &new_key(), request.clone()).expect_new();
-                let outcome = if accepts { call.accept().await } else { call.await };
+                let key = new_key();
+                let call = engine.call(&scope, &key, request.clone());
+                let outcome = match does {
+                    Does::Run => call.await,
+                    Does::RunNew => call.expect_new().await,
+                    Does::Accept => call.expect_new().accept().await,
+                };
                 assert!(
                     matches!(outcome, Ok(Outcome::Finished(_) | Outcome::Accepted)),
                     "{outcome:?}"

@@ -69,7 +69,7 @@ impl KnownPhase for Locked {
 /// What is known about the call of the phase after the row's recovery point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallState {
-    /// The row was not run since that recovery point, or the phase is local.
+    /// It was not made, or had no effect: the row was not run since that recovery point, or says so. Also of a local phase.
     NotMade,
     /// It may have been made; the provider honors the derived key.
     MayHaveBeenMade,

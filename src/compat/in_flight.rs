@@ -75,6 +75,11 @@ impl Left {
         let because = StrandedBecause::NewerForm;
         Self { definition, version, recovery_point, status, rows, because }
     }
+
+    /// Whether its rows are of the other's group.
+    fn is_of(&self, other: &Self) -> bool {
+        Self { rows: other.rows, ..self.clone() } == *other
+    }
 }
 
 impl InFlight {
@@ -114,11 +119,7 @@ impl InFlight {
                 continue;
             }
             let place = match row.standing {
-                Ok(standing) => {
-                    let (attempts, resolution) =
-                        counted_alike(standing.attempts, standing.resolution.as_deref());
-                    Standing { reason: None, attempts, resolution, ..standing }
-                }
+                Ok(standing) => Standing { reason: None, ..counted_alike(standing) },
                 Err(row) => {
                     row.count_among(&mut found.unknown_status);
                     continue;
@@ -170,11 +171,18 @@ impl InFlight {
     /// know it leaves alone, too. It does not check whether the build can decode their stored parameters and outputs.
     #[must_use]
     pub fn left_by(&self, locks: &Locks) -> Vec<Left> {
-        let left = self
+        let known = self
             .places
             .iter()
             .filter_map(|rows| Some(Left::standing(rows, goes_on(rows, locks).err()?)));
-        left.chain(self.unknown_status.iter().map(Left::unknown)).collect()
+        let mut groups: Vec<Left> = Vec::new();
+        for left in known.chain(self.unknown_status.iter().map(Left::unknown)) {
+            match groups.iter_mut().find(|group| group.is_of(&left)) {
+                Some(group) => group.rows += left.rows,
+                None => groups.push(left),
+            }
+        }
+        groups
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Engine;
+use super::resolution::counted_alike;
 use super::stranded::StrandedBecause;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{FoundBy, Standing, Status, Store, StoreError, SurveyedRow, UnknownStatus};
@@ -209,8 +210,7 @@ fn grouped(surveyed: Vec<SurveyedRow>) -> (Vec<Group>, Vec<UnknownStatus>) {
             continue;
         }
         let standing = match standing {
-            // Its samples are read by themselves.
-            Ok(standing) => Standing { attempts: 0, resolution: None, ..standing },
+            Ok(standing) => counted_alike(standing),
             Err(row) => {
                 row.count_among(&mut unknown);
                 continue;

@@ -23,9 +23,9 @@ const REST: Duration = Duration::from_secs(30);
 /// not answer holds nothing back for longer: what was paused since is read by the next poll.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The same where the process has not read them yet. In an application's pool, the read may wait for a search of the
-/// workers and then for requests, for five seconds each (the pool's `wait`, by default). The leases
-/// of the requests that wait for it are renewed meanwhile; to release each, and run it again, is more work.
+/// The same where the process has not read them yet. The connection of the workers may be in use, and then the read may wait
+/// for those of requests, for five seconds (the pool's `wait`, by default). The leases of the requests that wait for it are
+/// renewed meanwhile; to release each, and run it again, is more work.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How soon a request asks again, where no read has been answered yet.
@@ -119,7 +119,7 @@ impl<S: Store> Core<S> {
     /// The first to ask waits for the answer of the store, and the others for the end of its read, so that a process that
     /// was started while a phase is paused does not begin it; without an answer it begins none. A caller in a process that
     /// stood still, and has missed its polls, waits, too: without an answer it goes by what was known. If the caller that
-    /// reads is on a blocked runtime, the others do not wait for it much longer than for a read.
+    /// reads is on a blocked runtime, the others do not wait for it much longer than for a read. A shutdown ends the wait.
     pub(super) async fn paused(
         self: &Arc<Self>,
         definition: &str,
@@ -131,18 +131,28 @@ impl<S: Store> Core<S> {
         let latest = self.settings.pauses_every * 2;
         let latest = if self.pauses.are_unread() { latest.min(UNREAD_AGAIN) } else { latest };
         if self.pauses.are_older_than(latest) {
-            let patience = self.pauses.read_timeout() + READ_TIMEOUT;
-            let _alone = timeout(patience, self.pauses.reading.lock()).await;
-            if self.pauses.are_older_than(latest)
-                && timeout(self.pauses.read_timeout(), self.read_pauses()).await.is_err()
-            {
-                observe::pauses_unread("no answer in time");
-                self.pauses.learn_nothing();
+            tokio::select! {
+                biased;
+                () = self.running.closing() => {}
+                // On the heap, so that the future of a request is not as large as that of a read.
+                () = Box::pin(self.refresh_pauses(latest)) => {}
             }
         }
         match self.pauses.are_unread() {
             true => Err(Unread),
             false => Ok(self.pauses.rest(definition, phase)),
+        }
+    }
+
+    /// Reads them, unless another caller has done so by the time that it may.
+    async fn refresh_pauses(&self, latest: Duration) {
+        let patience = self.pauses.read_timeout() + READ_TIMEOUT;
+        let _alone = timeout(patience, self.pauses.reading.lock()).await;
+        if self.pauses.are_older_than(latest)
+            && timeout(self.pauses.read_timeout(), self.read_pauses()).await.is_err()
+        {
+            observe::pauses_unread("no answer in time");
+            self.pauses.learn_nothing();
         }
     }
 

@@ -123,8 +123,8 @@ impl Stands<'_> {
         done: usize,
         known: &[impl KnownPhase],
     ) -> CallState {
-        // The build that wrote so may have another name for it. If it could not decode the row, and so left the list as it
-        // was, it may have another phase here.
+        // A resolution has the name that its build has for it. A build that could not decode the row, and so left the list as
+        // it was, may have another phase here.
         let is_next = |name: &str| {
             are_one(known, name, &next.name) || known.get(done).is_some_and(|it| it.is_called(name))
         };

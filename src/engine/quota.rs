@@ -63,15 +63,15 @@ impl RateLimits {
     }
 }
 
-/// One that was taken of the rate for a key. Given back when it is dropped, unless the key was created by then, or a
-/// commit that may have created it got no answer.
-struct Taken {
+/// A token that was taken of a scope's rate for a key. Given back when it is dropped, unless the key was created by then,
+/// or a commit that may have created it got no answer.
+struct RateToken {
     rate_limits: RateLimits,
     scope: Scope,
     creation: Arc<Creation>,
 }
 
-impl Drop for Taken {
+impl Drop for RateToken {
     fn drop(&mut self) {
         let is_spent = self.creation.is_committed() || self.creation.is_unknown();
         let is_spent = match is_spent {
@@ -118,7 +118,7 @@ pub(super) struct Admission {
     /// Whether it counts against a number of keys.
     is_counted: bool,
     ended: AtomicBool,
-    _taken: Option<Taken>,
+    _token: Option<RateToken>,
 }
 
 impl Admission {
@@ -177,14 +177,14 @@ impl Creating {
         scope: &Scope,
         key: &IdempotencyKey,
         is_counted: bool,
-        taken: Option<Taken>,
+        token: Option<RateToken>,
     ) -> Admission {
         self.change(scope, |creations| {
             creations.users += 1;
             *creations.keys.entry(key.clone()).or_default() += 1;
         });
         let (creating, scope, key) = (self.clone(), scope.clone(), key.clone());
-        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false), _taken: taken }
+        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false), _token: token }
     }
 
     /// Admits one more key, if with it there are `limit` at most, by `count` and by what it may not have
@@ -198,7 +198,7 @@ impl Creating {
         key: &IdempotencyKey,
         limit: u32,
         caller: &Caller,
-        taken: Option<Taken>,
+        token: Option<RateToken>,
         count: impl Fn() -> F,
     ) -> Result<Admission, CallError>
     where
@@ -224,7 +224,7 @@ impl Creating {
                 Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
             });
             match waiting {
-                None => return Ok(self.begin(scope, key, true, taken)),
+                None => return Ok(self.begin(scope, key, true, token)),
                 // All of them ended while it counted.
                 Some(None) if tokio::time::Instant::now() < until => continue,
                 Some(None) => {}
@@ -251,14 +251,14 @@ impl<S: Store> Core<S> {
         creation: &Arc<Creation>,
     ) -> Result<Option<Arc<Admission>>, CallError> {
         let Quota { keys, rate } = self.settings.quota;
-        let taken = rate.map(|rate| self.take(scope, rate, creation)).transpose()?;
+        let token = rate.map(|rate| self.take(scope, rate, creation)).transpose()?;
         let admission = match keys.filter(|_| !key.is_keyless()) {
-            None if taken.is_none() => return Ok(None),
-            None => self.creating.begin(scope, key, false, taken),
+            None if token.is_none() => return Ok(None),
+            None => self.creating.begin(scope, key, false, token),
             Some(limit) => {
                 let count =
                     || async move { reading!("count_keys", self.store.count_keys(scope, limit)) };
-                self.creating.admit(scope, key, limit, caller, taken, count).await?
+                self.creating.admit(scope, key, limit, caller, token, count).await?
             }
         };
         Ok(Some(Arc::new(admission)))
@@ -269,10 +269,10 @@ impl<S: Store> Core<S> {
         scope: &Scope,
         rate @ (limit, period): (u32, Duration),
         creation: &Arc<Creation>,
-    ) -> Result<Taken, CallError> {
+    ) -> Result<RateToken, CallError> {
         let (scope, creation) = (scope.clone(), creation.clone());
         match self.rate_limits.take(&scope, rate) {
-            Ok(()) => Ok(Taken { rate_limits: self.rate_limits.clone(), scope, creation }),
+            Ok(()) => Ok(RateToken { rate_limits: self.rate_limits.clone(), scope, creation }),
             Err(retry_after) => Err(CallError::RateExceeded { limit, period, retry_after }),
         }
     }
@@ -306,9 +306,10 @@ mod tests {
             let (rate_limits, creation) = (RateLimits::default(), Arc::<Creation>::default());
             let (scope, rate) = (Scope::single_tenant(), (1, Duration::from_secs(3600)));
             assert_eq!(rate_limits.take(&scope, rate), Ok(()));
-            let taken = Taken { rate_limits: rate_limits.clone(), scope: scope.clone(), creation };
-            end(&taken.creation);
-            drop(taken);
+            let token =
+                RateToken { rate_limits: rate_limits.clone(), scope: scope.clone(), creation };
+            end(&token.creation);
+            drop(token);
             rate_limits.take(&scope, rate).is_ok()
         }
         assert!(is_given_back(|_| {}), "its first phase has failed, or its key had a row");

@@ -1,7 +1,7 @@
 //! The stored form of a resolution of an unknown outcome.
 
 use crate::definition::Phase;
-use crate::store::KeyRow;
+use crate::store::{KeyRow, Standing};
 
 const FINISH: &str = "finish";
 const RETRY: &str = "retry";
@@ -23,8 +23,8 @@ pub(super) fn not_executed(phase: &Phase, attempt: u32) -> String {
 
 /// Up to the end of this attempt `phase`, a foreign one, was not called, or its calls had no effect, as the run itself knows:
 /// stored with the release. It contradicts no resolution: a webhook may know better.
-pub(super) fn uncalled(phase: &Phase, attempt: u32) -> Option<String> {
-    (!phase.kind.is_local()).then(|| format!("{UNCALLED}{} {attempt}", phase.name))
+pub(super) fn uncalled(phase: &str, attempt: u32) -> String {
+    format!("{UNCALLED}{phase} {attempt}")
 }
 
 /// An operator lets the request try again. What is known of its calls stays known.
@@ -63,12 +63,13 @@ impl<'r> Denial<'r> {
     }
 }
 
-/// Attempts and resolution of a row that is counted with others, as if it had one attempt: how many it had is of no matter to
-/// what is known of its call.
-pub(crate) fn counted_alike(attempts: u32, resolution: Option<&str>) -> (u32, Option<String>) {
-    let denial = Denial::of(resolution).filter(|denial| denial.attempt == attempts);
-    let attempts = attempts.min(1);
-    (attempts, denial.map(|denial| format!("{UNCALLED}{} {attempts}", denial.phase)))
+/// A row as it is counted with others of whose calls the same is known. How many attempts it had does not matter to that: it
+/// is counted as if it had one.
+pub(crate) fn counted_alike(row: Standing) -> Standing {
+    let denial = Denial::of(row.resolution.as_deref()).filter(|it| it.attempt == row.attempts);
+    let attempts = row.attempts.min(1);
+    let resolution = denial.map(|denial| uncalled(denial.phase, attempts));
+    Standing { attempts, resolution, ..row }
 }
 
 /// What was said of an outcome that was unknown; not what a run has noted of itself.

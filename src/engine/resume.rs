@@ -12,7 +12,7 @@ use super::revive::{Judged, Revival, Revived};
 use super::run::{RoundEnd, Run};
 use super::stranded::StrandedBecause;
 use super::{Core, observed};
-use crate::definition::{Definition, EffectClass, PhaseKind};
+use crate::definition::Definition;
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -28,6 +28,44 @@ const LEASE_ENDED: &str = "the lease of the last attempt ended before the reques
 /// The fingerprint as derived keys are made of it. Of a row that none is made for it is of no matter.
 fn of_derived_keys(stored: &str) -> String {
     StoredFingerprint::parse(stored).map_or(stored, |stored| stored.fingerprint).to_owned()
+}
+
+/// The claim of a row that was judged as it stood there: wherever it stands, where it is our own.
+fn claim<'a, S: Store>(
+    scope: &'a Scope,
+    key: &'a IdempotencyKey,
+    row: &'a KeyRow,
+    judged: &'a Judged<S>,
+    right: Right,
+) -> Claim<'a> {
+    let is_own = right == Right::Own;
+    Claim {
+        scope,
+        key,
+        request_id: row.request_id,
+        lease_token: row.lease_token,
+        status: row.status,
+        recovery_point: (!is_own).then_some(&row.recovery_point),
+        // From here on calls are made under this build's classes and provider keys. A row whose call may
+        // have been made under others keeps those until the intent that says so is written; and one that
+        // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
+        // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
+        phases: (!is_own && judged.is_run_here()).then_some(&judged.phases),
+        right,
+        opens_window: false,
+        event: None,
+        trace: None,
+    }
+}
+
+/// Whether no call can have had an effect when the row is acquired, as far as this process can tell.
+fn is_uncalled<S: Store>(judged: &Judged<S>, right: Right) -> bool {
+    match right {
+        Right::Free => judged.revived.is_uncalled,
+        // Its creation got no answer, and nothing has run since.
+        Right::Own => true,
+        Right::Reconcile | Right::Resolve => false,
+    }
 }
 
 impl<S: Store> Core<S> {
@@ -62,51 +100,18 @@ impl<S: Store> Core<S> {
         if right == Right::Reconcile && judged.is_unasked() {
             return Ok(Err(self.leaves(scope, key, &row, StrandedBecause::NotAskedHere)));
         }
-        let crashed = row.status == Status::InProgress;
-        // Its holder looked into what had become of a call, and ended.
-        let has_waited = crashed && row.waiting_since.is_some();
-        let before = row.trace.map(|trace| (trace, row.attempts));
-        let own = right == Right::Own;
-        // From here on calls are made under this build's classes and provider keys. A row whose call may
-        // have been made under others keeps those until the intent that says so is written; and one that
-        // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
-        // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
-        let is_run_here = judged.is_run_here();
-        let is_behind_another = crashed && right == Right::Free;
-        let event = is_behind_another.then(|| {
-            let kind = EventKind::TakenOver;
-            let trace = row.trace.and_then(|trace| trace.last).filter(|_| self.is_traced());
-            line(kind, row.attempts, row.open_intent.as_deref(), Some(LEASE_ENDED), trace)
-        });
+        let before = Before::of(&row, right);
+        let is_uncalled = is_uncalled(&judged, right);
+        let event = before.is_behind_another().then(|| self.event_of_takeover(&row));
         let trace = self.trace_of_holder(&row, right);
-        let is_uncalled = match right {
-            Right::Free => judged.revived.is_uncalled,
-            // Its creation got no answer, and nothing has run since.
-            Right::Own => true,
-            Right::Reconcile | Right::Resolve => false,
-        };
-        // A back-off, a queue or a commit without an answer that takes longer than the window would else be followed by no
-        // call, ever (G17).
-        let next = judged.definition.phases.get(judged.revived.outputs.len());
-        let has_window = next.is_some_and(|next| {
-            matches!(next.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
-        });
         let claim = Claim {
-            scope,
-            key,
-            request_id: row.request_id,
-            lease_token: row.lease_token,
-            status: row.status,
-            // It was judged as it stood there.
-            recovery_point: (!own).then_some(&row.recovery_point),
-            phases: (!own && is_run_here).then_some(&judged.phases),
-            right,
-            opens_window: is_uncalled && has_window,
             event: event.as_deref(),
             trace: trace.as_ref().map(<[u8; _]>::as_slice),
+            // A back-off, a queue or a commit without an answer that takes longer than the window would else be followed by
+            // no call, ever (G17).
+            opens_window: is_uncalled && judged.is_window_next(),
+            ..claim(scope, key, &row, &judged, right)
         };
-        let back_off_ends = (row.status == Status::FailedRetryable && right == Right::Free)
-            .then(|| Moment::now().after(row.back_off_left));
         reach!(&row.recovery_point, BeforeTakeOver);
         let sent = Moment::now();
         let row = match self.store.take_over_key(&claim, self.settings.hold()).await {
@@ -121,7 +126,7 @@ impl<S: Store> Core<S> {
             Err(error) => return Err(error.into()),
         };
         reach!(&row.recovery_point, AfterTakeOver);
-        if own {
+        if right == Right::Own {
             // A commit of our own may have moved it since it was read.
             judged = match self.judge(scope, key, &row)? {
                 Ok(judged) => judged,
@@ -131,11 +136,19 @@ impl<S: Store> Core<S> {
         let Judged { definition, revived, .. } = judged;
         let found = revived.found;
         let run = self.held(scope, key, &row, sent, definition, revived);
-        if is_behind_another {
+        if before.is_behind_another() {
             observe::taken_over(run.subject(), &row.recovery_point, row.attempts);
         }
+        let back_off_ends = before.back_off_ends;
         let run = Run { back_off_ends, may_be_called: !is_uncalled, ..run };
-        Ok(Ok(Acquired { run, row, found, right, crashed, has_waited, before }))
+        Ok(Ok(Acquired { run, row, found, before }))
+    }
+
+    /// What the row's history says of a takeover behind a holder whose lease ended.
+    fn event_of_takeover(&self, row: &KeyRow) -> String {
+        let trace = row.trace.and_then(|trace| trace.last).filter(|_| self.is_traced());
+        let intent = row.open_intent.as_deref();
+        line(EventKind::TakenOver, row.attempts, intent, Some(LEASE_ENDED), trace)
     }
 
     /// The row is left to a node that knows it (G14).
@@ -210,25 +223,53 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// A row whose lease is ours, brought back to life, and what it was before.
+/// What a row was before it was acquired, and by which right it is.
+struct Before {
+    right: Right,
+    /// Its last holder's lease ended before the request did.
+    crashed: bool,
+    /// That holder looked into what had become of a call.
+    has_waited: bool,
+    /// Its trace, and how many attempts it had.
+    trace: Option<(StoredTrace, u32)>,
+    back_off_ends: Option<Moment>,
+}
+
+impl Before {
+    fn of(row: &KeyRow, right: Right) -> Self {
+        let crashed = row.status == Status::InProgress;
+        let backs_off = row.status == Status::FailedRetryable && right == Right::Free;
+        Self {
+            right,
+            crashed,
+            has_waited: crashed && row.waiting_since.is_some(),
+            trace: row.trace.map(|trace| (trace, row.attempts)),
+            back_off_ends: backs_off.then(|| Moment::now().after(row.back_off_left)),
+        }
+    }
+
+    /// Whether the lease that ended was another process'.
+    fn is_behind_another(&self) -> bool {
+        self.crashed && self.right == Right::Free
+    }
+}
+
+/// A row whose lease is ours, brought back to life.
 pub(super) struct Acquired<S: Store> {
     pub(super) run: Run<S>,
     row: KeyRow,
     found: Revival,
-    right: Right,
-    /// Its last holder's lease ended before the request did.
-    crashed: bool,
-    has_waited: bool,
-    before: Option<(StoredTrace, u32)>,
+    before: Before,
 }
 
 impl<S: Store> Acquired<S> {
     /// Resumes after its recovery point.
     pub(super) async fn go_on(self) -> Result<RoundEnd, CallError> {
-        let Self { mut run, row, found, right, crashed, has_waited, before } = self;
+        let Self { mut run, row, found, before } = self;
+        let Before { right, crashed, has_waited, trace, .. } = before;
         let attempt = row.attempts;
         observe::resumed(run.definition.name, &row.recovery_point, attempt);
-        run.core.attempt_begins(row.request_id, attempt, &row.recovery_point, before);
+        run.core.attempt_begins(row.request_id, attempt, &row.recovery_point, trace);
         let settings = &run.core.settings;
         let done = run.outputs.len();
         let phase = run.definition.phases.get(done).map_or("", |phase| phase.name);

@@ -11,7 +11,7 @@ use super::outcome::{CallError, unreadable};
 use super::progress::{OpenCall, Progress, Stands, progress};
 use super::registry::{Entry, UNREGISTERED};
 use super::stranded::StrandedBecause;
-use crate::definition::{Definition, Phase, PhaseList};
+use crate::definition::{Definition, EffectClass, Phase, PhaseKind, PhaseList};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
@@ -51,6 +51,14 @@ impl<S: Store> Judged<S> {
     /// Whether it continues here, under this build's classes and provider keys.
     pub(super) fn is_run_here(&self) -> bool {
         self.revived.found == Revival::Ready(Progress::Continues)
+    }
+
+    /// Whether the call that is next has a window.
+    pub(super) fn is_window_next(&self) -> bool {
+        let next = self.definition.phases.get(self.revived.outputs.len());
+        next.is_some_and(|next| {
+            matches!(next.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
+        })
     }
 
     /// Whether the call that is next could have been made, and has no reconcile function here.

@@ -65,6 +65,14 @@ impl FromStr for Turn {
     }
 }
 
+/// A place where a worker stood while the other could have gone on: the next turn may be there.
+pub(super) struct Stop {
+    pub(super) point: Point,
+    pub(super) visit: u32,
+    /// Whether there was a lease, or a back-off, that could have run out.
+    pub(super) may_expire: bool,
+}
+
 /// What goes wrong, and who drives on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Case {

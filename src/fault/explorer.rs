@@ -2,29 +2,19 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::time::Instant;
 
 use super::Mutant;
 use super::case::{CASE, Case, Driver, Turn};
-use super::case_runner::{
-    Assertion, CaseRunner, Check, Lost, MAX_ATTEMPTS, Who, Wrong, listed, shown, told,
-};
-use super::failovers::failovers;
-use super::mode::{Fault, Mode};
-use super::plan::Read;
-use super::points::Point;
+use super::case_runner::CaseRunner;
+use super::cases::Cases;
+use super::mode::Mode;
 use super::report::{Failure, Report};
-use super::turns::Stop;
+use super::verdict::{CaseEnd, Expectations, Observed, Wrong, points_of_the_clean_run};
 use crate::engine::Engine;
 use crate::key::{IdempotencyKey, Scope};
-use crate::phase::Reply;
 use crate::request::RequestDefinition;
-use crate::store::{Status, Store};
-
-type Effects<W> = Box<dyn for<'w> Fn(&'w W) -> Pin<Box<dyn Future<Output = String> + 'w>>>;
+use crate::store::Store;
 
 /// Crashes a request at every point and drives it to its end; see the [module](crate::fault).
 #[must_use = "an explorer does nothing until it is run"]
@@ -37,11 +27,7 @@ pub struct Explorer<F, R, W> {
     switches: usize,
     expects_new: bool,
     accepts: bool,
-    always: Vec<Check<W>>,
-    finally: Vec<Check<W>>,
-    effects: Option<Effects<W>>,
-    same_reply: bool,
-    settles: bool,
+    expected: Expectations<W>,
     mutant: Option<Mutant>,
 }
 
@@ -70,22 +56,9 @@ where
         switches: 0,
         expects_new: false,
         accepts: false,
-        always: Vec::new(),
-        finally: Vec::new(),
-        effects: None,
-        same_reply: true,
-        settles: false,
+        expected: Expectations::new(),
         mutant: None,
     }
-}
-
-fn named<W: 'static>(name: &'static str, check: impl AsyncFn(&W) + 'static) -> Check<W> {
-    let check = Rc::new(check);
-    let boxed: Assertion<W> = Box::new(move |world| {
-        let check = check.clone();
-        Box::pin(async move { check(world).await })
-    });
-    (name, boxed)
 }
 
 impl<F, R, W: 'static> Explorer<F, R, W> {
@@ -184,31 +157,27 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
 
     /// A check after every attempt of every case. It fails by panicking, so `assert_eq!` works.
     pub fn always(mut self, name: &'static str, check: impl AsyncFn(&W) + 'static) -> Self {
-        self.always.push(named(name, check));
+        self.expected.always(name, check);
         self
     }
 
     /// A check at the end of every case.
     pub fn check(mut self, name: &'static str, check: impl AsyncFn(&W) + 'static) -> Self {
-        self.finally.push(named(name, check));
+        self.expected.finally(name, check);
         self
     }
 
     /// The effects of the request, as your function reads them. They must be the same at the end of every
     /// case and of the clean run.
     pub fn effects<T: Debug>(mut self, effects: impl AsyncFn(&W) -> T + 'static) -> Self {
-        let effects = Rc::new(effects);
-        self.effects = Some(Box::new(move |world| {
-            let effects = effects.clone();
-            Box::pin(async move { format!("{:?}", effects(world).await) })
-        }));
+        self.expected.effects(effects);
         self
     }
 
     /// Allows a reply that differs from the clean run's, for example because it contains a time. Each case
     /// must still have one reply, for the first client and for every replay.
     pub fn replies_may_differ(mut self) -> Self {
-        self.same_reply = false;
+        self.expected.same_reply = false;
         self
     }
 
@@ -216,7 +185,7 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
     /// correct for the engine, but a defect of yours if the provider can be asked: a reconcile function that
     /// never finds the call leaves each such case to an operator.
     pub fn always_settles(mut self) -> Self {
-        self.settles = true;
+        self.expected.settles = true;
         self
     }
 
@@ -226,36 +195,6 @@ impl<F, R, W: 'static> Explorer<F, R, W> {
         self.mutant = Some(mutant);
         self
     }
-}
-
-const OF_THE_LOST_ROW: &str = "its row was lost with an acknowledged commit, and the retry is unknown: the provider \
-    was asked under the same key with other parameters, most likely with what is made of the row that is lost: \
-    ctx.uuid, ctx.created_at, ctx.request_id. Send ctx.key_uuid, and what the request's parameters say";
-
-const OF_LOST_COMMITS: &str = "acknowledged commits were lost, and the request is unknown: the provider was asked under \
-    the same key with other parameters, most likely with an output of a phase whose commit was lost and which came to \
-    another when it ran again. Send ctx.key_uuid, and what the request's parameters say";
-
-const UNSETTLED: &str = "whether the call was executed stays unknown, and every case was to be settled: the \
-    reconcile function did not find out, or there is none";
-
-/// What a case came to.
-struct Ran {
-    /// Of a request that was completed.
-    reply: Option<Reply>,
-    effects: Option<String>,
-    /// What each attempt passed.
-    passed: Vec<Vec<Point>>,
-    /// What each attempt has read.
-    reads: Vec<Vec<Read>>,
-    /// Where two workers may take another turn.
-    stops: Vec<Stop>,
-    /// Whether the reply can be compared with another case's.
-    is_of_the_first: bool,
-    /// What a failover has lost.
-    lost: Option<Lost>,
-    /// Why it is not settled.
-    reason: Option<String>,
 }
 
 impl<F, S, A, R, W> Explorer<F, R, W>
@@ -283,7 +222,9 @@ where
             self.clean(report).await.map_err(|wrong| Failure { case: Case::CLEAN, wrong })?;
         match Case::of_the_environment() {
             Some(Ok(case)) => {
-                self.can_happen(&case).map_err(|wrong| Failure { case: case.clone(), wrong })?;
+                self.cases()
+                    .can_happen(&case)
+                    .map_err(|wrong| Failure { case: case.clone(), wrong })?;
                 return self.judge(case, &clean, report).await.map(drop);
             }
             Some(Err(error)) => {
@@ -297,67 +238,45 @@ where
     }
 
     /// The run to which nothing happens, with which all others are compared.
-    async fn clean(&self, report: &mut Report) -> Result<Ran, Wrong> {
+    async fn clean(&self, report: &mut Report) -> Result<CaseEnd, Wrong> {
         let clean = Box::pin(self.case(&Case::CLEAN)).await?;
-        if self.accepts
-            && let [accepted, _] = &clean.passed[..]
-        {
-            report.clean_run(accepted.clone());
-            return Ok(clean);
-        }
-        let [passed] = &clean.passed[..] else {
-            let attempts = clean.passed.len();
-            return Err(format!(
-                "the request took {attempts} attempts with nothing going wrong: what it is \
-                 compared with has to finish in one"
-            ));
-        };
-        if passed.is_empty() {
-            return Err("the clean run passed no point: there is nothing to crash at".to_owned());
-        }
-        // One that finishes early passes the first of them.
-        let declared = R::DEFINITION.points();
-        let mut rest = declared.iter();
-        if !passed
-            .iter()
-            .filter(|point| !point.is_own())
-            .all(|point| rest.any(|next| next == point))
-        {
-            return Err(format!(
-                "the clean run passed {}, and what is declared is {}",
-                listed(passed),
-                listed(&declared)
-            ));
-        }
-        report.clean_run(passed.clone());
+        let passed = points_of_the_clean_run(&clean, self.accepts, &R::DEFINITION)?;
+        report.clean_run(passed.to_vec());
         Ok(clean)
+    }
+
+    fn cases(&self) -> Cases<'_> {
+        Cases {
+            modes: &self.modes,
+            pairs: self.pairs,
+            switches: self.switches,
+            definition: R::DEFINITION,
+            concurrent: S::CONCURRENT,
+        }
     }
 
     /// Each fault at each point; and after it, each at each point of the rest of its attempt and of the
     /// recovery.
-    async fn crash(&self, clean: &Ran, report: &mut Report) -> Result<(), Failure> {
-        for (_, read) in self.failed_reads(clean.reads.first()) {
+    async fn crash(&self, clean: &CaseEnd, report: &mut Report) -> Result<(), Failure> {
+        let cases = self.cases();
+        for read in cases.reads_that_fail(clean) {
             for driver in Driver::BOTH {
                 let case = Case::Crashes { faults: vec![vec![read.clone()]], driver };
                 self.judge(case, clean, report).await?;
             }
         }
-        for (at, first) in self.faults(clean.passed.first()) {
+        for (at, first) in cases.first_faults(clean) {
             for driver in Driver::BOTH {
                 let case = Case::Crashes { faults: vec![vec![first.clone()]], driver };
-                let ran = self.judge(case, clean, report).await?;
-                let mut seconds = self.reads_behind(at, &first, &ran);
-                if self.pairs && !first.mode.is_of_a_competitor() {
-                    seconds.extend(self.seconds(&first, &ran));
-                }
-                for faults in seconds {
+                let end = self.judge(case, clean, report).await?;
+                for faults in cases.behind(at, &first, &end) {
                     self.judge(Case::Crashes { faults, driver }, clean, report).await?;
                 }
             }
         }
         if self.modes.contains(&Mode::RowLost) {
             report.list(Mode::RowLost);
-            for faults in failovers(&clean.passed, &R::DEFINITION, S::CONCURRENT) {
+            for faults in cases.failovers(clean) {
                 for driver in Driver::BOTH {
                     let case = Case::Crashes { faults: faults.clone(), driver };
                     self.judge(case, clean, report).await?;
@@ -367,138 +286,47 @@ where
         Ok(())
     }
 
-    /// What cannot be read in a case in which this went wrong first, at the point of this index.
-    fn reads_behind(&self, at: usize, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
-        let later = self.failed_reads(ran.reads.first()).into_iter();
-        let later = later.filter(|(behind, _)| *behind > at);
-        let next = self.failed_reads(ran.reads.get(1)).into_iter();
-        later
-            .map(|(_, read)| vec![vec![first.clone(), read]])
-            .chain(next.map(|(_, read)| vec![vec![first.clone()], vec![read]]))
-            .collect()
-    }
-
-    /// Each read that was made, failing, with the number of points before it.
-    fn failed_reads(&self, reads: Option<&Vec<Read>>) -> Vec<(usize, Fault)> {
-        let reads = reads.filter(|_| self.modes.contains(&Mode::ReadFails));
-        let reads = reads.map(Vec::as_slice).unwrap_or_default();
-        let failing = reads.iter().enumerate().map(|(index, Read { behind, point })| {
-            let visit = point.visit_behind(reads[..index].iter().map(|earlier| &earlier.point));
-            (*behind, Fault { point: point.clone(), visit, mode: Mode::ReadFails })
-        });
-        failing.collect()
-    }
-
-    /// What else can go wrong in a case in which this went wrong first: later in the same attempt, or in
-    /// the next.
-    fn seconds(&self, first: &Fault, ran: &Ran) -> Vec<Vec<Vec<Fault>>> {
-        let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_of_a_competitor();
-        let attempt = self.faults(ran.passed.first());
-        // After some it continues: a failed commit is tried again, one without an answer is asked about.
-        let at = attempt.iter().find(|(_, fault)| fault == first).map(|(index, _)| *index);
-        let later = attempt.into_iter().filter(is_a_crash);
-        let later = later.filter(|(index, _)| at.is_some_and(|at| *index > at));
-        let next = self.faults(ran.passed.get(1)).into_iter().filter(is_a_crash);
-        later
-            .map(|(_, second)| vec![vec![first.clone(), second]])
-            .chain(next.map(|(_, second)| vec![vec![first.clone()], vec![second]]))
-            .collect()
-    }
-
     /// Two workers in every order, the fewest turns first.
-    async fn interleave(&self, clean: &Ran, report: &mut Report) -> Result<(), Failure> {
+    async fn interleave(&self, clean: &CaseEnd, report: &mut Report) -> Result<(), Failure> {
         if self.switches == 0 {
             return Ok(());
         }
+        let cases = self.cases();
         let orders = Driver::BOTH.map(|second| (Vec::new(), second));
         let mut orders: VecDeque<(Vec<Turn>, Driver)> = orders.into();
         while let Some((turns, second)) = orders.pop_front() {
             let case = Case::Turns { turns: turns.clone(), second };
-            let ran = self.judge(case, clean, report).await?;
-            if turns.len() == self.switches {
-                continue;
-            }
-            for Stop { point, visit, may_expire } in ran.stops {
-                for expires in [false, true].into_iter().take(1 + usize::from(may_expire)) {
-                    let turn = Turn { point: point.clone(), visit, expires };
-                    orders.push_back(([turns.as_slice(), &[turn]].concat(), second));
-                }
-            }
+            let end = self.judge(case, clean, report).await?;
+            let longer = cases.with_a_turn_more(&turns, end.stops).into_iter();
+            orders.extend(longer.map(|turns| (turns, second)));
         }
         Ok(())
     }
 
-    /// Each mode that is legal at each point that was passed, with the index of the point.
-    fn faults(&self, passed: Option<&Vec<Point>>) -> Vec<(usize, Fault)> {
-        let passed = passed.map(Vec::as_slice).unwrap_or_default();
-        let mut faults = Vec::new();
-        for (index, point) in passed.iter().enumerate() {
-            let visit = point.visit_behind(&passed[..index]);
-            for mode in self.modes.iter().filter(|mode| !mode.is_of_a_failover()) {
-                if mode.is_legal_at(point, &R::DEFINITION, S::CONCURRENT) {
-                    faults.push((index, Fault { point: point.clone(), visit, mode: *mode }));
-                }
-            }
-        }
-        faults
-    }
-
-    /// Of a case from a script.
-    fn can_happen(&self, case: &Case) -> Result<(), Wrong> {
-        let Case::Crashes { faults, .. } = case else { return Ok(()) };
-        let legal =
-            |fault: &&Fault| fault.mode.is_legal_at(&fault.point, &R::DEFINITION, S::CONCURRENT);
-        match faults.iter().flatten().find(|fault| !legal(fault) || fault.mode.needs_a_process()) {
-            Some(fault) => Err(format!("{fault} cannot happen there, on this store, in a test")),
-            None => Ok(()),
-        }
-    }
-
     /// Runs the case and compares it with the clean run.
-    async fn judge(&self, case: Case, clean: &Ran, report: &mut Report) -> Result<Ran, Failure> {
+    async fn judge(
+        &self,
+        case: Case,
+        clean: &CaseEnd,
+        report: &mut Report,
+    ) -> Result<CaseEnd, Failure> {
         report.count(&case);
-        let ran = Box::pin(self.case(&case)).await.and_then(|ran| self.compare(ran, clean));
-        match ran {
-            Ok(ran) if ran.reply.is_some() => Ok(ran),
-            Ok(ran) => {
-                report.count_unknown();
-                let wrong = match ran.lost {
-                    Some(Lost::Row) => OF_THE_LOST_ROW,
-                    Some(Lost::LaterCommits) => OF_LOST_COMMITS,
-                    None if self.settles => UNSETTLED,
-                    None => return Ok(ran),
-                };
-                let wrong = match ran.reason.filter(|_| ran.lost.is_some()) {
-                    Some(reason) => format!("{wrong}. Its reason: {reason}"),
-                    None => wrong.to_owned(),
-                };
-                Err(Failure { case, wrong })
+        let end = Box::pin(self.case(&case)).await;
+        let judged = end.and_then(|end| self.expected.compare(end, clean)).and_then(|end| {
+            if end.reply.is_some() {
+                return Ok(end);
             }
-            Err(wrong) => Err(Failure { case, wrong }),
-        }
+            report.count_unknown();
+            self.expected.may_stay_unknown(end)
+        });
+        judged.map_err(|wrong| Failure { case, wrong })
     }
 
-    fn compare(&self, ran: Ran, clean: &Ran) -> Result<Ran, Wrong> {
-        let (Some(reply), Some(expected)) = (&ran.reply, &clean.reply) else { return Ok(ran) };
-        if self.same_reply && ran.is_of_the_first && reply != expected {
-            return Err(format!(
-                "the reply is {}, and in a clean run {} (if it may differ: replies_may_differ())",
-                shown(reply),
-                shown(expected)
-            ));
-        }
-        match (&ran.effects, &clean.effects) {
-            (Some(effects), Some(expected)) if effects != expected => {
-                Err(format!("the effects are {effects}, and in a clean run {expected}"))
-            }
-            _ => Ok(ran),
-        }
-    }
-
-    async fn case(&self, case: &Case) -> Result<Ran, Wrong> {
+    /// Runs the case on a fresh engine and database.
+    async fn case(&self, case: &Case) -> Result<CaseEnd, Wrong> {
         let (engine, world) = (self.world)().await;
         let broken = |_| "the explorer's own key is not valid".to_owned();
-        let mut runner = CaseRunner {
+        let runner = CaseRunner {
             engine,
             world,
             scope: Scope::new("explorer").map_err(broken)?,
@@ -508,62 +336,12 @@ where
             expects_new: self.expects_new,
             accepts: self.accepts,
             mutant: self.mutant,
-            always: &self.always,
-            told: Vec::new(),
-            finishers: 0,
-            was_unknown: false,
+            expected: &self.expected,
+            observed: Observed::default(),
             lost: None,
-            last: None,
             reads: Vec::new(),
-            said: None,
         };
-        if runner.status().await?.is_some() {
-            return Err("the database is not fresh: each case needs an empty one".to_owned());
-        }
-        let (mut passed, mut stops, mut settled) = (Vec::new(), Vec::new(), false);
-        let (faults, driver) = match case {
-            Case::Crashes { faults, driver } => (&faults[..], *driver),
-            Case::Turns { turns, second } => {
-                stops = runner.take_turns(turns, *second).await?;
-                settled = runner.is_settled().await?;
-                runner.pass_time().await?;
-                (&[][..], Driver::Retry)
-            }
-        };
-        while !settled && passed.len() < MAX_ATTEMPTS {
-            // Of the first attempt there is no row yet, of which workers could know.
-            let of_it = faults.get(passed.len()).map(Vec::as_slice).unwrap_or_default();
-            passed.push(runner.attempt(of_it, driver, Who::First).await?);
-            // What the database lacks now, a provider may have.
-            if !of_it.iter().any(|fault| fault.mode == Mode::RowLost) {
-                runner.hold(&self.always).await?;
-            }
-            settled = runner.is_settled().await? && passed.len() >= faults.len();
-            if !settled {
-                runner.pass_time().await?;
-            }
-        }
-        let status = runner.status().await?;
-        if !settled && status != Some(Status::Unknown) {
-            return Err(format!(
-                "not settled after {MAX_ATTEMPTS} attempts: it {}; {}",
-                told(status),
-                runner.last()
-            ));
-        }
-        let is_of_the_first = runner.is_begun_by_the_first().await?;
-        let reply = match status {
-            Some(Status::Completed) => Some(runner.replay().await?),
-            _ => None,
-        };
-        runner.probe().await?;
-        runner.hold(&self.finally).await?;
-        let effects = match &self.effects {
-            Some(effects) => Some(effects(&runner.world).await),
-            None => None,
-        };
-        let reason = runner.row().await?.and_then(|row| row.reason);
-        let (lost, reads) = (runner.lost, runner.reads);
-        Ok(Ran { reply, effects, passed, reads, stops, is_of_the_first, lost, reason })
+        // Boxed, as `run` says.
+        Box::pin(runner.run(case)).await
     }
 }

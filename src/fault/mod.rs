@@ -215,9 +215,11 @@ mod case;
 #[cfg(feature = "fault-injection")]
 mod case_runner;
 #[cfg(feature = "fault-injection")]
-mod explorer;
+mod cases;
 #[cfg(feature = "fault-injection")]
-mod failovers;
+mod competitor;
+#[cfg(feature = "fault-injection")]
+mod explorer;
 #[cfg(feature = "fault-injection")]
 mod mode;
 #[cfg(feature = "fault-injection")]
@@ -232,6 +234,8 @@ mod report;
 mod test;
 #[cfg(feature = "fault-injection")]
 mod turns;
+#[cfg(feature = "fault-injection")]
+mod verdict;
 
 #[cfg(all(
     feature = "fault-injection",

@@ -145,6 +145,14 @@ impl fmt::Display for Point {
     }
 }
 
+/// Points as a reader wants them.
+pub(super) fn listed(points: &[Point]) -> String {
+    match points {
+        [] => "no point".to_owned(),
+        points => points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// A text is not a [`Point`], or not a [`Fault`](crate::fault::Fault).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

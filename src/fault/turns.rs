@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::case::{Driver, Turn};
-use super::case_runner::{Begun, CaseRunner, Ended, TAKEN, Who, Wrong, listed};
+use super::case::{Driver, Stop, Turn};
+use super::case_runner::{Begun, CaseRunner, Who};
 use super::plan::{Orders, Signal};
-use super::points::Point;
+use super::points::{Point, listed};
+use super::verdict::{Ended, TAKEN, Wrong};
 use crate::request::RequestDefinition;
 use crate::store::{Status, Store};
 
@@ -17,14 +18,6 @@ const STEP: Duration = Duration::from_millis(250);
 
 /// After how many rounds without a step they are taken to wait for each other for good.
 const MAX_WAITS: u32 = 80;
-
-/// A place where a worker stood while the other could have gone on: the next turn may be there.
-pub(super) struct Stop {
-    pub(super) point: Point,
-    pub(super) visit: u32,
-    /// Whether there was a lease, or a back-off, that could have run out.
-    pub(super) may_expire: bool,
-}
 
 /// One of the two.
 struct Worker {
@@ -137,9 +130,9 @@ where
                 }
                 Step::Ended(ended) => {
                     pair.ended[at] = true;
-                    self.note(ended)?;
+                    self.observed.note(ended)?;
                     self.look(pair, at).await?;
-                    self.hold(self.always).await?;
+                    self.expected.check_attempt(&self.world).await?;
                     at = 1 - at;
                     self.resume(pair, at).await?;
                 }
@@ -158,7 +151,7 @@ where
                         continue;
                     };
                     stops.clear();
-                    self.hold(self.always).await?;
+                    self.expected.check_attempt(&self.world).await?;
                     if turn.expires {
                         self.expire(pair).await?;
                     }

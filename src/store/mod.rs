@@ -23,6 +23,8 @@ mod creation;
 mod due;
 mod error;
 pub(crate) mod events;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod first_answer;
 #[cfg(all(test, feature = "fault-injection"))]
 mod guards;
 mod halving;
@@ -30,8 +32,6 @@ mod halving;
 mod in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod keyed_limit;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod left;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mariadb.rs"]
@@ -51,6 +51,8 @@ pub(crate) mod pauses;
 mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod read_only;
 mod row;
 mod scope_limits;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

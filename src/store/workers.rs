@@ -108,7 +108,7 @@ pub trait WorkerStore: Send + Sync {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The foreign phases that operators have paused and whose pause lasts, a thousand at most. Where the store has a
-    /// connection for what workers search for, it is read there: it waits for no request, unless the server takes no more
-    /// connections.
+    /// connection for what workers search for, they are read there, and wait for no request. If that fails, or gives no answer
+    /// within a second, they are also read as requests read.
     fn paused_phases(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
 }

@@ -360,6 +360,32 @@ impl<Db: TestDb> RefusedElsewhere {
     }
 }
 
+/// The same, with another phase in front of the call.
+#[derive(Clone, Serialize, Deserialize)]
+struct RefusedBehindAnother {
+    of_another_build: u32,
+}
+
+#[atomic_phases(name = "refused", version = 1)]
+impl<Db: TestDb> RefusedBehindAnother {
+    #[phase]
+    async fn checked(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<()> {
+        Db::insert_step(tx, "refused", "checked").await?;
+        Ok(())
+    }
+
+    #[phase(foreign(idempotent, window = "30m"))]
+    async fn asked(&self, call: ForeignCall) -> PhaseResult<Done, ForeignError> {
+        call.make(async |_| Ok::<_, ForeignError>(Done)).await
+    }
+
+    #[phase]
+    async fn answered(&self, tx: &mut Tx<'_, Db>, _done: &Done) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "refused", "answered").await?;
+        Ok(Reply::new(204))
+    }
+}
+
 /// Its attempts call nothing either. Once the right build has the request again, its call is made.
 async fn g17_a_build_that_cannot_read_a_request_does_not_forget_that_nothing_was_called<
     S: TestDb,
@@ -369,11 +395,12 @@ async fn g17_a_build_that_cannot_read_a_request_does_not_forget_that_nothing_was
     let app = App::default();
     let engine = refusing(&db, &app, |builder| builder);
     failed(engine.call(&scope(), &key("k"), REFUSED).await);
-    let elsewhere = Engine::builder(db.clone()).app(app.clone()).register::<RefusedElsewhere>();
-    let elsewhere = elsewhere.build().unwrap();
-    for attempt in [2, 3] {
+    let builder = || Engine::builder(db.clone()).app(app.clone());
+    let elsewhere = builder().register::<RefusedElsewhere>().build().unwrap();
+    let behind_another = builder().register::<RefusedBehindAnother>().build().unwrap();
+    for (attempt, build) in [(2, &elsewhere), (3, &behind_another), (4, &behind_another)] {
         db.let_time_pass().await;
-        let _ = completed(&elsewhere).await;
+        let _ = completed(build).await;
         assert_eq!(status(&engine, "k").await.attempt, attempt);
     }
     age(&db, ms(3_600_000)).await;

@@ -117,6 +117,18 @@ async fn g14_a_call_that_was_not_made_is_in_the_way_of_no_build<S: TestDb>(db: S
     // Of another attempt.
     db.sql("UPDATE atomic_phases_keys SET attempts = 2").await;
     assert_eq!(told::<S, Inserted>(&db).await, 1);
+    // Of each group, a check reads three rows: none of them stands for one of whose call less is known.
+    for name in ["m", "n"] {
+        failed(old.call(&scope(), &key(name), Plain::stopping("b")).await);
+    }
+    let noted = "attempts = 1, resolution = 'uncalled b 1' WHERE idempotency_key <> 'n'";
+    for change in [noted, "run_after = expires_at WHERE idempotency_key = 'n'"] {
+        db.sql(&format!("UPDATE atomic_phases_keys SET {change}")).await;
+    }
+    assert_eq!(told::<S, Inserted>(&db).await, 1);
+    // What is known of their calls does not tell them apart to a build that has none of their code.
+    let none = InFlight::read(&db).await.unwrap().left_by(&compat::Locks::new());
+    assert_eq!(none.iter().map(|left| left.rows).collect::<Vec<_>>(), [4]);
 }
 
 /// A build with a new name has run the row since, and has committed nothing: its outputs have the names of the build before,

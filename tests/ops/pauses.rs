@@ -349,6 +349,72 @@ fn is_known_as_paused(call: &Result<Outcome, CallError>) -> bool {
     matches!(call, Ok(Outcome::Failed { cause: FailureCause::Paused { .. }, .. }))
 }
 
+/// The sessions that wait for a lock.
+#[cfg(feature = "postgres")]
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+    AND datname = current_database()";
+
+/// A shutdown that begins during the first read of the pauses does not wait for it, and no call is begun behind it.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_shutdown_does_not_wait_for_the_first_read_of_the_pauses() {
+    use crate::support::db::{pg, url_of};
+    use diesel_async::SimpleAsyncConnection;
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
+    let app = App::default();
+    let started = engine(&db, &app);
+    let mut other = pg(&url_of(&db)).await;
+    other.batch_execute("BEGIN; LOCK TABLE atomic_phases_pauses").await.unwrap();
+    let call = tokio::spawn(started.call(&scope(), &key("k"), book(20)).into_future());
+    until(async || db.number(WAITING).await > 0).await;
+    // Less than the read is waited for.
+    started.shutdown(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(failed(call.await.unwrap()), FailureCause::ShuttingDown);
+    assert_eq!(app.provider.effects(), 0);
+    drop(other);
+}
+
+/// A worker's search has the connection on which the pauses are read, for longer than a request waits for them.
+async fn are_read_beside_a_search<S: TestDb + OperatorStore>(db: &S, waiting: &str) {
+    let workers = db.for_workers();
+    let read = async {
+        until(async || db.number(waiting).await == 1).await;
+        assert!(db.paused_phases().await.unwrap().is_empty());
+    };
+    tokio::select! {
+        biased;
+        told = workers.nodes() => panic!("the search ended: {told:?}"),
+        () = read => {}
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_the_pauses_are_read_while_a_worker_searches_for_long_on_postgres() {
+    use crate::support::db::{pg, url_of};
+    use diesel_async::SimpleAsyncConnection;
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
+    let mut lock = pg(&url_of(&db)).await;
+    lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_nodes").await.unwrap();
+    are_read_beside_a_search(&db, WAITING).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_the_pauses_are_read_while_a_worker_searches_for_long_on_mariadb() {
+    use crate::support::db::{my, sessions};
+    use diesel_async::SimpleAsyncConnection;
+    let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
+    let mut lock = my(db.__url()).await;
+    lock.batch_execute("LOCK TABLES atomic_phases_nodes WRITE").await.unwrap();
+    let waiting = format!(
+        "SELECT count(*) FROM {} WHERE db = database() \
+         AND state LIKE 'Waiting for table metadata lock%'",
+        sessions()
+    );
+    are_read_beside_a_search(&db, &waiting).await;
+}
+
 /// "Each engine reads the pauses [..] before its first foreign phase": here another session has the table for longer than
 /// the engine waits for it.
 #[cfg(feature = "postgres")]

@@ -331,8 +331,11 @@ async fn g11_what_another_build_has_written_of_a_call_is_told_as_the_engine_judg
         // A later build has renamed it, and was rolled back.
         ("phases = 'booked paid=i(charged) answered'", true),
         ("phases = 'booked paid=i(charged) answered', resolution = 'uncalled paid 1'", false),
-        // That build could not decode the row, and left its list as it was.
-        ("phases = 'booked paid=i(charged) answered', resolution = 'uncalled charged 1'", false),
+        // It was said to this build, which could not decode the row, and left its list as it was.
+        (
+            "phases = 'booked paid=i(charged) answered', resolution = 'not_executed charged 1'",
+            false,
+        ),
         ("resolution = 'uncalled charged 1'", false),
         ("resolution = 'retry not_executed charged 1'", false),
         ("resolution = 'uncalled charged 2'", true),

@@ -4,11 +4,14 @@
 use super::{files, words};
 
 /// Refused as an identifier, each with the name to use.
-const IDENTIFIERS: [(&str, &str); 11] = [
+const IDENTIFIERS: [(&str, &str); 14] = [
     ("Buckets", "RateLimits"),
     ("Fate", "CommitFate"),
     ("Glance", "KeySummary"),
+    ("Graves", "UnconfirmedTombstones"),
+    ("Killers", "SessionOpener"),
     ("LOOKS", "MAX_ROUNDS"),
+    ("LeftPool", "WritablePool"),
     ("Looked", "RoundEnd"),
     ("Scene", "PhaseInputs, or what it runs"),
     ("Texts", "StatementRegistry"),
@@ -26,8 +29,9 @@ const WORDS: [(&str, &str); 3] = [
 ];
 
 /// Refused as the name of a type. A variant may have such a name: a whole number, a word of a language.
-const TYPES: [(&str, &str); 3] = [
+const TYPES: [(&str, &str); 4] = [
     ("Handed", "what was handed over: a statement, a batch"),
+    ("Taken", "what was taken, or how: a token, a connection, a lease"),
     ("Whole", "what is whole: a transaction, a row"),
     ("Word", "ResolutionKind"),
 ];

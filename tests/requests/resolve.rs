@@ -39,6 +39,12 @@ async fn a_resolution_from_outside_settles_an_unknown_outcome_once<S: TestDb>(db
     drop(waiting);
     app.provider.stop_no_more();
     db.let_time_pass().await;
+    let early = say(&another, "effect-1").await;
+    let Err(ResolveError::InProgress { retry_after }) = early else { panic!("{early:?}") };
+    assert!(
+        retry_after >= std::time::Duration::from_secs(1),
+        "its lease has ended: {retry_after:?}"
+    );
     assert_eq!(completed(&engine).await.unknown, 1);
 
     assert_eq!(say(&another, "effect-1").await.unwrap(), Resolved::Applied);

@@ -330,7 +330,9 @@ async fn an_output_is_no_resolution_of_a_call_that_ends_the_request<S: TestDb>(d
     assert_eq!(completed(&engine).await.unknown, 1);
     let say = async |word| engine.resolve(&scope(), &key("k"), word).await;
     let output = say(Resolution::executed("ran", &"effect-1").unwrap()).await;
-    assert!(matches!(output, Err(ResolveError::OtherType { .. })), "{output:?}");
+    let refused = output.unwrap_err();
+    assert!(matches!(refused, ResolveError::OtherType { .. }), "{refused:?}");
+    assert!(refused.to_string().ends_with("so finish the request with one"), "{refused}");
     assert_eq!(status(&engine, "k").await.status, Status::Unknown, "nothing was written");
     let reply = say(Resolution::finish(Reply::text(200, "effect-1"))).await;
     assert_eq!(reply.unwrap(), Resolved::Applied);

@@ -113,7 +113,7 @@ pub(super) fn does_what_needs_code(run: &Run) {
     };
     let (code, told) = executed("{\"number\":1}");
     assert_eq!(code, 5, "{told}");
-    let says = "The output cannot be read as what the phase returns: missing field `id`; give an output of its type.";
+    let says = "The output cannot be read as what the phase returns: missing field `id`.";
     assert!(told.contains(says), "{told}");
     // As `asks_and_acts` finds it.
     let (code, told) = run.told(&["list", "--stranded"]);

@@ -46,7 +46,7 @@ fn resolutions(attempts: u32) -> [(Option<String>, bool, &'static str); 16] {
         (of("retry not_executed pay N"), true, "the same"),
         (of("uncalled paid N"), true, "by another name of the phase"),
         (of("not_executed paid N"), true, "the same"),
-        (of("uncalled new N"), true, "by this build, which could not decode the row"),
+        (of("not_executed new N"), true, "said to this build, which could not decode the row"),
         (other("uncalled pay N"), false, "the last attempt was another"),
         (other("not_executed pay N"), false, "the same"),
         (of("uncalled a N"), false, "of a call before the recovery point"),

@@ -11,9 +11,9 @@
 //! longer (G17).
 
 mod breaker;
-mod graves;
 mod seal;
 mod time;
+mod tombstones;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -26,10 +26,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use self::breaker::Breaker;
-use self::graves::{Grave, Graves};
 pub(super) use self::seal::Whose;
 use self::seal::{Entry, MAX_BYTES, Opened, Seal};
 use self::time::{DatabaseTime, Now};
+use self::tombstones::{Tombstone, UnconfirmedTombstones};
 use super::Core;
 use crate::key::{IdempotencyKey, Scope};
 use crate::lock::lock;
@@ -66,7 +66,7 @@ pub(crate) struct Replays {
     time: Arc<DatabaseTime>,
     writes: Arc<Semaphore>,
     /// Of the erasures that the cache has not confirmed.
-    graves: Mutex<Graves>,
+    unconfirmed: Mutex<UnconfirmedTombstones>,
     before_expiry: Duration,
 }
 
@@ -82,11 +82,11 @@ pub(super) enum CacheAnswer {
 pub(super) struct Hint(Shared<BoxFuture<'static, ()>>);
 
 /// What becomes of a write while as many as there may be are on their way, or the cache is left alone.
-enum Turn {
+enum WhenBusy {
     /// It is left out.
-    NowOrNever,
+    Skip,
     /// It waits for the others, within the time limit, and is sent: what the cache has in its place is wrong.
-    Waits,
+    Wait,
 }
 
 impl Replays {
@@ -97,7 +97,7 @@ impl Replays {
             breaker: Breaker::default(),
             time: Arc::default(),
             writes: Arc::new(Semaphore::new(MAX_WRITES)),
-            graves: Mutex::default(),
+            unconfirmed: Mutex::default(),
             before_expiry: BEFORE_EXPIRY.min(retention / 10),
         }
     }
@@ -178,30 +178,30 @@ impl Replays {
         answer
     }
 
-    fn grave(&self, scope: &Scope, key: Option<&IdempotencyKey>) -> Grave {
-        Grave {
-            tombstone: self.seal.tombstone(scope, key),
-            name: key.map(|key| self.seal.name(scope, key)),
+    fn tombstone(&self, scope: &Scope, key: Option<&IdempotencyKey>) -> Tombstone {
+        Tombstone {
+            name: self.seal.tombstone(scope, key),
+            answer: key.map(|key| self.seal.name(scope, key)),
             of_scope: self.seal.tombstone(scope, None),
         }
     }
 
     /// Whether the cache has confirmed the tombstone. It is asked also where it has failed lately.
-    async fn buries(&self, grave: &Grave) -> bool {
+    async fn buries(&self, tombstone: &Tombstone) -> bool {
         let keep_for = self.cached.keep_for + SLACK;
         let buried = self.within(BURIAL_LIMIT, async {
-            self.cached.cache.bury(&grave.tombstone, grave.name.as_deref(), keep_for).await
+            self.cached.cache.bury(&tombstone.name, tombstone.answer.as_deref(), keep_for).await
         });
         buried.await.is_ok()
     }
 
     /// Again and again, until the cache confirms it or no entry counts any more. One task does so for all erasures.
-    fn keep_burying(self: &Arc<Self>, grave: Grave) {
-        let mut graves = lock(&self.graves);
-        graves.add(grave, Moment::now().after(self.cached.keep_for));
-        if graves.task.as_ref().is_none_or(JoinHandle::is_finished) {
+    fn keep_burying(self: &Arc<Self>, tombstone: Tombstone) {
+        let mut unconfirmed = lock(&self.unconfirmed);
+        unconfirmed.add(tombstone, Moment::now().after(self.cached.keep_for));
+        if unconfirmed.task.as_ref().is_none_or(JoinHandle::is_finished) {
             let replays = self.clone();
-            graves.task = Some(task::spawn(async move { replays.bury_one_by_one().await }));
+            unconfirmed.task = Some(task::spawn(async move { replays.bury_one_by_one().await }));
         }
     }
 
@@ -209,9 +209,11 @@ impl Replays {
     async fn bury_one_by_one(&self) {
         tokio::time::sleep(BURIAL_PAUSE).await;
         loop {
-            let Some((grave, until)) = lock(&self.graves).next(Moment::now()) else { return };
-            if !self.buries(&grave).await {
-                lock(&self.graves).add(grave, until);
+            let Some((tombstone, until)) = lock(&self.unconfirmed).next(Moment::now()) else {
+                return;
+            };
+            if !self.buries(&tombstone).await {
+                lock(&self.unconfirmed).add(tombstone, until);
                 tokio::time::sleep(BURIAL_PAUSE).await;
             }
         }
@@ -232,7 +234,7 @@ impl<S: Store> Core<S> {
         sent: Moment,
         hint: Option<Hint>,
     ) {
-        self.put_behind(hint, whose, Turn::NowOrNever, move |replays, whose, now| {
+        self.put_behind(hint, whose, WhenBusy::Skip, move |replays, whose, now| {
             // From the earliest time at which it may have been committed: whatever this process was kept from since then,
             // a tombstone that came after the commit is there for longer.
             let committed_at = now.at_the_earliest - sent.elapsed();
@@ -253,7 +255,7 @@ impl<S: Store> Core<S> {
     ) -> Option<Hint> {
         let hint_for = self.replays.as_ref()?.cached.hint_for?;
         let ends = Moment::now().after(hint_for.min(lease_left));
-        self.put_behind(before, whose, Turn::NowOrNever, move |replays, whose, now| {
+        self.put_behind(before, whose, WhenBusy::Skip, move |replays, whose, now| {
             let left = ends.since(Moment::now());
             let until = now.at_the_earliest + left;
             (!left.is_zero()).then(|| (replays.seal.seal_hint(whose, until), left))
@@ -263,7 +265,7 @@ impl<S: Store> Core<S> {
     /// Takes a hint back: its call has ended.
     pub(super) fn withdraw(self: &Arc<Self>, whose: &Whose<'_>, hint: Hint) -> Option<Hint> {
         let nothing = (Vec::new(), Duration::from_millis(1));
-        self.put_behind(Some(hint), whose, Turn::Waits, |_, _, _| Some(nothing))
+        self.put_behind(Some(hint), whose, WhenBusy::Wait, |_, _, _| Some(nothing))
     }
 
     /// Waits until the cache was told that the request is not in progress any more, within the time limit: a caller that
@@ -279,7 +281,7 @@ impl<S: Store> Core<S> {
         self: &Arc<Self>,
         hint: Option<Hint>,
         whose: &Whose<'_>,
-        turn: Turn,
+        when_busy: WhenBusy,
         value: impl FnOnce(&Replays, &Whose<'_>, Now) -> Option<Value> + Send + 'static,
     ) -> Option<Hint> {
         let replays = self.replays.as_ref()?;
@@ -287,15 +289,15 @@ impl<S: Store> Core<S> {
         if whose.key.is_keyless() {
             return hint;
         }
-        let write = match turn {
-            Turn::NowOrNever => match replays.writes.clone().try_acquire_owned() {
+        let write = match when_busy {
+            WhenBusy::Skip => match replays.writes.clone().try_acquire_owned() {
                 Ok(write) if replays.breaker.admits() => Some(write),
                 _ => {
                     observe::replay_cache_unasked();
                     return hint;
                 }
             },
-            Turn::Waits => None,
+            WhenBusy::Wait => None,
         };
         let (core, replays) = (self.clone(), replays.clone());
         let (scope, key) = (whose.scope.clone(), whose.key.clone());
@@ -332,18 +334,18 @@ impl<S: Store> Core<S> {
         let (erased, has_erased) = oneshot::channel::<()>();
         let (replays, scope, key) = (replays.clone(), scope.clone(), key.cloned());
         let burial = task::spawn(async move {
-            let grave = replays.grave(&scope, key.as_ref());
+            let tombstone = replays.tombstone(&scope, key.as_ref());
             let began = Moment::now();
             // A cache that is left alone would only be waited for.
-            let is_buried = replays.breaker.admits() && replays.buries(&grave).await;
+            let is_buried = replays.breaker.admits() && replays.buries(&tombstone).await;
             let _ = asked.send(());
             // Or its caller is gone, and it may have been written or not.
             let _ = has_erased.await;
             // What finished while the erasure took its time may have entries that outlive the first tombstone.
             let is_buried = is_buried && began.elapsed() < SLACK / 2;
-            if !is_buried && !replays.buries(&grave).await {
+            if !is_buried && !replays.buries(&tombstone).await {
                 observe::replay_cache_not_buried(&scope, key.as_ref(), replays.cached.keep_for);
-                replays.keep_burying(grave);
+                replays.keep_burying(tombstone);
             }
         });
         let _ = may_erase.await;

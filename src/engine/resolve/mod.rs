@@ -23,7 +23,7 @@ use crate::store::audit::AuditEntry;
 use crate::store::events::EventKind;
 use crate::store::{Claim, Commit, KeyRow, Right, Seen, Store, StoreError};
 
-/// After how long to repeat a resolution, if no lease says it.
+/// After how long to repeat a resolution, at least.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What a resolution is compared with, if its phase or its request has ended. The answer [`Resolved::Already`] confirms a

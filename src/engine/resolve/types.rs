@@ -195,7 +195,7 @@ pub enum ResolveError {
     /// transaction has locked its row. Repeat the resolution later.
     #[error("the request is in use; repeat the resolution in {retry_after:?}")]
     InProgress {
-        /// The rest of the holder's lease; a second if the row is locked.
+        /// The rest of the holder's lease, but a second at least; a second if the row is locked.
         retry_after: Duration,
     },
     /// This process cannot continue the request (G14): send a resolution of one of its calls to another process.
@@ -213,10 +213,7 @@ pub enum ResolveError {
     Undecodable(StrandedBecause),
     /// The output cannot be read as what the phase returns, so the later phases could not read it. The last phase
     /// returns a reply: [`Resolution::finish`] takes one.
-    #[error(
-        "the output cannot be read as what the phase returns{}; give an output of its type",
-        because(.why.as_deref())
-    )]
+    #[error("the output cannot be read as what the phase returns{}", because(.why.as_deref()))]
     OtherType {
         /// What its type says of that: what it expects, or misses. It quotes nothing of the output (G19).
         why: Option<String>,
@@ -261,7 +258,7 @@ pub enum ResolveError {
 }
 
 fn because(why: Option<&str>) -> String {
-    why.map_or_else(String::new, |why| format!(": {why}"))
+    why.map_or_else(|| "; give an output of its type".to_owned(), |why| format!(": {why}"))
 }
 
 impl ResolveError {

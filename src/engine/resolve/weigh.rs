@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::equal::equal;
 use super::types::ResolutionKind;
-use super::{Compares, Resolution, ResolveError, Resolved};
+use super::{AGAIN, Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
 use crate::engine::resolution::{Denial, executed, finished_at, not_executed, retried};
@@ -352,7 +352,10 @@ fn refused(why: Unstorable) -> ResolveError {
 
 fn not_running(row: &KeyRow) -> Result<(), ResolveError> {
     match row.status {
-        Status::InProgress => Err(ResolveError::InProgress { retry_after: row.lease_left }),
+        // A lease that has ended is soon another process'.
+        Status::InProgress => {
+            Err(ResolveError::InProgress { retry_after: row.lease_left.max(AGAIN) })
+        }
         _ => Ok(()),
     }
 }

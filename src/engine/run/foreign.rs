@@ -100,10 +100,14 @@ impl<S: Store> Run<S> {
     ) -> PhaseEnd {
         reach!(phase.name, BeforePhase);
         match self.core.paused(self.definition.name, phase).await {
-            Ok(None) => {}
             Ok(Some(rest)) => {
                 return self.halt(FailureCause::Paused { phase: phase.name }, Some(rest)).await;
             }
+            // The shutdown may have begun during a read of the pauses.
+            _ if self.core.running.is_closing() => {
+                return self.halt(FailureCause::ShuttingDown, Some(Duration::ZERO)).await;
+            }
+            Ok(None) => {}
             Err(Unread) => {
                 let soon = self.core.settings.back_off(self.context.attempt);
                 let (phase, kind) = (phase.name, PAUSES_UNREAD);

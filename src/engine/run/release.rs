@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::body::store_failed;
 use super::transition::Transition;
 use super::{PhaseEnd, RoundEnd, Run};
-use crate::definition::{Phase, PhaseList, STARTED};
+use crate::definition::{ListedKind, Phase, PhaseList, STARTED};
 use crate::engine::decide::WINDOW_PASSED;
 use crate::engine::observed;
 use crate::engine::outcome::{CallError, FailureCause, Outcome, PAUSES_UNREAD};
@@ -29,6 +29,18 @@ pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str>
         Some(last) => last.to_owned().into(),
         None => cap.into(),
     }
+}
+
+/// Whether an attempt counts against the cap, which stands for that many back-offs. One that a client began, and ended,
+/// before the back-off had passed does not, nor does one that ends with its process or met a pause, or may have.
+fn counts(cause: &FailureCause, back_off_left: Duration) -> bool {
+    let is_forgiven = matches!(
+        cause,
+        FailureCause::ShuttingDown
+            | FailureCause::Paused { .. }
+            | FailureCause::Database { kind: PAUSES_UNREAD, .. }
+    );
+    back_off_left.is_zero() && !is_forgiven
 }
 
 impl<S: Store> Run<S> {
@@ -84,35 +96,44 @@ impl<S: Store> Run<S> {
         if let Some(phase) = self.may_be_executed.filter(|_| !mutated!(ReleaseExecuted)) {
             return self.leave_unknown(Some(phase), cause.reason()).await;
         }
-        let settings = &self.core.settings;
-        let failures = self.failures();
-        let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
-        // The cap stands for that many back-offs: an attempt that a client began, and ended, before the
-        // back-off had passed does not count, nor does one that ends with its process or met a pause, or may have.
-        let is_forgiven = matches!(
-            cause,
-            FailureCause::ShuttingDown
-                | FailureCause::Paused { .. }
-                | FailureCause::Database { kind: PAUSES_UNREAD, .. }
-        );
-        let counts = left.is_zero() && !is_forgiven;
-        let counts = counts || mutated!(CountEveryAttempt);
-        if counts && failures >= settings.max_attempts {
+        let back_off_left = self.back_off_left();
+        let counts = counts(&cause, back_off_left) || mutated!(CountEveryAttempt);
+        if counts && self.failures() >= self.core.settings.max_attempts {
             let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
             return self.leave(Status::DeadLetter, None, None, reason).await;
         }
-        let hold = match after {
-            // Nor does it move the end of that back-off, so that the next attempt after it counts; and a
-            // shutdown does not end it.
+        let hold = self.back_off(after, back_off_left);
+        let released = self.released_by(&cause, hold, counts);
+        if let Break(end) = self.write(&released).await? {
+            return Ok(end);
+        }
+        observe::released(self.subject(), observed::failure(&cause), hold);
+        Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
+    }
+
+    /// What is left of the back-off in which this attempt began.
+    fn back_off_left(&self) -> Duration {
+        self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default()
+    }
+
+    /// How long the row rests. An attempt that began before the last back-off had passed does not move its end, so that
+    /// the next attempt after it counts; and a shutdown does not end it.
+    fn back_off(&self, asked_for: Option<Duration>, left: Duration) -> Duration {
+        let settings = &self.core.settings;
+        match asked_for {
             _ if !left.is_zero() => left,
             Some(after) => after.min(settings.longest_back_off_asked_for()),
-            None => settings.back_off(failures),
-        };
+            None => settings.back_off(self.failures()),
+        }
+    }
+
+    /// The row as it is released, with what an operator is to read of it if the attempt counts: of those that do not,
+    /// there is no bound but a client's patience.
+    fn released_by(&self, cause: &FailureCause, hold: Duration, counts: bool) -> Transition {
         let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
         let standing = self.standing(Status::FailedRetryable, Some(hold));
         let resolution = self.noted_uncalled();
         let mut released = Transition { forgiven, reason, resolution, ..standing };
-        // Of those that do not count there is no bound but a client's patience.
         if counts {
             let attempt = self.context.attempt;
             let (phase, reason) = (cause.phase(), Some(cause.reason()));
@@ -122,19 +143,14 @@ impl<S: Store> Run<S> {
         if mutated!(WindowFromRelease) {
             released.settles = Settles::Window;
         }
-        if let Break(end) = self.write(&released).await? {
-            return Ok(end);
-        }
-        observe::released(self.subject(), observed::failure(&cause), hold);
-        Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
+        released
     }
 
     /// Releases a row of which nothing could run, because no connection was to be had for it: phases of
     /// other scopes hold them, most likely. The attempt does not count, or they would bring it to the cap
     /// (G16). Where there is none for this either, the lease runs out.
     pub(super) async fn let_go(&mut self, phase: &Phase, error: &StoreError) {
-        let left = self.back_off_ends.map(|ends| ends.since(Moment::now())).unwrap_or_default();
-        let hold = self.core.settings.back_off(self.context.attempt).max(left);
+        let hold = self.core.settings.back_off(self.context.attempt).max(self.back_off_left());
         let cause = store_failed(phase, error);
         let standing = self.standing(Status::FailedRetryable, Some(hold));
         let released = Transition { forgiven: 1, reason: Some(cause.reason().into()), ..standing };
@@ -349,11 +365,16 @@ impl<S: Store> Run<S> {
         self.core.settings.reconcile_after.max(own).max(begun_under)
     }
 
-    /// The note of a release up to which nothing was called that the provider of the next phase could know.
+    /// The note of a release up to which nothing was called that the provider of the next phase could know: the next one of
+    /// the list that the row has. Where the row could not be decoded, that is another build's.
     fn noted_uncalled(&self) -> Option<String> {
-        let next = self.definition.phases.get(self.outputs.len());
-        let next = next.filter(|_| !self.may_be_called)?;
-        uncalled(next, self.context.attempt)
+        if self.may_be_called {
+            return None;
+        }
+        let listed = self.taken_over_under.as_deref().and_then(PhaseList::parse);
+        let listed = listed.unwrap_or_else(|| PhaseList::of(&self.definition));
+        let next = listed.phases.get(self.outputs.len())?;
+        (next.kind != ListedKind::Local).then(|| uncalled(&next.name, self.context.attempt))
     }
 
     /// How many attempts count against the cap, this one included.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use diesel::QueryResult;
 use futures_util::FutureExt;
 
+use super::Memory;
 use super::erasure::{AsSeen, Lives};
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time, after};
+use super::round_trips::{audited, read_jobs, read_keys};
 use super::session::Session;
-use super::{Memory, audited, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::patience::patiently;

@@ -2,18 +2,23 @@
 //! same. Both see the same calls, also those that only make sense by an earlier answer.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use chrono::DateTime;
 use uuid::Uuid;
 
-use super::*;
+use super::{Database, Memory};
+use crate::definition::Isolation;
+use crate::job::StagedJob;
+use crate::key::{IdempotencyKey, Scope};
 use crate::simulation::Chance;
 use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::guards::retry_dead_jobs;
 use crate::store::operators::{OperatorStore, RequestAt, ScopeLimits, Walk};
 use crate::store::{
-    Birth, DueJob, Enrolled, Erase, ExpiryPlace, JobPlace, KeyPlace, Right, Settles, Statements,
-    Status, StoredResponse, Transaction, Undelivered,
+    Birth, Change, Claim, Commit, DueJob, Enrolled, Erase, ExpiryPlace, Guard, Hold, JobPlace,
+    KeyPlace, KeyRow, KeySummary, NewRow, Reserved, Right, Settles, Statements, Status, Store,
+    StoreError, StoredResponse, Transaction, Undelivered, Writes,
 };
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.

@@ -1,17 +1,18 @@
 //! What operators ask the store in memory for. It has no index to walk: it keeps no more rows than a
 //! simulation makes.
 
-use std::time::Duration;
-
-use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use diesel::QueryResult;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::Memory;
 use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
-use super::record::{AuditRecord, ItemRecord, JobRecord, KeyRecord, PauseRecord, Place, Time};
+use super::ops_rows::{MAX_ROWS, audited, is_asked_for, is_behind, late, listed, looked, operated};
+use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
+use super::round_trips::{audited as write_audit, read_jobs, read_keys};
 use super::session::Session;
-use super::{Memory, audited as write_audit, read_jobs, read_keys};
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::lock::lock;
@@ -21,128 +22,11 @@ use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
 use crate::store::operators::{
-    FoundRequest, JobAct, JobFate, LATE_MS, ListPlace, ListRequests, ListedRequest, MAX_JOBS,
-    MAX_ROWS_PER_SEARCH, OperatedJob, OperatorStore, RequestAt, ScopeLimits, SearchPage,
-    WaitingCounts, Walk, found_request, listed_request, operated_job, state_name,
+    FoundRequest, JobAct, JobFate, ListPlace, ListRequests, ListedRequest, MAX_JOBS, OperatedJob,
+    OperatorStore, RequestAt, ScopeLimits, SearchPage, WaitingCounts, Walk, found_request,
 };
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
-use crate::store::row::whole_millis;
-use crate::store::{ERASED, Store, StoreError};
-use diesel::QueryResult;
-
-const MAX_ROWS: usize = MAX_ROWS_PER_SEARCH as usize;
-
-fn listed(key: &KeyRecord, now: DateTime<Utc>) -> ListedRequest {
-    let time = |time: Option<Time>| time.map(|time| time.0);
-    let is_later = |time: Option<Time>| time.is_some_and(|time| time.0 > now);
-    let (is_leased, backs_off) = (is_later(key.locked_until), is_later(key.run_after));
-    let waits = key.waiting_since.is_some();
-    let state = state_name(&key.status, waits, key.fingerprint == ERASED, is_leased, backs_off);
-    listed_request((
-        (key.request_id.uuid(), key.scope.clone(), key.idempotency_key.clone()),
-        (key.definition.clone(), key.definition_version, key.phases.clone()),
-        (
-            state.to_owned(),
-            key.status.clone(),
-            key.recovery_point.clone(),
-            key.open_intent.clone(),
-            key.reason.clone(),
-        ),
-        (key.attempts, key.resolution.clone()),
-        (time(key.locked_until), time(key.run_after), time(key.waiting_since)),
-        (key.created_at.0, key.expires_at.0),
-    ))
-}
-
-/// Whether the row is in the index of the walk, behind the place.
-fn is_behind(row: &ListedRequest, list: &ListRequests) -> bool {
-    let place = row.place(list.walk);
-    let (here, there) = ((place.time, place.request_id), (list.after.time, list.after.request_id));
-    match list.walk {
-        Walk::Waiting => row.waiting_since.is_some() && here > there,
-        Walk::Due => row.run_after.is_some() && here > there,
-        Walk::Newest => here < there,
-    }
-}
-
-fn is_asked_for(row: &ListedRequest, list: &ListRequests, now: DateTime<Utc>) -> bool {
-    let is = |asked: &Option<String>, told: &str| asked.as_ref().is_none_or(|one| one == told);
-    let among = |asked: &Option<Vec<String>>, told: &str| {
-        asked.as_ref().is_none_or(|all| all.iter().any(|one| one == told))
-    };
-    let reason = list.reason.as_ref().is_none_or(|part| {
-        row.reason.as_ref().is_some_and(|reason| reason.contains(part.as_str()))
-    });
-    let passed =
-        |since: DateTime<Utc>, millis: i64| since + chrono::Duration::milliseconds(millis) <= now;
-    list.limits.allow(&row.scope)
-        && among(&list.states, &row.state)
-        && is(&list.scope, &row.scope)
-        && is(&list.definition, &row.definition)
-        && list.version.is_none_or(|version| version == row.version)
-        && reason
-        && list.older_ms.is_none_or(|millis| passed(row.created_at, millis))
-        && list
-            .waiting_ms
-            .is_none_or(|millis| row.waiting_since.is_some_and(|since| passed(since, millis)))
-}
-
-fn operated(job: &JobRecord) -> OperatedJob {
-    operated_job((
-        (job.job_id.uuid(), job.scope.clone(), job.request_id.uuid(), job.position),
-        (
-            job.name.clone(),
-            job.attempts,
-            job.reason.clone(),
-            job.staged_at.0,
-            job.run_after.map(|time| time.0),
-        ),
-    ))
-}
-
-/// Those that have been due for a minute, the longest due first.
-fn late(jobs: &[JobRecord], now: DateTime<Utc>) -> Vec<&JobRecord> {
-    let due_since = now - TimeDelta::milliseconds(LATE_MS);
-    let is_late = |job: &&JobRecord| job.run_after.is_some_and(|due| due.0 <= due_since);
-    let mut late: Vec<_> = jobs.iter().filter(is_late).collect();
-    late.sort_by_key(|job| (job.run_after, job.place()));
-    late
-}
-
-fn audited(row: &AuditRecord) -> Audited {
-    Audited {
-        at: row.at.0,
-        id: row.id.uuid(),
-        actor: row.actor.clone(),
-        act: row.act.clone(),
-        outcome: row.outcome.clone(),
-        refused_because: row.refused_because.clone(),
-        reason: row.reason.clone(),
-        scope: row.scope.clone(),
-        request_id: row.request_id.as_ref().map(|id| id.uuid()),
-        job_id: row.job_id.as_ref().map(|id| id.uuid()),
-        bulk_id: row.bulk_id.as_ref().map(|id| id.uuid()),
-        definition: row.definition.clone(),
-        version: row.definition_version.map(i32::cast_unsigned),
-        phase: row.phase.clone(),
-        before: row.status_before.clone(),
-        after: row.status_after.clone(),
-    }
-}
-
-/// Of the rows that a search looks at, a page of those that are asked for, and how far it looked.
-fn looked<R, T, P>(
-    rows: Vec<R>,
-    limit: u32,
-    found: impl Fn(&R) -> Option<T>,
-    place: impl Fn(&R) -> P,
-) -> SearchPage<T, P> {
-    let looked_at = &rows[..rows.len().min(MAX_ROWS)];
-    let page: Vec<T> = looked_at.iter().filter_map(found).take(limit as usize).collect();
-    let is_full = page.len() == limit as usize;
-    let last = looked_at.last().filter(|_| looked_at.len() == MAX_ROWS && !is_full);
-    SearchPage { rows: page, searched_to: last.map(place) }
-}
+use crate::store::pauses::{PauseAct, PausedPhase};
+use crate::store::{Store, StoreError};
 
 async fn read_audit(session: &mut Session) -> QueryResult<Vec<AuditRecord>> {
     session.begin(Isolation::ReadCommitted)?;
@@ -183,61 +67,7 @@ async fn settle_job(
     session.conclude(settled).await
 }
 
-/// `seen`, `pause`: what the phase is paused by, and is to be paused by.
-async fn set_pause(
-    session: &mut Session,
-    place: Place,
-    (seen, pause): (Option<PauseRecord>, Option<PauseRecord>),
-    now: DateTime<Utc>,
-    audit: AuditRecord,
-) -> QueryResult<bool> {
-    session.begin(Isolation::ReadCommitted)?;
-    let (before, after) = (stands(seen.as_ref()), stands(pause.as_ref()));
-    let is_as_seen = move |row: Option<&PauseRecord>| {
-        let lasts = |pause: &&PauseRecord| pause.ends_at.is_none_or(|ends| ends.0 > now);
-        row.filter(lasts) == seen.as_ref()
-    };
-    let written = match session.write_pause(place, is_as_seen, pause).await {
-        Ok(true) => {
-            let audit =
-                AuditRecord { status_before: Some(before), status_after: Some(after), ..audit };
-            write_audit(session, Some(audit)).await.map(|()| true)
-        }
-        other => other,
-    };
-    session.conclude(written).await
-}
-
-/// How a phase stands, as the statements of the other stores tell the audit.
-fn stands(pause: Option<&PauseRecord>) -> String {
-    match pause.map(|pause| pause.ends_at) {
-        None => "runs".to_owned(),
-        Some(None) => "paused".to_owned(),
-        Some(Some(ends)) => {
-            format!("paused until {}", ends.0.to_rfc3339_opts(SecondsFormat::Secs, true))
-        }
-    }
-}
-
-async fn read_pauses(session: &mut Session) -> QueryResult<Vec<PauseRecord>> {
-    session.begin(Isolation::ReadCommitted)?;
-    let pauses = session.read_pauses();
-    session.conclude(pauses).await
-}
-
 impl Memory {
-    pub(super) async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        let rows =
-            self.ask_again("read the pauses", |session| read_pauses(session).boxed()).await?;
-        let now = self.database().now();
-        let lasts = |row: &PauseRecord| row.ends_at.is_none_or(|ends| ends.0 > now);
-        let paused = |row: PauseRecord| {
-            let said = (row.definition, row.phase, row.reason, row.paused_by);
-            paused_phase((said, (row.paused_at.0, row.ends_at.map(|time| time.0), now)))
-        };
-        Ok(rows.into_iter().filter(lasts).map(paused).collect())
-    }
-
     async fn jobs(&self) -> Result<Vec<JobRecord>, StoreError> {
         self.ask_again("read the jobs", |session| read_jobs(session).boxed()).await
     }
@@ -245,9 +75,7 @@ impl Memory {
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         self.ask_again("read the keys", |session| read_keys(session).boxed()).await
     }
-}
 
-impl Memory {
     fn change_nodes(&self, change: impl FnOnce(&mut Vec<NodeRow>)) {
         change(&mut lock(&self.database().0.nodes));
     }
@@ -487,26 +315,7 @@ impl OperatorStore for Memory {
     }
 
     async fn set_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {
-        let place = Place::Pause(act.definition.to_owned(), act.phase.to_owned());
-        let now = whole_millis(self.database().now());
-        let pause = |length: Option<Duration>| PauseRecord {
-            definition: act.definition.to_owned(),
-            phase: act.phase.to_owned(),
-            reason: act.audit.reason.clone(),
-            paused_by: act.audit.actor.clone(),
-            paused_at: Time(now),
-            ends_at: length.map(|length| Time(now + length)),
-        };
-        let (seen, pause) = match act.what {
-            PauseWhat::Begin(length) => (None, Some(pause(length))),
-            PauseWhat::Replace(seen, length) => (Some(PauseRecord::of(seen)), Some(pause(length))),
-            PauseWhat::End(seen) => (Some(PauseRecord::of(seen)), None),
-        };
-        let audit = AuditRecord::of(act.audit);
-        let written = self.ask("set a pause", move |session| {
-            set_pause(session, place, (seen, pause), now, audit).boxed()
-        });
-        written.await
+        self.write_pause(act).await
     }
 
     async fn start_bulk(&self, bulk: &NewBulk<'_>) -> Result<(), StoreError> {
@@ -566,65 +375,19 @@ impl OperatorStore for Memory {
     }
 
     async fn claim_bulk(&self, claim: &BulkClaim) -> Result<bool, StoreError> {
-        let BulkClaim { id, token, lease } = *claim;
-        let change = BulkChange {
-            id,
-            matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
-            change: Box::new(move |bulk, now| {
-                bulk.lease_token += 1;
-                bulk.locked_until = Some(Time(now + lease));
-            }),
-            audit: None,
-        };
-        self.change_bulk(change).await
+        self.change_bulk(BulkChange::claim(claim)).await
     }
 
     async fn settle_bulk_item(&self, item: &SettledItem<'_>) -> Result<bool, StoreError> {
-        let (token, position) = (item.token, item.position as usize);
-        let (outcome, because) = (item.outcome.to_owned(), item.because.map(str::to_owned));
-        let change = BulkChange {
-            id: item.bulk_id,
-            matches: Box::new(move |bulk| {
-                let is_open = |item: &ItemRecord| item.outcome.is_none();
-                bulk.lease_token == token && bulk.items.get(position).is_some_and(is_open)
-            }),
-            change: Box::new(move |bulk, _| {
-                if let Some(item) = bulk.items.get_mut(position) {
-                    (item.outcome, item.because) = (Some(outcome), because);
-                }
-            }),
-            audit: item.audit.map(AuditRecord::of),
-        };
-        self.change_bulk(change).await
+        self.change_bulk(BulkChange::settle(item)).await
     }
 
     async fn leave_bulk(&self, id: Uuid, token: i64) -> Result<(), StoreError> {
-        let change = BulkChange {
-            id,
-            matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
-            change: Box::new(|bulk, now| {
-                bulk.locked_until = None;
-                let is_over = bulk.stopped_by.is_some()
-                    || bulk.items.iter().all(|item| item.outcome.is_some());
-                bulk.ended_at = is_over.then(|| Time(whole_millis(now)));
-            }),
-            audit: None,
-        };
-        self.change_bulk(change).await.map(drop)
+        self.change_bulk(BulkChange::leave(id, token)).await.map(drop)
     }
 
     async fn stop_bulk(&self, id: Uuid, audit: &AuditEntry) -> Result<bool, StoreError> {
-        let by = audit.actor.clone();
-        let change = BulkChange {
-            id,
-            matches: Box::new(|bulk| bulk.ended_at.is_none() && bulk.stopped_by.is_none()),
-            change: Box::new(move |bulk, now| {
-                bulk.ended_at = bulk.locked_until.is_none().then(|| Time(whole_millis(now)));
-                bulk.stopped_by = Some(by);
-            }),
-            audit: Some(AuditRecord::of(audit)),
-        };
-        self.change_bulk(change).await
+        self.change_bulk(BulkChange::stop(id, audit)).await
     }
 
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {

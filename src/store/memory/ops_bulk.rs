@@ -5,22 +5,86 @@ use diesel::QueryResult;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::Memory;
 use super::record::{AuditRecord, BulkRecord, ItemRecord, Time};
+use super::round_trips::audited;
 use super::session::Session;
-use super::{Memory, audited};
 use crate::definition::Isolation;
 use crate::store::StoreError;
-use crate::store::bulk::{BulkRow, NewBulk, bulk_row, limits_text};
+use crate::store::audit::AuditEntry;
+use crate::store::bulk::{BulkClaim, BulkRow, NewBulk, SettledItem, bulk_row, limits_text};
+use crate::store::row::whole_millis;
 
 /// What is changed of a bulk act, at a time.
 type Changing = Box<dyn FnOnce(&mut BulkRecord, DateTime<Utc>) + Send>;
 
 /// A change of one bulk act, with what has to be so, and the audit row of it.
 pub(super) struct BulkChange {
-    pub(super) id: Uuid,
-    pub(super) matches: Box<dyn Fn(&BulkRecord) -> bool + Send + Sync>,
-    pub(super) change: Changing,
-    pub(super) audit: Option<AuditRecord>,
+    id: Uuid,
+    matches: Box<dyn Fn(&BulkRecord) -> bool + Send + Sync>,
+    change: Changing,
+    audit: Option<AuditRecord>,
+}
+
+impl BulkChange {
+    pub(super) fn claim(claim: &BulkClaim) -> Self {
+        let BulkClaim { id, token, lease } = *claim;
+        Self {
+            id,
+            matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
+            change: Box::new(move |bulk, now| {
+                bulk.lease_token += 1;
+                bulk.locked_until = Some(Time(now + lease));
+            }),
+            audit: None,
+        }
+    }
+
+    pub(super) fn settle(item: &SettledItem<'_>) -> Self {
+        let (token, position) = (item.token, item.position as usize);
+        let (outcome, because) = (item.outcome.to_owned(), item.because.map(str::to_owned));
+        Self {
+            id: item.bulk_id,
+            matches: Box::new(move |bulk| {
+                let is_open = |item: &ItemRecord| item.outcome.is_none();
+                bulk.lease_token == token && bulk.items.get(position).is_some_and(is_open)
+            }),
+            change: Box::new(move |bulk, _| {
+                if let Some(item) = bulk.items.get_mut(position) {
+                    (item.outcome, item.because) = (Some(outcome), because);
+                }
+            }),
+            audit: item.audit.map(AuditRecord::of),
+        }
+    }
+
+    /// Ends a slice, and the bulk act where nothing is left of it.
+    pub(super) fn leave(id: Uuid, token: i64) -> Self {
+        Self {
+            id,
+            matches: Box::new(move |bulk| bulk.lease_token == token && bulk.ended_at.is_none()),
+            change: Box::new(|bulk, now| {
+                bulk.locked_until = None;
+                let is_over = bulk.stopped_by.is_some()
+                    || bulk.items.iter().all(|item| item.outcome.is_some());
+                bulk.ended_at = is_over.then(|| Time(whole_millis(now)));
+            }),
+            audit: None,
+        }
+    }
+
+    pub(super) fn stop(id: Uuid, audit: &AuditEntry) -> Self {
+        let by = audit.actor.clone();
+        Self {
+            id,
+            matches: Box::new(|bulk| bulk.ended_at.is_none() && bulk.stopped_by.is_none()),
+            change: Box::new(move |bulk, now| {
+                bulk.ended_at = bulk.locked_until.is_none().then(|| Time(whole_millis(now)));
+                bulk.stopped_by = Some(by);
+            }),
+            audit: Some(AuditRecord::of(audit)),
+        }
+    }
 }
 
 async fn insert(session: &mut Session, bulk: BulkRecord, audit: AuditRecord) -> QueryResult<()> {

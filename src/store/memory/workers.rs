@@ -9,9 +9,10 @@ use uuid::Uuid;
 
 use super::jobs::waits;
 use super::record::{JobRecord, KeyRecord, Place, Time, after};
+use super::round_trips::{read_jobs, read_keys};
 use super::session::Session;
 use super::statements::Wait;
-use super::{Memory, place_of, read_jobs, read_keys};
+use super::{Memory, place_of};
 use crate::definition::Isolation;
 use crate::job::FIRST_NOTICE;
 use crate::store::due::{

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
 
+use super::ask::{as_u32, ask, ask_again};
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
-use super::store::{as_u32, ask, ask_again};
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::in_millis::tuple_rows::RowsAwaited;

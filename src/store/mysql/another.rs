@@ -74,15 +74,14 @@ impl Mysql {
         if error.is_of_the_connection() {
             self.forget_idle();
         } else if is_of_reading_only(error) {
-            self.leave_all();
+            self.leave_read_only();
         }
     }
 
-    /// Closes the connections that are open: the idle ones now, and those in use when they come back. Their server is read
-    /// only: it may be a primary of before, which keeps its sessions, while new ones reach the server that has its place
-    /// (G12). Or what they keep prepared may be stale.
-    pub(super) fn leave_all(&self) {
-        if self.left.is_due(Instant::now()) {
+    /// Closes the connections to a server that is read only: the idle ones now, and those in use when they come back. It
+    /// may be a primary of before, which keeps its sessions, while new ones reach the server that has its place (G12).
+    pub(super) fn leave_read_only(&self) {
+        if self.read_only.is_to_be_left(Instant::now()) {
             self.forget_idle();
         }
     }

@@ -14,10 +14,11 @@ use super::block::{Block, Place, Trouble};
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::session::{LockWait, Session};
+use super::session::Session;
 use super::statement::Statement;
 use super::statements as sql;
 use super::transaction::{MysqlTransaction, Script};
+use super::waits::LockWait;
 use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
 use crate::key::Scope;
@@ -153,8 +154,8 @@ impl Mysql {
             if !is_dead || trouble.at != Place::Nowhere {
                 if is_dead {
                     self.forget_idle();
-                } else if trouble.failure.is_of_reading_only() || trouble.failure.may_be_stale() {
-                    self.leave_all();
+                } else if trouble.failure.is_of_reading_only() {
+                    self.leave_read_only();
                 }
                 return Ok(told);
             }

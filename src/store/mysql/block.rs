@@ -19,9 +19,12 @@ use super::ANSWER_WITHIN;
 use super::connection::{MysqlConn, Prepared};
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::session::{COMMIT_WAITS, LockWait, Session, WAIT_BRIEFLY, WAIT_FOR_TABLES};
+use super::session::Session;
 use super::statement::Statement;
 use super::statements as sql;
+use super::waits::{
+    LockWait, WAIT_A_SECOND, WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS,
+};
 use super::watch::{leaves_its_session_alone, only_touches_rows};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -204,7 +207,7 @@ impl Block {
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
-        block.come_to_with(Place::Reservation, WAIT_FOR_TABLES);
+        block.come_to_with(Place::Reservation, WAIT_A_SECOND_FOR_TABLES);
         block.insert(row, insert)?;
         block.phase(session, statements)?;
         block.end(session, &row.guard(), jobs, None)
@@ -249,7 +252,7 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
         self.engine(guard, jobs, write)?;
-        self.come_to_with(Place::Commit, COMMIT_WAITS);
+        self.come_to_with(Place::Commit, WAIT_FOR_TABLES_AS_SERVER_SAYS);
         self.push(sql::COMMIT);
         self.push(session.at_rest());
         Ok(self.ended())
@@ -262,7 +265,7 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<()> {
         if !jobs.is_empty() || write.is_some() {
-            self.come_to_with(Place::Engine, WAIT_BRIEFLY);
+            self.come_to_with(Place::Engine, WAIT_A_SECOND);
         }
         for job in jobs {
             self.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);

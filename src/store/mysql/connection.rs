@@ -34,8 +34,9 @@ use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
 use super::error::Failure;
-use super::killer::{Killer, Killers};
+use super::killer::Killer;
 use super::literal::{BoundStatement, size_of};
+use super::opener::SessionOpener;
 use super::prepared_cache::PreparedCache;
 use super::rewritten::may_be_rewritten;
 use super::server::Server;
@@ -100,16 +101,15 @@ pub(super) struct Prepared {
 
 impl MysqlConn {
     /// One whose session the killer of its server ends, if need be.
-    pub(super) async fn open(killers: &Killers) -> Result<Self, Failure> {
-        let mut conn = Conn::new(killers.opts()).await.map_err(Failure::of)?;
-        let (blocks, searches) = (killers.allows_blocks(), killers.search());
-        let (session, server) = session::set_up(&mut conn, blocks, searches).await?;
+    pub(super) async fn open(opener: &SessionOpener) -> Result<Self, Failure> {
+        let mut conn = Conn::new(opener.opts()).await.map_err(Failure::of)?;
+        let (session, server) = session::set_up(&mut conn, opener.purpose, opener.blocks).await?;
         let prepared = PreparedCache::new(conn.opts().stmt_cache_size());
         Ok(Self {
             conn: Some(conn),
             session,
-            killer: killers.of(server),
-            registry: killers.registry(),
+            killer: opener.killer_of(server),
+            registry: opener.registry(),
             prepared,
             in_flight: false,
             watch: Watch::Off,
@@ -509,7 +509,7 @@ impl AsyncConnection for MysqlConn {
             .map_err(|error| ConnectionError::InvalidConnectionUrl(error.to_string()))?;
         let refused =
             |failure: Failure| ConnectionError::BadConnection(Error::from(failure).to_string());
-        let mut conn = Self::open(&Killers::new(opts)).await.map_err(refused)?;
+        let mut conn = Self::open(&SessionOpener::new(opts)).await.map_err(refused)?;
         conn.lend().await.map_err(refused)?;
         Ok(conn)
     }

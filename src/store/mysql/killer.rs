@@ -14,7 +14,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -23,10 +23,6 @@ use tokio::time::timeout;
 
 use super::error::is_of_an_ended_session;
 use super::server::Server;
-use super::statement_registry::StatementRegistry;
-use crate::lock::lock;
-use crate::observe;
-use crate::repeats::Repeats;
 
 /// How long a session has to end by itself, which is when its statement does. A MariaDB that is told to kill one in the
 /// middle of reading a table's triggers takes these for broken from then on, for all sessions, until `FLUSH TABLES`.
@@ -55,114 +51,6 @@ const WAITS_FOR_OTHERS: Duration = Duration::from_secs(30);
 const SETTINGS: &str = "SET SESSION wait_timeout = 31536000, SESSION timestamp = DEFAULT, \
      SESSION sql_big_selects = 1, SESSION sql_select_limit = 18446744073709551615, NAMES utf8mb4";
 
-const NUMBERED: &str = "a proxy in front of the database numbers its sessions itself, so the engine cannot end the session \
-    of a dropped future: the session executes its statement to the end, and keeps its locks until then. Connect to the \
-    server directly";
-
-/// Said once a day of each address.
-static WARNINGS: Repeats = Repeats::new();
-const A_DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// What opens sessions at one URL, and has their killers.
-#[derive(Clone)]
-pub(super) struct Killers {
-    opts: Opts,
-    blocks: bool,
-    searches: bool,
-    known: Arc<Mutex<Known>>,
-    /// What each of its sessions keeps prepared.
-    registry: Arc<StatementRegistry>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Of the server that the URL led to last.
-    last: Option<Arc<Killer>>,
-    /// Of each server that has a session.
-    all: Vec<Weak<Killer>>,
-    /// Whether a proxy has numbered a session. The numbers of another one may be equal by chance.
-    is_behind_a_proxy: bool,
-}
-
-impl Killers {
-    pub(super) fn new(opts: Opts) -> Self {
-        Self {
-            opts,
-            blocks: true,
-            searches: false,
-            known: Arc::default(),
-            registry: Arc::default(),
-        }
-    }
-
-    /// The same for sessions that are sent no blocks, as on MySQL.
-    #[cfg(feature = "fault-injection")]
-    pub(super) fn without_blocks(self) -> Self {
-        Self { blocks: false, ..self }
-    }
-
-    /// The same for sessions that search, and have a time limit for that.
-    pub(super) fn of_searches(self) -> Self {
-        Self { searches: true, ..self }
-    }
-
-    /// Whether their sessions search.
-    pub(super) fn search(&self) -> bool {
-        self.searches
-    }
-
-    /// Whether their sessions may be sent blocks, if their server has them.
-    pub(super) fn allows_blocks(&self) -> bool {
-        self.blocks
-    }
-
-    pub(super) fn opts(&self) -> Opts {
-        self.opts.clone()
-    }
-
-    pub(super) fn registry(&self) -> Arc<StatementRegistry> {
-        self.registry.clone()
-    }
-
-    /// The killer of a session that was opened on this server. Where it takes the place of another one, its connection is
-    /// opened now, while the server has room for it. `None` behind a proxy.
-    pub(super) fn of(&self, server: Option<Server>) -> Option<Arc<Killer>> {
-        let mut known = lock(&self.known);
-        known.is_behind_a_proxy |= server.is_none();
-        let Some(server) = server.filter(|_| !known.is_behind_a_proxy) else {
-            drop(known);
-            let address = (self.opts.ip_or_hostname(), self.opts.tcp_port());
-            if WARNINGS.admits(address, A_DAY).is_some() {
-                observe::sessions_are_proxied(NUMBERED);
-            }
-            return None;
-        };
-        let mut all = known.all.iter().filter_map(Weak::upgrade);
-        let killer = match all.find(|killer| killer.server == server) {
-            Some(killer) => killer,
-            None => {
-                let killer = Killer { opts: self.opts(), server, kept: Default::default() };
-                let killer = Arc::new(killer);
-                known.all.retain(|other| other.strong_count() > 0);
-                known.all.push(Arc::downgrade(&killer));
-                if known.last.is_some() {
-                    killer.prepare_soon();
-                }
-                killer
-            }
-        };
-        known.last = Some(killer.clone());
-        Some(killer)
-    }
-}
-
-/// Without the options, which have the password.
-impl fmt::Debug for Killers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Killers").field("blocks", &self.blocks).finish_non_exhaustive()
-    }
-}
-
 /// What ends the sessions of one server.
 pub(super) struct Killer {
     opts: Opts,
@@ -178,6 +66,10 @@ impl fmt::Debug for Killer {
 }
 
 impl Killer {
+    pub(super) fn new(opts: Opts, server: Server) -> Self {
+        Self { opts, server, kept: tokio::sync::Mutex::default() }
+    }
+
     /// The server whose sessions it ends.
     pub(super) fn server(&self) -> &Server {
         &self.server
@@ -192,7 +84,7 @@ impl Killer {
     }
 
     /// The same. Where it cannot be opened now, the first session to be ended opens it.
-    fn prepare_soon(self: &Arc<Self>) {
+    pub(super) fn prepare_soon(self: &Arc<Self>) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let killer = self.clone();
             runtime.spawn(async move { timeout(NEW_ANSWERS_WITHIN, killer.prepare()).await });
@@ -265,33 +157,5 @@ async fn kill(mut conn: Conn, session: u32) -> Option<Conn> {
         Ok(()) => Some(conn),
         Err(error) if is_of_an_ended_session(&error) => Some(conn),
         Err(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn g16_a_server_keeps_its_killer_while_it_has_a_session_or_was_reached_last() {
-        let killers = Killers::new(Opts::from_url("mysql://ada@localhost/rides").unwrap());
-        let of = |name: &str| killers.of(Some(Server::named(name))).unwrap();
-        let first = of("first");
-        assert!(Arc::ptr_eq(&first, &of("first")));
-        let second = of("second");
-        assert!(!Arc::ptr_eq(&first, &second), "the same number is of another session there");
-        assert!(Arc::ptr_eq(&first, &of("first")), "it still has a session");
-        let [first, second] = [first, second].map(|killer| Arc::downgrade(&killer));
-        assert_eq!((first.strong_count(), second.strong_count()), (1, 0));
-        of("second");
-        assert_eq!(first.strong_count(), 0, "its last session takes it along");
-    }
-
-    #[test]
-    fn g16_behind_a_proxy_no_session_has_a_killer() {
-        let killers = Killers::new(Opts::from_url("mysql://ada@localhost/rides").unwrap());
-        assert!(killers.of(None).is_none());
-        let equal_by_chance = Some(Server::named("first"));
-        assert!(killers.clone().of(equal_by_chance).is_none(), "nor for another pool");
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `connection`, `watch`, `session`, `pool`, `server`, `killer` | one session: what is under way on it, what failed on it, its settings, when it goes back, where it is, how it is ended |
+//! | `connection`, `watch`, `session`, `waits`, `pool`, `server`, `opener`, `killer` | one session: what is under way on it, what failed on it, its settings, how long it waits for a lock, when it goes back, where it is, how it is opened and ended |
 //! | `another` | what a dead connection could not do, on another one |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
-//! | `store`, `jobs`, `ops` | what the engine, the workers and operators ask for |
+//! | `store`, `keys`, `workers`, `ops` | what the engine, the workers and operators ask for |
+//! | `ask`, `guarded` | how that is sent: a statement by itself, or several in one transaction |
 //! | `standby` | a copy of all tables, for an explorer |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
 //! | `error`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
 
 mod admin;
 mod another;
+mod ask;
 #[cfg(test)]
 mod assignments;
 mod batch;
@@ -19,9 +21,12 @@ mod block;
 mod connection;
 mod erasure;
 mod error;
+mod guarded;
 mod job_statements;
+mod keys;
 mod killer;
 mod literal;
+mod opener;
 mod ops;
 mod ops_nodes;
 mod ops_statements;
@@ -39,6 +44,7 @@ mod statement_registry;
 mod statements;
 mod store;
 mod transaction;
+mod waits;
 mod watch;
 mod words;
 mod workers;
@@ -55,17 +61,17 @@ use tokio::time::timeout;
 use self::connection::Answers;
 pub use self::connection::MysqlConn;
 use self::error::Failure;
-use self::killer::Killers;
+use self::opener::SessionOpener;
 pub use self::pool::MysqlHandle;
 use self::pool::{ConnectionGuard, MysqlPool};
 use self::session::Session;
 use self::statement::Statement;
+use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
-use super::left::Left;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
-use super::patience::patiently_for;
+use super::read_only::ReadOnlyServer;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -76,15 +82,11 @@ const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 /// A migration that changes a table waits for those that use it, and each later statement waits behind it. So it
 /// waits a second at a time, which is the least that the server knows, and rests in between.
 const MIGRATION_TERMS: Terms = Terms {
-    bounds: "SET SESSION lock_wait_timeout = 1",
+    bounds: WAIT_A_SECOND_FOR_TABLES,
     lock_wait: Duration::from_secs(1),
     pause: Duration::from_secs(1),
     patience: Duration::from_secs(30),
 };
-
-/// How long the engine's own statements wait for what is locked. A migration that waits for a table's lock keeps each statement
-/// about the table behind it, for a second: they outlive that, so that no request fails for it.
-const LOCKED_WAIT: Duration = Duration::from_millis(1500);
 
 /// If several processes start at the same time, one of them migrates. The server frees the lock when the connection
 /// closes. The process asks for it several times, for ten seconds each, because an answer must arrive in
@@ -123,7 +125,7 @@ pub struct Mysql {
     shares: Arc<Shares>,
     /// As its first connection has found it.
     session: Arc<Session>,
-    left: Arc<Left>,
+    read_only: Arc<ReadOnlyServer>,
     url: Arc<str>,
 }
 
@@ -147,7 +149,7 @@ impl Mysql {
     /// # Errors
     /// As there; [`StoreError::Configuration`] for a URL or a number that cannot work.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        Self::by(Killers::new(parsed(url)?), url, settings).await
+        Self::by(SessionOpener::new(parsed(url)?), url, settings).await
     }
 
     /// The same without blocks, as on MySQL: for tests on MariaDB.
@@ -157,18 +159,26 @@ impl Mysql {
         url: &str,
         settings: PoolSettings,
     ) -> Result<Self, StoreError> {
-        Self::by(Killers::new(parsed(url)?).without_blocks(), url, settings).await
+        Self::by(SessionOpener::new(parsed(url)?).without_blocks(), url, settings).await
     }
 
-    async fn by(killers: Killers, url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
-        let left = Arc::<Left>::default();
+    async fn by(
+        opener: SessionOpener,
+        url: &str,
+        settings: PoolSettings,
+    ) -> Result<Self, StoreError> {
+        let read_only = Arc::<ReadOnlyServer>::default();
         // Each connection is opened when it is needed for the first time.
         let beside = |connections| {
-            pool::open(killers.clone().of_searches(), left.clone(), settings.max_size(connections))
+            pool::open(
+                opener.clone().of_searches(),
+                read_only.clone(),
+                settings.max_size(connections),
+            )
         };
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
         let searches = operators.clone();
-        let pool = pool::open(killers, left.clone(), settings)?;
+        let pool = pool::open(opener, read_only.clone(), settings)?;
         let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
         let keys = Arc::new(KeyedLimit::new(1));
         let (session, killer) = {
@@ -183,7 +193,18 @@ impl Mysql {
             prepared.map_err(silent)?.map_err(refused)?;
         }
         let url = url.into();
-        Ok(Self { pool, searches, operators, probes, workers, keys, shares, session, left, url })
+        Ok(Self {
+            pool,
+            searches,
+            operators,
+            probes,
+            workers,
+            keys,
+            shares,
+            session,
+            read_only,
+            url,
+        })
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters
@@ -249,7 +270,7 @@ impl Mysql {
         let failed = |failure: Failure| {
             StoreError::Migration(diesel::result::Error::from(failure).to_string())
         };
-        let opened = timeout(ANSWER_WITHIN, MysqlConn::open(&Killers::new(opts))).await;
+        let opened = timeout(ANSWER_WITHIN, MysqlConn::open(&SessionOpener::new(opts))).await;
         let mut conn = opened.unwrap_or(Err(Failure::Unanswered)).map_err(failed)?;
         // Also where none has run yet: a backup may have locked the whole server.
         if let Some(failure) = conn.texts(MIGRATION_TERMS.bounds).await.failure {
@@ -280,14 +301,6 @@ fn is_its_turn(answers: Answers) -> Result<bool, Failure> {
     }
     let row = rows.first().and_then(|rows| rows.first());
     Ok(row.and_then(|row| row.get_opt::<i64, _>(0)?.ok()) == Some(1))
-}
-
-/// Asks until what it asks for is not locked any more, for [`LOCKED_WAIT`] at most.
-async fn patiently<R, F>(ask: impl Fn() -> F) -> Result<R, StoreError>
-where
-    F: Future<Output = Result<R, StoreError>>,
-{
-    patiently_for(LOCKED_WAIT, ask).await
 }
 
 fn parsed(url: &str) -> Result<mysql_async::Opts, StoreError> {

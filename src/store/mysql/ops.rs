@@ -11,14 +11,15 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
+use super::ask::{answered, answered_within, ask};
 use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
-use super::pool::{ConnectionGuard, Taken};
+use super::pool::{Checkout, ConnectionGuard};
 use super::statements as sql;
-use super::store::{answered, answered_within, ask};
-use super::{MIGRATIONS, Mysql, MysqlConn, patiently};
+use super::waits::{WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS, patiently};
+use super::{MIGRATIONS, Mysql, MysqlConn};
 use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
@@ -43,13 +44,6 @@ use crate::store::row::millis;
 
 /// How long one search may take.
 const SEARCH_WITHIN: Duration = Duration::from_secs(5);
-
-/// How long a probe waits for another session's lock of a table: less than the probe's caller waits for the probe. It
-/// is the least that the server knows, whose own is a day on MariaDB and a year on MySQL.
-const ASKS_FOR_A_SECOND: &str = "SET SESSION lock_wait_timeout = 1";
-
-/// As each session begins.
-const ASKS_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
 /// Sends one statement that writes nothing, so it may be sent again: see [`searched`](Mysql::searched).
 macro_rules! search {
@@ -139,9 +133,10 @@ impl OperatorStore for Mysql {
 
     async fn is_read_only(&self) -> Result<bool, StoreError> {
         match search!(self, "tell whether it can be written to", |conn| async {
-            told(conn, ASKS_FOR_A_SECOND).await?;
+            // Less than the probe's caller waits for the probe.
+            told(conn, WAIT_A_SECOND_FOR_TABLES).await?;
             let written = ops::WriteNothing {}.execute(conn).await;
-            let ended = told(conn, ASKS_AS_BEFORE).await;
+            let ended = told(conn, WAIT_FOR_TABLES_AS_SERVER_SAYS).await;
             written.and_then(|written| ended.map(|()| written))
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
@@ -505,7 +500,7 @@ impl OperatorStore for Mysql {
     async fn record(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         let recorded = self.until_prepared(|| {
             patiently(|| async {
-                let mut connection = ConnectionGuard::taken(&self.pool, Taken::Asked).await?;
+                let mut connection = ConnectionGuard::by(&self.pool, Checkout::Pinged).await?;
                 let conn: &mut MysqlConn = &mut connection;
                 let written = ops::InsertAudit::of(entry).execute(conn);
                 answered("write the audit", written).await.map(drop)

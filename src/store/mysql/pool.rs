@@ -9,9 +9,9 @@ use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 
 use super::connection::MysqlConn;
 use super::error::Failure;
-use super::killer::Killers;
+use super::opener::SessionOpener;
 use crate::observe;
-use crate::store::left::Left;
+use crate::store::read_only::ReadOnlyServer;
 use crate::store::{PoolSettings, StoreError};
 
 pub(super) type MysqlPool = managed::Pool<Manager>;
@@ -19,8 +19,8 @@ pub(super) type MysqlPool = managed::Pool<Manager>;
 /// Opens connections.
 #[derive(Debug)]
 pub(super) struct Manager {
-    killers: Killers,
-    left: Arc<Left>,
+    opener: SessionOpener,
+    read_only: Arc<ReadOnlyServer>,
 }
 
 impl managed::Manager for Manager {
@@ -29,7 +29,7 @@ impl managed::Manager for Manager {
     type Error = String;
 
     async fn create(&self) -> Result<Box<MysqlConn>, String> {
-        let opened = MysqlConn::open(&self.killers).await;
+        let opened = MysqlConn::open(&self.opener).await;
         opened.map(Box::new).map_err(|failure| match failure {
             Failure::Server { code, message } => format!("{code}: {message}"),
             Failure::Lost(message) | Failure::Client(message) => message,
@@ -43,7 +43,7 @@ impl managed::Manager for Manager {
             return Err(RecycleError::message("a connection in use"));
         }
         // It was in use when the idle ones were closed.
-        match self.left.is_since(metrics.created) {
+        match self.read_only.was_left_since(metrics.created) {
             true => Err(RecycleError::message("a connection to a server that was left")),
             false => Ok(()),
         }
@@ -51,26 +51,26 @@ impl managed::Manager for Manager {
 }
 
 pub(super) fn open(
-    killers: Killers,
-    left: Arc<Left>,
+    opener: SessionOpener,
+    read_only: Arc<ReadOnlyServer>,
     settings: PoolSettings,
 ) -> Result<MysqlPool, StoreError> {
-    settings.pool_of(Manager { killers, left })
+    settings.pool_of(Manager { opener, read_only })
 }
 
 /// How long a connection may take to say that its server is still there.
 const SAYS_SO_WITHIN: Duration = Duration::from_secs(5);
 
-/// How a connection is taken.
+/// How a connection is taken from the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Checkout {
     /// As it is: its first use finds out whether it is dead. For what the engine and the workers send, who resolve an
     /// outcome that is not known.
     AsItIs,
     /// Asked first: for what an operator sends, once, after a quiet night or a restart of the server. Those that turn out
     /// to be closed are passed over, and so is the first that gives no answer in time; see
     /// [`that_answers`](ConnectionGuard::that_answers).
-    Asked,
+    Pinged,
 }
 
 /// A connection of the pool. Dropped in the middle of a statement or a transaction it is closed, and its
@@ -94,10 +94,10 @@ impl ConnectionGuard {
     }
 
     /// One that is taken so.
-    pub(super) async fn taken(pool: &MysqlPool, taken: Taken) -> Result<Self, StoreError> {
-        match taken {
-            Taken::AsItIs => Self::of(pool).await,
-            Taken::Asked => Self::that_answers(pool, SAYS_SO_WITHIN).await,
+    pub(super) async fn by(pool: &MysqlPool, checkout: Checkout) -> Result<Self, StoreError> {
+        match checkout {
+            Checkout::AsItIs => Self::of(pool).await,
+            Checkout::Pinged => Self::that_answers(pool, SAYS_SO_WITHIN).await,
         }
     }
 

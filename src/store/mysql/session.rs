@@ -1,6 +1,5 @@
 //! What a session of the engine's is set to, and what it is told: nothing rests on the server's defaults.
 
-use std::fmt::Display;
 use std::path::PathBuf;
 
 use mysql_async::prelude::Queryable;
@@ -8,6 +7,7 @@ use mysql_async::{Conn, Opts, OptsBuilder, Row, SslOpts, UrlError, from_row_opt}
 
 use super::error::Failure;
 use super::server::Server;
+use super::waits::{LockWait, RowWaits};
 use crate::definition::Isolation;
 
 /// How many statements a connection keeps prepared. The server's own bound is for all connections together
@@ -24,60 +24,26 @@ const LEAST_PACKET: usize = 1 << 14;
 /// that is gone is given up after another eleven minutes): the driver has no setting for it.
 const SILENT_FOR_MS: u32 = 15_000;
 
-/// How long the engine's own statements wait for a lock, in seconds: on MariaDB not at all, because the rest
-/// is waited for in memory (G16); on MySQL the least that it knows.
-const fn own_lock_wait(is_mariadb: bool) -> u32 {
-    if is_mariadb { 0 } else { 1 }
-}
-
-/// How long is waited for the lock of a row, and for one of a table or of the whole server, as a backup or an `ALTER TABLE` has
-/// them: by default the server waits for these for a day, or a year.
-fn waits(rows: u32, tables: impl Display) -> String {
-    format!("SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}")
-}
-
-/// Of the engine's own statements, outside of transactions.
-fn own_waits(is_mariadb: bool) -> String {
-    let wait = own_lock_wait(is_mariadb);
-    waits(wait, wait)
-}
-
-/// As the server says.
-const DEFAULT: &str = "DEFAULT";
-
-/// In a transaction, which has its place among phases: a migration that waits for a table's lock gives up within a second, and
-/// what is behind it goes on.
-const TABLE_WAIT: u32 = 1;
-
-/// The same in a session that is at rest.
-pub(super) const WAIT_FOR_TABLES: &str = "SET SESSION lock_wait_timeout = 1";
-
-/// In a transaction that already holds locks, and a connection: for a moment, another one may hold a lock of the row that is
-/// written last (a lease that is renewed).
-pub(super) const WAIT_BRIEFLY: &str =
-    "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1";
-
-/// In front of each `COMMIT`, which a backup may hold back: one that gave up would count as one whose outcome is not known.
-pub(super) const COMMIT_WAITS: &str = "SET SESSION lock_wait_timeout = DEFAULT";
-
 /// How long a transaction may be idle before the server ends it, in seconds: its client is frozen, or gone. MySQL has no
 /// such setting, so there the session's own limit is this for as long as it has a transaction.
 const IDLE_WITHIN: u32 = 60;
 
-/// Whose statements come next in a transaction.
+/// What the sessions of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LockWait {
-    /// The engine's: a row that is locked is waited for in memory.
-    Engine,
-    /// The phase's: they wait as long as the server says.
-    Phase,
+pub(super) enum Purpose {
+    /// What requests and workers write, and the application's statements.
+    Requests,
+    /// What operators, health checks and workers search for.
+    Searches,
 }
 
-impl LockWait {
-    /// Of a begin, behind which the engine pins the row, or the phase comes.
-    pub(super) const fn of_a_begin(pins: bool) -> Self {
-        if pins { Self::Engine } else { Self::Phase }
-    }
+/// How several statements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocks {
+    /// As one prepared block, where the texts allow it.
+    Sent,
+    /// Without blocks: MySQL has none.
+    Never,
 }
 
 /// What a session was found to have, and is given back at the end of each transaction.
@@ -88,8 +54,7 @@ pub(super) struct Session {
     is_mariadb: bool,
     /// Whether several statements may be one prepared block.
     pub(super) has_blocks: bool,
-    /// How long a phase's own statements wait for a lock, in seconds: as the server has it.
-    lock_wait: u32,
+    row_waits: RowWaits,
     /// The settings of a session at rest.
     at_rest: String,
     /// The same without `autocommit`, which commits what is open.
@@ -211,12 +176,11 @@ const ASKED: &str = "SELECT CAST(VERSION() AS BINARY), @@max_allowed_packet, @@G
 
 type Told = (Vec<u8>, usize, u32, Vec<u8>, Option<Vec<u8>>);
 
-/// The session, and its server, as [`Server::behind`] tells it. `searches`: it waits for a table as long as a search may
-/// take, on a connection that no request needs.
+/// The session, and its server, as [`Server::behind`] tells it.
 pub(super) async fn set_up(
     conn: &mut Conn,
-    blocks: bool,
-    searches: bool,
+    purpose: Purpose,
+    blocks: Blocks,
 ) -> Result<(Session, Option<Server>), Failure> {
     let told: Option<Row> = conn.query_first(ASKED).await.map_err(Failure::of)?;
     let told: Told = told.and_then(|row| from_row_opt(row).ok()).unwrap_or_default();
@@ -230,10 +194,11 @@ pub(super) async fn set_up(
             "the server is {version}: MariaDB 10.6 or MySQL 8.0 is needed, or newer"
         )));
     }
-    let waits = match searches {
-        true => waits(own_lock_wait(is_mariadb), DEFAULT),
-        false => own_waits(is_mariadb),
-    };
+    let row_waits = RowWaits::new(is_mariadb, lock_wait);
+    let waits = row_waits.settings(match purpose {
+        Purpose::Requests => LockWait::AtRest,
+        Purpose::Searches => LockWait::Search,
+    });
     let settings = settings(is_mariadb, &modes(&sql_mode), &waits);
     let idle = if is_mariadb { "" } else { "SESSION wait_timeout = DEFAULT, " };
     let at_rest = format!("SET SESSION autocommit = 1, {idle}{settings}");
@@ -244,9 +209,10 @@ pub(super) async fn set_up(
     // a bind takes besides its value, are in it.
     let of_the_url = conn.opts().max_allowed_packet().unwrap_or(LARGEST_PACKET);
     let max_packet = max_packet.min(of_the_url).saturating_sub(1024);
-    let has_blocks = is_mariadb && blocks;
+    let blocks = if is_mariadb { blocks } else { Blocks::Never };
+    let has_blocks = blocks == Blocks::Sent;
     let session =
-        Session { max_packet, is_mariadb, has_blocks, lock_wait, at_rest, settings, home };
+        Session { max_packet, is_mariadb, has_blocks, row_waits, at_rest, settings, home };
     Ok((session, server))
 }
 
@@ -260,19 +226,14 @@ fn is_supported(version: &str, is_mariadb: bool) -> bool {
 #[cfg(test)]
 impl Session {
     pub(super) fn of_mariadb() -> Self {
-        let settings = settings(true, "STRICT_TRANS_TABLES", &own_waits(true));
+        let row_waits = RowWaits::new(true, 50);
+        let waits = row_waits.settings(LockWait::AtRest);
+        let settings = settings(true, "STRICT_TRANS_TABLES", &waits);
         let at_rest = format!("SET SESSION autocommit = 1, {settings}");
         let settings = format!("SET {settings}");
-        let (is_mariadb, has_blocks, lock_wait) = (true, true, 50);
-        Self {
-            max_packet: 1 << 20,
-            is_mariadb,
-            has_blocks,
-            lock_wait,
-            at_rest,
-            settings,
-            home: None,
-        }
+        let (is_mariadb, has_blocks, home) = (true, true, None);
+        let max_packet = 1 << 20;
+        Self { max_packet, is_mariadb, has_blocks, row_waits, at_rest, settings, home }
     }
 }
 
@@ -287,10 +248,7 @@ impl Session {
             Isolation::RepeatableRead => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; ",
             Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; ",
         };
-        let waits = match of {
-            LockWait::Engine => waits(own_lock_wait(self.is_mariadb), TABLE_WAIT),
-            LockWait::Phase => waits(self.lock_wait, DEFAULT),
-        };
+        let waits = self.row_waits.settings(of);
         let idle = match self.is_mariadb {
             true => String::new(),
             false => format!(", SESSION wait_timeout = {IDLE_WITHIN}"),
@@ -319,7 +277,7 @@ impl Session {
 
     /// For statements of a phase's, or of the application's: they wait as long as the server says.
     pub(super) fn server_lock_wait(&self) -> String {
-        format!("SET {}", waits(self.lock_wait, DEFAULT))
+        format!("SET {}", self.row_waits.settings(LockWait::Phase))
     }
 }
 

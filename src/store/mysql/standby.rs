@@ -5,7 +5,7 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::SimpleAsyncConnection;
 
-use super::store::answered;
+use super::ask::answered;
 use super::{Mysql, MysqlConn};
 use crate::store::StoreError;
 use crate::store::in_millis::tuple_rows::RowsAwaited;

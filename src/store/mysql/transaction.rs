@@ -4,6 +4,8 @@
 //! ends the savepoint too: a raw `COMMIT`, any DDL (one that fails, too), a deadlock. Releasing it is the
 //! first statement of the commit, and fails then (G4).
 
+use std::ops::Range;
+
 use diesel::result::Error;
 use mysql_async::Row;
 use tokio::time::Instant;
@@ -12,9 +14,9 @@ use super::block::Block;
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::pool::{ConnectionGuard, MysqlPool, Taken};
-use super::session::{COMMIT_WAITS, LockWait, WAIT_BRIEFLY};
+use super::pool::{Checkout, ConnectionGuard, MysqlPool};
 use super::statements as sql;
+use super::waits::{LockWait, WAIT_A_SECOND, WAIT_FOR_TABLES_AS_SERVER_SAYS};
 use super::watch::{Watch, gone};
 use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
@@ -58,7 +60,7 @@ impl Script {
 
     /// Adds the `COMMIT`, and says its place.
     fn push_commit(&mut self) -> usize {
-        self.push_one(COMMIT_WAITS);
+        self.push_one(WAIT_FOR_TABLES_AS_SERVER_SAYS);
         self.push_one(sql::COMMIT)
     }
 
@@ -79,8 +81,8 @@ impl Script {
 
 impl MysqlTransaction {
     /// One of the engine's alone, that begins when the script is sent.
-    async fn begin(pool: &MysqlPool, taken: Taken) -> Result<(Self, Script), StoreError> {
-        let tx = Self::of(ConnectionGuard::taken(pool, taken).await?)?;
+    async fn begin(pool: &MysqlPool, checkout: Checkout) -> Result<(Self, Script), StoreError> {
+        let tx = Self::of(ConnectionGuard::by(pool, checkout).await?)?;
         let mut script = Script::default();
         let session = tx.connection.session();
         script.push(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
@@ -172,9 +174,9 @@ impl MysqlTransaction {
             true => self.connection.session().homecoming().collect(),
             false => Vec::new(),
         };
-        homecoming.push(WAIT_BRIEFLY);
+        homecoming.push(WAIT_A_SECOND);
         match concluding(&mut script, &homecoming, guard, jobs, write) {
-            Ok(ends) => self.finish(script, ends).await,
+            Ok(positions) => self.finish(script, positions).await,
             Err(error) => {
                 self.undo().await;
                 Commit::Failed(StoreError::database("write the recovery point", error))
@@ -208,16 +210,20 @@ impl MysqlTransaction {
     }
 
     /// Sends a text that ends the transaction.
-    pub(super) async fn finish(self, script: Script, ends: Ends) -> Commit {
-        self.finish_with_rows(script, ends).await.0
+    pub(super) async fn finish(self, script: Script, positions: Positions) -> Commit {
+        self.finish_with_rows(script, positions).await.0
     }
 
     /// And the rows of each of its statements.
-    async fn finish_with_rows(mut self, mut script: Script, ends: Ends) -> (Commit, Vec<Vec<Row>>) {
+    async fn finish_with_rows(
+        mut self,
+        mut script: Script,
+        positions: Positions,
+    ) -> (Commit, Vec<Vec<Row>>) {
         script.push(self.connection.session().at_rest());
         let Answers { rows, failure } = script.send(&mut self.connection).await;
         let is_at_rest = failure.is_none();
-        let commit = ends.judge(rows.len(), failure);
+        let commit = positions.judge(rows.len(), failure);
         match &commit {
             Commit::Done(()) if is_at_rest => self.connection.stop_watching(),
             // The connection is closed, and a session that still executes it is ended.
@@ -228,11 +234,13 @@ impl MysqlTransaction {
     }
 }
 
-/// Where in the last text of a transaction what stands.
-pub(super) struct Ends {
-    mark: usize,
-    jobs: usize,
-    raise: usize,
+/// Where in the last text of a transaction what stands, counted in statements.
+pub(super) struct Positions {
+    /// The release of the mark. One of the engine's alone has none: the mark ends with the transaction.
+    mark: Option<usize>,
+    jobs: Range<usize>,
+    /// What raises an error where the guarded statement found no row.
+    raise: Option<usize>,
     commit: usize,
 }
 
@@ -243,7 +251,7 @@ fn concluding(
     guard: &Guard<'_>,
     jobs: &[StagedJob],
     write: Option<&sql::Write>,
-) -> diesel::QueryResult<Ends> {
+) -> diesel::QueryResult<Positions> {
     let mark = script.push(sql::RELEASE);
     for statement in homecoming {
         script.push_one(statement);
@@ -251,16 +259,16 @@ fn concluding(
     for job in jobs {
         script.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);
     }
-    let jobs = mark + homecoming.len() + jobs.len();
+    let jobs = mark + 1..script.statements;
     let raise = match write {
         Some(write) => {
             script.push_bound(BoundStatement::of(write)?);
-            script.push(RAISE_UNLESS_ONE)
+            Some(script.push(RAISE_UNLESS_ONE))
         }
-        None => usize::MAX,
+        None => None,
     };
     let commit = script.push_commit();
-    Ok(Ends { mark, jobs, raise, commit })
+    Ok(Positions { mark: Some(mark), jobs, raise, commit })
 }
 
 /// A subquery of two rows, where no row was as the guard says.
@@ -271,11 +279,11 @@ const RAISE_UNLESS_ONE: &str =
 /// what follows from it.
 pub(super) async fn in_one_go(
     pool: &MysqlPool,
-    taken: Taken,
+    checkout: Checkout,
     up_to_guarded: Vec<BoundStatement>,
     then: Vec<BoundStatement>,
 ) -> Commit {
-    let (tx, mut script) = match MysqlTransaction::begin(pool, taken).await {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, checkout).await {
         Ok(begun) => begun,
         Err(error) => return Commit::Failed(error),
     };
@@ -287,8 +295,7 @@ pub(super) async fn in_one_go(
         script.push_bound(bound);
     }
     let commit = script.push_commit();
-    // The mark is that of a phase, and ends with the transaction.
-    tx.finish(script, Ends { mark: usize::MAX, jobs: 0, raise, commit }).await
+    tx.finish(script, Positions { raise: Some(raise), ..Positions::of_commit(commit) }).await
 }
 
 /// The same of many statements, each of which writes as much as it can, and is followed by one that tells what
@@ -297,12 +304,12 @@ pub(super) async fn each_in_one_go(
     pool: &MysqlPool,
     each: Vec<EachTold>,
 ) -> (Commit, Vec<Vec<Row>>) {
-    let (tx, mut script) = match MysqlTransaction::begin(pool, Taken::AsItIs).await {
+    let (tx, mut script) = match MysqlTransaction::begin(pool, Checkout::AsItIs).await {
         Ok(begun) => begun,
         Err(error) => return (Commit::Failed(error), Vec::new()),
     };
     // Of many rows one may be locked for a moment: that ends it for none of the others.
-    script.push(WAIT_BRIEFLY);
+    script.push(WAIT_A_SECOND);
     let mut told = Vec::with_capacity(each.len());
     for EachTold { writes, tells } in each {
         for write in writes {
@@ -311,8 +318,7 @@ pub(super) async fn each_in_one_go(
         told.push(script.push_bound(tells));
     }
     let commit = script.push_commit();
-    let ends = Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit };
-    let (commit, mut rows) = tx.finish_with_rows(script, ends).await;
+    let (commit, mut rows) = tx.finish_with_rows(script, Positions::of_commit(commit)).await;
     let told = told.into_iter().map(|at| rows.get_mut(at).map(std::mem::take).unwrap_or_default());
     (commit, told.collect())
 }
@@ -323,7 +329,12 @@ pub(super) struct EachTold {
     pub(super) tells: BoundStatement,
 }
 
-impl Ends {
+impl Positions {
+    /// Of a text that releases no mark, stages no jobs of a phase and raises no error.
+    fn of_commit(commit: usize) -> Self {
+        Self { mark: None, jobs: 0..0, raise: None, commit }
+    }
+
     /// What became of the transaction: told by how many statements of the text were answered.
     fn judge(&self, at: usize, failure: Option<Failure>) -> Commit {
         let Some(failure) = failure else { return Commit::Done(()) };
@@ -332,10 +343,10 @@ impl Ends {
             return Commit::Done(());
         }
         match at {
-            _ if at == self.mark && failure.is_of_a_missing_savepoint() => {
+            _ if Some(at) == self.mark && failure.is_of_a_missing_savepoint() => {
                 Commit::Refused(Refusal::LeftTransaction)
             }
-            _ if at == self.raise && failure.is_raised() => Commit::Fenced,
+            _ if Some(at) == self.raise && failure.is_raised() => Commit::Fenced,
             _ if failure.is_of_a_lock() && at < self.commit => Commit::Failed(StoreError::Locked),
             // The server has the whole text, and executes it.
             _ if failure.is_lost() => Commit::Unknown(StoreError::database("commit", failure)),
@@ -343,7 +354,7 @@ impl Ends {
                 Commit::Unknown(StoreError::database("commit", failure))
             }
             _ if at == self.commit => Commit::Failed(StoreError::database("commit", failure)),
-            _ if at > self.mark && at <= self.jobs => {
+            _ if self.jobs.contains(&at) => {
                 Commit::Failed(StoreError::database("stage a job", failure))
             }
             _ => Commit::Failed(StoreError::database("write the recovery point", failure)),
@@ -371,7 +382,7 @@ impl Transaction<Mysql> for MysqlTransaction {
     async fn commit_unguarded(self) -> Commit {
         let mut script = Script::default();
         let commit = script.push_commit();
-        self.finish(script, Ends { mark: usize::MAX, jobs: 0, raise: usize::MAX, commit }).await
+        self.finish(script, Positions::of_commit(commit)).await
     }
 
     async fn rollback(self) {
@@ -403,10 +414,11 @@ mod tests {
         let guard = Guard { scope: &scope, key: &key, request_id, lease_token, recovery_point };
         let places = |home: &str| {
             let mut script = Script::default();
-            let ends = concluding(&mut script, &["SET a = 1", home], &guard, &[], None).unwrap();
-            [ends.mark, ends.jobs, ends.raise, ends.commit]
+            let homecoming = ["SET a = 1", home];
+            let of = concluding(&mut script, &homecoming, &guard, &[], None).unwrap();
+            (of.mark, of.jobs, of.raise, of.commit)
         };
         assert_eq!(places("USE `a; b`"), places("USE `rides`"));
-        assert_eq!(places("USE `a; b`"), [0, 2, usize::MAX, 4]);
+        assert_eq!(places("USE `a; b`"), (Some(0), 1..3, None, 4));
     }
 }

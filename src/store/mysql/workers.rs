@@ -6,13 +6,15 @@ use chrono::{DateTime, Utc};
 use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
+use super::ask::{answered, as_u32, ask_again, read_back};
 use super::error::is_of_a_deadlock;
 use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
-use super::store::{answered, as_u32, ask_again, read_back};
 use super::transaction::EachTold;
-use super::{Mysql, MysqlConn, ops_statements, patiently, statements as sql};
+use super::waits::patiently;
+use super::{Mysql, MysqlConn, ops_statements, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
+use crate::store::first_answer::first_answer;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PausedPhase, paused_phase};
@@ -211,11 +213,13 @@ impl WorkerStore for Mysql {
     }
 
     async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        match self.for_workers().list_pauses().await {
-            // The server may take no more connections, beside those of requests.
-            Err(StoreError::NoConnection(_)) => {}
-            read => return read,
-        }
+        let workers = self.for_workers();
+        first_answer(workers.list_pauses(), self.read_pauses_as_requests()).await
+    }
+}
+
+impl Mysql {
+    async fn read_pauses_as_requests(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
             ops_statements::Pauses {}.rows::<ops_statements::StoredPause>(conn)
         })?;

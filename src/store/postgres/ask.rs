@@ -7,13 +7,13 @@ use futures_util::FutureExt;
 use futures_util::future::join;
 
 use super::Pool;
-use super::pool::LeftPool;
+use super::pool::WritablePool;
 use crate::store::StoreError;
 
 /// Asks what is safe to ask twice, once more where the connection was dead: after a restart of the server, each idle
 /// connection of the pool is, and the first to use one finds out.
 pub(super) async fn on_another<P: Pool, R, F>(
-    pool: &LeftPool<P>,
+    pool: &WritablePool<P>,
     ask: impl Fn() -> F,
 ) -> Result<R, StoreError>
 where

@@ -13,7 +13,7 @@ use diesel_async::{
 };
 
 use super::error::{has_lost_its_statements, has_no_kind, is_lost, is_of_reading_only};
-use super::pool::LeftPool;
+use super::pool::WritablePool;
 use super::statements as sql;
 use super::{Pool, answered};
 use crate::observe;
@@ -21,30 +21,31 @@ use crate::store::{StoreError, is_nested};
 
 pub(super) struct ConnectionGuard<P: Pool> {
     /// Boxed, because a pool's own is half a kilobyte, and this is handed from one part of a request to the next.
-    taken: Option<Box<Taken<P>>>,
+    pooled: Option<Box<PooledConnection<P>>>,
     /// Whether a drop leaves something behind that has to be undone.
     close: bool,
 }
 
 /// A connection, where it is from, and since when it is out.
-struct Taken<P: Pool> {
+struct PooledConnection<P: Pool> {
     handle: P::Handle,
-    pool: LeftPool<P>,
+    pool: WritablePool<P>,
     since: Instant,
 }
 
 impl<P: Pool> ConnectionGuard<P> {
-    pub(super) async fn of(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+    pub(super) async fn of(pool: &WritablePool<P>) -> Result<Self, StoreError> {
         let began = Instant::now();
         let handle = pool.get().await;
         observe::connected(began);
-        let taken = Taken { handle: handle?, pool: pool.clone(), since: Instant::now() };
-        Ok(Self { taken: Some(Box::new(taken)), close: true })
+        let pooled =
+            PooledConnection { handle: handle?, pool: pool.clone(), since: Instant::now() };
+        Ok(Self { pooled: Some(Box::new(pooled)), close: true })
     }
 
     /// For one statement that only reads. Dropped in the middle of it, the connection is as good as
     /// before: clients that hang up cost no connections.
-    pub(super) async fn to_read(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+    pub(super) async fn to_read(pool: &WritablePool<P>) -> Result<Self, StoreError> {
         let mut guard = Self::of(pool).await?;
         guard.close = false;
         Ok(guard)
@@ -70,18 +71,18 @@ impl<P: Pool> ConnectionGuard<P> {
     }
 
     pub(super) fn shared(&self) -> Result<&AsyncPgConnection, StoreError> {
-        self.taken.as_deref().map(|taken| &*taken.handle).ok_or_else(gone)
+        self.pooled.as_deref().map(|pooled| &*pooled.handle).ok_or_else(gone)
     }
 
     pub(super) fn exclusive(&mut self) -> Result<&mut AsyncPgConnection, StoreError> {
-        self.taken.as_deref_mut().map(|taken| &mut *taken.handle).ok_or_else(gone)
+        self.pooled.as_deref_mut().map(|pooled| &mut *pooled.handle).ok_or_else(gone)
     }
 
     /// Returns the connection to its pool, unless its server was left since. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
-        if let Some(taken) = &mut self.taken {
-            *taken.handle.transaction_state() = AnsiTransactionManager::default();
-            self.close = taken.pool.is_left_since(taken.since);
+        if let Some(pooled) = &mut self.pooled {
+            *pooled.handle.transaction_state() = AnsiTransactionManager::default();
+            self.close = pooled.pool.was_left_since(pooled.since);
         }
     }
 
@@ -89,9 +90,9 @@ impl<P: Pool> ConnectionGuard<P> {
     /// any more. A server that refused a write, because it can only be read, is left.
     pub(super) fn give_back_after(mut self, error: &Error) {
         if is_of_reading_only(error)
-            && let Some(taken) = &self.taken
+            && let Some(pooled) = &self.pooled
         {
-            taken.pool.leave();
+            pooled.pool.leave_read_only();
         }
         match is_lost(error) || has_lost_its_statements(error) {
             true => self.close = true,
@@ -118,18 +119,18 @@ impl<P: Pool> ConnectionGuard<P> {
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let taken = self.taken.as_deref().ok_or(Error::BrokenTransactionManager)?;
-        let mut conn = &*taken.handle;
+        let pooled = self.pooled.as_deref().ok_or(Error::BrokenTransactionManager)?;
+        let mut conn = &*pooled.handle;
         answered(sql::Ping {}.load::<i32>(&mut conn)).await.map(drop)
     }
 }
 
 impl<P: Pool> Drop for ConnectionGuard<P> {
     fn drop(&mut self) {
-        if let Some(taken) = self.taken.take()
+        if let Some(pooled) = self.pooled.take()
             && self.close
         {
-            P::close(taken.handle);
+            P::close(pooled.handle);
         }
     }
 }

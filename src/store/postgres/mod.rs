@@ -25,6 +25,7 @@ mod settle;
 mod single_statement;
 mod statement;
 mod statements;
+mod store;
 mod time_limit;
 mod together;
 mod transaction;
@@ -32,46 +33,31 @@ mod twin;
 mod workers;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 #[cfg(feature = "fault-injection")]
 use diesel::migration::MigrationSource;
 use diesel::pg::Pg;
-use diesel::query_builder::{QueryFragment, QueryId};
-use diesel::result::Error;
-use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncMigrationHarness, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
-use futures_util::FutureExt;
-use uuid::Uuid;
 
 use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 use self::ops::Operators;
 use self::ops_statements::AppliedHere;
-use self::pipelined::{RowWrite, row_times};
 pub use self::pool::{DeadpoolPool, Pool};
-use self::pool::{LeftPool, PoolOrigin};
-use self::statement::{Statement, StatementRegistry};
+use self::pool::{PoolOrigin, WritablePool};
+use self::statement::StatementRegistry;
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
-use self::transaction::PgTransaction;
-use self::twin::{Twin, Waits};
-use super::audit::AuditEntry;
-use super::migrations::{
-    Terms, migrated_by, name_missing, not_among, revert_migrations, run_migrations,
-};
-use super::patience::{LOCKED_WAIT, patiently};
-use super::row::{MAX_EXPIRED, count, key_row, key_summary};
+use self::twin::Waits;
+use super::migrations::{Terms, not_among};
+#[cfg(feature = "fault-injection")]
+use super::migrations::{revert_migrations, run_migrations};
+use super::patience::LOCKED_WAIT;
 use super::shares::Shares;
-use super::{
-    Change, Claim, Commit, Guard, Hold, KeyRow, KeySummary, NewRow, ParamsAndContext, PoolSettings,
-    Reserved, RowTimes, Store, StoreError, TransactionId, Writes,
-};
-use crate::definition::Isolation;
-use crate::job::StagedJob;
-use crate::key::{IdempotencyKey, Scope};
+use super::{PoolSettings, StoreError};
 use crate::setting::number;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
@@ -122,7 +108,7 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// application itself takes from the pool are not counted, nor are those of other processes, which have pools of their
 /// own.
 ///
-/// [`migrate`](Store::migrate) may run concurrently with requests, even of the previous build. It waits for a lock that
+/// [`migrate`](crate::Store::migrate) may run concurrently with requests, even of the previous build. It waits for a lock that
 /// blocks them for 50 ms at a time, a second or more apart, for 30 seconds; then, for example because of a long
 /// transaction on the engine's tables, it fails and has changed nothing. It holds such a lock for
 /// milliseconds, and at most half a second per statement.
@@ -141,7 +127,7 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Postgres<P: Pool = DeadpoolPool> {
-    pool: LeftPool<P>,
+    pool: WritablePool<P>,
     registry: Arc<StatementRegistry>,
     waits: Arc<Waits>,
     shares: Arc<Shares>,
@@ -214,7 +200,7 @@ impl<P: Pool> Postgres<P> {
         let registry = Arc::new(StatementRegistry::new());
         let operators = Operators::beside_requests(size);
         Self {
-            pool: LeftPool::of(pool),
+            pool: WritablePool::of(pool),
             registry,
             waits,
             shares,
@@ -265,7 +251,7 @@ impl<P: Pool> Postgres<P> {
         &self.pool
     }
 
-    /// [`migrate`](Store::migrate) with other migrations, tried for so long.
+    /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     pub async fn migrate_from(
@@ -277,7 +263,7 @@ impl<P: Pool> Postgres<P> {
         self.with_migrations(run_migrations(source, terms)).await
     }
 
-    /// [`revert_migrations`](Store::revert_migrations) of others.
+    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     pub async fn revert_from(
@@ -307,248 +293,5 @@ impl<P: Pool> Postgres<P> {
         tokio::task::spawn_blocking(move || work(&mut AsyncMigrationHarness::new(conn)))
             .await
             .map_err(|_| StoreError::Migration("its thread panicked".to_owned()))?
-    }
-}
-
-impl<P: Pool> Store for Postgres<P> {
-    type Connection = AsyncPgConnection;
-    type Transaction = PgTransaction<P>;
-    type Statement = Statement;
-
-    fn statement<Q>(query: Q) -> Statement
-    where
-        Q: QueryFragment<Pg> + QueryId + Send + 'static,
-    {
-        Statement::of(query)
-    }
-
-    fn keeps_prepared(&self, query: &impl QueryFragment<Pg>) -> bool {
-        statement::keeps_prepared(query, &self.registry)
-    }
-
-    migrated_by!(missing_by_their_table);
-
-    async fn look_up_key(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-    ) -> Result<Option<KeySummary>, StoreError> {
-        let rows = on_another(&self.pool, || self.try_look(scope, key)).await?;
-        rows.into_iter().next().map(key_summary).transpose()
-    }
-
-    async fn read_key(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-    ) -> Result<Option<KeyRow>, StoreError> {
-        self.read_in_group(scope, key).await?.map(key_row).transpose()
-    }
-
-    async fn reserve_key(
-        &self,
-        row: &NewRow<'_>,
-    ) -> Result<Reserved<PgTransaction<P>>, StoreError> {
-        let until = Instant::now() + row.creation_wait;
-        let Some(turn) = self.waits.for_the_key(row, until).await else {
-            return Ok(Reserved::Busy);
-        };
-        let mut tried_again = false;
-        loop {
-            return match on_another(&self.pool, || self.try_reserve(row)).await {
-                Ok(Reserved::Fresh { mut tx, created_at, expires_at }) => {
-                    tx.turn = Some(turn);
-                    Ok(Reserved::Fresh { tx, created_at, expires_at })
-                }
-                Err(error) if error.may_be_of_a_lock() => match self.twin(row, until).boxed().await
-                {
-                    Ok(Twin::Exists) => Ok(Reserved::Exists(None)),
-                    Ok(Twin::Open) => Ok(Reserved::Busy),
-                    Ok(Twin::Gone) => continue,
-                    // The twin may have gone before it was asked about; another cause comes again.
-                    Ok(Twin::None) if !std::mem::replace(&mut tried_again, true) => continue,
-                    Ok(Twin::None) | Err(_) => Err(error),
-                },
-                reserved => reserved,
-            };
-        }
-    }
-
-    fn forget_idle(&self) {
-        self.pool.forget_idle();
-    }
-
-    async fn begin_transaction(
-        &self,
-        isolation: Isolation,
-        guard: &Guard<'_>,
-    ) -> Result<Option<PgTransaction<P>>, StoreError> {
-        patiently(|| on_another(&self.pool, || self.try_begin(isolation, guard))).await
-    }
-
-    async fn create_key(
-        &self,
-        row: &NewRow<'_>,
-        created_at: DateTime<Utc>,
-        change: &Change<'_>,
-        mut writes: Writes<'_, Self>,
-    ) -> Commit<RowTimes> {
-        let until = Instant::now() + row.creation_wait;
-        let Some(_turn) = self.waits.for_the_key(row, until).await else {
-            return Commit::Failed(StoreError::Locked);
-        };
-        loop {
-            let place = match self.shares.for_a_phase(row.scope).await {
-                Ok(place) => place,
-                Err(error) => return Commit::Failed(error),
-            };
-            let create = RowWrite::Create { row, created_at, change };
-            let creation = self.in_one_trip(create, &mut writes, row_times).await;
-            drop(place);
-            return match creation.unwrap_or_else(Commit::Failed) {
-                Commit::Failed(error) if error.may_be_of_a_lock() => {
-                    match self.twin(row, until).boxed().await {
-                        Ok(Twin::Exists) => Commit::Fenced,
-                        Ok(Twin::Open) => Commit::Failed(StoreError::Locked),
-                        Ok(Twin::Gone) => continue,
-                        Ok(Twin::None) | Err(_) => Commit::Failed(error),
-                    }
-                }
-                creation => creation,
-            };
-        }
-    }
-
-    async fn advance_key(
-        &self,
-        isolation: Isolation,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        mut writes: Writes<'_, Self>,
-    ) -> Commit {
-        let _place = match self.shares.for_a_phase(guard.scope).await {
-            Ok(place) => place,
-            Err(error) => return Commit::Failed(error),
-        };
-        let advance = RowWrite::Advance { isolation, guard, change };
-        let advanced = self.in_one_trip(advance, &mut writes, |_| Some(())).await;
-        advanced.unwrap_or_else(Commit::Failed)
-    }
-
-    async fn database_time(&self) -> Result<DateTime<Utc>, StoreError> {
-        let rows =
-            ask_again!(self, "tell the time", |conn| sql::Now {}.load::<DateTime<Utc>>(&mut conn))?;
-        rows.into_iter()
-            .next()
-            .ok_or_else(|| StoreError::database("tell the time", Error::NotFound))
-    }
-
-    async fn is_transaction_open(&self, transaction: &TransactionId) -> Result<bool, StoreError> {
-        let number = transaction.0.as_str();
-        let open = ask_again!(self, "search for a transaction", |conn| {
-            sql::IsOpen { number }.load::<bool>(&mut conn)
-        })?;
-        Ok(open == [true])
-    }
-
-    async fn take_over_key(
-        &self,
-        claim: &Claim<'_>,
-        hold: Hold,
-    ) -> Result<Option<KeyRow>, StoreError> {
-        patiently(|| self.take_over_in_group(claim, hold)).await?.map(key_row).transpose()
-    }
-
-    async fn write_change(
-        &self,
-        guard: &Guard<'_>,
-        change: &Change<'_>,
-        notice: Option<&StagedJob>,
-    ) -> Commit {
-        Commit::of(patiently(|| self.try_write(guard, change, notice)).await)
-    }
-
-    async fn settle_key(
-        &self,
-        claim: &Claim<'_>,
-        hold: Hold,
-        change: &Change<'_>,
-        audit: Option<&AuditEntry>,
-    ) -> Commit {
-        Commit::of(patiently(|| self.try_settle(claim, hold, change, audit)).await)
-    }
-
-    async fn renew_lease(&self, guard: &Guard<'_>, hold: Hold) -> Result<bool, StoreError> {
-        patiently(|| self.try_renew(guard, hold)).await
-    }
-
-    async fn read_outputs(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
-        let rows = ask_again!(self, "read the outputs", |conn| {
-            sql::Outputs { scope: scope.as_str(), key: key.as_str() }
-                .load::<Option<Vec<u8>>>(&mut conn)
-        })?;
-        Ok(rows.into_iter().next().flatten())
-    }
-
-    async fn read_params(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        request_id: Uuid,
-    ) -> Result<Option<ParamsAndContext>, StoreError> {
-        let rows =
-            ask_again!(self, "read what was given", |conn| {
-                sql::ParamsAndContext { scope: scope.as_str(), key: key.as_str(), request_id }
-                    .load::<(Vec<u8>, Option<Vec<u8>>)>(&mut conn)
-            })?;
-        Ok(rows.into_iter().next())
-    }
-
-    async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
-        let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountKeys {
-                scope: scope.as_str(),
-                most: i64::from(cap) + MAX_EXPIRED,
-                cap: cap.into(),
-            }
-            .load::<i64>(&mut conn)
-        })?;
-        Ok(count(rows))
-    }
-
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        ask_again!(self, "pass time", |conn| {
-            sql::PassTime { scope: scope.as_str(), key: key.as_str() }.execute(&mut conn)
-        })?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        ask_again!(self, "copy all tables", |conn| sql::CopyTables {}.execute(&mut conn))?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        ask_again!(self, "bring all tables back", |conn| {
-            sql::BringTablesBack {}.execute(&mut conn)
-        })?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, tx: &mut PgTransaction<P>) {
-        if let Ok(conn) = tx.connection.shared() {
-            let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
-        }
     }
 }

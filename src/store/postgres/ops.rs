@@ -18,7 +18,7 @@ use super::connection::ConnectionGuard;
 use super::ops_bulk as bulk_sql;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
-use super::pool::{LeftPool, Pool};
+use super::pool::{Pool, WritablePool};
 use super::session::Settings;
 use super::{
     LOCKED_WAIT, MIGRATIONS, Postgres, answered, ask_again, ask_in_transaction, ask_within,
@@ -57,7 +57,7 @@ pub(super) const CONNECTIONS: usize = SEARCHES + OTHERS;
 #[derive(Clone, Debug)]
 pub(super) struct Operators<P> {
     /// `None`: the requests' own, of which they take half at most.
-    pool: Option<LeftPool<P>>,
+    pool: Option<WritablePool<P>>,
     /// Of operators, or of those who ask in their place.
     slots: SearchSlots,
     probes: SearchSlots,
@@ -103,7 +103,7 @@ impl<P: Pool> Operators<P> {
         let workers = if connections <= OTHERS { probes.clone() } else { semaphore(1) };
         let of = |free, none_is_free| SearchSlots { free, none_is_free };
         Self {
-            pool: pool.map(LeftPool::of),
+            pool: pool.map(WritablePool::of),
             slots: of(operators, "each connection for operators' searches is in use: try again"),
             probes: of(probes, "the connection for health checks is in use: try again"),
             workers: of(workers, "the connection for workers' searches is in use: try again"),
@@ -117,10 +117,10 @@ impl<P: Pool> Operators<P> {
 
 impl<P: Pool> Postgres<P> {
     /// A pool of its own for operators' searches, for health checks, and for the searches of workers and the engine's reads
-    /// of the pauses. Give it four connections: two for the searches of operators, one for health checks, one for workers and
-    /// the pauses. Of fewer, operators take one:
-    /// of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's pool does
-    /// not report its size: it needs four.)
+    /// of the pauses. It must reach the same primary as the pool of the requests: on a standby, a pause would be read late. Give
+    /// it four connections: two for the searches of operators, one for health checks, one for workers and the pauses. Of fewer,
+    /// operators take one: of two, health checks and workers share the other; of one, they wait for operators' searches. (bb8's
+    /// pool does not report its size: it needs four.)
     ///
     /// A pool that [`connect`](Postgres::connect) opens has another of this size beside it. A pool that the
     /// application has made has none, unless it sets one here. Without it, searches take half of the requests' connections at
@@ -160,16 +160,16 @@ impl<P: Pool> Postgres<P> {
         Ok(rows.await?.into_iter().map(paused_phase).collect())
     }
 
-    fn pool_of_operators(&self) -> &LeftPool<P> {
+    fn pool_of_operators(&self) -> &WritablePool<P> {
         self.operators.pool.as_ref().unwrap_or(&self.pool)
     }
 
     /// A probe has found that the database can only be read: requests and operators leave it, so that both can write as
     /// soon as a probe says that it can be written to.
     fn leave_read_only(&self) {
-        self.pool.leave();
+        self.pool.leave_read_only();
         if let Some(pool) = &self.operators.pool {
-            pool.leave();
+            pool.leave_read_only();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8. [`LeftPool`]: one whose server may
-//! be left.
+//! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8. [`WritablePool`]: one that
+//! leaves a server which can only be read.
 
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
@@ -22,7 +22,7 @@ use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 use super::session::SAY;
 use crate::error::POOLER;
 use crate::repeats::Repeats;
-use crate::store::left::Left;
+use crate::store::read_only::ReadOnlyServer;
 use crate::store::{PoolSettings, StoreError};
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -72,34 +72,34 @@ pub trait Pool: Clone + Send + Sync + 'static {
     fn forget_idle(&self);
 }
 
-/// A pool, and when its server was left, because it can only be read. It may be a standby that was taken for the primary,
-/// or a session that began while the database was fenced off: those stay so for as long as they are (G12).
+/// A pool for what is written too, and when a server was left that can only be read. It may be a standby that was taken for
+/// the primary, or a session that began while the database was fenced off: those stay so for as long as they are (G12).
 #[derive(Clone, Debug)]
-pub(super) struct LeftPool<P> {
+pub(super) struct WritablePool<P> {
     pool: P,
-    left: Arc<Left>,
+    read_only: Arc<ReadOnlyServer>,
 }
 
-impl<P: Pool> LeftPool<P> {
+impl<P: Pool> WritablePool<P> {
     pub(super) fn of(pool: P) -> Self {
-        Self { pool, left: Arc::default() }
+        Self { pool, read_only: Arc::default() }
     }
 
     /// Closes the connections to a server that can only be read: the idle ones now, and those in use when they come back.
     /// Those of bb8 that are idle stay until a write has failed on each: of these, one is closed a second.
-    pub(super) fn leave(&self) {
-        if self.left.is_due(Instant::now()) {
+    pub(super) fn leave_read_only(&self) {
+        if self.read_only.is_to_be_left(Instant::now()) {
             self.pool.forget_idle();
         }
     }
 
     /// Whether a connection that was taken then is of a server that was left since.
-    pub(super) fn is_left_since(&self, taken: Instant) -> bool {
-        self.left.is_since(taken)
+    pub(super) fn was_left_since(&self, taken: Instant) -> bool {
+        self.read_only.was_left_since(taken)
     }
 }
 
-impl<P> Deref for LeftPool<P> {
+impl<P> Deref for WritablePool<P> {
     type Target = P;
 
     fn deref(&self) -> &P {

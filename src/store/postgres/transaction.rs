@@ -15,7 +15,7 @@ use super::error::{
     Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_client, is_of_the_server,
     is_out_of_reach, is_refused_by_server,
 };
-use super::pool::LeftPool;
+use super::pool::WritablePool;
 use super::session::{Known, KnownRow};
 use super::time_limit::{answered, answered_within};
 use super::{Pool, Postgres, commit_statements, session, sql};
@@ -85,7 +85,7 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
 
 impl<P: Pool> PgTransaction<P> {
     /// A connection on which `BEGIN` is about to be sent.
-    pub(super) async fn begin(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+    pub(super) async fn begin(pool: &WritablePool<P>) -> Result<Self, StoreError> {
         Ok(Self {
             connection: ConnectionGuard::of(pool).await?.in_transaction()?,
             known: None,
@@ -95,7 +95,7 @@ impl<P: Pool> PgTransaction<P> {
     }
 
     /// A connection on which a statement is about to be sent that is a transaction by itself.
-    pub(super) async fn single(pool: &LeftPool<P>) -> Result<Self, StoreError> {
+    pub(super) async fn single(pool: &WritablePool<P>) -> Result<Self, StoreError> {
         Ok(Self {
             connection: ConnectionGuard::of(pool).await?,
             known: None,

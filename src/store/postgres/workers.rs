@@ -11,6 +11,7 @@ use crate::store::due::{
     DueJobRow, DueKeyRow, ExpiredRow, HeldKeyRow, JobDataRow, NthJobRow, are_among, claimed_jobs,
     due_jobs, due_keys, expired_keys, held_keys, job,
 };
+use crate::store::first_answer::first_answer;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PauseRow, PausedPhase, paused_phase};
 use crate::store::row::millis;
@@ -181,11 +182,13 @@ impl<P: Pool> WorkerStore for Postgres<P> {
     }
 
     async fn paused_phases(&self) -> Result<Vec<PausedPhase>, StoreError> {
-        match self.for_workers().read_pauses().await {
-            // The server may take no more connections, beside those of requests.
-            Err(StoreError::NoConnection(_)) => {}
-            read => return read,
-        }
+        let workers = self.for_workers();
+        first_answer(workers.read_pauses(), self.read_pauses_as_requests()).await
+    }
+}
+
+impl<P: Pool> Postgres<P> {
+    async fn read_pauses_as_requests(&self) -> Result<Vec<PausedPhase>, StoreError> {
         let rows = ask_again!(self, "read the pauses", |conn| {
             super::ops_statements::Pauses {}.load::<PauseRow>(&mut conn)
         })?;

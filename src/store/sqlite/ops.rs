@@ -11,10 +11,11 @@ use diesel::sqlite::Sqlite as Db;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
 
+use super::ask::thread_gone;
 use super::error::{is_of_another_writer, is_of_reading_only};
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
-use super::{MIGRATIONS, Sqlite, sql, thread_gone};
+use super::{MIGRATIONS, Sqlite, statements as sql};
 use crate::key::Scope;
 use crate::lock::lock;
 use crate::store::StoreError;

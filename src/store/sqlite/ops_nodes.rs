@@ -3,7 +3,7 @@
 use diesel::sql_types;
 use diesel::sqlite::Sqlite as Db;
 
-use super::sql::NOW;
+use super::statements::NOW;
 pub(super) use crate::store::in_millis::nodes::*;
 use crate::store::nodes::NodeEntry;
 use crate::store::statement::statement;

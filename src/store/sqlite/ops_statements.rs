@@ -3,7 +3,7 @@
 use diesel::sql_types::{self, Integer, Nullable, Text};
 use diesel::sqlite::Sqlite as Db;
 
-use super::sql::NOW;
+use super::statements::NOW;
 pub(super) use crate::store::in_millis::audit::*;
 pub(super) use crate::store::in_millis::health::*;
 pub(super) use crate::store::in_millis::jobs::*;

@@ -215,6 +215,6 @@ pub(super) fn job(at: &JobAt, row: JobDataRow) -> Result<JobRow, StoreError> {
 
 statement! {
     /// [`TakeOver`], and the row as it is then.
-    Taken for Db as varying, rows RowSql, { taken: TakeOver },
-    {taken}, " RETURNING ", (COLUMNS[0]), [NOW], (COLUMNS[1])
+    TakeOverReturning for Db as varying, rows RowSql, { take_over: TakeOver },
+    {take_over}, " RETURNING ", (COLUMNS[0]), [NOW], (COLUMNS[1])
 }

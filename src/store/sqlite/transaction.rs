@@ -5,9 +5,10 @@ use diesel::result::Error;
 use diesel::{QueryResult, RunQueryDsl, SqliteConnection};
 
 use super::error::is_certain_at_commit;
+use super::statement::stage;
 use super::turns::ConnectionGuard;
 use super::watched::WatchedConnection;
-use super::{Sqlite, SqliteConn, stage, statements as sql};
+use super::{Sqlite, SqliteConn, statements as sql};
 use crate::job::StagedJob;
 use crate::movable_task::MovedGuard;
 use crate::store::{Change, Commit, Guard, Refusal, StoreError, Transaction, is_nested};

@@ -5,9 +5,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::{QueryResult, RunQueryDsl};
 
+use super::ask::guarded_then;
 use super::ops::paused;
 use super::ops_statements::Pauses;
-use super::{Sqlite, guarded_then, statements as sql};
+use super::{Sqlite, statements as sql};
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::pauses::PausedPhase;

@@ -1,4 +1,4 @@
-//! [`Left`]: when a server that is read only was left last.
+//! [`ReadOnlyServer`]: when a server that is read only was left last.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ const LEAVES_EVERY: Duration = Duration::from_secs(1);
 
 /// When a server that is read only was left last.
 #[derive(Debug, Default)]
-pub(super) struct Left(Mutex<Option<Instant>>);
+pub(super) struct ReadOnlyServer(Mutex<Option<Instant>>);
 
-impl Left {
+impl ReadOnlyServer {
     /// Whether it is to be left now: then this is the last time.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    pub(super) fn is_to_be_left(&self, now: Instant) -> bool {
         let mut last = lock(&self.0);
         let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= LEAVES_EVERY);
         if is_due {
@@ -24,8 +24,8 @@ impl Left {
         is_due
     }
 
-    /// Whether that was later.
-    pub(super) fn is_since(&self, opened: Instant) -> bool {
+    /// Whether that was later than a connection was opened.
+    pub(super) fn was_left_since(&self, opened: Instant) -> bool {
         lock(&self.0).is_some_and(|last| last >= opened)
     }
 }
@@ -36,14 +36,14 @@ mod tests {
 
     #[test]
     fn g16_a_server_that_is_read_only_is_left_once_a_second_at_most() {
-        let (left, now) = (Left::default(), Instant::now());
+        let (server, now) = (ReadOnlyServer::default(), Instant::now());
         let due = [0, 0, 999, 1000, 1001, 1999, 2000]
-            .map(|millis| left.is_due(now + Duration::from_millis(millis)));
+            .map(|millis| server.is_to_be_left(now + Duration::from_millis(millis)));
         assert_eq!(due, [true, false, false, true, false, false, true]);
-        assert!(!left.is_due(now), "an earlier reading, of another task");
+        assert!(!server.is_to_be_left(now), "an earlier reading, of another task");
         let last = now + Duration::from_secs(2);
-        let opened =
-            [0, 2000, 2001].map(|millis| left.is_since(now + Duration::from_millis(millis)));
-        assert_eq!((opened, left.is_since(last)), ([true, true, false], true));
+        let opened = [0, 2000, 2001]
+            .map(|millis| server.was_left_since(now + Duration::from_millis(millis)));
+        assert_eq!((opened, server.was_left_since(last)), ([true, true, false], true));
     }
 }
