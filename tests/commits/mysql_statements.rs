@@ -419,7 +419,8 @@ async fn that_has_them_prepared(db: &Mysql) -> Engine<Mysql> {
 }
 
 /// MariaDB notes which tables the triggers of a block use, and how, when the block is executed first. Behind another trigger it
-/// fails at each execution: "Table 'audited' was locked with a READ lock" (1099), "Table 'copied' doesn't exist" (1146).
+/// would fail at each execution: "Table 'audited' was locked with a READ lock" (1099), "Table 'copied' doesn't exist" (1146).
+/// With two triggers on a table, so does a prepared statement by itself: its connection is closed, and the phase runs again.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
     let db = Mysql::fresh().await;
@@ -437,7 +438,6 @@ async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
     let audits = "CREATE TRIGGER audits AFTER INSERT ON made FOR EACH ROW INSERT INTO audited VALUES (NEW.n)";
     db.sql(audits).await;
     make_two(&engine, "writes").await;
-    // Of the two, the second was prepared on this connection just now.
     make_two(&engine, "writes-again").await;
     let copies =
         "CREATE TRIGGER copies AFTER INSERT ON made FOR EACH ROW INSERT INTO copied VALUES (NEW.n)";
@@ -447,7 +447,7 @@ async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
     assert_eq!(db.number("SELECT count(*) FROM copied").await, 2);
 }
 
-/// The same of a function: "Table 'other' doesn't exist".
+/// The same of a function in a block: "Table 'other' doesn't exist".
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_calls_a_function_that_has_changed() {
     let db = Mysql::fresh().await;
@@ -479,7 +479,7 @@ async fn g17_a_phase_writes_to_a_table_that_was_a_view() {
     assert_eq!(db.number("SELECT count(*) FROM made").await, 8);
 }
 
-/// A block keeps the view that it was prepared with: MariaDB 10.11 compares the version of no view within a block.
+/// A block would keep the view that it was executed with first: MariaDB 10.11 compares the version of no view within a block.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_what_a_phase_writes_to_a_view_is_where_the_view_leads_now() {
     let db = Mysql::fresh().await;

@@ -68,9 +68,9 @@ const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
 /// What a value was not: too long, out of range, malformed.
 const BAD_VALUE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
 
-/// A table, a view or a function is not there, or is not locked as it should be. MariaDB says so, too, of a statement that was
-/// prepared before one of its triggers, functions or views was replaced: at each execution, until it is closed.
-const STALE: [u16; 5] = [1099, 1100, 1146, 1305, 1356];
+/// A table, a function or a procedure is not there, or is not locked as it should be. MariaDB 10.11 says so, too, of a prepared
+/// statement whose table has got another trigger beside one that it has: at each execution, until it is closed.
+const STALE: [u16; 3] = [1099, 1146, 1305];
 
 /// There is no session of this number.
 const NO_SUCH_SESSION: u16 = 1094;
