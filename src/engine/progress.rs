@@ -103,8 +103,10 @@ impl Stands<'_> {
         if point == STARTED {
             return Some(0);
         }
-        let last = listed.iter().position(|phase| are_one(known, &phase.name, point))?;
-        Some(last + 1)
+        // Another phase may have taken a name that this one had before.
+        let named = listed.iter().position(|phase| phase.name == point);
+        let renamed = || listed.iter().position(|phase| are_one(known, &phase.name, point));
+        Some(named.or_else(renamed)? + 1)
     }
 
     /// What is known of the call of `next`, which is the next phase in the list that it was run under, behind `done` others:
