@@ -8,6 +8,11 @@
 //! A phase that hands its statements over is one block, from begin to commit. A phase that executes them one by
 //! one has a block in front of them and one behind: its transaction, and the mark in it, outlive a block.
 //!
+//! MariaDB understands the statements of a block when the block is executed first, and not again: with the views, triggers,
+//! functions and columns of then. Of a user's statement that would be wrong (G4), so each is in the block as a text, which
+//! the server prepares at each execution (`EXECUTE IMMEDIATE`). The engine's own statements name columns of tables, which
+//! it finds anew.
+//!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.
 
@@ -60,6 +65,9 @@ pub(super) struct Trouble {
 /// A prepared statement has 65,535 at most, of which some are the engine's.
 const MAX_VALUES: usize = 60_000;
 
+/// What a user's statement has around it in a block, without its values: more bytes than a short statement itself.
+const AROUND_A_TEXT: usize = "; EXECUTE IMMEDIATE ''".len();
+
 /// A block that leaves nothing of its transaction behind where it fails.
 const WHOLE: &str = "BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN \
     ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END; \
@@ -105,7 +113,8 @@ impl Block {
     /// Whether these may be parts of a block on this server: as one command, with the engine's own.
     pub(super) fn takes(session: &Session, statements: &[Statement], jobs: &[StagedJob]) -> bool {
         let of_jobs: usize = jobs.iter().map(|job| job.name.len() + job.args.len()).sum();
-        let of_statements: usize = statements.iter().map(Statement::size).sum();
+        let in_a_block = |statement: &Statement| statement.size() + AROUND_A_TEXT;
+        let of_statements: usize = statements.iter().map(in_a_block).sum();
         session.has_blocks
             && of_jobs + of_statements <= session.max_packet / 2
             && statements.iter().map(Statement::values).sum::<usize>() + 10 * jobs.len()
@@ -237,7 +246,7 @@ impl Block {
     fn phase(&mut self, session: &Session, statements: &[Statement]) -> QueryResult<()> {
         self.come_to_with(Place::Phase, &session.server_lock_wait());
         for statement in statements {
-            self.push_bound(statement.bound()?);
+            self.push_bound(prepared_anew(statement.bound()?));
         }
         Ok(())
     }
@@ -306,6 +315,18 @@ impl Block {
     }
 }
 
+/// The same as a text that the server prepares at each execution of the block. Such a statement takes no place of
+/// `max_prepared_stmt_count`. Its values keep their types and character sets; its rows, the counts behind it and its error are
+/// those of the statement itself. No text has a quote or a backslash ([`is_one_statement`]).
+fn prepared_anew(bound: BoundStatement) -> BoundStatement {
+    let BoundStatement { sql: text, values, varying } = bound;
+    let using = if values.is_empty() { "" } else { " USING " };
+    let places = vec!["?"; values.len()].join(", ");
+    let sql = format!("EXECUTE IMMEDIATE '{text}'{using}{places}");
+    let varying = if varying == 0 { 0 } else { sql.len() };
+    BoundStatement { sql, values, varying }
+}
+
 /// The statement that notes where the block is.
 fn come_to(place: Place) -> String {
     format!("SET @atomic_phases = {}", place.number())
@@ -338,14 +359,14 @@ impl Trouble {
     }
 }
 
-/// Whether a statement leaves the others their texts and their values. One with the wrong number of values is sent by
-/// itself, and fails.
+/// Whether a statement may be a part. One with the wrong number of values is sent by itself, and fails.
 fn is_part_of_a_block(statement: &Statement) -> bool {
     let has_its_values = |sql: &str| sql.matches('?').count() == statement.values();
     statement.sql().is_some_and(|sql| is_one_statement(sql) && has_its_values(sql))
 }
 
-/// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows.
+/// Whether a text is one statement wherever it stands: nothing in it ends it, or hides what follows. Nor does anything end the
+/// quotes around it, whatever `sql_mode` is.
 fn is_one_statement(sql: &str) -> bool {
     let mut before = b' ';
     let ends_it = sql.bytes().any(|byte| {
@@ -370,6 +391,8 @@ mod tests {
         for one in [
             "INSERT INTO `rides` (`id`, `amount`) VALUES (?, ?)",
             "update `a``b` set n = n + 1 where id = ?",
+            "UPDATE `rides` SET `amount` = ((`rides`.`amount` * ?) + ?)",
+            "INSERT INTO t SELECT * FROM u",
         ] {
             assert!(is_one_statement(one), "{one}");
         }
@@ -390,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Of two statements, one with a value too few and one with a value too many would fit together.
+    /// It fails by itself, also beside one that lacks as many values as it has too many.
     #[test]
     fn g4_a_statement_with_the_wrong_number_of_values_is_no_part_of_a_block() {
         let session = Session::of_mariadb();
@@ -449,6 +472,23 @@ mod tests {
                 SESSION lock_wait_timeout = 1; INSERT INTO";
             assert!(text.contains(noted), "{text}");
         }
+    }
+
+    /// The server prepares it at each execution of the block.
+    #[test]
+    fn g4_a_statement_of_a_phase_stands_in_a_block_as_a_text() {
+        let statement = |sql: &str, values: usize, varying| {
+            let values = vec![mysql_async::Value::Int(1); values];
+            Statement { bound: Ok(BoundStatement { sql: sql.to_owned(), values, varying }) }
+        };
+        let statements =
+            [statement("DELETE FROM t", 0, 0), statement("UPDATE t SET a = ?, b = ?", 2, 25)];
+        let mut block = Block::whole();
+        block.phase(&Session::of_mariadb(), &statements).unwrap();
+        let updates = "EXECUTE IMMEDIATE 'UPDATE t SET a = ?, b = ?' USING ?, ?";
+        let texts = format!("; EXECUTE IMMEDIATE 'DELETE FROM t'; {updates}");
+        assert!(block.bound.sql.ends_with(&texts), "{}", block.bound.sql);
+        assert_eq!((block.bound.values.len(), block.bound.varying), (2, updates.len()));
     }
 
     #[test]

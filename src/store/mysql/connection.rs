@@ -68,7 +68,8 @@ pub struct MysqlConn {
     watch: Watch,
     /// The application had it, and may have changed its settings.
     was_with_application: bool,
-    /// A statement was sent that may have changed its session: it is used no more, behind the commit.
+    /// A statement was sent that may have changed its session, or was executed that may be stale: it is used no more, behind
+    /// the commit.
     has_strayed: bool,
     transactions: AnsiTransactionManager,
     instrumentation: DynInstrumentation,
@@ -314,7 +315,9 @@ impl MysqlConn {
             Ok(conn) => executed::<R>(conn, statement, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
         };
-        self.answered(done)
+        let done = self.answered(done);
+        self.has_strayed |= done.as_ref().is_err_and(Failure::may_be_stale);
+        done
     }
 
     /// Refuses what is larger than a command may be.

@@ -68,6 +68,10 @@ const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
 /// What a value was not: too long, out of range, malformed.
 const BAD_VALUE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
 
+/// A table, a function or a procedure is not there, or is not locked as it should be. MariaDB 10.11 says so, too, of a prepared
+/// statement whose table has got another trigger beside one that it has: at each execution, until it is closed.
+const STALE: [u16; 3] = [1099, 1146, 1305];
+
 /// There is no session of this number.
 const NO_SUCH_SESSION: u16 = 1094;
 /// There is no savepoint of this name.
@@ -132,6 +136,11 @@ impl Failure {
     /// Whether the savepoint that marks the transaction is gone, and so the transaction.
     pub(super) fn is_of_a_missing_savepoint(&self) -> bool {
         self.code() == Some(NO_SAVEPOINT)
+    }
+
+    /// Whether the same statement may succeed where it is prepared anew.
+    pub(super) fn may_be_stale(&self) -> bool {
+        self.code().is_some_and(|code| STALE.contains(&code))
     }
 
     /// Whether it is what the engine raises because no row was as the guard says. A statement of the phase may fail with

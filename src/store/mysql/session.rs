@@ -118,7 +118,23 @@ pub(super) fn options(url: &str) -> Result<Opts, UrlError> {
     if !says("prefer_socket=") {
         builder = builder.prefer_socket(false);
     }
-    Ok(builder.into())
+    let opts = Opts::from(builder);
+    #[cfg(feature = "mysql-tls")]
+    if opts.ssl_opts().is_some() {
+        name_a_provider();
+    }
+    Ok(opts)
+}
+
+/// The driver asks rustls for the provider of cryptography of the process. Where the program has two (the default features of
+/// `reqwest` bring another one along) and has named none, rustls would panic, at each connection.
+#[cfg(feature = "mysql-tls")]
+fn name_a_provider() {
+    use rustls::crypto::{CryptoProvider, ring};
+    if CryptoProvider::get_default().is_none() {
+        // It fails where another thread has named one since then.
+        let _ = ring::default_provider().install_default();
+    }
 }
 
 /// Settings that do not depend on the server's, as a part of one statement, because each statement costs an answer.
@@ -300,6 +316,14 @@ mod tests {
             assert_eq!(opts.ssl_opts().unwrap().root_certs().len(), 1);
         }
         assert!(options("mysql://ada@localhost/rides?no_such_setting=1").is_err());
+    }
+
+    /// Whichever providers other crates of the program bring along.
+    #[cfg(feature = "mysql-tls")]
+    #[test]
+    fn a_url_with_tls_does_not_leave_the_provider_of_cryptography_to_chance() {
+        options("mysql://ada@localhost/rides?ssl_ca=/etc/ca.pem").unwrap();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
     }
 
     #[test]
