@@ -184,8 +184,8 @@ impl<P: Pool> Postgres<P> {
     /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
     /// bb8's pool does not report its size: set it with [`pool_size`](Self::pool_size). Operators, health checks,
     /// the searches of workers and the reads of the pauses take half of its connections at most, and four at most, unless they
-    /// have [a pool](Self::operators_pool) of their own. Of a pool of fewer than four, health checks wait for operators' searches:
-    /// give it eight or more.
+    /// have [a pool](Self::operators_pool) of their own. Of a pool of fewer than four, health checks wait for operators'
+    /// searches: give it eight or more.
     ///
     /// The engine trusts such a connection less than one that it opened: it may have an open transaction,
     /// and lack the limits for a disconnected client. So the engine sets these limits in each
