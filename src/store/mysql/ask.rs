@@ -1,4 +1,4 @@
-//! How a statement of the engine's is sent outside of a phase's transaction.
+//! How a statement of the engine's is sent that is a transaction by itself.
 
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub(super) async fn answered<R>(
     answered_within(ANSWER_WITHIN, doing, answer).await
 }
 
+/// The same with another time limit.
 pub(super) async fn answered_within<R>(
     bound: Duration,
     doing: &'static str,
