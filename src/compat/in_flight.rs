@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::staged::{self, LeftJobs, StagedJobs};
-use super::{Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
+use super::{Finding, Lock, Locks, Resumed, phases_done};
 use crate::definition::PhaseList;
 use crate::engine::{CheckReport, Stands, StrandedBecause, counted_alike};
 use crate::setting::DAY;
@@ -253,11 +253,8 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
     let done =
         phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;
     let next = written.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let call = stands.call(next, done, &lock.phases);
-    let name = rows.open_intent.as_deref().unwrap_or(&next.name);
-    let next = Written { name, class: next.kind.into(), provider_key: &next.key_name };
-    match after_call(next, call, lock.phases.get(done..).unwrap_or_default())? {
-        Resumed::Continues => Ok(()),
-        Resumed::BecomesUnknown => Err(StrandedBecause::CallMayHaveBeenMade),
+    match stands.resumed(next, done, &lock.phases)? {
+        (_, Resumed::Continues) => Ok(()),
+        (_, Resumed::BecomesUnknown) => Err(StrandedBecause::CallMayHaveBeenMade),
     }
 }
