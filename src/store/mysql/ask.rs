@@ -1,4 +1,4 @@
-//! How a statement of the engine's is sent that is a transaction by itself.
+//! How a statement of the engine's is sent outside of a phase's transaction.
 
 use std::time::Duration;
 
