@@ -76,9 +76,10 @@ impl Left {
         Self { definition, version, recovery_point, status, rows, because }
     }
 
-    /// Whether its rows are of the other's group.
-    fn is_of(&self, other: &Self) -> bool {
-        Self { rows: other.rows, ..self.clone() } == *other
+    /// What its rows have in common.
+    fn group(&self) -> (&str, u32, &str, &str, StrandedBecause) {
+        let Self { definition, version, recovery_point, status, rows: _, because } = self;
+        (definition.as_str(), *version, recovery_point.as_str(), status.as_str(), *because)
     }
 }
 
@@ -177,7 +178,7 @@ impl InFlight {
             .filter_map(|rows| Some(Left::standing(rows, goes_on(rows, locks).err()?)));
         let mut groups: Vec<Left> = Vec::new();
         for left in known.chain(self.unknown_status.iter().map(Left::unknown)) {
-            match groups.iter_mut().find(|group| group.is_of(&left)) {
+            match groups.iter_mut().find(|other| other.group() == left.group()) {
                 Some(group) => group.rows += left.rows,
                 None => groups.push(left),
             }
