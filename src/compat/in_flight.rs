@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::staged::{self, LeftJobs, StagedJobs};
-use super::{Finding, Lock, Locks, Resumed, Written, after_call, phases_done};
+use super::{Finding, Lock, Locks, Resumed, phases_done};
 use crate::definition::PhaseList;
 use crate::engine::{CheckReport, Stands, StrandedBecause, counted_alike};
 use crate::setting::DAY;
@@ -76,9 +76,10 @@ impl Left {
         Self { definition, version, recovery_point, status, rows, because }
     }
 
-    /// Whether its rows are of the other's group.
-    fn is_of(&self, other: &Self) -> bool {
-        Self { rows: other.rows, ..self.clone() } == *other
+    /// What its rows have in common.
+    fn group(&self) -> (&str, u32, &str, &str, StrandedBecause) {
+        let Self { definition, version, recovery_point, status, rows: _, because } = self;
+        (definition.as_str(), *version, recovery_point.as_str(), status.as_str(), *because)
     }
 }
 
@@ -177,7 +178,7 @@ impl InFlight {
             .filter_map(|rows| Some(Left::standing(rows, goes_on(rows, locks).err()?)));
         let mut groups: Vec<Left> = Vec::new();
         for left in known.chain(self.unknown_status.iter().map(Left::unknown)) {
-            match groups.iter_mut().find(|group| group.is_of(&left)) {
+            match groups.iter_mut().find(|other| other.group() == left.group()) {
                 Some(group) => group.rows += left.rows,
                 None => groups.push(left),
             }
@@ -253,11 +254,8 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
     let done =
         phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;
     let next = written.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let call = stands.call(next, done, &lock.phases);
-    let name = rows.open_intent.as_deref().unwrap_or(&next.name);
-    let next = Written { name, class: next.kind.into(), provider_key: &next.key_name };
-    match after_call(next, call, lock.phases.get(done..).unwrap_or_default())? {
-        Resumed::Continues => Ok(()),
-        Resumed::BecomesUnknown => Err(StrandedBecause::CallMayHaveBeenMade),
+    match stands.resumed(next, done, &lock.phases)? {
+        (_, Resumed::Continues) => Ok(()),
+        (_, Resumed::BecomesUnknown) => Err(StrandedBecause::CallMayHaveBeenMade),
     }
 }

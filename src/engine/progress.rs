@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_phases_compat::{
-    CallState, Class, KnownPhase, Resumed, Written, after_call, phases_done,
+    CallState, Class, KnownPhase, Resumed, StopsBecause, Written, after_call, phases_done,
 };
 
 use super::StrandedBecause;
@@ -140,6 +140,20 @@ impl Stands<'_> {
             }
         }
     }
+
+    /// The same, and how the row continues behind that call under the phases of the build that asks.
+    pub(crate) fn resumed(
+        &self,
+        next: &ListedPhase,
+        done: usize,
+        known: &[impl KnownPhase],
+    ) -> Result<(CallState, Resumed), StopsBecause> {
+        let call = self.call(next, done, known);
+        let name = self.open_intent.unwrap_or(&next.name);
+        let called = Written { name, class: next.kind.into(), provider_key: &next.key_name };
+        let resumed = after_call(called, call, known.get(done..).unwrap_or_default())?;
+        Ok((call, resumed))
+    }
 }
 
 /// Whether both are names of one phase.
@@ -160,11 +174,8 @@ pub(crate) fn progress<'n>(
     let written = PhaseList::parse(row.phases).ok_or(StrandedBecause::NewerForm)?;
     // Between two recovery points there is one call at most, and it is that of the next phase.
     let next = written.phases.get(done).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
-    let call = row.call(next, done, definition.phases);
-    let name = row.open_intent.unwrap_or(&next.name);
-    let called = Written { name, class: next.kind.into(), provider_key: &next.key_name };
-    let resumed = after_call(called, call, definition.phases.get(done..).unwrap_or_default())?;
-    let open = match called.class.may_have_been_called(call) {
+    let (call, resumed) = row.resumed(next, done, definition.phases)?;
+    let open = match Class::from(next.kind).may_have_been_called(call) {
         true => {
             let derivation = keys.marked(written.keys.as_deref());
             let derivation = derivation.ok_or(StrandedBecause::DerivedKeysChanged)?.clone();

@@ -1,4 +1,5 @@
-//! The stored form of a resolution of an unknown outcome.
+//! The stored form of what is known of a request's calls: a resolution by a webhook, an operator or a reconcile function, or
+//! what a run has noted of itself.
 
 use crate::definition::Phase;
 use crate::store::{KeyRow, Standing};
@@ -63,8 +64,8 @@ impl<'r> Denial<'r> {
     }
 }
 
-/// A row as it is counted with others of whose calls the same is known. How many attempts it had does not matter to that: it
-/// is counted as if it had one.
+/// A row as it is grouped with others of whose calls the same is known. That does not depend on the number of attempts, so
+/// each of them has one at most.
 pub(crate) fn counted_alike(row: Standing) -> Standing {
     let denial = Denial::of(row.resolution.as_deref()).filter(|it| it.attempt == row.attempts);
     let attempts = row.attempts.min(1);

@@ -40,21 +40,13 @@ fn claim<'a, S: Store>(
 ) -> Claim<'a> {
     let is_own = right == Right::Own;
     Claim {
-        scope,
-        key,
-        request_id: row.request_id,
-        lease_token: row.lease_token,
-        status: row.status,
         recovery_point: (!is_own).then_some(&row.recovery_point),
         // From here on calls are made under this build's classes and provider keys. A row whose call may
         // have been made under others keeps those until the intent that says so is written; and one that
         // cannot be decoded is not run here, so that what it was run under stays what it was. What a call was
         // begun under that may be under way stays in the list in any case (`Entry::phases_of`).
         phases: (!is_own && judged.is_run_here()).then_some(&judged.phases),
-        right,
-        opens_window: false,
-        event: None,
-        trace: None,
+        ..Claim::of_row(scope, key, row, right)
     }
 }
 

@@ -55,17 +55,20 @@ impl<S: Store> Judged<S> {
 
     /// Whether the call that is next has a window.
     pub(super) fn is_window_next(&self) -> bool {
-        let next = self.definition.phases.get(self.revived.outputs.len());
-        next.is_some_and(|next| {
+        self.next_phase().is_some_and(|next| {
             matches!(next.kind, PhaseKind::Foreign(EffectClass::Idempotent { window: Some(_) }))
         })
     }
 
     /// Whether the call that is next could have been made, and has no reconcile function here.
     pub(super) fn is_unasked(&self) -> bool {
-        let next = self.definition.phases.get(self.revived.outputs.len());
         let is_unasked = |next: &Phase| !next.kind.is_local() && !next.reconciles;
-        matches!(self.revived.found, Revival::Ready(_)) && next.is_some_and(is_unasked)
+        matches!(self.revived.found, Revival::Ready(_)) && self.next_phase().is_some_and(is_unasked)
+    }
+
+    /// The phase behind the outputs that are stored.
+    fn next_phase(&self) -> Option<&Phase> {
+        self.definition.phases.get(self.revived.outputs.len())
     }
 }
 

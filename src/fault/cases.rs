@@ -44,7 +44,7 @@ impl Cases<'_> {
         seconds
     }
 
-    /// Each failover that loses commits, where they were asked for.
+    /// Each failover that loses commits.
     pub(super) fn failovers(&self, clean: &CaseEnd) -> Vec<Faults> {
         failovers(&clean.passed, &self.definition, self.concurrent)
     }
@@ -56,8 +56,9 @@ impl Cases<'_> {
             return longer;
         }
         for Stop { point, visit, may_expire } in stops {
-            for expires in [false, true].into_iter().take(1 + usize::from(may_expire)) {
-                let turn = Turn { point: point.clone(), visit, expires };
+            let expiries: &[bool] = if may_expire { &[false, true] } else { &[false] };
+            for expires in expiries {
+                let turn = Turn { point: point.clone(), visit, expires: *expires };
                 longer.push([turns, &[turn]].concat());
             }
         }
@@ -80,7 +81,7 @@ impl Cases<'_> {
         mode.is_legal_at(point, &self.definition, self.concurrent)
     }
 
-    /// What cannot be read in a case in which this went wrong first, at the point of this index.
+    /// The faults of a case in which `first` went wrong, at the point of this index, and then a read failed.
     fn reads_behind(&self, at: usize, first: &Fault, end: &CaseEnd) -> Vec<Faults> {
         let later = self.failed_reads(end.reads.first()).into_iter();
         let later = later.filter(|(behind, _)| *behind > at);
@@ -102,8 +103,8 @@ impl Cases<'_> {
         failing.collect()
     }
 
-    /// What else can go wrong in a case in which this went wrong first: later in the same attempt, or in
-    /// the next.
+    /// The faults of a case in which `first` went wrong, and then something else at a point: later in the same attempt, or
+    /// in the next.
     fn seconds(&self, first: &Fault, end: &CaseEnd) -> Vec<Faults> {
         let is_a_crash = |(_, second): &(usize, Fault)| !second.mode.is_of_a_competitor();
         let attempt = self.faults(end.passed.first());

@@ -1,4 +1,5 @@
-//! How a case is judged: after each attempt, at its end, and beside the clean run. Nothing is asked of the database here.
+//! How a case is judged: after each attempt, at its end, and beside the clean run. The user's checks are run here; what the
+//! engine's row says is read by the runner.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -20,7 +21,7 @@ use crate::store::{KeyRow, Status};
 /// What must not happen.
 pub(super) type Wrong = String;
 
-/// What a lease is for.
+/// Said if a holder loses the key although its lease is alive.
 pub(super) const TAKEN: &str = "G10: a request was taken from a worker whose lease was alive";
 
 const OF_THE_LOST_ROW: &str = "its row was lost with an acknowledged commit, and the retry is unknown: the provider \
@@ -277,15 +278,15 @@ impl Observed {
     pub(super) fn is_settled(&mut self, row: Option<&KeyRow>) -> Result<bool, Wrong> {
         let status = row.map(|row| row.status);
         self.was_unknown |= status == Some(Status::Unknown);
-        // It was reported before it was durable: then it never ends.
+        // A reply that was sent before it was durable: the request would be driven on for ever.
         if status != Some(Status::Completed) && !self.replies.is_empty() {
             return Err(format!("G8: a client received a reply, and the row is {status:?}"));
         }
         match status {
             Some(Status::Completed) => Ok(true),
-            // Of a phase without a reconcile function: the same.
+            // Without a reconcile function, an operator settles it. That is a correct end.
             Some(Status::Unknown) => Ok(row.is_some_and(|row| !row.for_workers)),
-            // The cap was reached before the outcome was found: an operator settles it. That is a correct end.
+            // The cap was reached before the outcome was found: so is this.
             Some(Status::DeadLetter) if self.was_unknown => Ok(true),
             Some(Status::DeadLetter) => {
                 Err(format!("the request became a dead letter; {}", self.last()))

@@ -30,6 +30,28 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
+    /// The row as it was read. Besides its lease, nothing of it is changed.
+    pub(crate) fn of_row(
+        scope: &'a Scope,
+        key: &'a IdempotencyKey,
+        row: &'a KeyRow,
+        right: Right,
+    ) -> Self {
+        Self {
+            scope,
+            key,
+            request_id: row.request_id,
+            lease_token: row.lease_token,
+            status: row.status,
+            recovery_point: Some(&row.recovery_point),
+            phases: None,
+            right,
+            opens_window: false,
+            event: None,
+            trace: None,
+        }
+    }
+
     /// What a write behind the takeover is guarded by. Of a claim that says no recovery point, nothing fits it.
     pub(super) fn behind(&self) -> Guard<'a> {
         Guard {

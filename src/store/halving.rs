@@ -1,4 +1,4 @@
-//! [`Halving`]: how rows are written of which the server refuses some.
+//! [`Halving`]: how many rows are written, some of which the server may refuse.
 
 use super::StoreError;
 
@@ -8,14 +8,14 @@ pub(crate) struct Halving<'r, R> {
     parts: Vec<&'r [R]>,
 }
 
-/// What a part that was not written is.
+/// What becomes of a part that was not written.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Several rows, one of which may be the reason: the next parts are its halves.
+    /// It has several rows, one of which may be the reason: the next parts are its halves.
     Halved,
-    /// Several rows, about which no answer came in time. The server may still be at them.
+    /// It has several rows, and no answer came in time: the server may still be writing them.
     TooSlow(StoreError),
-    /// One row.
+    /// It has one row, which the server refuses.
     One(StoreError),
 }
 
@@ -29,7 +29,7 @@ impl<'r, R> Halving<'r, R> {
         self.parts.pop()
     }
 
-    /// What the part is that was not written because of this error; the error itself, if its reason is not in the rows.
+    /// Judges a part that was not written because of this error. The error itself, if its reason is not in the rows.
     pub(crate) fn refused(
         &mut self,
         part: &'r [R],

@@ -25,20 +25,20 @@ statement! {
 
 /// What a migration may cost the requests beside it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(super) struct Terms {
     /// Sent first in the transaction of each migration: its bounds, in SQL.
-    pub(crate) bounds: &'static str,
+    pub(super) bounds: &'static str,
     /// How long a migration waits for a lock in one try. The server's word for it has no kind of its own in
     /// diesel (H9), but comes no sooner than this; nor does that for a statement that took too long.
-    pub(crate) lock_wait: Duration,
+    pub(super) lock_wait: Duration,
     /// The least time between two tries, in which the requests that had to wait continue; twice that at most.
-    pub(crate) pause: Duration,
+    pub(super) pause: Duration,
     /// How long a migration is tried.
-    pub(crate) patience: Duration,
+    pub(super) patience: Duration,
 }
 
 /// Runs the migrations that are missing.
-pub(crate) fn run_migrations<H, DB, M>(
+pub(super) fn run_migrations<H, DB, M>(
     source: M,
     terms: Terms,
 ) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
@@ -61,7 +61,7 @@ where
 }
 
 /// Names the migrations that are missing.
-pub(crate) fn name_missing<H, DB, M>(
+pub(super) fn name_missing<H, DB, M>(
     source: M,
 ) -> impl FnOnce(&mut H) -> Result<Vec<String>, StoreError> + Send + 'static
 where
@@ -76,7 +76,7 @@ where
 }
 
 /// Names those of `source` that are not among the versions that have run.
-pub(crate) fn not_among<DB: Backend>(
+pub(super) fn not_among<DB: Backend>(
     source: &impl MigrationSource<DB>,
     applied: &[String],
 ) -> Result<Vec<String>, StoreError> {
@@ -90,26 +90,31 @@ pub(crate) fn not_among<DB: Backend>(
     Ok(missing)
 }
 
-/// The functions of a store about its migrations, by its function that names the missing ones by what stands in their table,
-/// and by its `with_migrations`. diesel creates that table before it reads it, also where it is there: not everyone may.
+/// The functions of a store about its migrations. `$missing`: its function that names the missing ones by what stands in their
+/// table. diesel's harness creates that table before it reads it, even where it is there, which not every user may.
 macro_rules! migrated_by {
     ($missing:ident) => {
         async fn migrate(&self) -> Result<(), StoreError> {
             if self.$missing().await.is_ok_and(|missing| missing.is_empty()) {
                 return Ok(());
             }
-            self.with_migrations(run_migrations(MIGRATIONS, MIGRATION_TERMS)).await
+            let run = $crate::store::migrations::run_migrations(MIGRATIONS, MIGRATION_TERMS);
+            self.with_migrations(run).await
         }
 
         async fn missing_migrations(&self) -> Result<Vec<String>, StoreError> {
             match self.$missing().await {
                 Ok(missing) => Ok(missing),
-                Err(_) => self.with_migrations(name_missing(MIGRATIONS)).await,
+                Err(_) => {
+                    let name = $crate::store::migrations::name_missing(MIGRATIONS);
+                    self.with_migrations(name).await
+                }
             }
         }
 
         async fn revert_migrations(&self) -> Result<(), StoreError> {
-            self.with_migrations(revert_migrations(MIGRATIONS, MIGRATION_TERMS)).await
+            let revert = $crate::store::migrations::revert_migrations(MIGRATIONS, MIGRATION_TERMS);
+            self.with_migrations(revert).await
         }
     };
 }
@@ -117,7 +122,7 @@ pub(super) use migrated_by;
 
 /// Reverts the migrations of `source`, the newest first, and none that the application keeps in the same
 /// table.
-pub(crate) fn revert_migrations<H, DB, M>(
+pub(super) fn revert_migrations<H, DB, M>(
     source: M,
     terms: Terms,
 ) -> impl FnOnce(&mut H) -> Result<(), StoreError> + Send + 'static
@@ -222,7 +227,7 @@ impl<DB: Backend> Migration<DB> for BoundedMigration<'_, DB> {
 }
 
 /// A migration source by reference, which diesel has none for.
-pub(crate) struct Borrowed<'s, M>(pub(crate) &'s M);
+struct Borrowed<'s, M>(&'s M);
 
 impl<DB: Backend, M: MigrationSource<DB>> MigrationSource<DB> for Borrowed<'_, M> {
     fn migrations(&self) -> Ran<Vec<Box<dyn Migration<DB>>>> {

@@ -154,7 +154,7 @@ impl<S: Store> Core<S> {
                 Err(because @ ResolveError::NotEncoded { .. })
                     if mutated!(EncodeBehindTakeOver) =>
                 {
-                    let claim = claim_of(scope, key, &row, None);
+                    let claim = Claim::of_row(scope, key, &row, Right::Resolve);
                     let _ = self.store.take_over_key(&claim, self.settings.hold()).await;
                     return Err(because);
                 }
@@ -211,7 +211,8 @@ impl<S: Store> Core<S> {
         audit: Option<&AuditEntry>,
     ) -> Result<Written, ResolveError> {
         let News { run, phases, transition } = news;
-        let claim = claim_of(scope, key, row, phases.as_deref());
+        let claim = Claim::of_row(scope, key, row, Right::Resolve);
+        let claim = Claim { phases: phases.as_deref(), ..claim };
         let (attempt, trace, phase) = (row.attempts, self.trace(), kind.phase());
         let settled =
             transition.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
@@ -264,28 +265,6 @@ impl<S: Store> Core<S> {
             tries += 1;
             tokio::time::sleep(jitter(tries)).await;
         }
-    }
-}
-
-/// The row as it was read, to be acquired for a resolution.
-fn claim_of<'a>(
-    scope: &'a Scope,
-    key: &'a IdempotencyKey,
-    row: &'a KeyRow,
-    phases: Option<&'a str>,
-) -> Claim<'a> {
-    Claim {
-        scope,
-        key,
-        request_id: row.request_id,
-        lease_token: row.lease_token,
-        status: row.status,
-        recovery_point: Some(&row.recovery_point),
-        phases,
-        right: Right::Resolve,
-        opens_window: false,
-        event: None,
-        trace: None,
     }
 }
 

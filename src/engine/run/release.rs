@@ -197,7 +197,7 @@ impl<S: Store> Run<S> {
         phase: &str,
     ) -> Result<RoundEnd, CallError> {
         let hold = Some(self.reconcile_after(phase));
-        // Which tells nothing of the request.
+        // No event is noted: nothing has become known of the request.
         let intent = Some(phase.to_owned());
         self.leave_at(Transition { intent, ..self.standing(Status::Unknown, hold) }).await
     }
@@ -304,7 +304,7 @@ impl<S: Store> Run<S> {
         phase: Option<&str>,
     ) -> Option<StagedJob> {
         let RequestContext { scope, key, request_id, .. } = &self.context;
-        // Of another time nothing depends.
+        // Nothing depends on this time being the database's.
         let since = self.core.now().await.unwrap_or_else(|_| wall_clock());
         let waiting = Waiting {
             request_id: *request_id,

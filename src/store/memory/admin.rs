@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use super::Memory;
 use super::erasure::{AsSeen, Lives};
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time, after};
-use super::round_trips::{audited, read_jobs, read_keys};
+use super::round_trips::{read_jobs, read_keys, write_audit};
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
@@ -217,7 +217,7 @@ async fn erase_key(
     let (seen, audit) = act.unzip();
     let erased = session.erase(&place, retention, Lives::All, seen.as_ref()).await?;
     if erased {
-        audited(session, audit).await?;
+        write_audit(session, audit).await?;
     }
     Ok(match !erased && session.is_settled(&place, Lives::All, seen.as_ref())? {
         true => Erased::Locked,

@@ -3,9 +3,9 @@
 //! It has two ends, as a real one has. [`Database`] is the server: versions of rows, locks, a clock
 //! (`database`, `state`, `transaction`), which executes the engine's statements (`statements`, `jobs`, `tables`,
 //! `erasure`) for sessions (`session`). `Memory` is a client: a pool of connections (`link`), on which statements
-//! travel as the [`Network`] says (`attempts`, `round_trips`). Between them it keeps PostgreSQL's manners: a statement that was sent is executed
-//! although its client is gone, a transaction whose client is gone is undone, and a commit whose answer
-//! is lost is neither done nor not done.
+//! travel as the [`Network`] says (`attempts`, `round_trips`). `store`, `workers`, `ops` and `admin` are what a store is asked
+//! for. Between client and server all is as with PostgreSQL: a statement that was sent is executed although its client is
+//! gone, a transaction whose client is gone is undone, and the outcome of a commit whose answer is lost is unknown.
 //!
 //! It keeps everything for as long as it lives, in no other place, and executes no SQL.
 

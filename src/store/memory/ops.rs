@@ -11,7 +11,7 @@ use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
 use super::ops_rows::{MAX_ROWS, audited, is_asked_for, is_behind, late, listed, looked, operated};
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
-use super::round_trips::{audited as write_audit, read_jobs, read_keys};
+use super::round_trips::{read_jobs, read_keys, write_audit};
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::key::Scope;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Memory;
 use super::record::{AuditRecord, BulkRecord, ItemRecord, Time};
-use super::round_trips::audited;
+use super::round_trips::write_audit;
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::store::StoreError;
@@ -90,7 +90,7 @@ impl BulkChange {
 async fn insert(session: &mut Session, bulk: BulkRecord, audit: AuditRecord) -> QueryResult<()> {
     session.begin(Isolation::ReadCommitted)?;
     let inserted = match session.insert_bulk(bulk).await {
-        Ok(()) => audited(session, Some(audit)).await,
+        Ok(()) => write_audit(session, Some(audit)).await,
         Err(error) => Err(error),
     };
     session.conclude(inserted).await
@@ -100,7 +100,7 @@ async fn change(session: &mut Session, change: BulkChange) -> QueryResult<bool> 
     let BulkChange { id, matches, change, audit } = change;
     session.begin(Isolation::ReadCommitted)?;
     let changed = match session.update_bulk(id, matches, change).await {
-        Ok(true) => audited(session, audit).await.map(|()| true),
+        Ok(true) => write_audit(session, audit).await.map(|()| true),
         unchanged => unchanged,
     };
     session.conclude(changed).await

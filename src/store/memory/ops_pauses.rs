@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 
 use super::Memory;
 use super::record::{AuditRecord, PauseRecord, Place, Time};
-use super::round_trips::audited;
+use super::round_trips::write_audit;
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::store::StoreError;
@@ -25,15 +25,13 @@ async fn set_pause(
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
     let (before, after) = (stands(seen.as_ref()), stands(pause.as_ref()));
-    let is_as_seen = move |row: Option<&PauseRecord>| {
-        let lasts = |pause: &&PauseRecord| pause.ends_at.is_none_or(|ends| ends.0 > now);
-        row.filter(lasts) == seen.as_ref()
-    };
+    let is_as_seen =
+        move |row: Option<&PauseRecord>| row.filter(|pause| pause.lasts_at(now)) == seen.as_ref();
     let written = match session.write_pause(place, is_as_seen, pause).await {
         Ok(true) => {
             let audit =
                 AuditRecord { status_before: Some(before), status_after: Some(after), ..audit };
-            audited(session, Some(audit)).await.map(|()| true)
+            write_audit(session, Some(audit)).await.map(|()| true)
         }
         other => other,
     };
@@ -62,12 +60,11 @@ impl Memory {
         let rows =
             self.ask_again("read the pauses", |session| read_pauses(session).boxed()).await?;
         let now = self.database().now();
-        let lasts = |row: &PauseRecord| row.ends_at.is_none_or(|ends| ends.0 > now);
         let paused = |row: PauseRecord| {
             let said = (row.definition, row.phase, row.reason, row.paused_by);
             paused_phase((said, (row.paused_at.0, row.ends_at.map(|time| time.0), now)))
         };
-        Ok(rows.into_iter().filter(lasts).map(paused).collect())
+        Ok(rows.into_iter().filter(|row| row.lasts_at(now)).map(paused).collect())
     }
 
     pub(super) async fn write_pause(&self, act: &PauseAct<'_>) -> Result<bool, StoreError> {

@@ -324,6 +324,10 @@ impl PauseRecord {
         }
     }
 
+    pub(super) fn lasts_at(&self, now: DateTime<Utc>) -> bool {
+        self.ends_at.is_none_or(|ends| ends.0 > now)
+    }
+
     pub(super) fn place(&self) -> Place {
         Place::Pause(self.definition.clone(), self.phase.clone())
     }

@@ -111,7 +111,7 @@ pub(super) async fn settle_key(
     session.begin(Isolation::ReadCommitted)?;
     let settled = match session.take_over(take).await {
         Ok(Some(_)) => match session.advance(&guarded, next, Wait::No).await {
-            Ok(true) => audited(session, audit).await.map(|()| true),
+            Ok(true) => write_audit(session, audit).await.map(|()| true),
             Ok(false) => Err(Error::NotFound),
             Err(error) => Err(error),
         },
@@ -122,7 +122,10 @@ pub(super) async fn settle_key(
 }
 
 /// Writes the audit row, if there is one, in the open transaction.
-pub(super) async fn audited(session: &mut Session, audit: Option<AuditRecord>) -> QueryResult<()> {
+pub(super) async fn write_audit(
+    session: &mut Session,
+    audit: Option<AuditRecord>,
+) -> QueryResult<()> {
     match audit {
         Some(audit) => session.insert_audit(audit).await,
         None => Ok(()),

@@ -20,6 +20,7 @@ pub(super) async fn answered<R>(
     answered_within(ANSWER_WITHIN, doing, answer).await
 }
 
+/// The same with another time limit.
 pub(super) async fn answered_within<R>(
     bound: Duration,
     doing: &'static str,

@@ -1,4 +1,4 @@
-//! What the engine asks of the server about one key, each once, and again where a lock or a dead connection was in the way.
+//! What is done about one key: one try of each step, and how the steps that write are repeated behind a lock.
 
 use diesel::result::Error;
 use diesel_async::RunQueryDsl;

@@ -5,11 +5,11 @@
 //! | `connection`, `watch`, `session`, `waits`, `pool`, `server`, `opener`, `killer` | one session: what is under way on it, what failed on it, its settings, how long it waits for a lock, when it goes back, where it is, how it is opened and ended |
 //! | `another` | what a dead connection could not do, on another one |
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
-//! | `store`, `keys`, `workers`, `ops` | what the engine, the workers and operators ask for |
+//! | `store`, `keys`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
 //! | `ask`, `guarded` | how that is sent: a statement by itself, or several in one transaction |
 //! | `standby` | a copy of all tables, for an explorer |
-//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
+//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `ops_nodes`, `words`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
+//! | `error`, `statement`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
 
 mod admin;
 mod another;

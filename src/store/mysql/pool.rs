@@ -93,7 +93,7 @@ impl ConnectionGuard {
         Ok(connection)
     }
 
-    /// One that is taken so.
+    /// One that is taken from the pool in this way.
     pub(super) async fn by(pool: &MysqlPool, checkout: Checkout) -> Result<Self, StoreError> {
         match checkout {
             Checkout::AsItIs => Self::of(pool).await,

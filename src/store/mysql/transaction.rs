@@ -234,7 +234,7 @@ impl MysqlTransaction {
     }
 }
 
-/// Where in the last text of a transaction what stands, counted in statements.
+/// The positions of some statements in the last text of a transaction.
 pub(super) struct Positions {
     /// The release of the mark. One of the engine's alone has none: the mark ends with the transaction.
     mark: Option<usize>,

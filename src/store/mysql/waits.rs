@@ -30,15 +30,15 @@ where
     patiently_for(LOCKED_WAIT, ask).await
 }
 
-/// From here on a table is waited for as briefly as the server knows. What waits for it keeps each later statement behind it.
+/// The shortest wait for a table that the server has. A statement that waits for a table keeps each later one behind it.
 pub(super) const WAIT_A_SECOND_FOR_TABLES: &str = "SET SESSION lock_wait_timeout = 1";
 
-/// As each session begins. In front of each `COMMIT`, which a backup may hold back: one that gave up would count as one whose
-/// outcome is not known.
+/// The server's own setting, which sessions of searches have at rest. Sent in front of each `COMMIT`, too, which a backup may
+/// hold back: the outcome of a `COMMIT` that gave up the wait would count as unknown.
 pub(super) const WAIT_FOR_TABLES_AS_SERVER_SAYS: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
-/// In a transaction that already holds locks, and a connection: for a moment, another one may hold a lock of the row that is
-/// written last (a lease that is renewed).
+/// For the end of a transaction, which already holds locks and a connection: another transaction may hold the lock of the row
+/// that is written last, for a moment (one that renews its lease).
 pub(super) const WAIT_A_SECOND: &str =
     "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1";
 
@@ -57,13 +57,13 @@ pub(super) enum LockWait {
 }
 
 impl LockWait {
-    /// Of a begin, behind which the engine pins the row, or the phase comes.
+    /// Of the begin of a transaction, behind which the engine pins the row, or the phase begins.
     pub(super) const fn of_a_begin(pins: bool) -> Self {
         if pins { Self::Engine } else { Self::Phase }
     }
 }
 
-/// For how many seconds sessions of a server wait for a row.
+/// For how many seconds the sessions of a server wait for a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowWaits {
     /// For the engine: on MariaDB not at all, because the rest is waited for in memory (G16); on MySQL the least that it

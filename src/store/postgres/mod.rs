@@ -1,7 +1,17 @@
 //! [`Postgres`]: the production store, on diesel-async.
 //!
 //! It begins, commits and rolls back itself, never through `AsyncConnection::transaction`, which
-//! would hide which of body, commit and rollback failed (H8). `statements` and `commit_statements` contain the SQL.
+//! would hide which of body, commit and rollback failed (H8).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `pool`, `connection`, `session`, `time_limit` | a connection: where it is from, when it goes back, what it is set to, how long its answers are waited for |
+//! | `store`, `keys`, `settle`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
+//! | `ask`, `together`, `group` | how that is sent: a statement by itself, again if its connection was dead, or what many ask for at one moment as a single statement |
+//! | `twin` | how a reservation waits for another one of its key |
+//! | `transaction`, `statement`, `pipelined`, `single_statement` | a phase's transaction: an open one, what a phase hands over, in one round trip, in one statement |
+//! | `statements`, `commit_statements`, `group_statements`, `ops_statements`, `ops_bulk`, `ops_nodes`, `census` | the SQL, and what it returns |
+//! | `error` | what an error says for certain, and what it leaves open |
 
 mod admin;
 mod ask;

@@ -20,7 +20,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
-use crate::store::migrations::{migrated_by, name_missing, revert_migrations, run_migrations};
+use crate::store::migrations::migrated_by;
 use crate::store::patience::patiently;
 use crate::store::row::{MAX_EXPIRED, count, key_row, key_summary};
 use crate::store::{

@@ -3,8 +3,8 @@
 //!
 //! SQLite has one writer at a time; so has this store. Its connection lives on a thread of its own
 //! (`thread`), and the task that holds the lock of the connection (`turns`) is the writer. Single statements
-//! and whole transactions are handed over without it: the thread takes the lock for those that wait,
-//! (`ask`), and the transactions share a commit (`group`). The task of a request goes to the thread with its
+//! and whole transactions are handed over without it (`ask`): the thread takes the lock for those that wait, and the
+//! transactions share a commit (`group`). The task of a request goes to the thread with its
 //! transaction ([`movable_task`](crate::movable_task)). A look at a key needs none of it (`reader`).
 
 mod admin;

@@ -17,7 +17,7 @@ use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
 use crate::store::in_millis::tuple_rows::BlockingRows;
-use crate::store::migrations::{migrated_by, name_missing, revert_migrations, run_migrations};
+use crate::store::migrations::migrated_by;
 use crate::store::operators::OperatorStore;
 use crate::store::row::{MAX_EXPIRED, count, key_row};
 use crate::store::{

@@ -9,7 +9,7 @@
 
 mod due;
 mod erasure;
-mod job_lists;
+mod job_survey;
 mod jobs;
 mod lease;
 mod rows;
@@ -29,7 +29,7 @@ use uuid::Uuid;
 #[cfg(feature = "fault-injection")]
 pub(super) use self::standby::*;
 pub(super) use self::{
-    due::*, erasure::*, job_lists::*, jobs::*, lease::*, rows::*, transaction::*,
+    due::*, erasure::*, job_survey::*, jobs::*, lease::*, rows::*, transaction::*,
 };
 use crate::store::statement::Bind;
 

@@ -1,4 +1,4 @@
-//! Lists and counts of staged jobs, for the engine's own methods.
+//! The survey of staged jobs, and how many of them gave up.
 
 use diesel::pg::Pg;
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
