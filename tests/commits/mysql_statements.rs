@@ -345,7 +345,7 @@ async fn g17_a_phase_that_may_prepare_no_more_statements_has_those_of_idle_conne
     let builder = Engine::builder(store).app(app.clone()).register::<OneTooMany>();
     let engine = builder.build().unwrap();
     finished(engine.call(&scope(), &key("k"), OneTooMany).await);
-    assert_eq!(app.runs.load(Ordering::SeqCst), 2);
+    assert_eq!(AtomicU32::load(&app.runs, Ordering::SeqCst), 2);
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
 }
 
