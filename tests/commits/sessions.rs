@@ -1,10 +1,12 @@
 //! The settings that the engine sends once to each session that it opens hold for each phase, whatever happened in
 //! the session before; and the state of a session harms no phase.
 
+use std::time::Duration;
+
 use super::batch::mood::{Glad, moods};
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
-use atomic_phases::store::Postgres;
+use atomic_phases::store::{PoolSettings, Postgres};
 use atomic_phases::{Batch, Engine, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_types::Text;
 use diesel::{ExpressionMethods, QueryDsl};
@@ -246,4 +248,26 @@ async fn a_migration_of_a_type_harms_no_request_on_a_connection_that_remembers_i
         let written = "SELECT count(*) FROM (SELECT 1 FROM moods UNION ALL SELECT 1 FROM tolls) t";
         assert_eq!(db.number(written).await, 2 * CONNECTIONS as i64 + 2, "{table:?}");
     }
+}
+
+/// A function that rounds to the digits of a column.
+const FEE: &str = "CREATE TABLE prices (price numeric(10,2)); CREATE TABLE fees (amount numeric(14,4)); \
+    CREATE FUNCTION fee(x numeric) RETURNS numeric LANGUAGE plpgsql AS \
+        'DECLARE v prices.price%TYPE; BEGIN v := x; RETURN v; END'";
+
+/// PostgreSQL does not say that a function goes on with the type that a column had before a migration.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_session_remembers_lasts_as_long_as_a_connection() {
+    let age = Duration::from_millis(100);
+    let db = Postgres::fresh().await;
+    db.sql(FEE).await;
+    let settings = PoolSettings::default().max_size(1).max_age(age);
+    let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
+    let engine = Engine::builder(store).register::<Alters>().build().unwrap();
+    let fee = || Alters("INSERT INTO fees VALUES (fee(1.2345))".to_owned());
+    finished(engine.call(&scope(), &key("before"), fee()).await);
+    db.sql("ALTER TABLE prices ALTER COLUMN price TYPE numeric(14,4); TRUNCATE fees").await;
+    tokio::time::sleep(2 * age).await;
+    finished(engine.call(&scope(), &key("behind"), fee()).await);
+    assert_eq!(db.text("SELECT string_agg(amount::text, ' ') FROM fees").await, "1.2345 1.2345");
 }
