@@ -116,14 +116,14 @@ impl DbError {
         )
     }
 
-    /// Whether a statement that was prepared on this connection is good for nothing there any more. Only PostgreSQL says
-    /// so; it is judged here because the engine and the workers ask whether another connection may do better.
-    pub(crate) fn is_of_a_prepared_statement(&self) -> bool {
+    /// Whether what this connection remembers is good for nothing any more: a prepared statement, a type, a plan. Only
+    /// PostgreSQL says so; it is judged here because the engine and the workers ask whether another connection may do better.
+    pub(crate) fn is_of_a_stale_session(&self) -> bool {
         self.is_of_a_pooler()
             || matches!(
                 &self.0,
                 Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-                    if is_of_other_columns(about.message())
+                    if is_of_an_earlier_schema(about.message())
             )
     }
 
@@ -163,6 +163,8 @@ const DISK_FULL: &str = "the disk is full";
 const NO_PRIVILEGE: &str = "a privilege is missing";
 const NO_TABLE: &str = "a table is missing";
 const NO_COLUMN: &str = "a column is missing";
+const EARLIER_SCHEMA: &str =
+    "a migration changed a type that the session remembers: behind a pooler, let it RECONNECT";
 
 /// The kind of an error that diesel has none for. One function serves all stores, because the engine prints an error without
 /// knowing its store, and no message of one database is another's with a different meaning.
@@ -199,12 +201,14 @@ fn kind_by_the_code(code: u16) -> Option<&'static str> {
 }
 
 /// The beginning and the end of messages with a name or a path in them.
-const NAMING: [(&str, &str, &str); 7] = [
+const NAMING: [(&str, &str, &str); 9] = [
     // PostgreSQL's.
     ("", ": No space left on device", DISK_FULL),
     ("permission denied for ", "", NO_PRIVILEGE),
     ("relation \"", "\" does not exist", NO_TABLE),
     ("column ", " does not exist", NO_COLUMN),
+    (NO_SUCH_TYPE, "", EARLIER_SCHEMA),
+    (OTHER_PARAMETER, ")", EARLIER_SCHEMA),
     // MariaDB's.
     ("1030: ", "\"No space left on device\" from storage engine InnoDB", DISK_FULL),
     // SQLite's.
@@ -276,10 +280,21 @@ pub(crate) fn is_of_a_pooler(message: &str) -> bool {
         || (message.starts_with("bind message ") && message.contains("prepared statement \"s"))
 }
 
-/// Whether the server refuses a prepared statement for ever, because a migration has changed the columns that it
-/// returns: its type, or as little as the length of a `varchar`. Recognised in a server that speaks English.
-pub(crate) fn is_of_other_columns(message: &str) -> bool {
+/// Of a type that is no more. diesel asks a connection once for the number of a type that the application has made, and the
+/// type that a migration puts in its place (as PostgreSQL has it, to take a value from an enum) has another.
+const NO_SUCH_TYPE: &str = "cache lookup failed for type ";
+
+/// Of a function in PL/pgSQL that a session has run before: its expressions are planned once, for `NEW.amount` as it was.
+const OTHER_PARAMETER: &str = "type of parameter ";
+
+/// Whether the server refuses something for ever in this session, because the session remembers the schema from before a
+/// migration: a prepared statement that returns a column of another type since, or one of another length only; the number of
+/// a type; the plan of a function. Recognised in a server that speaks English.
+pub(crate) fn is_of_an_earlier_schema(message: &str) -> bool {
     message == "cached plan must not change result type"
+        || message.starts_with(NO_SUCH_TYPE)
+        || (message.starts_with(OTHER_PARAMETER)
+            && message.contains(" does not match that when preparing the plan "))
 }
 
 /// An error with its causes, each of which says what happened once.

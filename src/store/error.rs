@@ -70,7 +70,7 @@ impl StoreError {
         matches!(
             self,
             Self::Database { error, .. }
-                if error.is_connection_lost() || error.is_of_a_prepared_statement()
+                if error.is_connection_lost() || error.is_of_a_stale_session()
         )
     }
 

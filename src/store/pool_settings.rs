@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use deadpool::Runtime;
-use deadpool::managed::{Manager, Pool, Timeouts};
+use deadpool::managed::{Hook, HookError, Manager, Pool, Timeouts};
 
 use super::StoreError;
-use crate::setting::{HOUR, MILLISECOND, duration, number};
+use crate::setting::{CENTURY, HOUR, MILLISECOND, duration, number};
 
 /// The settings of a pool that a store's `connect_with` opens.
 ///
@@ -22,11 +22,12 @@ use crate::setting::{HOUR, MILLISECOND, duration, number};
 pub struct PoolSettings {
     pub(super) max_size: usize,
     pub(super) wait: Duration,
+    max_age: Duration,
 }
 
 impl Default for PoolSettings {
     fn default() -> Self {
-        Self { max_size: 16, wait: Duration::from_secs(5) }
+        Self { max_size: 16, wait: Duration::from_secs(5), max_age: HOUR / 2 }
     }
 }
 
@@ -42,11 +43,26 @@ impl PoolSettings {
         Self { wait, ..self }
     }
 
+    /// How long a connection is used; default half an hour. Then it is closed when a request would take it out of the pool,
+    /// and another is opened. A server's session remembers a schema that a migration has changed since (the type of a
+    /// function's variable, say), and stays on the server that it reached when the name led there: nothing says so, and this
+    /// is how long it lasts at most.
+    pub fn max_age(self, max_age: Duration) -> Self {
+        Self { max_age, ..self }
+    }
+
     /// A pool with these settings, if they can work.
     pub(super) fn pool_of<M: Manager>(self, manager: M) -> Result<Pool<M>, StoreError> {
         number("PoolSettings::max_size", self.max_size, 1, 100_000)?;
         duration("PoolSettings::wait", self.wait, MILLISECOND, HOUR)?;
+        duration("PoolSettings::max_age", self.max_age, MILLISECOND, CENTURY)?;
+        let max_age = self.max_age;
+        let is_young = Hook::sync_fn(move |_, metrics| match metrics.age() <= max_age {
+            true => Ok(()),
+            false => Err(HookError::message("it is old")),
+        });
         Pool::builder(manager)
+            .pre_recycle(is_young)
             .max_size(self.max_size)
             .timeouts(Timeouts {
                 wait: Some(self.wait),
@@ -56,5 +72,45 @@ impl PoolSettings {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| StoreError::Configuration(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use deadpool::managed::{Metrics, RecycleResult};
+
+    use super::*;
+
+    /// Its connections are numbers.
+    struct Numbers(AtomicU32);
+
+    impl Manager for Numbers {
+        type Type = u32;
+        type Error = ();
+
+        async fn create(&self) -> Result<u32, ()> {
+            Ok(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+
+        async fn recycle(&self, _: &mut u32, _: &Metrics) -> RecycleResult<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_old_is_not_used_again() {
+        let old = Duration::from_millis(50);
+        for (max_age, expected) in [(old, 1), (HOUR, 0)] {
+            let settings = PoolSettings::default().max_size(1).max_age(max_age);
+            let pool = settings.pool_of(Numbers(AtomicU32::new(0))).unwrap();
+            assert_eq!(*pool.get().await.unwrap(), 0);
+            tokio::time::sleep(2 * old).await;
+            assert_eq!(*pool.get().await.unwrap(), expected, "{max_age:?}");
+            assert_eq!(pool.status().size, 1);
+        }
+        let settings = PoolSettings::default().max_age(Duration::ZERO);
+        assert!(settings.pool_of(Numbers(AtomicU32::new(0))).is_err());
     }
 }

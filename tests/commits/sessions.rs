@@ -1,12 +1,15 @@
 //! The settings that the engine sends once to each session that it opens hold for each phase, whatever happened in
 //! the session before; and the state of a session harms no phase.
 
+use std::time::Duration;
+
+use super::batch::mood::{Glad, moods};
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
-use atomic_phases::store::Postgres;
-use atomic_phases::{Engine, PhaseResult, Reply, Tx, atomic_phases};
-use diesel::QueryDsl;
+use atomic_phases::store::{PoolSettings, Postgres};
+use atomic_phases::{Batch, Engine, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_types::Text;
+use diesel::{ExpressionMethods, QueryDsl};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
 /// The time limits for a disconnected client, as a phase's transaction has them.
@@ -166,4 +169,112 @@ async fn a_migration_that_widens_a_column_harms_no_request_on_a_connection_that_
         let reply = finished(engine.call(&scope(), &key(&format!("k{length}")), Reads).await);
         assert_eq!(reply.reply.bytes(), b"ada", "varchar({length})");
     }
+}
+
+/// What has an enum and a trigger.
+const TOLLS: &str = "CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE moods (id text, mood mood); \
+    CREATE TABLE tolls (amount int, twice int); \
+    CREATE FUNCTION doubles() RETURNS trigger LANGUAGE plpgsql AS \
+        'BEGIN NEW.twice := NEW.amount + NEW.amount; RETURN NEW; END'; \
+    CREATE TRIGGER doubles BEFORE INSERT ON tolls FOR EACH ROW EXECUTE FUNCTION doubles()";
+
+/// As PostgreSQL has it, to take a value from an enum.
+const MOOD_ANEW: &str = "ALTER TYPE mood RENAME TO mood_before; CREATE TYPE mood AS ENUM ('glad'); \
+    ALTER TABLE moods ALTER COLUMN mood TYPE mood USING mood::text::mood; DROP TYPE mood_before";
+
+const TOLLS_WIDENED: &str =
+    "ALTER TABLE tolls ALTER COLUMN amount TYPE bigint, ALTER COLUMN twice TYPE bigint";
+
+/// Writes one of the tables in a `Batch`, and before that in a `Tx`.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct Pays {
+    table: Table,
+    only_in_batch: bool,
+}
+
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+enum Table {
+    Moods,
+    Tolls,
+}
+
+#[atomic_phases(name = "pays", version = 1)]
+impl Pays {
+    #[phase]
+    async fn begun(&self, tx: &mut Tx<'_, Postgres>) -> PhaseResult<Begun> {
+        match self.table {
+            _ if self.only_in_batch => {}
+            Table::Moods => {
+                let row = (moods::id.eq("tx"), moods::mood.eq(Glad));
+                diesel::insert_into(moods::table).values(row).execute(tx).await?;
+            }
+            Table::Tolls => tx.batch_execute("INSERT INTO tolls VALUES (1)").await?,
+        }
+        Ok(Begun)
+    }
+
+    #[phase(commit)]
+    async fn answered(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Reply> {
+        match self.table {
+            Table::Moods => {
+                let row = (moods::id.eq("batch"), moods::mood.eq(Glad));
+                batch.add(diesel::insert_into(moods::table).values(row));
+            }
+            Table::Tolls => batch.add(diesel::sql_query("INSERT INTO tolls VALUES (1)")),
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// What a connection remembers of a type, diesel or a function of the server's, is refused for as long as the connection
+/// lives. There are more such connections than a phase has runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_of_a_type_harms_no_request_on_a_connection_that_remembers_it() {
+    const CONNECTIONS: usize = 12;
+    for only_in_batch in [false, true] {
+        for (table, migration) in [(Table::Moods, MOOD_ANEW), (Table::Tolls, TOLLS_WIDENED)] {
+            let db = Postgres::fresh().await;
+            db.sql(TOLLS).await;
+            let store = open_pg(&url_of(&db), CONNECTIONS).await;
+            let engine = Engine::builder(store.clone()).register::<Pays>().build().unwrap();
+            let mut used = Vec::new();
+            for _ in 0..CONNECTIONS {
+                let mut conn = store.connection().await.unwrap();
+                let row = (moods::id.eq("before"), moods::mood.eq(Glad));
+                diesel::insert_into(moods::table).values(row).execute(&mut *conn).await.unwrap();
+                conn.batch_execute("INSERT INTO tolls VALUES (1)").await.unwrap();
+                used.push(conn);
+            }
+            drop(used);
+            db.sql(migration).await;
+            db.sql("TRUNCATE moods, tolls").await;
+            finished(engine.call(&scope(), &key("k"), Pays { table, only_in_batch }).await);
+            let written =
+                "SELECT count(*) FROM (SELECT 1 FROM moods UNION ALL SELECT 1 FROM tolls) t";
+            let expected = if only_in_batch { 1 } else { 2 };
+            assert_eq!(db.number(written).await, expected, "{table:?}, {only_in_batch}");
+        }
+    }
+}
+
+/// A function that rounds to the digits of a column.
+const FEE: &str = "CREATE TABLE prices (price numeric(10,2)); CREATE TABLE fees (amount numeric(14,4)); \
+    CREATE FUNCTION fee(x numeric) RETURNS numeric LANGUAGE plpgsql AS \
+        'DECLARE v prices.price%TYPE; BEGIN v := x; RETURN v; END'";
+
+/// PostgreSQL does not say that a function goes on with the type that a column had before a migration.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_session_remembers_lasts_as_long_as_a_connection() {
+    let age = Duration::from_millis(100);
+    let db = Postgres::fresh().await;
+    db.sql(FEE).await;
+    let settings = PoolSettings::default().max_size(1).max_age(age);
+    let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
+    let engine = Engine::builder(store).register::<Alters>().build().unwrap();
+    let fee = || Alters("INSERT INTO fees VALUES (fee(1.2345))".to_owned());
+    finished(engine.call(&scope(), &key("before"), fee()).await);
+    db.sql("ALTER TABLE prices ALTER COLUMN price TYPE numeric(14,4); TRUNCATE fees").await;
+    tokio::time::sleep(2 * age).await;
+    finished(engine.call(&scope(), &key("behind"), fee()).await);
+    assert_eq!(db.text("SELECT string_agg(amount::text, ' ') FROM fees").await, "1.2345 1.2345");
 }

@@ -12,7 +12,7 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
 };
 
-use super::error::{has_lost_its_statements, has_no_kind, is_lost, is_of_reading_only};
+use super::error::{has_no_kind, is_lost, is_of_a_stale_session, is_of_reading_only};
 use super::pool::WritablePool;
 use super::statements as sql;
 use super::{Pool, answered};
@@ -94,7 +94,7 @@ impl<P: Pool> ConnectionGuard<P> {
         {
             pooled.pool.leave_read_only();
         }
-        match is_lost(error) || has_lost_its_statements(error) {
+        match is_lost(error) || is_of_a_stale_session(error) {
             true => self.close = true,
             false => self.give_back(),
         }

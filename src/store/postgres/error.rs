@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use uuid::Uuid;
 
-use crate::error::{is_of_a_pooler, is_of_other_columns};
+use crate::error::{is_of_a_pooler, is_of_an_earlier_schema};
 
 /// What a statement of the engine's raises, by the cast of a text that is not a number: an error with
 /// this text in it, in a server of any language.
@@ -148,9 +148,12 @@ pub(super) fn is_refused_by_server(error: &Error) -> bool {
 }
 
 /// Whether the server may have refused a statement for what it is made of: a part that changes a table
-/// with a rule, say, what a server of another make does not do, or a transaction that was left open.
+/// with a rule, say, what a server of another make does not do, or a transaction that was left open. What a stale session
+/// refuses, it refuses in any form.
 pub(super) fn may_be_refused_as_single_statement(error: &Error) -> bool {
-    unknown(error).is_some() && matches!(Mark::of(error), None | Some(Mark::LeftOpen))
+    has_no_kind(error)
+        && !is_of_a_stale_session(error)
+        && matches!(Mark::of(error), None | Some(Mark::LeftOpen))
 }
 
 /// Whether a statement of the engine's was answered that its transaction had failed before. Recognised
@@ -178,9 +181,9 @@ pub(super) fn cannot_stage(error: &Error) -> bool {
 
 /// Whether the connection lacks a statement that the client believes to have prepared on it, or refuses one for
 /// ever: it must not be used again. Recognised in a server that speaks English.
-pub(super) fn has_lost_its_statements(error: &Error) -> bool {
+pub(super) fn is_of_a_stale_session(error: &Error) -> bool {
     unknown(error).is_some_and(|about| {
-        is_of_a_pooler(about.message()) || is_of_other_columns(about.message())
+        is_of_a_pooler(about.message()) || is_of_an_earlier_schema(about.message())
     })
 }
 
@@ -220,6 +223,30 @@ mod tests {
         }
     }
 
+    const STALE_TYPE: &str = "cache lookup failed for type 16385";
+    const STALE_PLAN: &str =
+        "type of parameter 5 (bigint) does not match that when preparing the plan (integer)";
+    const EARLIER: &str =
+        "a migration changed a type that the session remembers: behind a pooler, let it RECONNECT";
+
+    /// It is as stale for several statements as for one.
+    #[test]
+    fn what_a_stale_session_says_is_not_said_of_a_single_statement() {
+        let told = |message| raised(DatabaseErrorKind::Unknown, message);
+        for stale in [
+            STALE_TYPE,
+            STALE_PLAN,
+            "cached plan must not change result type",
+            "prepared statement \"s1\" does not exist",
+        ] {
+            let error = told(stale);
+            assert!(is_of_a_stale_session(&error), "{stale}");
+            assert!(!may_be_refused_as_single_statement(&error), "{stale}");
+        }
+        let other = told("type of parameter 5 is not known");
+        assert!(!is_of_a_stale_session(&other) && may_be_refused_as_single_statement(&other));
+    }
+
     /// Of a server that speaks English.
     #[test]
     fn the_kind_of_an_error_names_its_cause() {
@@ -231,6 +258,8 @@ mod tests {
             ("column \"amount\" does not exist", "a column is missing"),
             ("canceling statement due to lock timeout", "lock timeout"),
             ("prepared statement \"s1\" does not exist", crate::error::POOLER),
+            (STALE_TYPE, EARLIER),
+            (STALE_PLAN, EARLIER),
             ("1205 does not exist", "an error that the database reported"),
         ] {
             let error = crate::error::DbError(raised(DatabaseErrorKind::Unknown, told));

@@ -79,6 +79,10 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// share it. Transactions are `BEGIN IMMEDIATE` and serializable, whatever
 /// isolation level a phase declares.
 ///
+/// While a process has the file open, neither replace nor delete it: SQLite does not notice, and what it acknowledges from then
+/// on is lost. To restore a copy, stop each process, delete the files of that name with `-wal` and `-shm`, and start them again
+/// behind it.
+///
 /// Phases with a [`Batch`](crate::Batch) that write concurrently share a commit, and
 /// so an fsync; each still succeeds or fails on its own. A [`Tx`](crate::Tx) has a commit of its own.
 ///
