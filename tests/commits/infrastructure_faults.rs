@@ -484,23 +484,3 @@ fn g13_a_runtime_that_is_shut_down_is_a_crash_and_the_request_resumes() {
     #[cfg(feature = "mysql")]
     run::<atomic_phases::store::Mysql>();
 }
-
-/// G8: an operator puts a copy in the place of the file, while a process has it open. What is acknowledged behind that is
-/// in the file which the next process opens.
-#[tokio::test]
-async fn g8_nothing_is_acknowledged_into_a_file_that_was_replaced() {
-    let db = Sqlite::fresh().await;
-    let engine = engine(&db, &App::default());
-    finished(engine.call(&scope(), &key("before"), book(20)).await);
-    let file = db.text("SELECT file FROM pragma_database_list").await;
-    let copy = format!("{file}.copy");
-    db.sql(&format!("VACUUM INTO '{copy}'")).await;
-    std::fs::rename(&copy, &file).unwrap();
-    let told = engine.call(&scope(), &key("behind"), book(20)).await;
-    // As SQLite does by itself after a thousand pages: until then, the next process may read them in the log.
-    db.sql("PRAGMA wal_checkpoint(TRUNCATE)").await;
-    let next = Sqlite::connect(&file).await.unwrap();
-    let behind = "SELECT count(*) FROM atomic_phases_keys WHERE idempotency_key = 'behind'";
-    let is_there = next.number(behind).await == 1;
-    assert!(is_there || !matches!(told, Ok(Outcome::Finished(_))), "{told:?}");
-}
