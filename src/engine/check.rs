@@ -16,7 +16,7 @@ const MAX_ROWS: u32 = 10_000;
 /// a completer runs.
 const ENROLLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Of each group of rows that stand at one place, so many are read and decoded, and all that can be
+/// Of the rows at one place of whose calls the same is known, so many are read and decoded, and all that can be
 /// wrong with a row is looked for in them.
 const SAMPLES: usize = 3;
 
@@ -80,7 +80,7 @@ impl CheckReport {
     }
 }
 
-/// Rows at one place, and the first of them.
+/// Rows at one place, and those of them that are read.
 struct Group {
     rows: Standing,
     samples: Vec<(String, String)>,
@@ -91,8 +91,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// operator. A listed row is not lost.
     ///
     /// It needs no table scan: it reads at most ten thousand rows each of those that are due for a worker, of
-    /// those that wait for an operator, and of the most recently created ones; and it decodes
-    /// three rows of each group with the same state. [`CheckReport::truncated`] says whether one of
+    /// those that wait for an operator, and of the most recently created ones; and it decodes three rows of each
+    /// group with the same state of whose calls the same is known. [`CheckReport::truncated`] says whether one of
     /// these limits was reached.
     ///
     /// # Errors
@@ -204,6 +204,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 fn grouped(surveyed: Vec<SurveyedRow>) -> (Vec<Group>, Vec<UnknownStatus>) {
     let mut seen = HashSet::new();
     let mut places: HashMap<Standing, usize> = HashMap::new();
+    let mut sampled: HashMap<Standing, usize> = HashMap::new();
     let (mut groups, mut unknown): (Vec<Group>, Vec<UnknownStatus>) = (Vec::new(), Vec::new());
     for SurveyedRow { scope, key, standing, .. } in surveyed {
         if !seen.insert((scope.clone(), key.clone())) {
@@ -216,13 +217,17 @@ fn grouped(surveyed: Vec<SurveyedRow>) -> (Vec<Group>, Vec<UnknownStatus>) {
                 continue;
             }
         };
+        let samples = sampled.entry(standing.clone()).or_default();
+        // What is known of their calls decides which rows are read, and is not reported.
+        let standing = Standing { attempts: 0, resolution: None, ..standing };
         let place = *places.entry(standing.clone()).or_insert_with(|| {
             groups.push(Group { rows: Standing { rows: 0, ..standing }, samples: Vec::new() });
             groups.len() - 1
         });
         let group = &mut groups[place];
         group.rows.rows += 1;
-        if group.samples.len() < SAMPLES {
+        if *samples < SAMPLES {
+            *samples += 1;
             group.samples.push((scope, key));
         }
     }

@@ -30,7 +30,7 @@ fn of_derived_keys(stored: &str) -> String {
     StoredFingerprint::parse(stored).map_or(stored, |stored| stored.fingerprint).to_owned()
 }
 
-/// The claim of a row that was judged as it stood there: wherever it stands, where it is our own.
+/// The claim of a row as it was judged. One of our own is acquired wherever it stands by now.
 fn claim<'a, S: Store>(
     scope: &'a Scope,
     key: &'a IdempotencyKey,

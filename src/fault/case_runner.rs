@@ -181,8 +181,8 @@ where
         Orders { mutant: self.mutant, request_id, stall, ..Orders::default() }
     }
 
-    /// Begins an attempt. Of a request that was never reserved no worker knows, and one that is
-    /// unknown is a worker's alone.
+    /// Begins an attempt, by a call or by a worker. No worker knows of a request that was never reserved, and only a
+    /// worker looks into an unknown outcome.
     pub(super) async fn begin(&self, orders: Orders, driver: Driver) -> Result<Begun, Wrong> {
         let is_first = orders.request_id.is_some();
         let (plan, signals) = Plan::new(orders);

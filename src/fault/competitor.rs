@@ -44,7 +44,7 @@ where
         }
     }
 
-    /// To the end of one that had to wait, or that stood still: then the key is still its own.
+    /// Runs a rival that had to wait, or that stood still, to its end. One that stood still must still hold the key.
     pub(super) async fn wait_for(&mut self, rival: Rival) -> Result<(), Wrong> {
         let Rival { begun: mut rival, holds } = rival;
         if let Some(Holds { token, go_on }) = holds {
@@ -96,8 +96,8 @@ where
         }
     }
 
-    /// Another worker takes over and stands still as soon as it holds the key, while the first has to
-    /// ask yet for the outcome of its commit. `None` where that commit has settled the request.
+    /// Another worker takes over and stands still as soon as it holds the key, while the first has yet
+    /// to ask for the outcome of its commit. `None` where that commit has settled the request.
     pub(super) async fn overtake(&mut self, first: &Plan) -> Result<Option<Rival>, Wrong> {
         let held = self.token().await?;
         for _ in 0..MAX_ATTEMPTS {

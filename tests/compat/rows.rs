@@ -126,6 +126,9 @@ async fn g14_a_call_that_was_not_made_is_in_the_way_of_no_build<S: TestDb>(db: S
         db.sql(&format!("UPDATE atomic_phases_keys SET {change}")).await;
     }
     assert_eq!(told::<S, Inserted>(&db).await, 1);
+    // It has one place for all of them.
+    let places = old.check().await.unwrap().in_flight;
+    assert_eq!(places.iter().map(|place| place.rows).collect::<Vec<_>>(), [4]);
     // What is known of their calls does not tell them apart to a build that has none of their code.
     let none = InFlight::read(&db).await.unwrap().left_by(&compat::Locks::new());
     assert_eq!(none.iter().map(|left| left.rows).collect::<Vec<_>>(), [4]);

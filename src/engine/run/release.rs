@@ -365,8 +365,8 @@ impl<S: Store> Run<S> {
         self.core.settings.reconcile_after.max(own).max(begun_under)
     }
 
-    /// The note of a release up to which nothing was called that the provider of the next phase could know: the next one of
-    /// the list that the row has. Where the row could not be decoded, that is another build's.
+    /// The note that up to this release nothing was called that the provider of the next phase could know. The phase has its
+    /// name in the row's list, which is another build's where this one could not decode the row.
     fn noted_uncalled(&self) -> Option<String> {
         if self.may_be_called {
             return None;
