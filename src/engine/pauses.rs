@@ -76,10 +76,13 @@ impl Pauses {
         read.asked = Some(asked);
     }
 
-    /// A read has ended now and heard nothing. However long it took, those that waited for its end do not ask again.
-    fn learn_nothing(&self) {
+    /// A read that began and ended then heard nothing. Those that waited for its end do not ask again. One that took longer
+    /// than any of them waits was held up with the network or the process: it says nothing of how the store answers now.
+    fn learn_nothing(&self, asked: Moment, ended: Moment) {
+        let was_held_up = ended.since(asked) > FIRST_READ_TIMEOUT + READ_TIMEOUT;
+        let tried = if was_held_up { asked } else { ended };
         let mut read = self.change();
-        read.tried = read.tried.max(Some(Moment::now()));
+        read.tried = read.tried.max(Some(tried));
     }
 
     fn change(&self) -> RwLockWriteGuard<'_, Read> {
@@ -148,11 +151,12 @@ impl<S: Store> Core<S> {
     async fn refresh_pauses(&self, latest: Duration) {
         let patience = self.pauses.read_timeout() + READ_TIMEOUT;
         let _alone = timeout(patience, self.pauses.reading.lock()).await;
+        let asked = Moment::now();
         if self.pauses.are_older_than(latest)
             && timeout(self.pauses.read_timeout(), self.read_pauses()).await.is_err()
         {
             observe::pauses_unread("no answer in time");
-            self.pauses.learn_nothing();
+            self.pauses.learn_nothing(asked, Moment::now());
         }
     }
 
@@ -177,7 +181,7 @@ impl<S: Store> Core<S> {
             Ok(heard) => self.pauses.learn(asked, heard),
             Err(error) => {
                 observe::pauses_unread(error.kind());
-                self.pauses.learn_nothing();
+                self.pauses.learn_nothing(asked, Moment::now());
             }
         }
     }
@@ -228,7 +232,7 @@ mod tests {
         let later = asked.after(Duration::from_secs(1));
         pauses.learn(later, vec![pause("charge_made", None)]);
         pauses.learn(asked, Vec::new());
-        pauses.learn_nothing();
+        pauses.learn_nothing(asked, later);
         assert_eq!(rest("rides.create"), Some(REST), "by the newest question that was answered");
     }
 
@@ -237,9 +241,22 @@ mod tests {
         let pauses = Pauses::default();
         assert!(pauses.are_older_than(UNREAD_AGAIN));
         assert_eq!(pauses.read_timeout(), FIRST_READ_TIMEOUT);
-        pauses.learn_nothing();
+        let now = Moment::now();
+        pauses.learn_nothing(now, now);
         assert!(pauses.are_unread() && !pauses.are_older_than(UNREAD_AGAIN));
         pauses.learn(Moment::now(), Vec::new());
         assert_eq!(pauses.read_timeout(), READ_TIMEOUT);
+    }
+
+    /// It failed when the process went on, say. What was paused meanwhile is not known, and no request has asked since.
+    #[test]
+    fn behind_a_read_that_was_held_up_for_long_requests_ask() {
+        let asked = Moment::now();
+        let after = |seconds| asked.after(Duration::from_secs(seconds));
+        for (ended, tried) in [(after(12), after(12)), (after(13), asked)] {
+            let pauses = Pauses::default();
+            pauses.learn_nothing(asked, ended);
+            assert_eq!(pauses.read().tried, Some(tried));
+        }
     }
 }
