@@ -293,10 +293,9 @@ impl Block {
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
         let BoundStatement { sql, values, varying } = self.bound;
-        let Prepared { statement, stays } = match conn.prepare(ANSWER_WITHIN, sql, varying).await {
-            Ok(prepared) => prepared,
-            Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
-        };
+        let prepared = conn.prepare(ANSWER_WITHIN, sql, varying).await;
+        let Prepared { statement, stays, .. } =
+            prepared.map_err(|failure| Trouble { at: Place::Nowhere, failure })?;
         let executed = timeout_at(until, conn.execute_block(&statement, values)).await;
         if !stays {
             conn.give_back(statement).await;

@@ -71,6 +71,8 @@ pub struct MysqlConn {
     /// A statement was sent that may have changed its session, or was executed that may be stale: it is used no more, behind
     /// the commit.
     has_strayed: bool,
+    /// A statement that was prepared for an earlier execution may be stale: other connections may have it, too.
+    has_stale_statement: bool,
     transactions: AnsiTransactionManager,
     instrumentation: DynInstrumentation,
 }
@@ -95,6 +97,8 @@ pub(super) struct Answers {
 /// A statement that is prepared.
 pub(super) struct Prepared {
     pub(super) statement: Statement,
+    /// Whether it was so before.
+    was_kept: bool,
     /// Whether it stays so. Otherwise it is to be [given back](MysqlConn::give_back).
     pub(super) stays: bool,
 }
@@ -115,6 +119,7 @@ impl MysqlConn {
             watch: Watch::Off,
             was_with_application: false,
             has_strayed: false,
+            has_stale_statement: false,
             transactions: AnsiTransactionManager::default(),
             instrumentation: DynInstrumentation::none(),
         })
@@ -177,6 +182,10 @@ impl MysqlConn {
 
     pub(super) fn has_strayed(&self) -> bool {
         self.has_strayed
+    }
+
+    pub(super) fn has_stale_statement(&self) -> bool {
+        self.has_stale_statement
     }
 
     pub(super) fn was_with_application(&self) -> bool {
@@ -246,7 +255,7 @@ impl MysqlConn {
         varying: usize,
     ) -> Result<Prepared, Failure> {
         if let Some(statement) = self.prepared.find(&sql) {
-            return Ok(Prepared { statement, stays: true });
+            return Ok(Prepared { statement, was_kept: true, stays: true });
         }
         if may_be_rewritten(&sql) {
             return Err(Failure::Client(REWRITTEN.to_owned()));
@@ -264,7 +273,7 @@ impl MysqlConn {
         if stays {
             self.prepared.insert(sql, statement.clone());
         }
-        Ok(Prepared { statement, stays })
+        Ok(Prepared { statement, was_kept: false, stays })
     }
 
     /// Gives the server back what was prepared. There is no answer to that.
@@ -294,8 +303,9 @@ impl MysqlConn {
     {
         self.fits_a_command(bound.size())?;
         let BoundStatement { sql, values, varying } = bound;
-        let Prepared { statement, stays } = self.prepare(FOR_EVER, sql, varying).await?;
+        let Prepared { statement, was_kept, stays } = self.prepare(FOR_EVER, sql, varying).await?;
         let done = self.execute_prepared::<R>(&statement, values).await;
+        self.has_stale_statement |= was_kept && done.as_ref().is_err_and(Failure::may_be_stale);
         if !stays {
             self.give_back(statement).await;
         }
