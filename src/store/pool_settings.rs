@@ -46,7 +46,8 @@ impl PoolSettings {
     /// How long a connection is used; default half an hour. Then it is closed when a request would take it out of the pool,
     /// and another is opened. A server's session remembers a schema that a migration has changed since (the type of a
     /// function's variable, say), and stays on the server that it reached when the name led there: nothing says so, and this
-    /// is how long it lasts at most.
+    /// is how long it lasts at most. Where the server limits the connections of the user, leave room for one more: the server
+    /// may still count the one that is closed when the other one is opened.
     pub fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
     }

@@ -447,6 +447,67 @@ async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
     assert_eq!(db.number("SELECT count(*) FROM copied").await, 2);
 }
 
+/// There are more connections that keep the statement than a phase has runs: behind the first failure, the idle ones are closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_another_trigger_harms_no_request_in_a_pool_whose_connections_keep_its_statement() {
+    const CONNECTIONS: usize = 12;
+    let db = Mysql::fresh().await;
+    for sql in [
+        "CREATE TABLE made (n INT)",
+        "CREATE TABLE audited (n INT)",
+        "CREATE TABLE copied (n INT)",
+        "CREATE TRIGGER audits AFTER INSERT ON made FOR EACH ROW INSERT INTO audited VALUES (NEW.n)",
+    ] {
+        db.sql(sql).await;
+    }
+    let store = open_my(db.__url(), CONNECTIONS).await;
+    let mut used = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut conn = store.connection().await.unwrap();
+        for _ in 0..2 {
+            sql_query("INSERT INTO made VALUES (1)").execute(&mut *conn).await.unwrap();
+        }
+        used.push(conn);
+    }
+    drop(used);
+    let copies =
+        "CREATE TRIGGER copies AFTER INSERT ON made FOR EACH ROW INSERT INTO copied VALUES (NEW.n)";
+    db.sql(copies).await;
+    let engine = Engine::builder(store).register::<SendsOne>().build().unwrap();
+    finished(engine.call(&scope(), &key("k"), SendsOne).await);
+    assert_eq!(db.number("SELECT count(*) FROM copied").await, 1);
+}
+
+/// The same of the engine's own statements, where one of its tables has triggers of the application's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_another_trigger_on_a_table_of_the_engine_harms_no_request() {
+    // A prime, so that each connection has its turn, however many of them a call uses.
+    const CONNECTIONS: usize = 13;
+    let db = Mysql::fresh().await;
+    for sql in [
+        "CREATE TABLE made (n INT)",
+        "CREATE TABLE audited (n INT)",
+        "CREATE TABLE copied (n INT)",
+        "CREATE TRIGGER audits AFTER INSERT ON atomic_phases_keys FOR EACH ROW INSERT INTO audited VALUES (1)",
+    ] {
+        db.sql(sql).await;
+    }
+    let store = open_my(db.__url(), CONNECTIONS).await;
+    let mut used = Vec::new();
+    for _ in 0..CONNECTIONS {
+        used.push(store.connection().await.unwrap());
+    }
+    drop(used);
+    let engine = Engine::builder(store).register::<HandsOneOver>().build().unwrap();
+    for before in 0..3 * CONNECTIONS {
+        finished(engine.call(&scope(), &key(&format!("before-{before}")), HandsOneOver).await);
+    }
+    let copies = "CREATE TRIGGER copies AFTER INSERT ON atomic_phases_keys FOR EACH ROW INSERT INTO copied VALUES (1)";
+    db.sql(copies).await;
+    finished(engine.call(&scope(), &key("behind"), HandsOneOver).await);
+    assert_eq!(db.number("SELECT count(*) FROM copied").await, 1);
+}
+
 /// The same of a function in a block: "Table 'other' doesn't exist".
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_phase_calls_a_function_that_has_changed() {

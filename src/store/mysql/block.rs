@@ -21,7 +21,7 @@ use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
 
 use super::ANSWER_WITHIN;
-use super::connection::{MysqlConn, Prepared};
+use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::BoundStatement;
 use super::session::Session;
@@ -293,14 +293,10 @@ impl Block {
         until: Instant,
     ) -> Result<Vec<Row>, Trouble> {
         let BoundStatement { sql, values, varying } = self.bound;
-        let Prepared { statement, stays } = match conn.prepare(ANSWER_WITHIN, sql, varying).await {
-            Ok(prepared) => prepared,
-            Err(failure) => return Err(Trouble { at: Place::Nowhere, failure }),
-        };
-        let executed = timeout_at(until, conn.execute_block(&statement, values)).await;
-        if !stays {
-            conn.give_back(statement).await;
-        }
+        let prepared = conn.prepare(ANSWER_WITHIN, sql, varying).await;
+        let prepared = prepared.map_err(|failure| Trouble { at: Place::Nowhere, failure })?;
+        let executed = timeout_at(until, conn.execute_block(&prepared, values)).await;
+        conn.give_back(prepared).await;
         let failure = match executed {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(failure)) => failure,

@@ -71,6 +71,8 @@ pub struct MysqlConn {
     /// A statement was sent that may have changed its session, or was executed that may be stale: it is used no more, behind
     /// the commit.
     has_strayed: bool,
+    /// A statement that was prepared for an earlier execution may be stale: other connections may have it, too.
+    has_stale_statement: bool,
     transactions: AnsiTransactionManager,
     instrumentation: DynInstrumentation,
 }
@@ -94,9 +96,11 @@ pub(super) struct Answers {
 
 /// A statement that is prepared.
 pub(super) struct Prepared {
-    pub(super) statement: Statement,
+    statement: Statement,
+    /// Whether it was so before.
+    was_kept: bool,
     /// Whether it stays so. Otherwise it is to be [given back](MysqlConn::give_back).
-    pub(super) stays: bool,
+    stays: bool,
 }
 
 impl MysqlConn {
@@ -115,6 +119,7 @@ impl MysqlConn {
             watch: Watch::Off,
             was_with_application: false,
             has_strayed: false,
+            has_stale_statement: false,
             transactions: AnsiTransactionManager::default(),
             instrumentation: DynInstrumentation::none(),
         })
@@ -177,6 +182,10 @@ impl MysqlConn {
 
     pub(super) fn has_strayed(&self) -> bool {
         self.has_strayed
+    }
+
+    pub(super) fn has_stale_statement(&self) -> bool {
+        self.has_stale_statement
     }
 
     pub(super) fn was_with_application(&self) -> bool {
@@ -246,7 +255,7 @@ impl MysqlConn {
         varying: usize,
     ) -> Result<Prepared, Failure> {
         if let Some(statement) = self.prepared.find(&sql) {
-            return Ok(Prepared { statement, stays: true });
+            return Ok(Prepared { statement, was_kept: true, stays: true });
         }
         if may_be_rewritten(&sql) {
             return Err(Failure::Client(REWRITTEN.to_owned()));
@@ -264,13 +273,16 @@ impl MysqlConn {
         if stays {
             self.prepared.insert(sql, statement.clone());
         }
-        Ok(Prepared { statement, stays })
+        Ok(Prepared { statement, was_kept: false, stays })
     }
 
-    /// Gives the server back what was prepared. There is no answer to that.
-    pub(super) async fn give_back(&mut self, prepared: Statement) {
+    /// Gives the server back what does not stay prepared. There is no answer to that.
+    pub(super) async fn give_back(&mut self, prepared: Prepared) {
+        if prepared.stays {
+            return;
+        }
         let Ok(conn) = self.sent(0) else { return };
-        let done = match timeout(ANSWER_WITHIN, conn.close(prepared)).await {
+        let done = match timeout(ANSWER_WITHIN, conn.close(prepared.statement)).await {
             Ok(done) => done.map_err(Failure::of),
             Err(_) => Err(Failure::Unanswered),
         };
@@ -281,10 +293,15 @@ impl MysqlConn {
     /// Sends a block of statements that was prepared. The rows of the first of them that has any.
     pub(super) async fn execute_block(
         &mut self,
-        prepared: &Statement,
+        prepared: &Prepared,
         values: Vec<Value>,
     ) -> Result<Vec<Row>, Failure> {
-        Ok(self.execute_prepared::<Row>(prepared, values).await?.0)
+        let done = self.execute_prepared::<Row>(prepared, values).await;
+        // That the phase has left its transaction is said with the same code as that a function is not there.
+        let is_stale =
+            |failure: &Failure| failure.may_be_stale() && !failure.is_of_a_missing_savepoint();
+        self.has_stale_statement |= prepared.was_kept && done.as_ref().is_err_and(is_stale);
+        Ok(done?.0)
     }
 
     /// Executes a statement, prepared: its rows, and how many rows it has affected.
@@ -294,22 +311,23 @@ impl MysqlConn {
     {
         self.fits_a_command(bound.size())?;
         let BoundStatement { sql, values, varying } = bound;
-        let Prepared { statement, stays } = self.prepare(FOR_EVER, sql, varying).await?;
-        let done = self.execute_prepared::<R>(&statement, values).await;
-        if !stays {
-            self.give_back(statement).await;
-        }
+        let prepared = self.prepare(FOR_EVER, sql, varying).await?;
+        let done = self.execute_prepared::<R>(&prepared, values).await;
+        let is_stale = done.as_ref().is_err_and(Failure::may_be_stale);
+        self.has_stale_statement |= prepared.was_kept && is_stale;
+        self.give_back(prepared).await;
         done
     }
 
     async fn execute_prepared<R>(
         &mut self,
-        statement: &Statement,
+        prepared: &Prepared,
         values: Vec<Value>,
     ) -> Result<(Vec<R>, u64), Failure>
     where
         R: FromRow + Send + 'static,
     {
+        let statement = &prepared.statement;
         fits(statement, &values)?;
         let done = match self.sent(values.iter().map(size_of).sum()) {
             Ok(conn) => executed::<R>(conn, statement, values).await.map_err(Failure::of),

@@ -172,6 +172,12 @@ impl Drop for ConnectionGuard {
             && !object.has_strayed()
             && (!object.was_with_application() || object.is_outside_of_transactions());
         if !is_free {
+            // The idle ones may be more than a phase has runs, and each may have the statement.
+            if object.has_stale_statement()
+                && let Some(pool) = Object::pool(&object)
+            {
+                pool.retain(|_, _| false);
+            }
             drop(Object::take(object));
         }
     }
