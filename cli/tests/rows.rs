@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use atomic_phases::compat::{Definitions, Mode, check_locks};
 use atomic_phases::engine::StrandedBecause;
+use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{Mysql, Postgres, Sqlite};
 use atomic_phases::worker::{Enqueuer, Handlers, Job, WorkerConfig};
 use atomic_phases::{
-    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseError, PhaseResult, Reply, Scope, Store, Tx,
+    Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, Scope, Store, Tx,
     atomic_phases,
 };
 use serde::{Deserialize, Serialize};
@@ -45,10 +46,11 @@ impl<Db: Store> CreateRide {
     #[phase(foreign(idempotent, window = "24h"))]
     async fn charge_created(&self, call: ForeignCall, provider: &Provider) -> PhaseResult<()> {
         let _ = self;
-        match provider.is_up.load(Ordering::SeqCst) {
-            true => call.make(async |_key| Ok::<_, PhaseError>(())).await,
-            false => Err(PhaseError::retryable("the provider is down")),
-        }
+        let answer = match provider.is_up.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err(ForeignError::retryable("the provider gave no answer")),
+        };
+        call.make(async |_key| answer).await
     }
 
     #[phase]

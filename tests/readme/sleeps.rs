@@ -22,7 +22,7 @@ const NOTHING: &str = "nothing happens in it";
 const VIRTUAL: &str = "virtual time";
 
 /// How often each file sleeps, and why.
-const SLEEPS: [(&str, &[(usize, &str)]); 35] = [
+const SLEEPS: [(&str, &[(usize, &str)]); 36] = [
     ("cli/tests/runbooks.rs", &[(1, "its `until`, without a runtime")]),
     ("otel/tests/story.rs", &[(1, "its `until`, in a package that is tested without the others")]),
     ("tests/commits/batch_parts.rs", &[(1, "the server reports its statistics late"), (1, ENDS)]),
@@ -32,6 +32,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 35] = [
     ("tests/commits/mysql_statements.rs", &[(1, "the server is short of statements for so long")]),
     ("tests/commits/mysql_waits.rs", &[(1, NOTHING), (1, "replays go on for as long as a backup")]),
     ("tests/commits/races.rs", &[(2, ENDS), (1, LOAD)]),
+    ("tests/commits/sessions.rs", &[(1, "a connection grows old")]),
     ("tests/commits/time_limits.rs", &[(2, TAKES)]),
     ("tests/commits/visits.rs", &[(2, TAKES)]),
     ("tests/commits/waits.rs", &[(1, NOTHING)]),
