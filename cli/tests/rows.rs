@@ -44,13 +44,17 @@ impl<Db: Store> CreateRide {
     }
 
     #[phase(foreign(idempotent, window = "24h"))]
-    async fn charge_created(&self, call: ForeignCall, provider: &Provider) -> PhaseResult<()> {
+    async fn charge_created(
+        &self,
+        call: ForeignCall,
+        provider: &Provider,
+    ) -> Result<(), ForeignError> {
         let _ = self;
         let answer = match provider.is_up.load(Ordering::SeqCst) {
             true => Ok(()),
             false => Err(ForeignError::retryable("the provider gave no answer")),
         };
-        call.make(async |_key| answer).await
+        call.make(async move |_key| answer).await
     }
 
     #[phase]
