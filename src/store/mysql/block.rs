@@ -11,7 +11,7 @@
 //! MariaDB understands the statements of a block when the block is executed first, and not again: with the views, triggers,
 //! functions and columns of then. Of a user's statement that would be wrong (G4), so each is in the block as a text, which
 //! the server prepares at each execution (`EXECUTE IMMEDIATE`). The engine's own statements name columns of tables, which
-//! it finds anew.
+//! it finds anew; behind another trigger on such a table, the connections are left.
 //!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.
