@@ -26,7 +26,7 @@ impl Statement {
         Q: QueryFragment<diesel::sqlite::Sqlite> + QueryId + Send + 'static,
     {
         let mut text = SqliteQueryBuilder::new();
-        // What has no text is told again when it is executed, as that statement's error.
+        // If diesel cannot make its text, the execution of the statement fails with the same error.
         let _ = query.to_sql(&mut text, &diesel::sqlite::Sqlite);
         let text = text.finish();
         let refusal = if controls_transaction(&text, Dialect::Sqlite) {
