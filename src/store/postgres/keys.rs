@@ -17,7 +17,7 @@ use super::session::{self, KnownRow};
 use super::time_limit::answered;
 use super::transaction::{PgTransaction, both};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, PoolOrigin, Postgres, sql};
+use super::{Pool, PoolOrigin, Postgres, numbered, sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
@@ -102,14 +102,13 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let sent =
-            join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
-                OptionFuture::from(make_room),
-                commit_statements::Reserve { row: commit_statements::BornRow::at_start(row) }
-                    .load::<(KnownRow, DateTime<Utc>, DateTime<Utc>)>(&mut &*conn),
-            );
+        let reserve = commit_statements::Reserve { row: commit_statements::BornRow::at_start(row) };
+        let sent = join4(
+            sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+            OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
+            OptionFuture::from(make_room),
+            numbered::load::<_, (KnownRow, DateTime<Utc>, DateTime<Utc>)>(conn, &reserve),
+        );
         let inserted = answered(async {
             let (begun, set, room, inserted) = sent.await;
             begun.and(set.unwrap_or(Ok(0))).and(room.unwrap_or(Ok(0)))?;

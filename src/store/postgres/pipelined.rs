@@ -29,7 +29,7 @@ use super::error::{is_of_the_client, is_of_the_server};
 use super::single_statement::{self, Answer};
 use super::transaction::{PgTransaction, refused};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, Postgres, answered, answered_within, session, sql};
+use super::{Pool, Postgres, answered, answered_within, numbered, session, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
@@ -111,7 +111,7 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Answer {
         let all = &writes.statements.all;
-        let alone = all.iter().any(|statement| statement.about().alone);
+        let alone = all.iter().any(|statement| statement.about().alone());
         let statements = all.iter().map(|statement| {
             let mut conn = conn;
             conn.execute_returning_count(statement.to_send(&self.registry))
@@ -200,7 +200,7 @@ fn create_row(
             .execute(&mut &*conn)
     });
     let create = Create { row: BornRow::new(row, created_at, change) };
-    let create = create.load::<Made>(&mut &*conn);
+    let create = numbered::load::<_, Made>(conn, &create);
     // The bound is for the row only: the phase's statements keep the session's own.
     let reset = session::RestoreLockTimeout {}.execute(&mut &*conn);
     async move {
@@ -222,7 +222,7 @@ fn advance_row(
     let begin = sql::Begin(isolation).execute(&mut &*conn);
     let set = session::Settings::new(None).execute(&mut &*conn);
     let advance = AdvanceFirst { update: UpdateRow::new(guard, change) };
-    let advance = advance.load::<i32>(&mut &*conn);
+    let advance = numbered::load::<_, i32>(conn, &advance);
     async move {
         let (begun, set, told) = join3(begin, set, advance).await;
         begun.and(set)?;

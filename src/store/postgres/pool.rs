@@ -19,6 +19,7 @@ use futures_util::future::{Either, select};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
+use super::numbered::{Shape, Shaped};
 use super::session::SAY;
 use crate::error::POOLER;
 use crate::repeats::Repeats;
@@ -34,6 +35,12 @@ pub(super) enum PoolOrigin {
     Engine,
     /// The application, which may leave a transaction open on a connection, or change its settings.
     Application,
+}
+
+impl Shaped for PoolOrigin {
+    fn note(&self, shape: &mut Shape) {
+        shape.note(self.is_application(), 2);
+    }
 }
 
 impl PoolOrigin {

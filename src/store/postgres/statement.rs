@@ -1,10 +1,11 @@
 //! [`Statement`]: what a phase handed over, until it is sent.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::borrow::Borrow;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use diesel::QueryResult;
@@ -26,30 +27,67 @@ pub struct Statement {
     about: Arc<About>,
 }
 
-/// What can be told of a statement by its text.
+/// What can be told of a statement before it is sent.
 pub(super) struct About {
-    text: String,
+    form: Form,
     /// Of the text.
     hash: u64,
     pub(super) binds: usize,
-    /// Whether its text is the same each time, as far as diesel knows.
-    is_constant: bool,
     /// Whether it would end the transaction.
     pub(super) ends: bool,
-    /// Whether it has to travel alone: a type whose number diesel has to ask the server for is asked
-    /// for in front of the lock on which the order of statements rests, so that others would overtake it.
-    pub(super) alone: bool,
     /// Whether it can be a part of another statement.
     pub(super) merges: bool,
     /// Whether it changes rows and returns none: it stays valid whatever becomes of its table. Where a
     /// column is added to what a prepared statement returns, it is an error for as long as it is kept
     /// ("cached plan must not change result type").
     lasts: bool,
+    /// Whether another statement of the same form has this very `About`.
+    is_shared: bool,
 }
 
-/// What is known of the statements whose text is the same each time: those to which diesel gives a
-/// static query id, as many as the program has.
-static KNOWN: LazyLock<RwLock<HashMap<TypeId, Arc<About>>>> = LazyLock::new(RwLock::default);
+/// What tells a statement from others.
+#[derive(PartialEq, Eq, Hash)]
+struct Form {
+    text: String,
+    /// Of its binds.
+    types: Vec<PgTypeMetadata>,
+    /// Whether its text is the same each time, as far as diesel knows.
+    is_constant: bool,
+    /// Whether it has to travel alone: a type whose number diesel has to ask the server for is asked
+    /// for in front of the lock on which the order of statements rests, so that others would overtake it.
+    alone: bool,
+}
+
+/// What is known of the statements to which diesel gives a static query id, as many as the program has: their text is the
+/// same each time.
+static CONSTANT: LazyLock<RwLock<HashMap<TypeId, Arc<About>>>> = LazyLock::new(RwLock::default);
+
+/// What is known of the others, by their form: of the first [`MAX_FORMS`].
+static VARYING: LazyLock<RwLock<HashSet<ByForm>>> = LazyLock::new(RwLock::default);
+
+const MAX_FORMS: usize = 256;
+
+struct ByForm(Arc<About>);
+
+impl Borrow<Form> for ByForm {
+    fn borrow(&self) -> &Form {
+        &self.0.form
+    }
+}
+
+impl PartialEq for ByForm {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.form == other.0.form
+    }
+}
+
+impl Eq for ByForm {}
+
+impl Hash for ByForm {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.form.hash(state);
+    }
+}
 
 impl Statement {
     pub(super) fn of<Q>(query: Q) -> Self
@@ -58,18 +96,10 @@ impl Statement {
     {
         // diesel's own rule for keeping a statement prepared by its type.
         let is_constant = query.is_safe_to_cache_prepared(&Pg).unwrap_or(false);
-        let id = Q::query_id().filter(|_| is_constant);
-        let known = id
-            .and_then(|id| KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned());
-        let about = known.unwrap_or_else(|| {
-            let (about, has_form) = About::of(&query, is_constant);
-            let about = Arc::new(about);
-            if let Some(id) = id.filter(|_| has_form) {
-                let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-                known.insert(id, about.clone());
-            }
-            about
-        });
+        let about = match Q::query_id().filter(|_| is_constant) {
+            Some(id) => About::of_a_type(id, &query),
+            None => About::of_a_form(&query, is_constant),
+        };
         Self { query: Box::new(query), about }
     }
 
@@ -79,7 +109,7 @@ impl Statement {
         registry: &StatementRegistry,
     ) -> ByText<&(dyn QueryFragment<Pg> + Send)> {
         let about = self.about();
-        let kept = about.is_constant || (about.lasts && registry.admits(&about.text));
+        let kept = about.form.is_constant || (about.lasts && registry.admits(&about.form.text));
         ByText { query: &*self.query, kept }
     }
 
@@ -91,9 +121,66 @@ impl Statement {
     pub(super) fn about(&self) -> &About {
         &self.about
     }
+
+    /// What each statement with this text and these types of binds has, and no other. `None` where that cannot be said:
+    /// two types of the application may look the same until the server is asked for their numbers.
+    pub(super) fn known(&self) -> Option<&Arc<About>> {
+        (self.about.is_shared && !self.about.form.alone).then_some(&self.about)
+    }
 }
 
 impl About {
+    fn of_a_type(id: TypeId, query: &impl QueryFragment<Pg>) -> Arc<Self> {
+        let known = CONSTANT.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        known.unwrap_or_else(|| {
+            let (form, has_form) = Form::of(query, true);
+            if !has_form {
+                return Arc::new(Self::of(form, false));
+            }
+            let mut all = CONSTANT.write().unwrap_or_else(PoisonError::into_inner);
+            all.entry(id).or_insert_with(|| Arc::new(Self::of(form, true))).clone()
+        })
+    }
+
+    /// To read a text is five times as dear as to build it.
+    fn of_a_form(query: &impl QueryFragment<Pg>, is_constant: bool) -> Arc<Self> {
+        let (form, has_form) = Form::of(query, is_constant);
+        let known = |all: &HashSet<ByForm>| all.get(&form).map(|known| known.0.clone());
+        if let Some(about) = known(&VARYING.read().unwrap_or_else(PoisonError::into_inner)) {
+            return about;
+        }
+        let mut all = VARYING.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(about) = known(&all) {
+            return about;
+        }
+        let is_shared = has_form && all.len() < MAX_FORMS;
+        let about = Arc::new(Self::of(form, is_shared));
+        if is_shared {
+            all.insert(ByForm(about.clone()));
+        }
+        about
+    }
+
+    fn of(form: Form, is_shared: bool) -> Self {
+        let text = &form.text;
+        Self {
+            hash: BuildHasherDefault::<DefaultHasher>::default().hash_one(text),
+            binds: form.types.len(),
+            ends: controls_transaction(text, Dialect::Postgres),
+            merges: is_a_part(text),
+            lasts: lasts(text),
+            is_shared,
+            form,
+        }
+    }
+
+    /// Whether it has to travel alone.
+    pub(super) fn alone(&self) -> bool {
+        self.form.alone
+    }
+}
+
+impl Form {
     /// And whether the statement has an SQL form, with these values. What has none is told again when it
     /// is to be sent, as that statement's error.
     fn of(query: &impl QueryFragment<Pg>, is_constant: bool) -> (Self, bool) {
@@ -103,23 +190,14 @@ impl About {
         let mut binds = RawBytesBindCollector::new();
         let bound = query.collect_binds(&mut binds, &mut asked, &Pg);
         let told = query.to_sql(&mut text, &Pg);
-        let (text, binds) = (text.finish(), binds.binds.len());
-        let about = Self {
-            binds,
-            is_constant,
-            ends: controls_transaction(&text, Dialect::Postgres),
-            alone: asked.0,
-            merges: is_a_part(&text),
-            lasts: lasts(&text),
-            hash: BuildHasherDefault::<DefaultHasher>::default().hash_one(&text),
-            text,
-        };
-        (about, bound.and(told).is_ok())
+        let (text, types) = (text.finish(), binds.metadata);
+        let form = Self { text, types, is_constant, alone: asked.0 };
+        (form, bound.and(told).is_ok())
     }
 }
 
 impl Hash for Statement {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+    fn hash<H: Hasher>(&self, state: &mut H) {
         self.about.hash.hash(state);
     }
 }
@@ -256,7 +334,7 @@ opaque! {
 #[cfg(test)]
 mod tests {
     use diesel::sql_query;
-    use diesel::sql_types::Integer;
+    use diesel::sql_types::{BigInt, Integer};
 
     use super::{Statement, StatementRegistry};
 
@@ -294,6 +372,41 @@ mod tests {
         assert!(!Statement::of(numbered).about().merges);
         let literal = diesel::dsl::sql::<Integer>("DELETE FROM a WHERE b = ").bind::<Integer, _>(1);
         assert!(Statement::of(literal).about().merges, "diesel numbers this one");
+    }
+
+    #[test]
+    fn statements_are_one_where_text_and_types_are() {
+        fn known(statement: &Statement) -> Option<*const super::About> {
+            statement.known().map(std::sync::Arc::as_ptr)
+        }
+        let of = |text: &str| sql_query(text.to_owned());
+        let text = "UPDATE a SET b = $1";
+        let number = Statement::of(of(text).bind::<Integer, _>(1));
+        assert!(known(&number).is_some());
+        assert_eq!(known(&number), known(&Statement::of(of(text).bind::<Integer, _>(2))));
+        assert_ne!(known(&number), known(&Statement::of(of(text).bind::<BigInt, _>(1))));
+        assert_ne!(
+            known(&number),
+            known(&Statement::of(of("UPDATE a SET c = $1").bind::<Integer, _>(1)))
+        );
+        // Its number is the server's to say, and another type may have the same name in another schema.
+        let own = Statement::of(of(text).bind::<OwnType, _>("a"));
+        assert!(own.about().alone() && known(&own).is_none());
+    }
+
+    /// A type of an application's.
+    #[derive(diesel::sql_types::SqlType)]
+    #[diesel(postgres_type(name = "own"))]
+    struct OwnType;
+
+    impl diesel::serialize::ToSql<OwnType, diesel::pg::Pg> for str {
+        fn to_sql<'b>(
+            &'b self,
+            out: &mut diesel::serialize::Output<'b, '_, diesel::pg::Pg>,
+        ) -> diesel::serialize::Result {
+            std::io::Write::write_all(out, self.as_bytes())?;
+            Ok(diesel::serialize::IsNull::No)
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::error::{
 use super::pool::WritablePool;
 use super::session::{Known, KnownRow};
 use super::time_limit::{answered, answered_within};
-use super::{Pool, Postgres, commit_statements, session, sql};
+use super::{Pool, Postgres, commit_statements, numbered, session, sql};
 use crate::job::StagedJob;
 use crate::store::keyed_limit::KeyPermit;
 use crate::store::row::{KeySummaryRow, key_summary};
@@ -188,17 +188,17 @@ impl<P: Pool> PgTransaction<P> {
         let advance = commit_statements::Advance::new(guard, change, known);
         let sent = match jobs {
             [] => {
-                let advance = advance.load::<i32>(&mut &*conn);
+                let advance = numbered::load::<_, i32>(conn, &advance);
                 answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
             [job] => {
                 let advance = commit_statements::AdvanceAndStageOne::new(advance, guard, job);
-                let advance = advance.load::<i32>(&mut &*conn);
+                let advance = numbered::load::<_, i32>(conn, &advance);
                 answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
             jobs => {
                 let advance = commit_statements::AdvanceAndStage::new(advance, guard, jobs);
-                let advance = advance.load::<i32>(&mut &*conn);
+                let advance = numbered::load::<_, i32>(conn, &advance);
                 answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
         };
