@@ -88,12 +88,10 @@ impl<'a> From<&'a KeyRow> for Stands<'a> {
 }
 
 impl Stands<'_> {
-    /// Whether a worker is to ask for its outcome, and this definition has no function that does.
-    pub(crate) fn is_unasked(&self, definition: &Definition) -> bool {
-        let asks = |phase: &Phase| {
-            phase.reconciles && self.open_intent.is_some_and(|name| phase.is_called(name))
-        };
-        self.is_to_be_asked && !definition.phases.iter().any(asks)
+    /// Whether a worker is to ask for its outcome, and this build has no function that does. `next`: its phase behind the
+    /// recovery point, whose call is the only one that can have no outcome.
+    pub(crate) fn is_unasked(&self, next: Option<&Phase>) -> bool {
+        self.is_to_be_asked && next.is_some_and(|next| !next.kind.is_local() && !next.reconciles)
     }
 
     /// How many phases are done of `listed`, which it was run under: its outputs have their names, or names that they had
