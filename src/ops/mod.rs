@@ -51,7 +51,7 @@ pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::bound::Goes;
-use self::request::{happened, listed, phases, stands_of};
+use self::request::{happened, listed, phases};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
@@ -464,7 +464,7 @@ impl<S: OperatorStore> Ops<S> {
         match State::parse(&row.state) {
             State::Finished | State::Erased => None,
             State::Unreadable if !self.core.has_no_code() => Some(StrandedBecause::NewerForm),
-            _ => self.core.stranded_by_place((&row.definition, row.version), &stands_of(row)),
+            _ => self.core.stranded_by_place((&row.definition, row.version), &row.into()),
         }
     }
 

@@ -153,7 +153,7 @@ impl Summary {
     ) -> Self {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
-        let phases = phases(&stands_of(row), definition);
+        let phases = phases(&row.into(), definition);
         let perhaps_called = phases.iter().find(|phase| phase.is_perhaps_called());
         let perhaps_called = perhaps_called.map(|phase| phase.name.clone());
         let at = phases.into_iter().find(PhaseView::is_current);
@@ -182,18 +182,6 @@ impl Summary {
             scope_hash: ShortHash(&row.scope).to_string(),
             key_hash: ShortHash(&row.key).to_string(),
         }
-    }
-}
-
-/// Where a listed request stands, and under what it was run last.
-pub(super) fn stands_of(row: &ListedRequest) -> Stands<'_> {
-    Stands {
-        recovery_point: &row.recovery_point,
-        phases: &row.phases,
-        open_intent: row.open_intent.as_deref(),
-        resolution: row.resolution.as_deref(),
-        attempts: row.attempts,
-        is_to_be_asked: row.status == Status::Unknown.as_str() && row.run_after.is_some(),
     }
 }
 
@@ -423,7 +411,7 @@ pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<P
     let is_over = row.recovery_point == FINISHED;
     let finish = row.resolution.and_then(place_of_finish).filter(|_| is_over);
     let (stands_at, call) = finish.unwrap_or((row.recovery_point, row.open_intent));
-    let done = Stands { recovery_point: stands_at, ..*row }.done(&listed, known);
+    let done = row.at(stands_at).done(&listed, known);
     let (is_known, done) = (done.is_some(), done.unwrap_or(0));
     let stands = |index: usize, phase: &ListedPhase| match call {
         _ if is_over && (finish.is_none() || !is_known) => PhaseStands::Over,
