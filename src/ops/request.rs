@@ -124,7 +124,7 @@ pub struct Summary {
     pub may_have_been_called: bool,
     /// The phase whose call may have had its effect, and whose outcome is not stored: that call is [open](Self::open_intent),
     /// or [may have been made](Self::may_have_been_called), or was open when an operator finished the request.
-    pub(crate) perhaps_called: Option<String>,
+    pub perhaps_called: Option<String>,
     /// Why the last attempt ended without finishing the request.
     pub reason: Option<String>,
     /// The number of its last attempt: how often its lease was acquired. Not all attempts count towards the cap.
@@ -149,18 +149,15 @@ impl Summary {
     pub(super) fn of(
         row: &ListedRequest,
         stranded: Option<StrandedBecause>,
-        definition: Option<&Definition>,
+        phases: &[PhaseView],
     ) -> Self {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
-        let phases = phases(&row.into(), definition);
+        let name = |phase: &PhaseView| phase.name.clone();
         let perhaps_called = phases.iter().find(|phase| phase.is_perhaps_called());
-        let perhaps_called = perhaps_called.map(|phase| phase.name.clone());
-        let at = phases.into_iter().find(PhaseView::is_current);
-        let may_have_been_called = at.as_ref().is_some_and(PhaseView::may_have_been_called);
+        let at = phases.iter().find(|phase| phase.is_current());
         // A call is open, whether its phase is found in the list or not.
         let open = || row.open_intent.clone();
-        let phase = at.map(|phase| phase.name).or_else(open);
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -168,9 +165,9 @@ impl Summary {
             state,
             stranded,
             recovery_point: row.recovery_point.clone(),
-            may_have_been_called: may_have_been_called && !is_over,
-            perhaps_called: perhaps_called.or_else(open),
-            phase: phase.filter(|_| !is_over),
+            may_have_been_called: at.is_some_and(PhaseView::may_have_been_called) && !is_over,
+            perhaps_called: perhaps_called.map(name).or_else(open),
+            phase: at.map(name).or_else(open).filter(|_| !is_over),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
             attempts: row.attempts,

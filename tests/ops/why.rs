@@ -231,7 +231,8 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
         );
         set(&engine, &name, "status = 'unknown', open_intent = 'charged'").await;
         let row = ops.find(&scope(), &key(&name)).await.unwrap();
-        assert_eq!(row.phase.as_deref(), Some("charged"), "{change}: it is in no list, but open");
+        let told = (row.phase.as_deref(), row.perhaps_called.as_deref());
+        assert_eq!(told, (Some("charged"), Some("charged")), "{change}: in no list, but open");
         let why = ops.why(found.request_id).await.unwrap();
         is(
             &why,
@@ -301,6 +302,7 @@ async fn g1_a_call_that_may_have_been_made_is_told_as_that<S: TestDb + OperatorS
             let listed = listed.into_iter().find(|row| row.request_id == id).unwrap();
             for row in [&shown.summary, &listed] {
                 assert_eq!((row.phase.as_deref(), row.may_have_been_called), (Some(at), may));
+                assert_eq!(row.perhaps_called.as_deref(), may.then_some(at), "{name}");
                 assert_eq!(row.open_intent, None, "{name}");
             }
             let says = "`charged` may have been called: look it up at the provider";
