@@ -10,7 +10,7 @@ use super::types::ResolutionKind;
 use super::{AGAIN, Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{Denial, executed, finished_at, not_executed, retried};
+use crate::engine::resolution::{Denial, executed_before, finished_at, not_executed, retried};
 use crate::engine::revive::{Judged, Revival, Revived};
 use crate::engine::run::{Run, Transition};
 use crate::engine::{Core, StrandedBecause};
@@ -95,10 +95,13 @@ impl<S: Store> Core<S> {
             return Ok(Weighed::Known(Resolved::Finished));
         };
         self.reads(row, &judged.revived, index, output)?;
+        // The last phase has no output.
+        let next = self.phases_of(row)?.get(index + 1).ok_or(ResolveError::NotThatPhase)?;
         outputs.push(phase.name, output.to_owned());
         let outputs = self.encode_outputs(scope, key, &outputs).map_err(refused)?;
         Ok(self.news(scope, key, row, Some(judged), |run| {
-            run.released_behind(phase, outputs, executed(phase))
+            let said = executed_before(phase, next, row.attempts);
+            run.released_behind(phase, outputs, said)
         }))
     }
 
