@@ -161,7 +161,15 @@ impl<'a> Stands<'a> {
         }
     }
 
-    /// The same, and how the row continues behind that call under the phases of the build that asks.
+    /// The next phase, if its call may have been made without an intent.
+    pub(super) fn called_without_intent(&self, known: &[impl KnownPhase]) -> Option<String> {
+        let PhaseList { phases: listed, .. } = PhaseList::parse(self.phases)?;
+        let done = self.done(&listed, known)?;
+        let next = listed.into_iter().nth(done)?;
+        (self.call(&next, done, known) == CallState::MayHaveBeenMade).then_some(next.name)
+    }
+
+    /// What is known of the call of a phase, and how the row continues behind that call under the phases of the build that asks.
     pub(crate) fn resumed(
         &self,
         next: &ListedPhase,

@@ -2,10 +2,11 @@
 //! what a run has noted of itself.
 
 use crate::definition::Phase;
-use crate::store::{KeyRow, Standing};
+use crate::store::Standing;
 
 const EXECUTED: &str = "executed";
 const FINISH: &str = "finish";
+const PERHAPS: &str = "perhaps";
 const RETRY: &str = "retry";
 const NOT_EXECUTED: &str = "not_executed ";
 const UNCALLED: &str = "uncalled ";
@@ -97,16 +98,36 @@ pub(crate) fn said(resolution: Option<&str>) -> Option<&str> {
     }
 }
 
-/// An operator has finished the request where it stood. Kept with that place, which the end of a request takes away.
-pub(super) fn finished_at(row: &KeyRow) -> String {
-    let call = row.open_intent.as_deref().unwrap_or_default();
-    format!("{FINISH} {} {call}", row.recovery_point).trim_end().to_owned()
+/// Where an operator has finished a request. Kept, because the end of a request takes it away.
+#[derive(Clone, Copy)]
+pub(crate) struct PlaceOfFinish<'r> {
+    /// Its last committed phase.
+    pub(crate) recovery_point: &'r str,
+    /// The phase whose call had no outcome.
+    pub(crate) open_intent: Option<&'r str>,
+    /// The phase whose call may have been made without an intent.
+    pub(crate) perhaps_called: Option<&'r str>,
 }
 
-/// Where an operator has finished a request: its last committed phase, and the call that had no outcome. `None` of
-/// another word, and of one that a build wrote which did not keep the place.
-pub(crate) fn place_of_finish(resolution: &str) -> Option<(&str, Option<&str>)> {
-    let mut parts = resolution.split(' ');
-    let is_finish = parts.next() == Some(FINISH);
-    parts.next().filter(|_| is_finish).map(|point| (point, parts.next()))
+impl<'r> PlaceOfFinish<'r> {
+    pub(super) fn stored(self) -> String {
+        let Self { recovery_point, open_intent, perhaps_called } = self;
+        match (open_intent, perhaps_called) {
+            (Some(phase), _) => format!("{FINISH} {recovery_point} {phase}"),
+            (None, Some(phase)) => format!("{FINISH} {recovery_point} {PERHAPS} {phase}"),
+            (None, None) => format!("{FINISH} {recovery_point}"),
+        }
+    }
+
+    /// `None` of another word, and of one that a build wrote which did not keep the place.
+    pub(crate) fn of(resolution: &'r str) -> Option<Self> {
+        let mut parts = resolution.split(' ');
+        let is_finish = parts.next() == Some(FINISH);
+        let recovery_point = parts.next().filter(|_| is_finish)?;
+        let (open_intent, perhaps_called) = match (parts.next(), parts.next()) {
+            (Some(PERHAPS), Some(phase)) => (None, Some(phase)),
+            (call, _) => (call, None),
+        };
+        Some(Self { recovery_point, open_intent, perhaps_called })
+    }
 }

@@ -10,10 +10,10 @@ use super::types::ResolutionKind;
 use super::{AGAIN, Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{Denial, executed_before, finished_at, not_executed, retried};
+use crate::engine::resolution::{Denial, PlaceOfFinish, executed_before, not_executed, retried};
 use crate::engine::revive::{Judged, Revival, Revived};
 use crate::engine::run::{Run, Transition};
-use crate::engine::{Core, StrandedBecause};
+use crate::engine::{Core, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::phase::{Outputs, Reply};
@@ -171,8 +171,15 @@ impl<S: Store> Core<S> {
             Status::Completed => conflict("the request is finished with another reply"),
             _ => {
                 let stored = self.encode_reply(scope, key, reply).map_err(refused)?;
+                let known = self.definition_of(row).phases;
+                let place = PlaceOfFinish {
+                    recovery_point: &row.recovery_point,
+                    open_intent: row.open_intent.as_deref(),
+                    perhaps_called: Stands::from(row).called_without_intent(known).as_deref(),
+                }
+                .stored();
                 Ok(self.news(scope, key, row, None, |run| {
-                    run.finished_by(reply.clone(), stored, finished_at(row))
+                    run.finished_by(reply.clone(), stored, place)
                 }))
             }
         }
