@@ -37,21 +37,6 @@ fn ms(millis: u64) -> Duration {
 #[derive(Serialize, Deserialize)]
 struct Done;
 
-/// Moves the commit of the last recovery point into the past.
-async fn age<S: TestDb>(db: &S, by: Duration) {
-    let by = by.as_millis();
-    let earlier = match is_postgres::<S>() {
-        // A literal time: a distributed table does not compute one from a column.
-        true => {
-            let asked =
-                format!("SELECT (advanced_at - interval '{by} ms')::text FROM atomic_phases_keys");
-            format!("'{}'", db.text(&asked).await)
-        }
-        false => format!("advanced_at - {by}"),
-    };
-    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {earlier}")).await;
-}
-
 async fn g11_an_operators_retry_does_not_open_the_window_again<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine_with(&db, &app, |builder| builder.max_attempts(1));
