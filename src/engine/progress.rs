@@ -169,7 +169,7 @@ impl<'a> Stands<'a> {
         (self.call(&next, done, known) == CallState::MayHaveBeenMade).then_some(next.name)
     }
 
-    /// What is known of the call of a phase, and how the row continues behind that call under the phases of the build that asks.
+    /// What is known of the call of `next`, and how the row continues behind it under the phases of the build that asks.
     pub(crate) fn resumed(
         &self,
         next: &ListedPhase,
