@@ -89,7 +89,7 @@ impl<S: Store> Core<S> {
             Err(because) => return Ok(Err(self.leaves(scope, key, &row, because))),
         };
         // Left to a build that has the function, and not asked in vain until the cap.
-        if right == Right::Reconcile && judged.is_unasked() {
+        if right == Right::Reconcile && judged.is_unasked(&row) {
             return Ok(Err(self.leaves(scope, key, &row, StrandedBecause::NotAskedHere)));
         }
         let before = Before::of(&row, right);

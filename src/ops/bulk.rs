@@ -108,8 +108,7 @@ pub struct BulkPlan {
     pub version: RowVersion,
     /// To how many of them the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
-    /// How many of these have a call whose outcome is not stored: an [open](Summary::open_intent) one, one that [may have
-    /// been made](Summary::may_have_been_called), or one that was open when an operator finished the request.
+    /// How many of these have a call that [may have had its effect](Summary::perhaps_called), and whose outcome is not stored.
     pub with_call: u32,
     /// The first of them.
     pub sample: Vec<Summary>,

@@ -51,7 +51,7 @@ pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::bound::Goes;
-use self::request::{happened, listed, phases, stands_of};
+use self::request::{happened, listed, phases};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
@@ -299,7 +299,7 @@ impl<S: OperatorStore> Ops<S> {
         let at = RequestAt::Key(scope, key);
         let found = self.store.find_request(at, self.actor.limits()).await?;
         let found = found.ok_or(OpsError::NoSuchRequest)?;
-        Ok(self.summary(&found))
+        Ok(self.summary_of(&listed(&found)))
     }
 
     /// All that is known of a request. Needs [`Permissions::READ`].
@@ -324,12 +324,12 @@ impl<S: OperatorStore> Ops<S> {
         }
         timeline.sort_by_key(|happened| happened.at);
         let row = &found.row;
-        let definition = self.core.known_definition(&row.definition, row.version);
+        let (summary, phases) = self.seen(&listed(&found));
         Ok(Details {
-            summary: self.summary(&found),
-            why: self.reason_of(&found).await?,
+            why: self.reason_of(&found, &summary, &phases).await?,
+            summary,
             read_at: found.now,
-            phases: phases(&row.into(), definition.as_ref()),
+            phases,
             timeline,
             events_gone: events.gone(),
             earlier_acts,
@@ -345,7 +345,9 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchRequest`].
     pub async fn why(&self, request_id: Uuid) -> Result<Why, OpsError> {
         self.needs(Permissions::READ)?;
-        self.reason_of(&self.found(request_id).await?).await
+        let found = self.found(request_id).await?;
+        let (summary, phases) = self.seen(&listed(&found));
+        self.reason_of(&found, &summary, &phases).await
     }
 
     /// Staged jobs that are dead letters, the oldest first, at most `rows` of them. `rows` is clamped to 1 to 1000. Needs
@@ -450,13 +452,15 @@ impl<S: OperatorStore> Ops<S> {
         found.ok_or(OpsError::NoSuchRequest)
     }
 
-    fn summary(&self, found: &FoundRequest) -> Summary {
-        self.summary_of(&listed(found))
+    fn summary_of(&self, row: &ListedRequest) -> Summary {
+        self.seen(row).0
     }
 
-    fn summary_of(&self, row: &ListedRequest) -> Summary {
+    /// What a list shows of a request, and what its phases have come to.
+    fn seen(&self, row: &ListedRequest) -> (Summary, Vec<PhaseView>) {
         let definition = self.core.known_definition(&row.definition, row.version);
-        Summary::of(row, self.stranded(row), definition.as_ref())
+        let phases = phases(&row.into(), definition.as_ref());
+        (Summary::of(row, self.stranded(row), &phases), phases)
     }
 
     /// Of an unfinished row, as far as it is seen without its values.
@@ -464,11 +468,16 @@ impl<S: OperatorStore> Ops<S> {
         match State::parse(&row.state) {
             State::Finished | State::Erased => None,
             State::Unreadable if !self.core.has_no_code() => Some(StrandedBecause::NewerForm),
-            _ => self.core.stranded_by_place((&row.definition, row.version), &stands_of(row)),
+            _ => self.core.stranded_by_place((&row.definition, row.version), &row.into()),
         }
     }
 
-    async fn reason_of(&self, found: &FoundRequest) -> Result<Why, OpsError> {
+    async fn reason_of(
+        &self,
+        found: &FoundRequest,
+        summary: &Summary,
+        phases: &[PhaseView],
+    ) -> Result<Why, OpsError> {
         let FoundRequest { scope, key, now, row } = found;
         let definition = self.core.known_definition(&row.definition, row.version);
         let stranded = match row.status {
@@ -476,11 +485,9 @@ impl<S: OperatorStore> Ops<S> {
             _ => self.core.stranded_because(scope, key, row),
         };
         let definition = definition.as_ref();
-        let phases = phases(&row.into(), definition);
-        let pause = self.pause_of(row, definition, &phases).await?;
+        let pause = self.pause_of(row, definition, phases).await?;
         let (pause, settings) = (pause.as_ref(), &self.core.settings);
-        let perhaps_called = phases.iter().find(|phase| phase.may_have_been_called());
-        let perhaps_called = perhaps_called.map(|phase| &*phase.name);
+        let perhaps_called = summary.phase.as_deref().filter(|_| summary.may_have_been_called);
         let now = *now;
         Ok(why(&Facts { now, row, definition, stranded, pause, perhaps_called, settings }))
     }

@@ -10,7 +10,7 @@ use super::arguments::{Decision, Format, Ids, JobState, Jobs, Said, Word};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::read::{
-    self, JOBS, committed, if_there_is_more, open_at_its_end, perhaps_called, rows_of, segment,
+    self, JOBS, committed, if_there_is_more, is_over, perhaps_called, rows_of, segment,
 };
 use super::table::{plain, print, text};
 
@@ -43,7 +43,9 @@ type Look = fn(&Answer) -> Result<(), Failure>;
 
 /// A call that may have been made is looked up first: who names the version has seen that it may have been.
 fn before_a_finish(seen: &Answer) -> Result<(), Failure> {
-    let Some(phase) = perhaps_called(&seen.json) else {
+    // A request that is finished is not finished again: the service refuses that.
+    let called = perhaps_called(&seen.json).filter(|_| !is_over(&seen.json));
+    let Some(phase) = called else {
         note_what_stays(seen);
         return Ok(());
     };
@@ -60,8 +62,7 @@ fn before_a_finish(seen: &Answer) -> Result<(), Failure> {
 }
 
 fn before_an_erasure(seen: &Answer) -> Result<(), Failure> {
-    let called = perhaps_called(&seen.json).or_else(|| open_at_its_end(&seen.json));
-    if let Some(phase) = called {
+    if let Some(phase) = perhaps_called(&seen.json) {
         eprintln!("note: {phase} may have been called: its effect, if there is one, stays");
     }
     note_what_stays(seen);

@@ -14,7 +14,7 @@ const LIST: [Column; 8] = [
     ("REQUEST", |row, _| text(&row["id"])),
     ("DEFINITION", |row, _| definition(row)),
     ("STATE", |row, _| text(&row["state"])),
-    ("AT PHASE", |row, _| text(&row["phase"])),
+    ("AT PHASE", |row, _| at_phase(row)),
     ("WHY", |row, _| text(&row["reason"])),
     ("ATTEMPT", |row, _| text(&row["attempts"])),
     ("SINCE", |row, now| {
@@ -36,6 +36,12 @@ const AUDIT: [Column; 7] = [
 
 fn definition(row: &Value) -> String {
     format!("{} v{}", text(&row["definition"]), text(&row["definition_version"]))
+}
+
+/// The phase at which a request stands. An open call is told by its state; one that may have been made, by nothing else.
+fn at_phase(row: &Value) -> String {
+    let may_have = if row["may_have_been_called"] == true { " (may have been called)" } else { "" };
+    format!("{}{may_have}", text(&row["phase"]))
 }
 
 /// One document, over several lines or in one.
@@ -325,24 +331,21 @@ fn stands(phase: &Value) -> String {
     }
 }
 
-/// The phase whose call may have had its effect, though no outcome is stored. `shown`: the answer about one request. Its
-/// phases are not asked: there are none of a list that the service cannot read.
+/// The phase whose call may have had its effect, though no outcome is stored, as the service judges it. `shown`: the answer
+/// about one request.
 pub(crate) fn perhaps_called(shown: &Value) -> Option<String> {
-    let row = &shown["request"];
-    let open = Some(&row["open_call"]).filter(|open| !open.is_null());
-    let next = Some(&row["phase"]).filter(|_| row["may_have_been_called"] == true);
-    open.or(next).map(text)
+    let phase = &shown["request"]["perhaps_called"];
+    (!phase.is_null()).then(|| text(phase))
 }
 
-/// The phase whose call had no outcome when an operator finished the request: only its phases tell of it.
-pub(crate) fn open_at_its_end(shown: &Value) -> Option<String> {
-    let mut phases = shown["phases"].as_array()?.iter();
-    phases.find(|phase| phase["stands"] == "call_open").map(|phase| text(&phase["name"]))
+/// Whether the request is finished.
+pub(crate) fn is_over(shown: &Value) -> bool {
+    matches!(shown["request"]["state"].as_str(), Some("finished" | "erased"))
 }
 
 /// The phases of an unfinished request whose effects stay, whatever becomes of it.
 pub(crate) fn committed(shown: &Value) -> Vec<String> {
-    if matches!(shown["request"]["state"].as_str(), Some("finished" | "erased")) {
+    if is_over(shown) {
         return Vec::new();
     }
     let phases = shown["phases"].as_array().into_iter().flatten();

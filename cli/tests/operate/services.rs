@@ -313,8 +313,8 @@ fn none_or_more_is_not_fine() {
 #[test]
 fn a_finish_is_refused_if_a_call_is_open_and_no_phase_is_shown() {
     const SHOWN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"unknown\",\"version\":\"7\",\"open_call\":\"called\"},\
-         \"phases\":[]}";
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"unknown\",\"version\":\"7\",\
+         \"perhaps_called\":\"called\"},\"phases\":[]}";
     let run = Run::on(&["--url", &service(&[("GET /requests/r ", SHOWN)])]);
     let finish = ["resolve", "r", "finish", "--status", "410", "--reason", "r"];
     let (code, told) = run.told(&finish);
@@ -326,14 +326,31 @@ fn a_finish_is_refused_if_a_call_is_open_and_no_phase_is_shown() {
 #[test]
 fn an_erasure_tells_of_a_call_that_was_open_at_the_end() {
     const SHOWN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"finished\",\"version\":\"7\",\"open_call\":null},\
-         \"phases\":[{\"name\":\"called\",\"stands\":\"call_open\"}]}";
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"finished\",\"version\":\"7\",\
+         \"open_call\":null,\"perhaps_called\":\"called\"},\"phases\":[]}";
     const ERASED: &str =
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{}";
     let answers = &[("GET /requests/r ", SHOWN), ("POST /requests/r/erase ", ERASED)];
     let run = Run::on(&["--url", &service(answers)]);
     let (_, _, said) = run.with("", &["erase", "r", "--yes", "--reason", "r"]);
     assert!(said.contains("note: called may have been called"), "{said}");
+}
+
+/// Of a call that may have been made nothing else in the list tells: no intent is stored, and the request waits for a retry.
+#[test]
+fn a_list_says_which_phase_may_have_been_called() {
+    const ROWS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"rows\":[\
+         {\"id\":\"a\",\"state\":\"due\",\"phase\":\"charged\",\"may_have_been_called\":true},\
+         {\"id\":\"b\",\"state\":\"due\",\"phase\":\"charged\",\"may_have_been_called\":false},\
+         {\"id\":\"c\",\"state\":\"finished\",\"phase\":null,\"may_have_been_called\":false}],\
+         \"next\":null,\"searched_to\":null}";
+    let run = Run::on(&["--url", &service(&[("POST /requests/search ", ROWS)])]);
+    let (code, told) = run.told(&["list"]);
+    assert_eq!((code, told.lines().count()), (0, 4), "{told}");
+    let cells = told.lines().skip(1).map(|line| line.split("  ").filter(|cell| !cell.is_empty()));
+    let at_phase: Vec<_> = cells.map(|mut cells| cells.nth(3).unwrap().trim().to_owned()).collect();
+    assert_eq!(at_phase, ["charged (may have been called)", "charged", "-"]);
 }
 
 /// 0+ stranded requests may be some: not all were counted.

@@ -10,10 +10,10 @@ use super::types::ResolutionKind;
 use super::{AGAIN, Compares, Resolution, ResolveError, Resolved};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{Denial, executed, finished_at, not_executed, retried};
+use crate::engine::resolution::{Denial, PlaceOfFinish, executed_before, not_executed, retried};
 use crate::engine::revive::{Judged, Revival, Revived};
 use crate::engine::run::{Run, Transition};
-use crate::engine::{Core, StrandedBecause};
+use crate::engine::{Core, Stands, StrandedBecause};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::phase::{Outputs, Reply};
@@ -95,10 +95,13 @@ impl<S: Store> Core<S> {
             return Ok(Weighed::Known(Resolved::Finished));
         };
         self.reads(row, &judged.revived, index, output)?;
+        // The last phase has no output.
+        let next = self.phases_of(row)?.get(index + 1).ok_or(ResolveError::NotThatPhase)?;
         outputs.push(phase.name, output.to_owned());
         let outputs = self.encode_outputs(scope, key, &outputs).map_err(refused)?;
         Ok(self.news(scope, key, row, Some(judged), |run| {
-            run.released_behind(phase, outputs, executed(phase))
+            let said = executed_before(phase, next, row.attempts);
+            run.released_behind(phase, outputs, said)
         }))
     }
 
@@ -168,8 +171,15 @@ impl<S: Store> Core<S> {
             Status::Completed => conflict("the request is finished with another reply"),
             _ => {
                 let stored = self.encode_reply(scope, key, reply).map_err(refused)?;
+                let known = self.definition_of(row).phases;
+                let place = PlaceOfFinish {
+                    recovery_point: &row.recovery_point,
+                    open_intent: row.open_intent.as_deref(),
+                    perhaps_called: Stands::from(row).called_without_intent(known).as_deref(),
+                }
+                .stored();
                 Ok(self.news(scope, key, row, None, |run| {
-                    run.finished_by(reply.clone(), stored, finished_at(row))
+                    run.finished_by(reply.clone(), stored, place)
                 }))
             }
         }
