@@ -1,7 +1,8 @@
 //! The same with G1 to G8, where `fresh` has the least SQL: the first phase's output is known when it ends, and not
 //! when the key is reserved (G4); what ends the transaction behind its back is found out, and what follows it is
-//! not durable (G4); a reservation or a fence that finds no row of its holder's ends the request (G3, G10); the parameters
-//! are fingerprinted (G9), the foreign key is derived (G1), and the answer's headers are stored (G8).
+//! not durable (G4); what is written to a view is where the view leads now (G4); a reservation or a fence that finds no row
+//! of its holder's ends the request (G3, G10); the parameters are fingerprinted (G9), the foreign key is derived (G1), and the
+//! answer's headers are stored (G8).
 //!
 //! On a narrow table, which no worker, operator or reaper finds anything in; and on the engine's own tables, with their
 //! indexes and with a session that is set to what the engine's is.
@@ -91,6 +92,13 @@ const ANSWER: &str = "SELECT request_id, definition, definition_version, fingerp
 
 fn timed(sql: &str) -> String {
     sql.replace("CLOCK", NOW)
+}
+
+/// A statement of the application's in a block: the server prepares it at each execution. Of a statement that stands there
+/// itself it would keep the views, triggers and functions of the block's first execution.
+fn prepared_anew(sql: &str) -> String {
+    let places = vec!["?"; sql.matches('?').count()].join(", ");
+    format!("EXECUTE IMMEDIATE '{}' USING {places}", sql.replace('\'', "''"))
 }
 
 impl Tables {
@@ -197,11 +205,12 @@ impl ByHand {
         }
         let first =
             [held.reserve(), vec![held.outputs()], values([&held.ride, &held.audit])].concat();
-        let create = on.whole(&format!("{}; {RIDE}; {AUDIT}", on.reserve("created", "?")));
+        let [ride, audit, charged] = [RIDE, AUDIT, SET_CHARGE].map(prepared_anew);
+        let create = on.whole(&format!("{}; {ride}; {audit}", on.reserve("created", "?")));
         run(&mut *self.connection().await, &create, first).await;
         let charge = held.charge().await;
         let last = [values([&charge, &held.ride]), on.job(&held), held.finish(&charge)].concat();
-        let finish = timed(&format!("{SET_CHARGE}; {}; {}; {FENCE}", on.job, on.finish));
+        let finish = timed(&format!("{charged}; {}; {}; {FENCE}", on.job, on.finish));
         run(&mut *self.connection().await, &on.whole(&finish), last).await;
     }
 
