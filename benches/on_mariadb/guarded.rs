@@ -24,6 +24,10 @@ const OPEN: &str = "BEGIN NOT ATOMIC ROLLBACK; SET SESSION autocommit = 0, SESSI
 const WAITS: &str = "SET SESSION innodb_lock_wait_timeout = 50";
 const FENCE: &str = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000'; END IF";
 
+/// The application's statements in the blocks of a whole transaction.
+const CREATED: &str = "EXECUTE ride USING ?; EXECUTE audit USING ?";
+const ANSWERED: &str = "EXECUTE set_charge USING ?, ?";
+
 /// The statements on the rows of keys and jobs; the same binds on whatever tables.
 pub struct Tables {
     look: &'static str,
@@ -92,13 +96,6 @@ const ANSWER: &str = "SELECT request_id, definition, definition_version, fingerp
 
 fn timed(sql: &str) -> String {
     sql.replace("CLOCK", NOW)
-}
-
-/// A statement of the application's in a block: the server prepares it at each execution. Of a statement that stands there
-/// itself it would keep the views, triggers and functions of the block's first execution.
-fn prepared_anew(sql: &str) -> String {
-    let places = vec!["?"; sql.matches('?').count()].join(", ");
-    format!("EXECUTE IMMEDIATE '{}' USING {places}", sql.replace('\'', "''"))
 }
 
 impl Tables {
@@ -205,12 +202,11 @@ impl ByHand {
         }
         let first =
             [held.reserve(), vec![held.outputs()], values([&held.ride, &held.audit])].concat();
-        let [ride, audit, charged] = [RIDE, AUDIT, SET_CHARGE].map(prepared_anew);
-        let create = on.whole(&format!("{}; {ride}; {audit}", on.reserve("created", "?")));
+        let create = on.whole(&format!("{}; {CREATED}", on.reserve("created", "?")));
         run(&mut *self.connection().await, &create, first).await;
         let charge = held.charge().await;
         let last = [values([&charge, &held.ride]), on.job(&held), held.finish(&charge)].concat();
-        let finish = timed(&format!("{charged}; {}; {}; {FENCE}", on.job, on.finish));
+        let finish = timed(&format!("{ANSWERED}; {}; {}; {FENCE}", on.job, on.finish));
         run(&mut *self.connection().await, &on.whole(&finish), last).await;
     }
 
