@@ -17,6 +17,8 @@
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.
 
+use std::ops::Range;
+
 use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
 use tokio::time::{Instant, timeout_at};
@@ -40,6 +42,8 @@ use crate::store::{Commit, Guard, NewRow, Refusal, StoreError};
 /// A block so far.
 pub(super) struct Block {
     bound: BoundStatement,
+    /// Where in its text the statements stand that a block may have several times.
+    several: Vec<Range<usize>>,
 }
 
 /// Where in the block the server is.
@@ -138,7 +142,8 @@ impl Block {
         let mut sql = String::with_capacity(USUAL_LENGTH);
         sql.push_str(with);
         sql.push_str(first);
-        Self { bound: BoundStatement { sql, values: Vec::new(), varying: 0 } }
+        let bound = BoundStatement { sql, values: Vec::new(), varying: 0 };
+        Self { bound, several: Vec::new() }
     }
 
     fn push(&mut self, sql: &str) {
@@ -153,9 +158,15 @@ impl Block {
 
     fn push_bound(&mut self, bound: BoundStatement) {
         // One that is in it already was added by a loop: the next block has more of it, or fewer.
-        let is_repeated = self.bound.sql.contains(&bound.sql);
-        let varying = if is_repeated { bound.sql.len() } else { bound.varying };
+        let is_same = |at: &Range<usize>| self.bound.sql.get(at.clone()) == Some(&*bound.sql);
+        let is_repeated = self.several.iter().any(is_same);
+        let length = bound.sql.len();
+        let varying = if is_repeated { length } else { bound.varying };
         self.push_once(BoundStatement { varying, ..bound });
+        if !is_repeated {
+            let end = self.bound.sql.len();
+            self.several.push(end - length..end);
+        }
     }
 
     /// The same of one that each block has once.
@@ -325,17 +336,17 @@ impl Block {
 /// block. Such a text takes no place of `max_prepared_stmt_count`. Either way the values keep their types and character sets;
 /// the rows, the counts behind it and the error are those of the statement itself. No text has a quote or a backslash
 /// ([`is_one_statement`]).
-fn executed(bound: BoundStatement, named: &NamedStatements) -> BoundStatement {
+fn executed(bound: &BoundStatement, named: &NamedStatements) -> BoundStatement {
     let BoundStatement { sql: text, values, varying } = bound;
-    let execute = match named.number(&text) {
+    let execute = match named.number(text) {
         Some(number) => format!("EXECUTE {}", name(number)),
         None => format!("EXECUTE IMMEDIATE '{text}'"),
     };
     let using = if values.is_empty() { "" } else { " USING " };
     let places = vec!["?"; values.len()].join(", ");
     let sql = format!("{execute}{using}{places}");
-    let varying = if varying == 0 { 0 } else { sql.len() };
-    BoundStatement { sql, values, varying }
+    let varying = if *varying == 0 { 0 } else { sql.len() };
+    BoundStatement { sql, values: values.clone(), varying }
 }
 
 /// The statement that notes where the block is.
