@@ -34,7 +34,7 @@ impl DbError {
             Error::AlreadyInTransaction => "a transaction is open already",
             Error::NotInTransaction => "no transaction is open",
             Error::BrokenTransactionManager => "the connection's transaction state is broken",
-            Error::DatabaseError(kind, _) => match kind {
+            Error::DatabaseError(kind, about) => match kind {
                 DatabaseErrorKind::UniqueViolation => "unique violation",
                 DatabaseErrorKind::ForeignKeyViolation => "foreign key violation",
                 DatabaseErrorKind::NotNullViolation => "not-null violation",
@@ -44,6 +44,9 @@ impl DbError {
                 DatabaseErrorKind::SerializationFailure => "serialization failure",
                 DatabaseErrorKind::ReadOnlyTransaction => "read-only transaction",
                 DatabaseErrorKind::ClosedConnection => "no answer in time",
+                DatabaseErrorKind::UnableToSendCommand if about.message() == FILE_REPLACED => {
+                    FILE_REPLACED
+                }
                 DatabaseErrorKind::UnableToSendCommand => "connection lost",
                 _ => "an error that the database reported",
             },
@@ -242,6 +245,10 @@ const KNOWN: [(&str, &str); 10] = [
 /// What a client must not send to MySQL: the server would close the connection without an error. The store refuses it
 /// with this text; it is here because [`DbError::kind`] repeats it.
 pub(crate) const TOO_LARGE: &str = "larger than max_allowed_packet, the server's or the URL's";
+
+/// What SQLite does not notice. The store refuses everything with this text; it is here for the same reason.
+pub(crate) const FILE_REPLACED: &str = "the database file was replaced or deleted while it was open: stop all processes, \
+    delete the -wal and -shm files beside a restored copy, and start them again";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
     matches!(
