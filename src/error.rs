@@ -191,7 +191,8 @@ fn kind_by_the_code(code: u16) -> Option<&'static str> {
         // InnoDB says so of a full disk, too.
         1114 => "a table is full, or the disk",
         1044 | 1142 | 1143 | 1227 => NO_PRIVILEGE,
-        1146 => NO_TABLE,
+        // MariaDB says so of a trigger that uses a view which was replaced, though each table is there.
+        1146 => "a table is missing, or a trigger uses a view that was replaced: then FLUSH TABLES",
         1054 => NO_COLUMN,
         // A killed session may leave the triggers of a table unreadable.
         1064 => "a syntax error, in a statement or in a trigger",
