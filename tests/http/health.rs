@@ -321,6 +321,23 @@ async fn g16_a_service_whose_writer_is_in_use_is_ready() {
     drop(taken);
 }
 
+/// SQLite does not notice that its file was replaced. Put back, it is the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_service_whose_file_was_replaced_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, aside] = ["rides.db", "aside.db"].map(|name| folder.path().join(name));
+    let db = Sqlite::connect(file.to_str().unwrap()).await.unwrap();
+    db.migrate().await.unwrap();
+    let engine = engine(&db, &App::default());
+    let routes = routes(&engine);
+    assert_eq!(asked(&routes, "ready").await, (200, "ready\n".to_owned()));
+    std::fs::rename(&file, &aside).unwrap();
+    std::fs::copy(&aside, &file).unwrap();
+    assert_eq!(becomes(&routes, "ready", 503).await, "the database does not answer\n");
+    std::fs::rename(&aside, &file).unwrap();
+    becomes(&routes, "ready", 200).await;
+}
+
 /// Another process writes for a long time: this one is ready, and its probe does not block the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_service_beside_a_long_writer_is_ready_and_answers() {

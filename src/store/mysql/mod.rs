@@ -69,10 +69,10 @@ use self::session::Session;
 use self::statement::Statement;
 use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
+use super::left_sessions::ReadOnlyServer;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
-use super::read_only::ReadOnlyServer;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};

@@ -247,6 +247,21 @@ mod tests {
         assert!(!is_of_a_stale_session(&other) && may_be_refused_as_single_statement(&other));
     }
 
+    #[test]
+    fn a_type_that_was_replaced_is_suspected_in_the_words_of_a_wrong_one() {
+        let told = |message| crate::error::DbError(raised(DatabaseErrorKind::Unknown, message));
+        for replaced in [
+            "column \"mood\" is of type mood but expression is of type mood_before",
+            "operator does not exist: mood = mood_before",
+        ] {
+            assert!(told(replaced).may_be_of_a_replaced_type(), "{replaced}");
+            assert!(!told(replaced).is_of_a_stale_session(), "{replaced}");
+        }
+        for other in [STALE_TYPE, "column \"mood\" does not exist", "deadlock detected"] {
+            assert!(!told(other).may_be_of_a_replaced_type(), "{other}");
+        }
+    }
+
     /// Of a server that speaks English.
     #[test]
     fn the_kind_of_an_error_names_its_cause() {

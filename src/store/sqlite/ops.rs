@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::ask::thread_gone;
 use super::error::{is_of_another_writer, is_of_reading_only};
+use super::file::OpenFile;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, statements as sql};
@@ -54,13 +55,17 @@ pub(super) struct Operators {
 /// A connection, opened for the first search.
 struct Own {
     url: String,
+    file: OpenFile,
     conn: Mutex<Option<SqliteConnection>>,
 }
 
 impl Operators {
     /// Beside the connections to the file at `url`.
-    pub(super) fn beside(url: Option<String>) -> Self {
-        let own = || url.clone().map(|url| Arc::new(Own { url, conn: Mutex::default() }));
+    pub(super) fn beside(url: Option<String>, file: &OpenFile) -> Self {
+        let own = || {
+            let url = url.clone()?;
+            Some(Arc::new(Own { url, file: file.clone(), conn: Mutex::default() }))
+        };
         Self { own: own(), probes: own(), workers: own() }
     }
 }
@@ -71,6 +76,8 @@ impl Own {
         &self,
         search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
+        // Opened by its path, another file would get what the log of this one has.
+        self.file.check()?;
         let mut slot = lock(&self.conn);
         let mut conn = match slot.take() {
             Some(conn) => conn,
