@@ -1,6 +1,7 @@
 //! One call on its way: looks at the key's row, decides, and creates it or takes it over, until there is
 //! an answer.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -242,7 +243,7 @@ impl<S: Store> Attempt<S> {
     }
 
     async fn settle(&self, row_at_start: RowAtStart) -> Result<Outcome, CallError> {
-        let settled = self.settled(row_at_start).await;
+        let settled = self.run_rounds(row_at_start).await;
         if self.creation.is_unknown() {
             self.verify_creation();
         }
@@ -299,44 +300,58 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Round after round, until there is an answer.
-    async fn settled(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
+    async fn run_rounds(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let is_expected_new = matches!(row_at_start, RowAtStart::ExpectedNew);
-            let row = match std::mem::replace(&mut row_at_start, RowAtStart::NotRead) {
-                RowAtStart::ExpectedNew => None,
-                RowAtStart::Read(row) => row,
-                RowAtStart::NotRead => self.look().await?,
-            };
-            self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
-            let end = self.act(row, &mut rounds).await?;
-            let end = match end {
-                RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
-                // What the row of a key says that was wrongly expected to be new comes before why nothing
-                // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
-                RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
-                    match self.look().await?.filter(|row| row.request_id != self.request_id) {
-                        Some(row) => RoundEnd::Found(row),
-                        None => RoundEnd::Outcome(failed),
-                    }
-                }
-                end => end,
-            };
-            match end {
-                RoundEnd::Outcome(Outcome::InProgress { retry_after }) => {
-                    if !self.wait_for_the_other(rounds.waits).await {
-                        return Ok(Outcome::InProgress { retry_after });
-                    }
-                    rounds.waits = rounds.waits.saturating_add(1);
-                }
+            let end = self.run_round(row_at_start, &mut rounds).await?;
+            match self.after_round(end, &mut rounds).await? {
+                Break(outcome) => return Ok(outcome),
+                Continue(next) => row_at_start = next,
+            }
+        }
+    }
+
+    /// Reads the key's row, unless it is known, and does what it asks for.
+    async fn run_round(
+        &self,
+        row_at_start: RowAtStart,
+        rounds: &mut Rounds,
+    ) -> Result<RoundEnd, CallError> {
+        let is_expected_new = matches!(row_at_start, RowAtStart::ExpectedNew);
+        let row = match row_at_start {
+            RowAtStart::ExpectedNew => None,
+            RowAtStart::Read(row) => row,
+            RowAtStart::NotRead => self.look().await?,
+        };
+        self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
+        match self.act(row, rounds).await? {
+            RoundEnd::Busy => Ok(RoundEnd::Outcome(self.busy().await?)),
+            // What the row of a key says that was wrongly expected to be new comes before why nothing
+            // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
+            RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
+                let row = self.look().await?.filter(|row| row.request_id != self.request_id);
+                Ok(row.map_or(RoundEnd::Outcome(failed), RoundEnd::Found))
+            }
+            end => Ok(end),
+        }
+    }
+
+    /// The answer to the call, if the round came to one; otherwise what the next round begins with, once it may begin.
+    async fn after_round(
+        &self,
+        end: RoundEnd,
+        rounds: &mut Rounds,
+    ) -> Result<ControlFlow<Outcome, RowAtStart>, CallError> {
+        match end {
+            RoundEnd::Outcome(outcome) => {
                 // A wait that an outcome cannot be known by would be in vain.
-                RoundEnd::Outcome(Outcome::Unknown { retry_after, is_asked: true })
-                    if self.can_wait(retry_after)
-                        && self.wait_for_the_other(rounds.waits).await =>
-                {
-                    rounds.waits = rounds.waits.saturating_add(1);
-                }
-                RoundEnd::Outcome(outcome) => {
+                let may_change = match outcome {
+                    Outcome::InProgress { .. } => true,
+                    Outcome::Unknown { retry_after, is_asked: true } => self.can_wait(retry_after),
+                    _ => false,
+                };
+                let has_waited = may_change && self.wait_for_the_other(rounds.waits).await;
+                if !has_waited {
                     faults! {
                         if let (Outcome::Finished(finished), Some(last)) =
                             (&outcome, self.definition.phases.last())
@@ -345,33 +360,35 @@ impl<S: Store> Attempt<S> {
                             reach!(last.name, BeforeReply);
                         }
                     }
-                    return Ok(outcome);
+                    return Ok(Break(outcome));
                 }
-                RoundEnd::Restart(error) => {
-                    if rounds.restarts >= self.core.settings.max_reruns {
-                        return Err(error.into());
-                    }
-                    rounds.restarts += 1;
-                    rounds.too_slow = self.too_slow(&error);
-                    tokio::time::sleep(jitter(rounds.restarts)).await;
+                rounds.waits = rounds.waits.saturating_add(1);
+            }
+            RoundEnd::Restart(error) => {
+                if rounds.restarts >= self.core.settings.max_reruns {
+                    return Err(error.into());
                 }
-                // It changed each time: another process is working on it.
-                _ if rounds.races >= MAX_ROUNDS => {
-                    return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
+                rounds.restarts += 1;
+                rounds.too_slow = self.too_slow(&error);
+                tokio::time::sleep(jitter(rounds.restarts)).await;
+            }
+            // It changed each time: another process is working on it.
+            _ if rounds.races >= MAX_ROUNDS => {
+                return Ok(Break(Outcome::InProgress { retry_after: Duration::from_secs(1) }));
+            }
+            raced => {
+                // The first time it was a race; after that something continues.
+                if rounds.races > 0 {
+                    tokio::time::sleep(jitter(rounds.races)).await;
                 }
-                raced => {
-                    // The first time it was a race; after that something continues.
-                    if rounds.races > 0 {
-                        tokio::time::sleep(jitter(rounds.races)).await;
-                    }
-                    rounds.races += 1;
-                    rounds.ran |= matches!(raced, RoundEnd::Lost);
-                    if let RoundEnd::Found(row) = raced {
-                        row_at_start = RowAtStart::Read(Some(row));
-                    }
+                rounds.races += 1;
+                rounds.ran |= matches!(raced, RoundEnd::Lost);
+                if let RoundEnd::Found(row) = raced {
+                    return Ok(Continue(RowAtStart::Read(Some(row))));
                 }
             }
         }
+        Ok(Continue(RowAtStart::NotRead))
     }
 
     /// Does what the key's row asks for. Where there is none, creates it.
