@@ -117,7 +117,6 @@ impl OpenTx {
     /// Acquires the row's lock; an insert waits in the same way for another of the same key.
     pub(super) async fn lock(&mut self, place: &Place, patience: &mut Patience) -> QueryResult<()> {
         let began = Instant::now();
-        let until = patience.lock_timeout.map(|bound| began + bound);
         loop {
             let ended = {
                 let mut state = self.db.state();
@@ -155,36 +154,9 @@ impl OpenTx {
                     }
                 }
             };
-            let detector = async {
-                match began + DEADLOCK_TIMEOUT {
-                    then if then > Instant::now() => tokio::time::sleep_until(then).await,
-                    _ => std::future::pending().await,
-                }
-            };
-            let timeout = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let client = &mut patience.client;
-            let gone = async {
-                while client.changed().await.is_ok() {}
-                tokio::time::sleep(CLIENT_CHECK).await;
-            };
-            tokio::select! {
-                biased;
-                () = ended => {}
-                () = timeout => {
-                    self.waits_no_more();
-                    let message = "canceling statement due to lock timeout";
-                    return Err(error(DatabaseErrorKind::Unknown, message));
-                }
-                () = gone => {
-                    self.waits_no_more();
-                    return Err(lost());
-                }
-                () = detector => {}
+            if let Err(given_up) = wait_for(ended, began, patience).await {
+                self.waits_no_more();
+                return Err(given_up);
             }
         }
     }
@@ -299,4 +271,41 @@ fn could_not_serialize() -> diesel::result::Error {
         DatabaseErrorKind::SerializationFailure,
         "could not serialize access due to concurrent update",
     )
+}
+
+/// Waits for the end of the holder's transaction, or until it is time to look for a deadlock. `began`: when the wait for the
+/// lock did.
+async fn wait_for(
+    ended: impl Future<Output = ()>,
+    began: Instant,
+    patience: &mut Patience,
+) -> QueryResult<()> {
+    let until = patience.lock_timeout.map(|bound| began + bound);
+    let detector = async {
+        match began + DEADLOCK_TIMEOUT {
+            then if then > Instant::now() => tokio::time::sleep_until(then).await,
+            _ => std::future::pending().await,
+        }
+    };
+    let timeout = async {
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    let client = &mut patience.client;
+    let gone = async {
+        while client.changed().await.is_ok() {}
+        tokio::time::sleep(CLIENT_CHECK).await;
+    };
+    tokio::select! {
+        biased;
+        () = ended => Ok(()),
+        () = timeout => {
+            let message = "canceling statement due to lock timeout";
+            Err(error(DatabaseErrorKind::Unknown, message))
+        }
+        () = gone => Err(lost()),
+        () = detector => Ok(()),
+    }
 }
