@@ -151,34 +151,17 @@ impl<T: Source> Dispatcher<T> {
             let (limit, stalls_at) = match &mut *until {
                 Until::Shutdown => (pace.page(self.batch), None),
                 Until::PassEnds(pass) => {
-                    pass.count(begun, self.backlog.len());
-                    if !pace.in_pass && pass.leaves_what_waits() {
-                        self.backlog.clear();
-                    }
-                    let waiting = self.backlog.len();
-                    let limit = if pace.in_pass { pass.limit(waiting) } else { 0 };
+                    let limit = count(pass, begun, &mut self.backlog, &pace);
                     if limit == 0 && searching.is_none() && self.slots.is_empty() {
                         return pass.failed.take().map_or(Ok(()), Err);
                     }
-                    (limit, pass.stalls_at(waiting))
+                    (limit, pass.stalls_at(self.backlog.len()))
                 }
             };
             let wants_more = limit > 0 && self.slots.is_free() && searching.is_none();
             if wants_more && pace.next() <= Instant::now() {
-                // Of two searches one goes on with the pass: wakeups could come faster than one search behind another.
-                let may_look = matches!(until, Until::Shutdown) && part == Part::Next;
-                let end = self.look.as_ref().or(self.end.as_ref());
-                let end = end.filter(|_| may_look && pace.is_to_look_at_the_end()).cloned();
-                let (from, limit) = match end {
-                    Some(end) => {
-                        part = Part::End;
-                        (end, self.batch.max(PAGE))
-                    }
-                    None => {
-                        part = Part::Next;
-                        (self.place.clone().unwrap_or_default(), limit)
-                    }
-                };
+                let (next, from, limit) = self.next_search(until, part, &pace, limit);
+                part = next;
                 pace.begin_search();
                 searching = Some(self.source.search(from, limit));
                 continue;
@@ -211,6 +194,23 @@ impl<T: Source> Dispatcher<T> {
             self.settle(row, ended, &mut pace);
         }
         Ok(())
+    }
+
+    /// Which part of the index to search next, from which place, and for how many rows: `limit`, if the pass goes on.
+    fn next_search(
+        &self,
+        until: &Until,
+        last: Part,
+        pace: &Pace,
+        limit: u32,
+    ) -> (Part, T::Place, u32) {
+        // Of two searches one goes on with the pass: wakeups could come faster than one search behind another.
+        let may_look = matches!(until, Until::Shutdown) && last == Part::Next;
+        let end = self.look.as_ref().or(self.end.as_ref());
+        match end.filter(|_| may_look && pace.is_to_look_at_the_end()) {
+            Some(end) => (Part::End, end.clone(), self.batch.max(PAGE)),
+            None => (Part::Next, self.place.clone().unwrap_or_default(), limit),
+        }
     }
 
     fn searched(
@@ -389,6 +389,20 @@ impl<T: Source> Dispatcher<T> {
         pace.fruitless(self.poll);
         Counts::No
     }
+}
+
+/// Counts what has begun in a single pass, and says how many rows its next search may find.
+fn count<C: Candidate>(
+    pass: &mut PassBudget,
+    begun: u32,
+    backlog: &mut Backlog<C>,
+    pace: &Pace,
+) -> u32 {
+    pass.count(begun, backlog.len());
+    if !pace.in_pass && pass.leaves_what_waits() {
+        backlog.clear();
+    }
+    if pace.in_pass { pass.limit(backlog.len()) } else { 0 }
 }
 
 /// Ready at that moment, if there is one.
