@@ -1,5 +1,6 @@
 //! [`Engine::resolve`]: a resolution, from a webhook or an operator, of a request that waits for one.
 
+mod checks;
 mod equal;
 mod types;
 mod weigh;
