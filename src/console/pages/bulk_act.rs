@@ -11,6 +11,7 @@ use super::fields::{Fields, Named};
 use super::format::{facts, visible};
 use super::frame::Section;
 use super::guard::{Asked, see_other};
+use super::trouble::NoAnswer;
 use super::{list, requests, trouble};
 use crate::engine::Resolved;
 use crate::ops::{BulkAct, OperatorStore, OpsError, RowVersion, Selection};
@@ -109,7 +110,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     match starting.await {
         Ok(Ok(id)) => see_other(&frame.to(format_args!("bulk/{id}?said=started"))),
         Err(task) => trouble::lost(frame, &task),
-        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, false),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
             let wrong = match error {
                 OpsError::MovedOn => {
@@ -142,7 +143,7 @@ pub(super) async fn stop<S: OperatorStore>(
         Ok(Ok(Resolved::Applied)) => to("stopped"),
         Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
         Err(task) => trouble::lost(frame, &task),
-        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, false),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
             let looked = async { Ok((asked.ops.bulk(id).await?, asked.now().await?)) };

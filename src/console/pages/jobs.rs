@@ -10,6 +10,7 @@ use super::fields::{Fields, reason_and_confirmation};
 use super::format::{Now, facts, said, short, table};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
+use super::trouble::NoAnswer;
 use super::{list, trouble};
 use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
 
@@ -236,7 +237,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         (Ok(Ok(())), JobAct::Retry) => see_other(&frame.to("jobs?said=retried")),
         (Ok(Ok(())), JobAct::Discard) => see_other(&frame.to("jobs?said=discarded")),
         (Err(task), _) => trouble::lost(frame, &task),
-        (Ok(Err(OpsError::Unavailable(_))), _) => trouble::unanswered(frame, false),
+        (Ok(Err(OpsError::Unavailable(_))), _) => trouble::unanswered(frame, NoAnswer::ToAct),
         (Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))), _) => {
             let wrong = match error {
                 OpsError::MovedOn => {

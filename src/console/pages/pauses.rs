@@ -12,7 +12,7 @@ use super::fields::{Fields, carried, duration, reason_and_confirmation};
 use super::format::{Now, exact, facts, said, table, visible};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::trouble;
+use super::trouble::{self, NoAnswer};
 use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions, RowVersion};
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
@@ -287,7 +287,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     match tokio::spawn(act.apply(ops, at, reason)).await {
         Ok(Ok(said)) => told(&asked.frame, &said),
         Err(task) => trouble::lost(&asked.frame, &task),
-        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, false),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, NoAnswer::ToAct),
         Ok(Err(OpsError::MovedOn)) => moved_on(&asked, &form).await,
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong | OpsError::TooShort))) => {
             again(&asked, &form, &error).await

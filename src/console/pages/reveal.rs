@@ -12,7 +12,7 @@ use super::format::{facts, said, visible};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::request::{name_of, reveal_form};
-use super::trouble;
+use super::trouble::{self, NoAnswer};
 use crate::ops::{OperatorStore, OpsError, Revealed, What};
 use crate::phase::Reply;
 
@@ -57,7 +57,7 @@ pub(super) async fn page<S: OperatorStore>(
             frame.page(trouble::status(&error), Section::Requests, title, page)
         }
         // The audit row may be written by then.
-        Err(error) if error.is_of_no_answer() => trouble::unanswered(frame, false),
+        Err(error) if error.is_of_no_answer() => trouble::unanswered(frame, NoAnswer::ToAct),
         Err(error) => trouble::page(frame, &error),
     }
 }
