@@ -79,16 +79,15 @@ pub(crate) fn refused(definition: &'static str, told: &'static str) {
 
 /// The same, of one scope.
 pub(crate) fn refused_to(scopes: &Scopes, scope: &Scope) {
-    metrics::SCOPE_CALLS.add(1, [scopes.label(scope, false), OTHER.into()]);
+    metrics::SCOPE_CALLS.add(1, [scopes.label(scope), OTHER.into()]);
 }
 
 /// The outcome of a call of this scope.
 pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, told: &'static str) {
-    let word = match told {
-        duplicate @ (REPLAYED | IN_PROGRESS | MISMATCH) => duplicate,
-        _ => OTHER,
+    let (scope, word) = match told {
+        REPLAYED | IN_PROGRESS | MISMATCH => (scopes.label_of_duplicate(scope), told),
+        _ => (scopes.label(scope), OTHER),
     };
-    let scope = scopes.label(scope, word != OTHER);
     metrics::SCOPE_CALLS.add(1, [scope, word.into()]);
 }
 

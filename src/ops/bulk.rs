@@ -18,7 +18,7 @@ use crate::chance;
 use crate::engine::Resolved;
 use crate::key::hex;
 use crate::store::audit::AuditEntry;
-use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
+use crate::store::bulk::{BulkItem, BulkPart, BulkRow, NewBulk};
 use crate::store::operators::{IDS_PER_SEARCH, OperatorStore, SearchPage, Walk};
 
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
@@ -480,7 +480,7 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let bulk = self.store.bulk(id).await?.filter(|bulk| self.may_see(bulk));
         let bulk = bulk.ok_or(OpsError::NoSuchBulk)?;
-        let items = self.store.bulk_items(id, true, MAX_ITEMS as u32).await?;
+        let items = self.store.bulk_items(id, BulkPart::All, MAX_ITEMS as u32).await?;
         let refusal = |item: BulkItem| {
             let outcome = item.outcome.filter(|outcome| outcome != "applied")?;
             Some(BulkRefusal { request_id: item.request_id, outcome, because: item.because })

@@ -87,6 +87,15 @@ pub struct BulkItem {
     pub(crate) because: Option<String>,
 }
 
+/// Which requests of a bulk act to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkPart {
+    /// Each.
+    All,
+    /// Those whose turn has not come.
+    Waiting,
+}
+
 /// The columns of a [`BulkItem`].
 pub(super) type ItemColumns = (i32, Uuid, String, Option<String>, Option<String>);
 

@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::audit::{AuditEntry, AuditSearch, Audited};
-use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use super::bulk::{BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem};
 use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
 use super::nodes::{NodeEntry, NodeRow};
@@ -565,12 +565,12 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn bulk(&self, id: Uuid) -> impl Future<Output = Result<Option<BulkRow>, StoreError>> + Send;
 
-    /// Requests of a bulk act, in order: all, or those whose turn has not come.
+    /// Requests of a bulk act, in order.
     #[doc(hidden)]
     fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<BulkItem>, StoreError>> + Send;
 

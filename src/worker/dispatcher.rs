@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
-use super::pace::{PAGE, Pace};
+use super::pace::{PAGE, Pace, SearchEnd};
 use super::pass::{PassBudget, Until};
 use super::rests::Rests;
 use super::settlements::GATHERS;
@@ -318,7 +318,7 @@ impl<T: Source> Dispatcher<T> {
 
     /// The pass goes on, or has ended.
     fn read(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
-        pace.ended_search(queued, next.is_some(), self.poll);
+        pace.ended_search(SearchEnd { queued, is_more: next.is_some() }, self.poll);
         let read_from = std::mem::replace(&mut self.place, next);
         if self.place.is_some() {
             return;
@@ -342,7 +342,7 @@ impl<T: Source> Dispatcher<T> {
         next: Option<T::Place>,
         pace: &mut Pace,
     ) {
-        pace.ended_search(queued, true, self.poll);
+        pace.ended_search(SearchEnd { queued, is_more: true }, self.poll);
         match next {
             Some(next) if has_early || self.look.is_some() => self.look = Some(next),
             Some(next) => self.end = Some(next),

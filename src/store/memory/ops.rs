@@ -17,7 +17,7 @@ use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::lock::lock;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
-use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use crate::store::bulk::{BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
@@ -349,13 +349,13 @@ impl OperatorStore for Memory {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
         let bulks = self.read_bulks().await?;
         let bulk = bulks.into_iter().find(|bulk| bulk.id.uuid() == id);
         let items = (0..).zip(bulk.into_iter().flat_map(|bulk| bulk.items));
-        let wanted = items.filter(|(_, item)| all || item.outcome.is_none());
+        let wanted = items.filter(|(_, item)| part == BulkPart::All || item.outcome.is_none());
         let told = wanted.map(|(position, item)| BulkItem {
             position,
             request_id: item.request_id.uuid(),

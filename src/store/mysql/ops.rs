@@ -24,7 +24,7 @@ use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
-    BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
+    BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
@@ -438,9 +438,10 @@ impl OperatorStore for Mysql {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
+        let all = part == BulkPart::All;
         let rows = search!(self, "read a bulk act", |conn| {
             bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() }
                 .rows::<bulk_sql::StoredItem>(conn)

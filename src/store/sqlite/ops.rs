@@ -21,7 +21,7 @@ use crate::lock::lock;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
-    BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
+    BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
@@ -448,9 +448,10 @@ impl OperatorStore for Sqlite {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
+        let all = part == BulkPart::All;
         let items = bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() };
         let load = move |conn: &mut SqliteConnection| items.rows::<bulk_sql::StoredItem>(conn);
         let rows = self.search("read a bulk act", load).await?;
