@@ -17,6 +17,7 @@ use super::{
 use crate::chance;
 use crate::engine::Resolved;
 use crate::key::hex;
+use crate::number::to_u32;
 use crate::store::audit::AuditEntry;
 use crate::store::bulk::{BulkItem, BulkPart, BulkRow, NewBulk};
 use crate::store::operators::{IDS_PER_SEARCH, OperatorStore, SearchPage, Walk};
@@ -318,14 +319,13 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let selected = self.selected(selection).await?;
         let rows = || selected.0.iter().filter_map(|(_, row)| row.as_ref());
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let id = chance::uuid().simple();
         let parts = [id.to_string(), selection.digest(), selected.seen(act)];
         Ok(BulkPlan {
-            count: count(selected.0.len()),
+            count: to_u32(selected.0.len()),
             version: RowVersion(parts.join(&BETWEEN.to_string())),
-            fitting: count(rows().filter(|row| act.fits(row)).count()),
-            with_call: count(
+            fitting: to_u32(rows().filter(|row| act.fits(row)).count()),
+            with_call: to_u32(
                 rows().filter(|row| act.fits(row) && row.perhaps_called.is_some()).count(),
             ),
             sample: rows().take(SAMPLE).cloned().collect(),
@@ -446,7 +446,7 @@ impl<S: OperatorStore> Ops<S> {
         let mut bound = CellSearch::new(Goes::Down, before);
         loop {
             let mut rows = self.store.bulks(bound.start(), MAX_BULKS).await?;
-            let is_all = (rows.len() as u32) < MAX_BULKS;
+            let is_all = to_u32(rows.len()) < MAX_BULKS;
             let searched_to = rows.last().map(place).filter(|_| !is_all);
             let Break(end) = bound.told(searched_to) else { continue };
             let is_behind = |one, other| Goes::Down.is_before(one, other);

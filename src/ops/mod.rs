@@ -58,6 +58,7 @@ use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
 use crate::engine::{Core, Engine, PAUSED, StrandedBecause, said};
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::audit::AuditSearch;
 use crate::store::operators::{
     FoundRequest, ListPlace, ListedRequest, MAX_ROWS_PER_SEARCH, RequestAt, SearchPage, Walk,
@@ -192,13 +193,13 @@ impl<S: OperatorStore> Ops<S> {
         let mut last = None;
         while let Some(place) = at.take() {
             // One more than the page takes says whether there is a next one.
-            let left = limit - page.rows.len() as u32 + 1;
+            let left = limit - to_u32(page.rows.len()) + 1;
             let found = self.search_from(&filter, place, left, audience).await?;
             rows_read += found.rows_read;
             let on = |place_behind| WalkPlace { place: place_behind, ..place };
             for row in &found.rows {
                 let Some(summary) = self.summary_if_wanted(&filter, place, row) else { continue };
-                if page.rows.len() as u32 == limit {
+                if to_u32(page.rows.len()) == limit {
                     page.next = last.map(|place| filter.cursor(place));
                     return Ok(page);
                 }
@@ -210,7 +211,7 @@ impl<S: OperatorStore> Ops<S> {
             let is_far = rows_read >= MAX_ROWS_PER_SEARCH || found.searched_to.is_some();
             match behind.or(found.searched_to) {
                 Some(behind) if is_far => {
-                    let is_full = page.rows.len() as u32 == limit;
+                    let is_full = to_u32(page.rows.len()) == limit;
                     page.searched_to = (!is_full).then_some(behind.time);
                     page.next = Some(filter.cursor(on(behind)));
                 }
@@ -243,7 +244,7 @@ impl<S: OperatorStore> Ops<S> {
             Audience::Client => self.until(List::Requests(walk), from).await?,
         };
         let SearchPage { mut rows, searched_to } = self.store.list_requests(&search).await?;
-        let rows_read = rows.len() as u32;
+        let rows_read = to_u32(rows.len());
         let is_all_asked = rows_read == asked;
         let searched_to = until.cut(
             goes_of(walk),

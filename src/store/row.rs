@@ -9,6 +9,7 @@ use super::{
     FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedJob,
     SurveyedRow, UnknownStatus, Work,
 };
+use crate::number::to_u32;
 use crate::traces::StoredTrace;
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
@@ -199,5 +200,5 @@ pub(crate) fn whole_millis(time: DateTime<Utc>) -> DateTime<Utc> {
 
 /// The number that a `SELECT count(*)` returned.
 pub(super) fn count(rows: Vec<i64>) -> u32 {
-    rows.first().map_or(0, |rows| u32::try_from(*rows).unwrap_or(u32::MAX))
+    rows.first().map_or(0, |rows| to_u32(*rows))
 }

@@ -16,6 +16,7 @@ use super::session::Session;
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::lock::lock;
+use crate::number::to_u32;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
 use crate::store::bulk::{BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
@@ -167,10 +168,9 @@ impl OperatorStore for Memory {
         waiting.truncate(MAX_ROWS + 1);
         due.truncate(MAX_ROWS + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
-        let count = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let of = |all: &[&str]| {
             let those = |key: &&&KeyRecord| all.contains(&key.status.as_str());
-            count(waiting.iter().filter(allowed).filter(those).count())
+            to_u32(waiting.iter().filter(allowed).filter(those).count())
         };
         // A row that waits and is in progress is looked into: its outcome is still unknown.
         let unknown = ["unknown", "in_progress"];
@@ -186,11 +186,11 @@ impl OperatorStore for Memory {
                 .filter_map(|key| key.waiting_since)
                 .map(|since| since.0)
                 .min(),
-            due: count(working().filter(is_due).count()),
-            dead_jobs: count(
+            due: to_u32(working().filter(is_due).count()),
+            dead_jobs: to_u32(
                 dead.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
-            late_jobs: count(
+            late_jobs: to_u32(
                 late.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
             waiting_is_more: more[0],

@@ -86,7 +86,3 @@ pub(super) fn bound(
 ) -> Result<BoundStatement, StoreError> {
     BoundStatement::of(query).map_err(|error| StoreError::database(doing, error))
 }
-
-pub(super) fn as_u32(rows: usize) -> u32 {
-    u32::try_from(rows).unwrap_or(u32::MAX)
-}
