@@ -14,7 +14,7 @@ mod unharmed;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::scopes::Scopes;
-pub(crate) use self::unharmed::{Span, asked as asked_unharmed};
+pub(crate) use self::unharmed::{Span, catch};
 
 use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope, ShortHash};
@@ -511,7 +511,7 @@ pub(crate) fn trace_context_panicked() {
 /// Tells the application's recorder of metrics. That it panicked is said once a minute.
 #[cfg(feature = "metrics")]
 fn recorded(record: impl FnOnce()) {
-    if asked_unharmed(record).is_none()
+    if catch(record).is_none()
         && let Some(suppressed) = REPEATS.admits("recorder", ONE_MINUTE)
     {
         warn!(suppressed, "a metrics recorder panicked; what it received is not counted");

@@ -116,15 +116,15 @@ impl<S: Store> Attempt<S> {
         };
         let row = match span.clone().around(pin!(answer)).await {
             Ok((row, None)) => row,
-            Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
-            Err(error) => return span.in_scope(|| self.answered(Err(error))),
+            Ok((_, Some(outcome))) => return span.in_scope(|| self.report(Ok(outcome))),
+            Err(error) => return span.in_scope(|| self.report(Err(error))),
         };
         let (_present, caller) = Caller::elsewhere();
         self.caller = caller;
         // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
         let settling = span.around(boxed!(async move {
             let lost = UnlessEnded::new(|| {
-                let _ = self.answered(Err(CallError::TaskLost));
+                let _ = self.report(Err(CallError::TaskLost));
             });
             let row_at_start =
                 if self.reads_first { RowAtStart::Read(row) } else { RowAtStart::ExpectedNew };
@@ -150,7 +150,7 @@ impl<S: Store> Attempt<S> {
 
     async fn unspanned(self) -> Result<Outcome, CallError> {
         if let Some(outcome) = self.cached().await {
-            return self.answered(Ok(outcome));
+            return self.report(Ok(outcome));
         }
         let row_at_start =
             if self.reads_first { RowAtStart::NotRead } else { RowAtStart::ExpectedNew };
@@ -220,7 +220,7 @@ impl<S: Store> Attempt<S> {
         Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
     }
 
-    fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+    fn report(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         observed::answered(self.definition.name, &outcome, self.began.elapsed());
         self.core.traced_answer(&outcome);
         if let Some(scopes) = &self.core.scopes {
@@ -247,13 +247,13 @@ impl<S: Store> Attempt<S> {
         if self.creation.is_unknown() {
             self.verify_creation();
         }
-        self.answered(settled)
+        self.report(settled)
     }
 
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
         let row = reading!("look", self.core.store.look_up_key(&self.scope, &self.key))?;
-        self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
+        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
         Ok(row)
     }
 
@@ -278,7 +278,7 @@ impl<S: Store> Attempt<S> {
                 match core.store.look_up_key(&scope, &key).await {
                     Ok(Some(row)) => {
                         let is_ours = row.request_id == request_id;
-                        creation.seen(name, is_ours);
+                        creation.note_read(name, is_ours);
                         let is_finished = row.status == Status::Completed;
                         if is_finished && is_held_by_its_creator(&row, runs_as) {
                             observe::committed(FINISHED);
@@ -323,7 +323,7 @@ impl<S: Store> Attempt<S> {
             RowAtStart::Read(row) => row,
             RowAtStart::NotRead => self.look().await?,
         };
-        self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
+        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
         match self.act(row, rounds).await? {
             RoundEnd::Busy => Ok(RoundEnd::Outcome(self.busy().await?)),
             // What the row of a key says that was wrongly expected to be new comes before why nothing
@@ -516,15 +516,15 @@ impl<S: Store> Attempt<S> {
             Answer::Mismatch => Outcome::Mismatch,
             Answer::InProgress { retry_after: lease_left } => {
                 let retry_after = self.core.settings.ask_again_after(lease_left);
-                self.core.told_of(row.request_id, None);
+                self.core.traced_result_of(row.request_id, None);
                 Outcome::InProgress { retry_after }
             }
             Answer::Unknown { looked_into } => {
-                self.core.told_of(row.request_id, None);
+                self.core.traced_result_of(row.request_id, None);
                 self.core.unknown(looked_into)
             }
             Answer::DeadLetter => {
-                self.core.told_of(row.request_id, row.trace.as_deref());
+                self.core.traced_result_of(row.request_id, row.trace.as_deref());
                 Outcome::DeadLetter
             }
             Answer::Erased => Outcome::Erased,
@@ -544,7 +544,7 @@ impl<S: Store> Attempt<S> {
                         observe::completed(self.definition.name, 1, self.began.elapsed());
                         self.core.traced_end(stored.status);
                     }
-                    _ => self.core.told_of(row.request_id, row.trace.as_deref()),
+                    _ => self.core.traced_result_of(row.request_id, row.trace.as_deref()),
                 }
                 match self.core.decode_reply(&self.scope, &self.key, row.response)? {
                     Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),

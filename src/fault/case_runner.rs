@@ -124,7 +124,7 @@ where
         if !settled && status != Some(Status::Unknown) {
             return Err(format!(
                 "not settled after {MAX_ATTEMPTS} attempts: it {}; {}",
-                told(status),
+                describe(status),
                 self.observed.last()
             ));
         }
@@ -266,16 +266,16 @@ where
         if self.status().await?.is_none() {
             return Ok(());
         }
-        refused(self.asked(other).await?)
+        refused(self.ask(other).await?)
     }
 
     /// The stored answer.
     async fn replay(&self) -> Result<Reply, Wrong> {
-        self.observed.replay(self.asked(self.request).await?)
+        self.observed.replay(self.ask(self.request).await?)
     }
 
     /// A call to which nothing happens.
-    async fn asked(&self, request: &R) -> Result<Result<Outcome, CallError>, Wrong> {
+    async fn ask(&self, request: &R) -> Result<Result<Outcome, CallError>, Wrong> {
         let (plan, _signals) = Plan::new(self.orders(Who::Another));
         Ok(plan.around(self.call(request)?.__call_in_place()).await)
     }
@@ -326,7 +326,7 @@ fn not_lost(error: StoreError) -> Wrong {
 }
 
 /// The state of a request, as the end of a sentence about it.
-pub(super) fn told(status: Option<Status>) -> String {
+pub(super) fn describe(status: Option<Status>) -> String {
     match status {
         Some(status) => format!("is {status:?}"),
         None => "has no row: nothing of it was committed".to_owned(),

@@ -203,7 +203,7 @@ impl Selected {
     /// Of those that stand where the act is taken, the version, too: one that gave up once more since it was read,
     /// or that has only now come to where it would be erased, is another than was planned. What the others do is the
     /// usual way of requests, and they are left alone.
-    fn seen(&self, act: BulkAct) -> String {
+    fn versions(&self, act: BulkAct) -> String {
         let seen = |(id, row): &(Uuid, Option<Summary>)| match row.as_ref() {
             Some(row) if act.fits(row) => format!("{id} {}", row.version.as_str()),
             _ => id.to_string(),
@@ -218,7 +218,9 @@ impl Selected {
     fn is(&self, planned: &Planned, act: BulkAct) -> bool {
         match planned {
             Planned::Count(count) => self.0.len() == *count as usize,
-            Planned::Version(_) => planned.parts().is_some_and(|plan| plan.seen == self.seen(act)),
+            Planned::Version(_) => {
+                planned.parts().is_some_and(|plan| plan.seen == self.versions(act))
+            }
         }
     }
 }
@@ -320,7 +322,7 @@ impl<S: OperatorStore> Ops<S> {
         let selected = self.selected(selection).await?;
         let rows = || selected.0.iter().filter_map(|(_, row)| row.as_ref());
         let id = chance::uuid().simple();
-        let parts = [id.to_string(), selection.digest(), selected.seen(act)];
+        let parts = [id.to_string(), selection.digest(), selected.versions(act)];
         Ok(BulkPlan {
             count: to_u32(selected.0.len()),
             version: RowVersion(parts.join(&BETWEEN.to_string())),
@@ -448,7 +450,7 @@ impl<S: OperatorStore> Ops<S> {
             let mut rows = self.store.bulks(bound.start(), MAX_BULKS).await?;
             let is_all = to_u32(rows.len()) < MAX_BULKS;
             let searched_to = rows.last().map(place).filter(|_| !is_all);
-            let Break(end) = bound.told(searched_to) else { continue };
+            let Break(end) = bound.narrow(searched_to) else { continue };
             let is_behind = |one, other| Goes::Down.is_before(one, other);
             rows.retain(|bulk| {
                 let is_told = end.is_none_or(|end| !is_behind(end, place(bulk)));

@@ -327,7 +327,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchRequest`].
     pub async fn show(&self, request_id: Uuid) -> Result<Details, OpsError> {
         self.needs(Permissions::READ)?;
-        let found = self.found(request_id).await?;
+        let found = self.find_by_id(request_id).await?;
         let jobs = self.store.jobs_of(&found.scope, request_id).await?;
         let jobs: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
         let events = self.store.events(&found).await?;
@@ -364,7 +364,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchRequest`].
     pub async fn why(&self, request_id: Uuid) -> Result<Why, OpsError> {
         self.needs(Permissions::READ)?;
-        self.reason_of(&self.found(request_id).await?).await
+        self.reason_of(&self.find_by_id(request_id).await?).await
     }
 
     /// Staged jobs that are dead letters, the oldest first, at most `rows` of them. `rows` is clamped to 1 to 1000. Needs
@@ -452,7 +452,7 @@ impl<S: OperatorStore> Ops<S> {
             return Ok(now);
         }
         let now = self.store.operators_time().await?;
-        self.core.clock.heard(now);
+        self.core.clock.set(now);
         Ok(now)
     }
 
@@ -463,7 +463,7 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    async fn found(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
+    async fn find_by_id(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
         let at = RequestAt::Id(request_id);
         let found = self.store.find_request(at, self.actor.limits()).await?;
         found.ok_or(OpsError::NoSuchRequest)

@@ -178,7 +178,7 @@ impl<T: Source> Dispatcher<T> {
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
-                    self.searched(found, part, until, &mut pace);
+                    self.take_answer(found, part, until, &mut pace);
                 }
                 () = at(stalls_at) => {}
                 () = sleep_until(pace.next()), if wants_more => {}
@@ -213,7 +213,7 @@ impl<T: Source> Dispatcher<T> {
         }
     }
 
-    fn searched(
+    fn take_answer(
         &mut self,
         found: Result<Page<T::Found, T::Place>, StoreError>,
         part: Part,
@@ -227,7 +227,7 @@ impl<T: Source> Dispatcher<T> {
                     Until::Shutdown => (self.batch as usize * BATCHES_WAITING).max(WAITING),
                     Until::PassEnds(pass) => pass.left() as usize,
                 };
-                self.found(page, part, most, pace);
+                self.take_page(page, part, most, pace);
             }
             // What was begun is ended first.
             (Err(error), Until::PassEnds(pass)) => {
@@ -270,7 +270,13 @@ impl<T: Source> Dispatcher<T> {
     }
 
     /// `most`: how many may wait.
-    fn found(&mut self, page: Page<T::Found, T::Place>, part: Part, most: usize, pace: &mut Pace) {
+    fn take_page(
+        &mut self,
+        page: Page<T::Found, T::Place>,
+        part: Part,
+        most: usize,
+        pace: &mut Pace,
+    ) {
         let Page { mut rows, next } = page;
         // In an order of its own on each node (H19), so that they do not all race for the same rows.
         shuffle(&mut rows);

@@ -35,7 +35,7 @@ pub(super) async fn answer<S: OperatorStore>(
     ops: &Ops<S>,
     asked: &Asked,
 ) -> Result<Answer, Problem> {
-    let answer = told(route, ops, asked).await?;
+    let answer = answer_of(route, ops, asked).await?;
     // Read last, as by the console's pages. The rows are told also without it.
     let now = match route.tells_times() {
         true => ops.now().await.ok(),
@@ -44,7 +44,7 @@ pub(super) async fn answer<S: OperatorStore>(
     Ok(Answer { now, ..answer })
 }
 
-async fn told<S: OperatorStore>(
+async fn answer_of<S: OperatorStore>(
     route: Route,
     ops: &Ops<S>,
     asked: &Asked,

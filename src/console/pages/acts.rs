@@ -34,7 +34,7 @@ pub(super) async fn act<S: OperatorStore>(
     let there = |said: &str| frame.to(format_args!("requests/{id}?said={said}"));
     match done {
         Ok(Ok(resolved)) => see_other(&there(resolved.as_str())),
-        Err(task) => trouble::lost(frame, &task),
+        Err(task) => trouble::lost_task(frame, &task),
         Ok(Err(error)) if error.is_of_a_panic() => trouble::page(frame, &error),
         Ok(Err(error)) if error.is_of_no_answer() => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ (OpsError::NotAllowed { .. } | OpsError::NoSuchRequest))) => {

@@ -26,7 +26,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
         Ok((ops.audit(filter, before, PAGE).await?, asked.now().await?))
     };
     let (status, list) = match listed.await {
-        Ok((page, now)) => (StatusCode::OK, found(frame, query, &page, now)),
+        Ok((page, now)) => (StatusCode::OK, results(frame, query, &page, now)),
         Err(error @ (OpsError::BadFilter(_) | OpsError::BadCursor)) => {
             (trouble::status(&error), html! { p.error role="alert" { (error) "." } })
         }
@@ -108,7 +108,7 @@ fn choices() -> Vec<(&'static str, String)> {
     all
 }
 
-fn found(frame: &Frame, query: &Fields, page: &Page<AuditRecord, Place>, now: Now) -> Markup {
+fn results(frame: &Frame, query: &Fields, page: &Page<AuditRecord, Place>, now: Now) -> Markup {
     html! {
         section #audit data-live="10" aria-label="Acts" {
             @if list::is_none(page) {

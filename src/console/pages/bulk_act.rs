@@ -109,7 +109,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         tokio::spawn(async move { ops.start_bulk(act, &selection, planned, &because).await });
     match starting.await {
         Ok(Ok(id)) => see_other(&frame.to(format_args!("bulk/{id}?said=started"))),
-        Err(task) => trouble::lost(frame, &task),
+        Err(task) => trouble::lost_task(frame, &task),
         Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
             let wrong = match error {
@@ -142,7 +142,7 @@ pub(super) async fn stop<S: OperatorStore>(
     match stopping.await {
         Ok(Ok(Resolved::Applied)) => to("stopped"),
         Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
-        Err(task) => trouble::lost(frame, &task),
+        Err(task) => trouble::lost_task(frame, &task),
         Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));

@@ -236,7 +236,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     match (tokio::spawn(doing).await, act) {
         (Ok(Ok(())), JobAct::Retry) => see_other(&frame.to("jobs?said=retried")),
         (Ok(Ok(())), JobAct::Discard) => see_other(&frame.to("jobs?said=discarded")),
-        (Err(task), _) => trouble::lost(frame, &task),
+        (Err(task), _) => trouble::lost_task(frame, &task),
         (Ok(Err(OpsError::Unavailable(_))), _) => trouble::unanswered(frame, NoAnswer::ToAct),
         (Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))), _) => {
             let wrong = match error {

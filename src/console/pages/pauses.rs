@@ -285,8 +285,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Err(error) => return again(&asked, &form, &error).await,
     };
     match tokio::spawn(act.apply(ops, at, reason)).await {
-        Ok(Ok(said)) => told(&asked.frame, &said),
-        Err(task) => trouble::lost(&asked.frame, &task),
+        Ok(Ok(said)) => back_to_list(&asked.frame, &said),
+        Err(task) => trouble::lost_task(&asked.frame, &task),
         Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, NoAnswer::ToAct),
         Ok(Err(OpsError::MovedOn)) => moved_on(&asked, &form).await,
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong | OpsError::TooShort))) => {
@@ -296,7 +296,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     }
 }
 
-fn told(frame: &Frame, said: &str) -> Response {
+fn back_to_list(frame: &Frame, said: &str) -> Response {
     see_other(&frame.to(format_args!("pauses?said={said}")))
 }
 
@@ -306,9 +306,9 @@ async fn moved_on<S: OperatorStore>(asked: &Asked<S>, form: &Fields) -> Response
     let frame = &asked.frame;
     match wanted(asked, form).await {
         Ok((true, Row { pause: Some(pause), .. })) if is_asked_for(&pause, form, frame.actor()) => {
-            told(frame, "paused")
+            back_to_list(frame, "paused")
         }
-        Ok((false, Row { pause: None, .. })) => told(frame, "already"),
+        Ok((false, Row { pause: None, .. })) => back_to_list(frame, "already"),
         _ => {
             let wrong = "Not done: the phase was paused, or its pause was replaced or ended, since you looked. Now it \
                          stands as below, and what you typed is kept.";

@@ -157,7 +157,7 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
                  nothing is written"
             })),
         ]))
-        (given(act))
+        (values_of(act))
         (warning(act, details))
         form.act method="post" action=(frame.to(format_args!("requests/{}/act", row.request_id))) {
             (settle::read_at(details))
@@ -254,7 +254,7 @@ fn behind<'a>(phases: &'a [PhaseView], name: &str) -> Option<&'a PhaseView> {
 }
 
 /// What the operator gave, as it will be stored.
-fn given(act: &Act) -> Markup {
+fn values_of(act: &Act) -> Markup {
     match act {
         Act::Executed { output, .. } => html! {
             h2 { "Output" }

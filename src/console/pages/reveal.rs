@@ -34,7 +34,7 @@ pub(super) async fn page<S: OperatorStore>(
             let reveal = async move { ops.reveal(id, what, &reason).await };
             match tokio::spawn(reveal).await {
                 Ok(revealed) => revealed.map(|revealed| (id, what, revealed)),
-                Err(task) => return trouble::lost(frame, &task),
+                Err(task) => return trouble::lost_task(frame, &task),
             }
         }
         (Ok(_), None) => Err(OpsError::BadFilter("there is no such value: choose one of the list")),

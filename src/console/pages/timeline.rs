@@ -18,7 +18,7 @@ pub(super) fn happened(one: &Happened) -> Markup {
                     @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
                 }
                 Event::Left { kind, attempt, phase, reason } => {
-                    (left(*kind)) ", attempt " (attempt)
+                    (event_text(*kind)) ", attempt " (attempt)
                     @if let Some(phase) = phase { " at " code { (said(phase)) } }
                     @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
                 }
@@ -35,7 +35,7 @@ pub(super) fn happened(one: &Happened) -> Markup {
     }
 }
 
-fn left(kind: EventKind) -> &'static str {
+fn event_text(kind: EventKind) -> &'static str {
     match kind {
         EventKind::Released => "failed, and was released",
         EventKind::TakenOver => "lease ended, and was taken over",

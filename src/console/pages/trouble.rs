@@ -114,7 +114,7 @@ fn panicked(frame: &Frame) -> Response {
 }
 
 /// The task of an act gave no answer: it panicked, or its runtime is gone.
-pub(super) fn lost(frame: &Frame, task: &JoinError) -> Response {
+pub(super) fn lost_task(frame: &Frame, task: &JoinError) -> Response {
     match task.is_panic() {
         true => panicked(frame),
         false => unanswered(frame, NoAnswer::ToAct),
@@ -248,7 +248,7 @@ mod tests {
     async fn an_act_that_panicked_is_not_told_as_a_database_that_does_not_answer() {
         let error = OpsError::Resolve(ResolveError::TaskPanicked);
         let task = tokio::spawn(panics()).await.unwrap_err();
-        for told in [page(&frame(), &error), lost(&frame(), &task)] {
+        for told in [page(&frame(), &error), lost_task(&frame(), &task)] {
             assert_eq!(told.status(), StatusCode::INTERNAL_SERVER_ERROR);
             assert!(told.headers().get(RETRY_AFTER).is_none());
             assert!(told.extensions().get::<NoAnswer>().is_none(), "its form is not sent again");
@@ -258,7 +258,7 @@ mod tests {
         }
         let waits = tokio::spawn(std::future::pending::<()>());
         waits.abort();
-        let told = lost(&frame(), &waits.await.unwrap_err());
+        let told = lost_task(&frame(), &waits.await.unwrap_err());
         assert_eq!(told.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -25,7 +25,7 @@ impl<S: Store> Core<S> {
     ) -> Result<(), ResolveError> {
         let ResolutionKind::Executed { phase, output } = &resolution.kind else { return Ok(()) };
         let (index, _) = self.phase_of(row, phase)?;
-        match self.judged(scope, key, row)? {
+        match self.judge_unfinished(scope, key, row)? {
             Some(judged) => self.reads(row, &judged.revived, index, output),
             None => Ok(()),
         }
@@ -52,7 +52,7 @@ impl<S: Store> Core<S> {
     }
 
     /// What can be made of the row, if this process knows it; `None` of a completed one.
-    pub(super) fn judged(
+    pub(super) fn judge_unfinished(
         &self,
         scope: &Scope,
         key: &IdempotencyKey,

@@ -70,7 +70,7 @@ impl<S: Store> Core<S> {
         compares: Compares,
     ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        let judged = self.judged(scope, key, row)?;
+        let judged = self.judge_unfinished(scope, key, row)?;
         not_running(row)?;
         let mut outputs = self.stored_outputs(scope, key).await?;
         if let Some(stored) = outputs.get(index) {
@@ -111,7 +111,7 @@ impl<S: Store> Core<S> {
         attempt: u32,
     ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        let judged = self.judged(scope, key, row)?;
+        let judged = self.judge_unfinished(scope, key, row)?;
         let is_uncalled = judged.as_ref().is_some_and(|judged| judged.revived.is_uncalled);
         not_running(row)?;
         if is_denied(row, phase, attempt) {
@@ -213,7 +213,7 @@ impl<S: Store> Core<S> {
                 (judged.definition, judged.revived, is_run_here.then_some(judged.phases))
             }
         };
-        let run = self.held(scope, key, row, Moment::now(), definition, revived);
+        let run = self.run_of(scope, key, row, Moment::now(), definition, revived);
         let transition = transition(&run);
         Weighed::News(Box::new(News { run, phases, transition }))
     }

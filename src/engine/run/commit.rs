@@ -117,14 +117,14 @@ impl<S: Store> Run<S> {
         Ok(match answer {
             Commit::Done(times) => {
                 if let Some(RowTimes { written_at, expires_at }) = times {
-                    self.core.clock.heard(written_at);
+                    self.core.clock.set(written_at);
                     self.expires_at = expires_at;
                 }
                 CommitFate::Applied(sent)
             }
             // The key has a row.
             Commit::Fenced if is_created => CommitFate::EndsRound(RoundEnd::Changed),
-            Commit::Fenced => self.lost(),
+            Commit::Fenced => self.end_as_lost(),
             Commit::Refused(refusal) => CommitFate::NotCommitted(CommitFailure::Refused(refusal)),
             Commit::Failed(StoreError::Locked) if is_created => {
                 CommitFate::EndsRound(RoundEnd::Busy)
@@ -144,13 +144,13 @@ impl<S: Store> Run<S> {
                     Arrival::NeverArrived => {
                         CommitFate::NotCommitted(CommitFailure::NeverArrived(error))
                     }
-                    Arrival::Lost => self.lost(),
+                    Arrival::Lost => self.end_as_lost(),
                 }
             }
         })
     }
 
-    fn lost(&self) -> CommitFate {
+    fn end_as_lost(&self) -> CommitFate {
         observe::lost(self.definition.name);
         CommitFate::EndsRound(RoundEnd::Lost)
     }
@@ -334,7 +334,7 @@ impl<S: Store> Run<S> {
         observe::completed(name, self.context.attempt, self.age());
         self.core.traced_end(stored.status);
         self.core.remember(&self.whose(), stored, expires_at, sent, self.hint.clone());
-        faults! { let reply = super::mutants::told(reply); }
+        faults! { let reply = super::mutants::reply(reply); }
         let finished = Finished { reply, replayed: false, expires_at };
         Break(RoundEnd::Outcome(Outcome::Finished(finished)))
     }

@@ -41,7 +41,7 @@ impl<S: Store> Run<S> {
         let reason = Some(at_cap(ATTEMPT_CAP, last));
         let standing = self.standing(Status::DeadLetter, None);
         let left = Transition { was_no_attempt: true, reason, ..standing };
-        self.leave_at(self.stopped(left, EventKind::DeadLetter).await).await
+        self.leave_at(self.with_event(left, EventKind::DeadLetter).await).await
     }
 
     /// Leaves the row to the phase's reconcile function; to an operator alone, where it has none. `intent`: the
@@ -81,7 +81,7 @@ impl<S: Store> Run<S> {
             WINDOW_PASSED => EventKind::WindowPassed,
             _ => EventKind::Unknown,
         };
-        let left = self.leave_at(self.stopped(left, kind).await).await?;
+        let left = self.leave_at(self.with_event(left, kind).await).await?;
         if matches!(left, RoundEnd::Outcome(_)) {
             observe::unknown(self.definition.name, self.subject(), phase, reason);
         }
@@ -126,7 +126,7 @@ impl<S: Store> Run<S> {
             Status::DeadLetter => EventKind::DeadLetter,
             _ => EventKind::StillUnknown,
         };
-        self.leave_at(self.stopped(left, kind).await).await
+        self.leave_at(self.with_event(left, kind).await).await
     }
 
     /// Leaves an outcome as unknown, and begins to count anew how often it was looked into.
@@ -139,12 +139,12 @@ impl<S: Store> Run<S> {
         let (intent, settles) = (intent.map(str::to_owned), Settles::Reconciles);
         let standing = self.standing(Status::Unknown, Some(hold));
         let left = Transition { intent, reason, settles, ..standing };
-        self.leave_at(self.stopped(left, EventKind::StillUnknown).await).await
+        self.leave_at(self.with_event(left, EventKind::StillUnknown).await).await
     }
 
     /// With what an operator is to read of it: at which phase, in which attempt. Where it begins to wait, with the
     /// notice of that, if notices are wanted.
-    async fn stopped(&self, left: Transition, kind: EventKind) -> Transition {
+    async fn with_event(&self, left: Transition, kind: EventKind) -> Transition {
         // Where the outputs could not be read, which phase is next is not known.
         let done = self.outputs.len();
         let next = self.definition.phases.get(done).filter(|_| done > 0 || self.point == STARTED);

@@ -44,7 +44,7 @@ impl<S: Store> Run<S> {
         if row.reconciles > self.core.settings.max_reconciles {
             return self.still_unknown(row, Some(phase.name), Some(NEVER_ANSWERED)).await;
         }
-        let found = match self.found(index, phase).await {
+        let found = match self.ask_function(index, phase).await {
             Ok(found) => found,
             Err(why) => return self.not_found_out(row, Some(phase.name), Some(&why)).await,
         };
@@ -122,7 +122,11 @@ impl<S: Store> Run<S> {
 
     /// What the reconcile function says; why it says nothing, where it failed, panicked or did not answer
     /// within a lease.
-    async fn found(&self, index: usize, phase: &'static Phase) -> Result<Reconciled<Step>, String> {
+    async fn ask_function(
+        &self,
+        index: usize,
+        phase: &'static Phase,
+    ) -> Result<Reconciled<Step>, String> {
         let key = self.derived_key(phase);
         let inputs =
             PhaseInputs { context: &self.context, outputs: &self.outputs, derived_key: Some(&key) };
