@@ -28,7 +28,7 @@ pub(super) fn caught(tell: impl FnOnce()) {
 pub(crate) struct Span(Option<tracing::Span>);
 
 impl Span {
-    pub(super) fn made(make: impl FnOnce() -> tracing::Span) -> Self {
+    pub(super) fn make(make: impl FnOnce() -> tracing::Span) -> Self {
         Self(catch(make))
     }
 
@@ -37,7 +37,7 @@ impl Span {
     }
 
     pub(crate) fn current() -> Self {
-        Self::made(tracing::Span::current)
+        Self::make(tracing::Span::current)
     }
 
     pub(crate) fn record(&self, field: &'static str, value: impl Value) {

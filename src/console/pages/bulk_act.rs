@@ -6,7 +6,7 @@ use http::StatusCode;
 use maud::html;
 use uuid::Uuid;
 
-use super::bulk::{Refused, carried, shown};
+use super::bulk::{Refused, carried, details_page};
 use super::fields::{Fields, Named};
 use super::format::{facts, visible};
 use super::frame::Section;
@@ -150,7 +150,7 @@ pub(super) async fn stop<S: OperatorStore>(
             match looked.await {
                 Ok((details, now)) => {
                     let refused = Refused { wrong: &wrong, because: form.raw("because") };
-                    let page = shown(frame, &asked.query, &details, now, Some(&refused));
+                    let page = details_page(frame, &asked.query, &details, now, Some(&refused));
                     frame.page(status, Section::Bulk, "Bulk act", page)
                 }
                 Err(error) => trouble::page(frame, &error),

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, reason_and_confirmation};
-use super::format::{Now, facts, said, short, table};
+use super::format::{Now, bdi, facts, short, table};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::trouble::NoAnswer;
@@ -95,7 +95,7 @@ fn jobs(
 ) -> Markup {
     let cells = rows.iter().map(|job| {
         vec![
-            html! { code { (said(&job.name)) } },
+            html! { code { (bdi(&job.name)) } },
             request(frame, job),
             html! { (job.attempts) },
             reason(job),
@@ -132,7 +132,7 @@ fn dead(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
 
 fn reason(job: &JobView) -> Markup {
     match &job.reason {
-        Some(reason) => html! { span.reason { (said(reason)) } },
+        Some(reason) => html! { span.reason { (bdi(reason)) } },
         None => html! { span.quiet { "–" } },
     }
 }
@@ -197,7 +197,7 @@ async fn sheet<S: OperatorStore>(
         h1 { "Review: " (act.name()) }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
-            ("Job", Some(html! { code { (said(&job.name)) } " " code { (job.id) } })),
+            ("Job", Some(html! { code { (bdi(&job.name)) } " " code { (job.id) } })),
             ("Now", Some(html! { "gave up after " (job.attempts) " attempts: " (reason(&job)) })),
             ("After", Some(html! { (after) })),
             ("Staged", Some(now.relative(job.staged_at))),

@@ -9,7 +9,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::fields::{Fields, carried, duration, reason_and_confirmation};
-use super::format::{Now, exact, facts, said, table, visible};
+use super::format::{Now, bdi, exact, facts, table, visible};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
 use super::trouble::{self, NoAnswer};
@@ -102,15 +102,15 @@ fn phases(frame: &Frame, rows: &[Row], now: Now, may_set: bool) -> Markup {
             None => ("pause", "Pause"),
         };
         vec![
-            html! { span.definition { (said(definition)) } },
-            html! { code { (said(phase)) } },
+            html! { span.definition { (bdi(definition)) } },
+            html! { code { (bdi(phase)) } },
             state(pause.as_ref(), now),
             match pause {
-                Some(pause) => html! { (said(&pause.paused_by)) " " (now.relative(pause.paused_at)) },
+                Some(pause) => html! { (bdi(&pause.paused_by)) " " (now.relative(pause.paused_at)) },
                 None => html! { span.quiet { "–" } },
             },
             match pause {
-                Some(pause) => html! { span.reason { (said(&pause.reason)) } },
+                Some(pause) => html! { span.reason { (bdi(&pause.reason)) } },
                 None => html! { span.quiet { "–" } },
             },
             html! {
@@ -247,11 +247,11 @@ async fn sheet<S: OperatorStore>(
         h1 { "Review: " (name) }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
-            ("Phase", Some(html! { code { (said(phase)) } " of " span.definition { (said(definition)) } })),
+            ("Phase", Some(html! { code { (bdi(phase)) } " of " span.definition { (bdi(definition)) } })),
             ("Now", Some(html! {
                 (state(row.pause.as_ref(), now))
                 @if let Some(pause) = &row.pause {
-                    " by " (said(&pause.paused_by)) ": " span.reason { (said(&pause.reason)) }
+                    " by " (bdi(&pause.paused_by)) ": " span.reason { (bdi(&pause.reason)) }
                 }
             })),
             ("After", Some(html! { (after) })),

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde_json::value::RawValue;
 
 use super::fields::{Fields, Named, id_of};
-use super::format::{facts, said, visible};
+use super::format::{bdi, facts, visible};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::request::{name_of, reveal_form};
@@ -63,7 +63,7 @@ pub(super) async fn page<S: OperatorStore>(
 }
 
 fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed) -> Markup {
-    let code = |text: &str| Some(html! { code { (said(text)) } });
+    let code = |text: &str| Some(html! { code { (bdi(text)) } });
     html! {
         h1 { (title) }
         p.lead { "That " bdi { (visible(frame.actor())) } " revealed it, and why, is in the audit." }
@@ -77,7 +77,7 @@ fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed)
             (facts(vec![
                 ("Status", Some(html! { (reply.status()) })),
                 ("Headers", Some(html! {
-                    @for (name, value) in reply.headers() { code { (said(name)) ": " (said(value)) } br; }
+                    @for (name, value) in reply.headers() { code { (bdi(name)) ": " (bdi(value)) } br; }
                 })),
             ]))
             (body_of(reply))

@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::Memory;
 use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
-use super::ops_rows::{MAX_ROWS, audited, is_asked_for, is_behind, late, listed, looked, operated};
+use super::ops_rows::{
+    MAX_ROWS, audited, is_asked_for, is_behind, late, listed, operated, page_of,
+};
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
 use super::round_trips::{read_jobs, read_keys, write_audit};
 use super::session::Session;
@@ -115,7 +117,7 @@ impl OperatorStore for Memory {
             rows.reverse();
         }
         let asked = |row: &ListedRequest| is_asked_for(row, list, now).then(|| row.clone());
-        Ok(looked(rows, list.limit, asked, |row| row.place(list.walk)))
+        Ok(page_of(rows, list.limit, asked, |row| row.place(list.walk)))
     }
 
     async fn requests_by_ids(
@@ -244,7 +246,7 @@ impl OperatorStore for Memory {
         jobs.retain(|job| job.run_after.is_none() && place_of(job) > place);
         jobs.sort_by_key(place_of);
         let seen = |job: &JobRecord| limits.allow(&job.scope).then(|| operated(job));
-        Ok(looked(jobs, limit, seen, place_of))
+        Ok(page_of(jobs, limit, seen, place_of))
     }
 
     async fn late_jobs(
@@ -415,6 +417,6 @@ impl OperatorStore for Memory {
                 && search.acts.as_ref().is_none_or(|acts| acts.contains(&row.act));
             (is_allowed && is_asked_for).then(|| audited(row))
         };
-        Ok(looked(rows, limit, seen, place))
+        Ok(page_of(rows, limit, seen, place))
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::database::Database;
-use super::error::{error, lost};
+use super::error::{connection_lost, error};
 use super::record::{Place, Record};
 use super::state::{By, DEADLOCK_TIMEOUT, State};
 use crate::definition::Isolation;
@@ -121,7 +121,7 @@ impl OpenTx {
             let ended = {
                 let mut state = self.db.state();
                 if !state.open.contains_key(&self.id) {
-                    return Err(lost());
+                    return Err(connection_lost());
                 }
                 let slot = state.slots.entry(place.clone()).or_default();
                 match slot.holder {
@@ -129,7 +129,7 @@ impl OpenTx {
                     Some(other) => {
                         let Some(ended) = state.open.get(&other).map(|open| open.ended.clone())
                         else {
-                            return Err(lost());
+                            return Err(connection_lost());
                         };
                         if let Some(open) = state.open.get_mut(&self.id) {
                             open.waits_for = Some(other);
@@ -165,7 +165,7 @@ impl OpenTx {
     pub(super) fn try_lock(&mut self, place: &Place) -> QueryResult<bool> {
         let mut state = self.db.state();
         if !state.open.contains_key(&self.id) {
-            return Err(lost());
+            return Err(connection_lost());
         }
         let slot = state.slots.entry(place.clone()).or_default();
         match slot.holder {
@@ -234,7 +234,7 @@ impl OpenTx {
         let db = self.db.clone();
         let mut state = db.state();
         if !state.open.contains_key(&self.id) {
-            return Err(lost());
+            return Err(connection_lost());
         }
         let is_stale = |place: &Place, snapshot| {
             state.slots.get(place).is_some_and(|slot| slot.changed_since(snapshot))
@@ -305,7 +305,7 @@ async fn wait_for(
             let message = "canceling statement due to lock timeout";
             Err(error(DatabaseErrorKind::Unknown, message))
         }
-        () = gone => Err(lost()),
+        () = gone => Err(connection_lost()),
         () = detector => Ok(()),
     }
 }

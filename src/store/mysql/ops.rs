@@ -11,7 +11,7 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::ask::{answered, answered_within, ask};
+use super::ask::{answered_within, ask, await_answer};
 use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
 use super::ops_nodes as node_sql;
@@ -504,7 +504,7 @@ impl OperatorStore for Mysql {
                 let mut connection = ConnectionGuard::by(&self.pool, Checkout::Pinged).await?;
                 let conn: &mut MysqlConn = &mut connection;
                 let written = ops::InsertAudit::of(entry).execute(conn);
-                answered("write the audit", written).await.map(drop)
+                await_answer("write the audit", written).await.map(drop)
             })
         });
         recorded.await

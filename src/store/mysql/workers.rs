@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
-use super::ask::{answered, ask_again, read_back};
+use super::ask::{ask_again, await_answer, read_back};
 use super::error::is_of_a_deadlock;
 use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
@@ -139,7 +139,7 @@ impl WorkerStore for Mysql {
         let claimed = patiently(|| async {
             let mut connection = ConnectionGuard::of(&self.pool).await?;
             let conn: &mut MysqlConn = &mut connection;
-            let claim = answered(DOING, sql::ClaimJob::new(at, lease).execute(conn)).await;
+            let claim = await_answer(DOING, sql::ClaimJob::new(at, lease).execute(conn)).await;
             // Of a deadlock with another claim nothing is left.
             let claim = match claim {
                 Err(error) if is_of_a_deadlock(&error) => Err(StoreError::Locked),

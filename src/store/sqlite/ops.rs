@@ -112,7 +112,7 @@ pub(super) fn paused(rows: Vec<ops::StoredPause>) -> Vec<PausedPhase> {
 }
 
 /// A page, and, where it is not full, how far was looked.
-fn looked<R, P>(
+fn page_of<R, P>(
     rows: Vec<R>,
     limit: u32,
     end: impl FnOnce() -> QueryResult<Vec<P>>,
@@ -171,7 +171,7 @@ impl OperatorStore for Sqlite {
         let (rows, end) = self
             .search("list requests", move |conn| {
                 let found = rows.rows::<ops::StoredListed>(conn)?;
-                looked(found, limit, || end.rows(conn))
+                page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let place = |(time, request_id)| ListPlace { time, request_id };
@@ -284,7 +284,7 @@ impl OperatorStore for Sqlite {
         let (rows, end) = self
             .search("list dead jobs", move |conn| {
                 let found = rows.rows::<ops::StoredJob>(conn)?;
-                looked(found, limit, || end.rows(conn))
+                page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
@@ -514,7 +514,7 @@ impl OperatorStore for Sqlite {
         let (rows, end) = self
             .search("read the audit", move |conn| {
                 let found = rows.rows::<ops::StoredAudit>(conn)?;
-                looked(found, limit, || end.rows(conn))
+                page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
