@@ -95,6 +95,9 @@ enum RowAtStart {
     Read(Option<KeySummary>),
 }
 
+/// After how long to try again, where the row changed each time.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// How often the row is looked at anew because it changed between two statements (H20).
 pub(super) const MAX_ROUNDS: u32 = 16;
 
@@ -374,7 +377,7 @@ impl<S: Store> Attempt<S> {
             }
             // It changed each time: another process is working on it.
             _ if rounds.races >= MAX_ROUNDS => {
-                return Ok(Break(Outcome::InProgress { retry_after: Duration::from_secs(1) }));
+                return Ok(Break(Outcome::InProgress { retry_after: AGAIN }));
             }
             raced => {
                 // The first time it was a race; after that something continues.

@@ -33,6 +33,10 @@ struct Bucket {
 /// scope that is not remembered has.
 const REMEMBERED: usize = 100_000;
 
+/// How many keys a process creates at a time for one scope: this part of what its limit leaves, but so many at least.
+const PARTS_OF_THE_REST: u64 = 16;
+const LEAST_AT_A_TIME: u64 = 2;
+
 impl RateLimits {
     /// Takes one out; or says when there will be one.
     fn take(&self, scope: &Scope, (burst, period): (u32, Duration)) -> Result<(), Duration> {
@@ -191,7 +195,7 @@ impl Creating {
     /// seen.
     ///
     /// Other processes count for themselves. So that they cannot exceed the limit by much, each of them
-    /// creates no more than a sixteenth of what is left at a time, but two.
+    /// creates no more than a [part](PARTS_OF_THE_REST) of what is left at a time.
     async fn admit<F>(
         &self,
         scope: &Scope,
@@ -213,7 +217,7 @@ impl Creating {
             if left == 0 {
                 return Err(CallError::TooManyKeys { limit });
             }
-            let most = (left / 16).max(2).min(left);
+            let most = (left / PARTS_OF_THE_REST).max(LEAST_AT_A_TIME).min(left);
             let waiting = self.change(scope, |creations| {
                 if creations.uncounted(ended) < most || mutated!(CountCommittedOnly) {
                     creations.begun += 1;

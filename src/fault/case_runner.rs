@@ -23,6 +23,9 @@ use crate::phase::Reply;
 use crate::request::RequestDefinition;
 use crate::store::{KeyRow, Right, Status, Store, StoreError};
 
+/// After how long without an answer a case is given up: by then something hangs.
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(60);
+
 /// How often a request may be driven on before it counts as stuck. Each case has two faults at most,
 /// and a reconcile function may have to be asked in between.
 pub(super) const MAX_ATTEMPTS: usize = 12;
@@ -287,7 +290,7 @@ where
 
     pub(super) async fn row(&self) -> Result<Option<KeyRow>, Wrong> {
         let row = self.engine.store().read_key(&self.scope, &self.key);
-        match tokio::time::timeout(Duration::from_secs(60), row).await {
+        match tokio::time::timeout(MAX_SILENCE, row).await {
             Ok(row) => row.map_err(|error| Causes(&error).to_string()),
             Err(_) => Err("the database has not answered for a minute".to_owned()),
         }

@@ -32,6 +32,9 @@ const TOO_MANY: OpsError =
 /// How many bulk acts one search reads, of an actor who does not see them all.
 const MAX_BULKS: u32 = 1000;
 
+/// How many bulk acts a page has at most: of each, its requests are counted.
+const MAX_BULKS_PER_PAGE: u32 = 100;
+
 /// How many pages a plan reads: each searches ten thousand rows at most.
 const MAX_PAGES: usize = 10;
 
@@ -431,7 +434,7 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
-        let limit = rows.clamp(1, 100);
+        let limit = rows.clamp(1, MAX_BULKS_PER_PAGE);
         let (until, mut rows) = match self.actor.sees_every_scope() {
             true => (Until::AsSearched, self.store.bulks(before, limit + 1).await?),
             false => self.bulks_within_limits(before).await?,

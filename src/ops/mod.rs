@@ -51,7 +51,7 @@ pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::bound::Goes;
-use self::filter::WalkPlace;
+use self::filter::{MAX_PAGE, WalkPlace};
 use self::request::{happened, listed, phases, stands_of};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
@@ -379,7 +379,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Page<JobView, Place>, OpsError> {
         self.needs(Permissions::READ)?;
         let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
-        let limit = rows.clamp(1, 1000);
+        let limit = rows.clamp(1, MAX_PAGE);
         let until = self.until(List::DeadJobs, place).await?;
         let found = self.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
         let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
@@ -397,7 +397,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn late_jobs(&self, rows: u32) -> Result<Vec<JobView>, OpsError> {
         self.needs(Permissions::READ)?;
-        let jobs = self.store.late_jobs(self.actor.limits(), rows.clamp(1, 1000)).await?;
+        let jobs = self.store.late_jobs(self.actor.limits(), rows.clamp(1, MAX_PAGE)).await?;
         Ok(jobs.into_iter().map(JobView::from).collect())
     }
 
@@ -426,7 +426,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Page<AuditRecord, Place>, OpsError> {
         let search = filter.into().search();
         self.needs(Permissions::AUDIT)?;
-        self.audit_page(&search?, before, rows.clamp(1, 1000)).await
+        self.audit_page(&search?, before, rows.clamp(1, MAX_PAGE)).await
     }
 
     async fn audit_page(

@@ -17,7 +17,7 @@ use crate::engine::run::{Run, Transition};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::phase::{Outputs, Reply};
-use crate::store::{KeyRow, Settles, Status, Store};
+use crate::store::{KeyRow, REPLY_STATUSES, Settles, Status, Store};
 
 /// What a resolution is to a row.
 pub(super) enum Weighed<S: Store> {
@@ -150,7 +150,7 @@ impl<S: Store> Core<S> {
         reply: &Reply,
         compares: Compares,
     ) -> Result<Weighed<S>, ResolveError> {
-        if !(200..=599).contains(&reply.status()) {
+        if !REPLY_STATUSES.contains(&reply.status()) {
             return Err(ResolveError::NotStorable);
         }
         // A request whose holder is gone may be one that no process continues.
