@@ -114,13 +114,19 @@ impl Creations {
     }
 }
 
+/// Whether a key counts against a number of keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    No,
+}
+
 /// A key that is being created: until it is committed, or is not. Ends by itself when it is dropped.
 pub(super) struct Admission {
     creating: Creating,
     scope: Scope,
     key: IdempotencyKey,
-    /// Whether it counts against a number of keys.
-    is_counted: bool,
+    counts: Counts,
     ended: AtomicBool,
     _token: Option<RateToken>,
 }
@@ -130,7 +136,7 @@ impl Admission {
     pub(super) fn end(&self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.creating.change(&self.scope, |creations| {
-                creations.ended += u64::from(self.is_counted);
+                creations.ended += u64::from(self.counts == Counts::Yes);
                 creations.ended_one.notify_waiters();
                 creations.users -= 1;
                 if let Some(calls) = creations.keys.get_mut(&self.key) {
@@ -180,7 +186,7 @@ impl Creating {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-        is_counted: bool,
+        counts: Counts,
         token: Option<RateToken>,
     ) -> Admission {
         self.change(scope, |creations| {
@@ -188,7 +194,7 @@ impl Creating {
             *creations.keys.entry(key.clone()).or_default() += 1;
         });
         let (creating, scope, key) = (self.clone(), scope.clone(), key.clone());
-        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false), _token: token }
+        Admission { creating, scope, key, counts, ended: AtomicBool::new(false), _token: token }
     }
 
     /// Admits one more key, if with it there are `limit` at most, by `count` and by what it may not have
@@ -228,7 +234,7 @@ impl Creating {
                 Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
             });
             match waiting {
-                None => return Ok(self.begin(scope, key, true, token)),
+                None => return Ok(self.begin(scope, key, Counts::Yes, token)),
                 // All of them ended while it counted.
                 Some(None) if tokio::time::Instant::now() < until => continue,
                 Some(None) => {}
@@ -258,7 +264,7 @@ impl<S: Store> Core<S> {
         let token = rate.map(|rate| self.take(scope, rate, creation)).transpose()?;
         let admission = match keys.filter(|_| !key.is_keyless()) {
             None if token.is_none() => return Ok(None),
-            None => self.creating.begin(scope, key, false, token),
+            None => self.creating.begin(scope, key, Counts::No, token),
             Some(limit) => {
                 let count =
                     || async move { reading!("count_keys", self.store.count_keys(scope, limit)) };

@@ -90,7 +90,8 @@ where
         }
         let (passed, stops) = match case {
             Case::Crashes { faults, driver } => {
-                (self.attempts(faults, *driver, false).await?, Vec::new())
+                let settled = false;
+                (self.attempts(faults, *driver, settled).await?, Vec::new())
             }
             Case::Turns { turns, second } => {
                 let stops = self.take_turns(turns, *second).await?;
