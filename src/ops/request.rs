@@ -75,7 +75,7 @@ impl RowVersion {
 
     /// The row as it was seen, if this is how it is; otherwise as no row is: what is known already is then
     /// still known, and nothing is news.
-    pub(super) fn seen(&self, row: &KeyRow) -> Seen {
+    pub(super) fn seen_of(&self, row: &KeyRow) -> Seen {
         match self.is_of(row) {
             true => Seen::of(row),
             false => Seen::gone(row),

@@ -98,7 +98,7 @@ pub use self::mysql::{Mysql, MysqlConn, MysqlHandle};
 pub use self::pool_settings::PoolSettings;
 #[cfg(feature = "postgres")]
 pub use self::postgres::{DeadpoolPool, Pool, Postgres};
-pub(crate) use self::row::{millis, whole_millis};
+pub(crate) use self::row::{REPLY_STATUSES, millis, whole_millis};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
 pub(crate) use self::survey::{FoundBy, SurveyedJob, SurveyedRow};

@@ -127,7 +127,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     let mut look: Look = |_| Ok(());
     let (body, decision) = match &word.said {
         Said::Executed { phase, output, decision } => {
-            let output = given(output)?;
+            let output = value_of(output)?;
             // As it was given: a number keeps its digits.
             let output: &RawValue = serde_json::from_str(&output)
                 .map_err(|error| Failure::usage(format!("--output is not JSON: {error}")))?;
@@ -148,7 +148,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             look = before_a_finish;
             let lines: Result<Vec<[String; 2]>, Failure> =
                 headers.iter().map(|line| header(line)).collect();
-            let (mut lines, body) = (lines?, given(body)?);
+            let (mut lines, body) = (lines?, value_of(body)?);
             if !lines.iter().any(|[name, _]| name.eq_ignore_ascii_case("content-type")) {
                 lines.extend(
                     media(&body).map(|media| ["content-type".to_owned(), media.to_owned()]),
@@ -278,7 +278,7 @@ fn header(line: &str) -> Result<[String; 2], Failure> {
 }
 
 /// A value of the command line, or, of `-`, the standard input.
-fn given(value: &str) -> Result<String, Failure> {
+fn value_of(value: &str) -> Result<String, Failure> {
     if value != "-" {
         return Ok(value.to_owned());
     }

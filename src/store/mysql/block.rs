@@ -189,7 +189,7 @@ impl Block {
         isolation: Isolation,
         pin: Option<BoundStatement>,
     ) -> Self {
-        let waits = LockWait::of_a_begin(pin.is_some());
+        let waits = LockWait::of_a_begin(pin.as_ref());
         let mut block = Self::part(&session.begin(isolation, waits));
         if let Some(pin) = pin {
             block.push_once(pin);

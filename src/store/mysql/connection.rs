@@ -228,7 +228,7 @@ impl MysqlConn {
             },
             Err(failure) => Err(failure),
         };
-        let failure = self.answered(done).err();
+        let failure = self.note_answer(done).err();
         Answers { rows, failure }
     }
 
@@ -241,7 +241,7 @@ impl MysqlConn {
             },
             Err(failure) => Err(failure),
         };
-        self.answered(answered)
+        self.note_answer(answered)
     }
 
     /// Sends one statement of a batch, prepared.
@@ -277,7 +277,7 @@ impl MysqlConn {
             },
             Err(failure) => Err(failure),
         };
-        let statement = self.answered(done)?;
+        let statement = self.note_answer(done)?;
         if stays {
             self.prepared.insert(sql, statement.clone());
         }
@@ -295,7 +295,7 @@ impl MysqlConn {
             Err(_) => Err(Failure::Unanswered),
         };
         // What failed is noted: the connection is of no use any more.
-        let _ = self.answered(done);
+        let _ = self.note_answer(done);
     }
 
     /// Prepares statements that blocks may have as parts, where the store executes them by name and this connection does not
@@ -371,7 +371,7 @@ impl MysqlConn {
             Ok(conn) => executed::<R>(conn, statement, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
         };
-        let done = self.answered(done);
+        let done = self.note_answer(done);
         self.has_strayed |= done.as_ref().is_err_and(Failure::may_be_stale);
         done
     }
@@ -399,7 +399,7 @@ impl MysqlConn {
     }
 
     /// Notes that its last byte was read.
-    fn answered<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+    fn note_answer<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
         self.in_flight = done.as_ref().is_err_and(Failure::is_lost);
         done
     }

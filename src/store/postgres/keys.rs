@@ -21,6 +21,7 @@ use super::{Pool, PoolOrigin, Postgres, numbered, sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::patience::LOCKED_WAIT;
 use crate::store::row::{KeySummaryRow, Row, millis};
 use crate::store::{
@@ -248,7 +249,7 @@ impl<P: Pool> Postgres<P> {
         });
         let answer = answer.await;
         let deleted = connection.settle("reap expired keys", answer).await?;
-        Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
+        Ok(to_u32(deleted))
     }
 
     /// One guarded update. It commits by itself, but for a connection on which the application has left a

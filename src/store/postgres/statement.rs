@@ -395,7 +395,7 @@ mod tests {
     }
 
     /// A type of an application's.
-    #[derive(diesel::sql_types::SqlType)]
+    #[derive(diesel::sql_types::SqlType, diesel::query_builder::QueryId)]
     #[diesel(postgres_type(name = "own"))]
     struct OwnType;
 
