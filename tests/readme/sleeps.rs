@@ -49,7 +49,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 36] = [
     ("tests/processes/soak.rs", &[(2, LOAD)]),
     ("tests/prometheus.rs", &[(1, "it polls Prometheus"), (1, "it ages rows"), (2, LOAD)]),
     ("tests/requests/begun_under.rs", &[(4, VIRTUAL)]),
-    ("tests/requests/quota.rs", &[(3, TAKES), (3, VIRTUAL)]),
+    ("tests/requests/quota.rs", &[(2, TAKES), (3, VIRTUAL)]),
     ("tests/requests/redis_replays.rs", &[(1, "a server that answers slowly")]),
     ("tests/requests/replay_cache.rs", &[(1, NOTHING)]),
     (
