@@ -73,7 +73,7 @@ async fn a_page_says_that_mariadb_is_slow_or_gone() {
     let (bulk, stop) = stop_of_a_bulk_act(&engine, &desk).await;
     let pages = pages(id, bulk);
     for path in &pages {
-        desk.get(path).await.is(200);
+        until(async || desk.get(path).await.status == 200).await;
     }
     proxy.delay(1500);
     each_says_so(&desk, &pages).await;
@@ -108,8 +108,12 @@ async fn stop_of_a_bulk_act<S: TestDb + OperatorStore>(
 ) -> (Uuid, Form) {
     let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
     let id = admin(engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
-    let page = desk.get(&format!("bulk/{id}")).await.is(200);
-    (id, page.form("/stop").with("because", "a slip"))
+    // Within the time limit of the page, on a slow machine.
+    let page = answer_within(Duration::from_secs(60), async || {
+        let page = desk.get(&format!("bulk/{id}")).await;
+        if page.status == 200 { Ok(page) } else { Err(page.status) }
+    });
+    (id, page.await.form("/stop").with("because", "a slip"))
 }
 
 /// The page times out before the act has begun to write; the act is done all the same.
