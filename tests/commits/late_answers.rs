@@ -120,7 +120,7 @@ async fn g1_a_holder_that_reads_its_answer_after_its_lease_begins_no_call() {
     let (a, b) = Node::pair();
     let engine = |store: &Postgres, node: &Node| {
         let builder = Engine::builder(store.clone()).app(node.clone()).register::<Pay>();
-        builder.lease(ms(400)).build().unwrap()
+        builder.lease(ms(2000)).build().unwrap()
     };
     let (slow, fast) = (engine(&behind, &a), engine(&db, &b));
     for n in 0..3 {

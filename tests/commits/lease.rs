@@ -59,7 +59,7 @@ impl<Db: TestDb> Waits {
 async fn g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: TestDb>(db: S) {
     let app = App::default();
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Waits>();
-    let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
+    let engine: TestEngine<S> = builder.lease(ms(1500)).build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
     let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).into_future());
     let in_the_call = gate.recv().await.unwrap();
@@ -108,7 +108,7 @@ async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anoth
 ) {
     let app = App::default();
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Dwells>();
-    let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
+    let engine: TestEngine<S> = builder.lease(ms(1500)).build().unwrap();
     // On a database with one connection, no process can take a row over while a transaction is open.
     let forms: &[(&str, bool)] =
         if is_postgres::<S>() { &[("b", true), ("t", false)] } else { &[("b", true)] };
@@ -139,7 +139,7 @@ impl<Db: TestDb> Blocks {
     #[phase(foreign(at_most_once))]
     async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
         if app.bodies[1].fetch_add(1, Ordering::SeqCst) == 0 {
-            std::thread::sleep(ms(1200));
+            std::thread::sleep(ms(2300));
         }
         call.make(async |key| {
             app.provider.call(key.as_str(), "sent").await;
@@ -166,7 +166,7 @@ impl<Db: TestDb> Blocks {
 async fn a_thread_that_stood_still_renews_its_lease_before_its_call<S: TestDb>() {
     let app = App::new(Provider::that_ignores_keys());
     let builder = Engine::builder(S::fresh().await).app(app.clone()).register::<Blocks>();
-    let engine: TestEngine<S> = builder.lease(ms(1000)).build().unwrap();
+    let engine: TestEngine<S> = builder.lease(ms(2000)).build().unwrap();
     finished(engine.call(&scope(), &key("k"), Blocks).await);
     assert_eq!(app.provider.calls().len(), 1);
     // More often where the machine stands still as well.

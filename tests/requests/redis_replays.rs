@@ -259,7 +259,7 @@ async fn g8_an_answer_that_redis_keeps_too_long_is_not_told<S: TestDb>(db: S) {
     let cache = CachedReplays::new(RedisReplays::new(&redis.url()).unwrap(), SECRET);
     let cache = cache.keep_for(Duration::from_secs(3600)).time_limit(Duration::from_secs(1));
     let engine = engine_with(&db, &app, |builder| {
-        let builder = builder.lease(Duration::from_millis(500));
+        let builder = builder.lease(Duration::from_secs(3));
         builder.retention(Duration::from_secs(6)).cached_replays(cache)
     });
     let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
