@@ -394,7 +394,7 @@ async fn world(db: &Postgres, provider: Provider) -> (App, TestEngine<Postgres>)
 /// A call that takes longer than its lease, which is renewed meanwhile.
 async fn is_renewed(db: &Postgres, engine: &TestEngine<Postgres>) {
     let app = engine.app();
-    let engine = engine_with(db, app, |builder| builder.lease(Duration::from_millis(500)));
+    let engine = engine_with(db, app, |builder| builder.lease(Duration::from_secs(2)));
     let mut gate = app.provider.stop_after_the_effect();
     let call = tokio::spawn(async move { engine.call(&scope(), &key("slow"), book(20)).await });
     let waiting = gate.recv().await.unwrap();
