@@ -205,10 +205,15 @@ async fn g13_g17_an_idle_transaction_is_bounded_at_the_server() {
     }
 }
 
-/// How many statements the server has prepared, for all its connections.
-fn prepared(server: &Server) -> usize {
-    let told = server.ask("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
+/// What the server counts under this name.
+fn counted(server: &Server, name: &str) -> usize {
+    let told = server.ask(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
     told.split_whitespace().next_back().unwrap().parse().unwrap()
+}
+
+/// How many statements it has prepared, for all its connections.
+fn prepared(server: &Server) -> usize {
+    counted(server, "Prepared_stmt_count")
 }
 
 /// How many it prepares from here on.
@@ -373,6 +378,52 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free
         allow_statements(&server, 16_382);
     }
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 2);
+}
+
+/// How many statements a phase hands over, each with a text of its own.
+const SOME: usize = 20;
+
+/// Writes as many rows of `made`.
+#[derive(Clone, Serialize, Deserialize)]
+struct HandsSomeOver;
+
+#[atomic_phases(name = "hands_some_over", version = 1)]
+impl HandsSomeOver {
+    #[phase]
+    async fn handed_over(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        for number in 0..SOME {
+            batch.add(sql_query(format!("INSERT INTO made VALUES ({number})")));
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// A block can do without the names of its statements. If each request tried to prepare them once more, each would have its
+/// connection closed, and the idle ones with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_requests_on_a_server_without_room_for_names_keep_their_connection() {
+    const CALLS: usize = 10;
+    if mysqld().is_some() {
+        // It has no blocks.
+        return;
+    }
+    let (server, db) = on_own_server(&[]).await;
+    db.sql("CREATE TABLE made (n INT)").await;
+    let builder = Engine::builder(open_my(db.__url(), 1).await).register::<HandsSomeOver>();
+    let engine = builder.build().unwrap();
+    finished(engine.call(&scope(), &key("first"), HandsSomeOver).await);
+    // For what a block is prepared as, and not for what its statements would be.
+    allow_statements(&server, prepared(&server) + 5);
+    finished(engine.call(&scope(), &key("second"), HandsSomeOver).await);
+    let before = counted(&server, "Connections");
+    for number in 0..CALLS {
+        finished(engine.call(&scope(), &key(&format!("k{number}")), HandsSomeOver).await);
+    }
+    let after = counted(&server, "Connections");
+    assert!(after < before + CALLS, "{before} connections until then, and {after} since");
+    allow_statements(&server, 16_382);
+    let rows = i64::try_from((2 + CALLS) * SOME).unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM made").await, rows);
 }
 
 /// Writes a row of `made`, by a statement that its connection keeps prepared.

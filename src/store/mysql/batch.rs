@@ -141,16 +141,11 @@ impl Mysql {
         statements: &[Statement],
         make: impl Fn(&Session, &NamedStatements) -> QueryResult<Block>,
     ) -> Result<Result<Vec<Row>, Trouble>, StoreError> {
-        // A server that prepares no more statements has room for the block first.
-        let mut may_name = true;
         loop {
             let place = self.shares.for_a_phase(scope).await?;
             let mut tx = MysqlTransaction::on(&self.pool).await?;
             tx.place = Some(place);
-            let named = match may_name {
-                true => tx.connection.name_statements(statements).await,
-                false => Ok(()),
-            };
+            let named = tx.connection.name_statements(statements).await;
             let told = match named {
                 Ok(()) => {
                     let block = match make(tx.connection.session(), tx.connection.named()) {
@@ -178,9 +173,7 @@ impl Mysql {
                 }
                 return Ok(told);
             }
-            let reason = Reason::of(&trouble.failure);
-            may_name = reason != Reason::Full;
-            if !another.is_to_be_tried(self, reason).await {
+            if !another.is_to_be_tried(self, Reason::of(&trouble.failure)).await {
                 return Ok(told);
             }
         }

@@ -401,6 +401,9 @@ impl MysqlConn {
     /// Notes that its last byte was read.
     fn note_answer<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
         self.in_flight = done.as_ref().is_err_and(Failure::is_lost);
+        if done.as_ref().is_err_and(Failure::is_of_too_many_statements) {
+            self.registry.name_no_more();
+        }
         done
     }
 

@@ -31,8 +31,9 @@ impl NamedStatements {
         self.known.push((text.into(), number));
     }
 
+    /// Whether no statement is prepared.
     pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.known.iter().all(|(_, number)| number.is_none())
     }
 }
 
@@ -43,9 +44,10 @@ mod tests {
     #[test]
     fn a_statement_has_a_name_where_the_server_has_prepared_it() {
         let mut named = NamedStatements::default();
+        named.insert("DELETE FROM b", None);
         assert!(named.is_empty());
         named.insert("DELETE FROM a", Some(7));
-        named.insert("DELETE FROM b", None);
+        assert!(!named.is_empty());
         let texts = ["DELETE FROM a", "DELETE FROM b", "DELETE FROM c"];
         let numbers = texts.map(|text| named.number(text));
         assert_eq!(numbers, [Some(7), None, None]);

@@ -40,6 +40,8 @@ struct Known {
     named: HashMap<Box<str>, usize>,
     /// Of those that are kept, or have a number.
     bytes: usize,
+    /// The server has refused to prepare one more statement.
+    is_server_full: bool,
 }
 
 impl Known {
@@ -85,6 +87,9 @@ impl StatementRegistry {
         // Other than as a text that is sent by itself.
         let seen = self.hasher.hash_one(("named", text));
         let mut known = lock(&self.known);
+        if known.is_server_full {
+            return None;
+        }
         if let Some(number) = known.named.get(text) {
             return Some(*number);
         }
@@ -97,6 +102,12 @@ impl StatementRegistry {
         known.bytes += text.len();
         known.named.insert(text.into(), number);
         Some(number)
+    }
+
+    /// The server prepares no more statements: from here on, no connection prepares another one under a name, because blocks
+    /// can do without. Else each request would try it again, and lose its connection.
+    pub(super) fn name_no_more(&self) {
+        lock(&self.known).is_server_full = true;
     }
 }
 
@@ -141,6 +152,15 @@ mod tests {
         let registry = StatementRegistry::default();
         let long = "?".repeat(LONGEST + 1);
         assert_eq!([(); 3].map(|()| registry.number(&long)), [None; 3]);
+    }
+
+    #[test]
+    fn g17_no_statement_has_a_number_once_the_server_has_prepared_too_many() {
+        let registry = StatementRegistry::default();
+        assert_eq!([(); 2].map(|()| registry.number("DELETE FROM a")), [None, Some(0)]);
+        registry.name_no_more();
+        let texts = ["DELETE FROM a", "DELETE FROM b", "DELETE FROM b"];
+        assert_eq!(texts.map(|text| registry.number(text)), [None; 3]);
     }
 
     #[test]
