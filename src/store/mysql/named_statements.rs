@@ -1,8 +1,8 @@
 //! [`NamedStatements`]: the statements of phases that a connection has prepared under names, to be executed in its blocks.
 //!
-//! MariaDB does not parse `EXECUTE name` at each execution, as it does `EXECUTE IMMEDIATE`. But it prepares the statement again
-//! where a view, a trigger or a column has changed since then, as it does with one that is sent by itself. A text has the same
-//! name on all connections of a store, so a block has the same text on all of them.
+//! MariaDB parses the text of an `EXECUTE IMMEDIATE` at each execution, and a statement with a name once. It prepares that one
+//! again where a view, a trigger or a column has changed since then, as it does with one that is sent by itself. A text has the
+//! same name on all connections of a store, so a block has the same text on all of them.
 
 /// The name of a statement with this number.
 pub(super) fn name(number: usize) -> String {

@@ -84,6 +84,9 @@ impl StatementRegistry {
 
     /// The number of a statement that blocks execute by its name, if they do so: from its second execution on.
     pub(super) fn number(&self, text: &str) -> Option<usize> {
+        if text.len() > LONGEST {
+            return None;
+        }
         // Other than as a text that is sent by itself.
         let seen = self.hasher.hash_one(("named", text));
         let mut known = lock(&self.known);
@@ -94,8 +97,7 @@ impl StatementRegistry {
             return Some(*number);
         }
         let number = known.named.len();
-        let has_room =
-            text.len() <= LONGEST && number < MAX_NAMED && known.bytes + text.len() <= MAX_BYTES;
+        let has_room = number < MAX_NAMED && known.bytes + text.len() <= MAX_BYTES;
         if !has_room || !known.has_seen(seen) {
             return None;
         }
