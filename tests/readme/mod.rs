@@ -13,6 +13,7 @@ mod chain;
 mod commands;
 mod commits;
 mod connections;
+mod counted_twice;
 mod debug;
 mod english;
 mod error_predicates;
