@@ -22,6 +22,7 @@ mod hooks;
 mod house_names;
 mod ignored_errors;
 mod imports;
+mod one_server;
 mod root;
 mod rows;
 mod sleeps;
