@@ -14,8 +14,8 @@
 //!   of them it was sent.
 //! * On SQLite, a thread executes the statements of all tasks, and does not know whose they are. So one request runs at a time,
 //!   and everything is in one order.
-//! * Not on MariaDB and in memory, where no driver reports statements. The points are the engine's, and so the same on every
-//!   store; that a store changes a row in one commit is not shown for these two here.
+//! * Not on MariaDB and in memory, where no connection reports its statements to the process. The points are the engine's, and
+//!   so the same on every store; that a store changes a row in one commit is not shown for these two here.
 #![cfg(feature = "fault-injection")]
 
 mod support;
