@@ -95,8 +95,8 @@ enum RowAtStart {
     Read(Option<KeySummary>),
 }
 
-/// After how long to try again, where the row changed each time.
-const AGAIN: Duration = Duration::from_secs(1);
+/// After how long to ask again, at least, if another process works on the row.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 
 /// How often the row is looked at anew because it changed between two statements (H20).
 pub(super) const MAX_ROUNDS: u32 = 16;

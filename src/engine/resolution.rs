@@ -99,7 +99,7 @@ pub(crate) fn said(resolution: Option<&str>) -> Option<&str> {
 }
 
 /// Where an operator has finished a request. Kept, because the end of a request takes it away.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceOfFinish<'r> {
     /// Its last committed phase.
     pub(crate) recovery_point: &'r str,
@@ -110,11 +110,12 @@ pub(crate) struct PlaceOfFinish<'r> {
 }
 
 impl<'r> PlaceOfFinish<'r> {
+    /// A build that reads nothing behind the phase takes its call for an open one, and so warns of it, too.
     pub(super) fn stored(self) -> String {
         let Self { recovery_point, open_intent, perhaps_called } = self;
         match (open_intent, perhaps_called) {
             (Some(phase), _) => format!("{FINISH} {recovery_point} {phase}"),
-            (None, Some(phase)) => format!("{FINISH} {recovery_point} {PERHAPS} {phase}"),
+            (None, Some(phase)) => format!("{FINISH} {recovery_point} {phase} {PERHAPS}"),
             (None, None) => format!("{FINISH} {recovery_point}"),
         }
     }
@@ -125,8 +126,8 @@ impl<'r> PlaceOfFinish<'r> {
         let is_finish = parts.next() == Some(FINISH);
         let recovery_point = parts.next().filter(|_| is_finish)?;
         let (open_intent, perhaps_called) = match (parts.next(), parts.next()) {
-            (Some(PERHAPS), Some(phase)) => (None, Some(phase)),
-            (call, _) => (call, None),
+            (phase, Some(PERHAPS)) => (None, phase),
+            (phase, _) => (phase, None),
         };
         Some(Self { recovery_point, open_intent, perhaps_called })
     }

@@ -156,8 +156,10 @@ impl Summary {
         let name = |phase: &PhaseView| phase.name.clone();
         let perhaps_called = phases.iter().find(|phase| phase.is_perhaps_called());
         let at = phases.iter().find(|phase| phase.is_current());
-        // A call is open, whether its phase is found in the list or not.
-        let open = || row.open_intent.clone();
+        // A call has no outcome, whether its phase is found in the list or not.
+        let finish = row.resolution.as_deref().and_then(PlaceOfFinish::of).filter(|_| is_over);
+        let at_its_end = finish.and_then(|end| end.open_intent.or(end.perhaps_called));
+        let called = || row.open_intent.as_deref().or(at_its_end).map(str::to_owned);
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -166,8 +168,8 @@ impl Summary {
             stranded,
             recovery_point: row.recovery_point.clone(),
             may_have_been_called: at.is_some_and(PhaseView::may_have_been_called) && !is_over,
-            perhaps_called: perhaps_called.map(name).or_else(open),
-            phase: at.map(name).or_else(open).filter(|_| !is_over),
+            perhaps_called: perhaps_called.map(name).or_else(called),
+            phase: at.map(name).or_else(called).filter(|_| !is_over),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
             attempts: row.attempts,

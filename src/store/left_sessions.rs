@@ -25,9 +25,9 @@ impl<const SECONDS: u64> LeftSessions<SECONDS> {
         is_due
     }
 
-    /// Whether that was later than a connection was opened.
-    pub(super) fn was_left_since(&self, opened: Instant) -> bool {
-        lock(&self.0).is_some_and(|last| last >= opened)
+    /// Whether that was later than a connection was opened, or taken from its pool.
+    pub(super) fn was_left_since(&self, then: Instant) -> bool {
+        lock(&self.0).is_some_and(|last| last >= then)
     }
 }
 

@@ -395,6 +395,11 @@ async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + O
     assert_eq!(stands("unknown").await, [Over; 3]);
     engine.erase(&scope(), &key("dead")).await.unwrap();
     assert_eq!(stands("dead").await, [Over; 3]);
+    // Of a later build, whose list this one cannot read.
+    let later = "phases = 'noted=2', resolution = 'finish noted notified perhaps'";
+    set(&engine, "unknown", later).await;
+    let row = ops.find(&scope(), &key("unknown")).await.unwrap();
+    assert_eq!(row.perhaps_called.as_deref(), Some("notified"), "in no list, but stored");
 }
 
 async fn the_timeline_says_that_there_are_earlier_acts_and_where<S: TestDb + OperatorStore>(db: S) {

@@ -364,6 +364,50 @@ async fn a_request_takes_as_many_round_trips_as_the_bench_has_counted() {
     }
 }
 
+/// The statements of docs/bench/mariadb.md, "Counted". The server counts a command, and each instruction of a block: of a
+/// `SET` each assignment, of an `EXECUTE IMMEDIATE` not the statement in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_as_many_statements_as_the_bench_has_counted() {
+    const REQUESTS: u64 = 100;
+    if mysqld().is_some() {
+        // It has no blocks.
+        return;
+    }
+    let server = tokio::task::spawn_blocking(|| Server::start(&[])).await.unwrap();
+    let url = server.new_database();
+    // The instructions of a trigger count, too.
+    prepare_my(&url).await.sql("DROP TRIGGER forward_only").await;
+    let builder = Engine::builder(open_my(&url, 1).await).pauses_every(Duration::from_secs(3600));
+    let engine = builder.register::<Trip>().register::<BatchTrip>().build().unwrap();
+    let queries = || {
+        let count = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'queries'";
+        server.ask(count).parse::<u64>().unwrap()
+    };
+    for (path, expected) in [("tx", 76), ("batch", 63), ("new", 62), ("replay", 1)] {
+        let request = async |name: String| {
+            let engine = &engine;
+            finished(match path {
+                "tx" => engine.call(&scope(), &key(&name), Trip).await,
+                "batch" => engine.call(&scope(), &key(&name), BatchTrip).await,
+                "new" => engine.call(&scope(), &key(&name), BatchTrip).expect_new().await,
+                _ => engine.call(&scope(), &key("tx-0"), Trip).await,
+            })
+        };
+        for number in 0..10 {
+            request(format!("{path}-warm-{number}")).await;
+        }
+        let before = queries();
+        for number in 0..REQUESTS {
+            assert_eq!(request(format!("{path}-{number}")).await.replayed, path == "replay");
+        }
+        let counted = queries() - before;
+        // The question for the count is some statements, too.
+        let others = counted % REQUESTS;
+        assert_eq!(counted / REQUESTS, expected, "{path}, and {others} others");
+        assert!(others < 20, "{path}: {counted} of {REQUESTS} requests");
+    }
+}
+
 /// Y49: an operator's page reads a bounded part of one index, in its order, and sorts no table.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_lists_are_read_in_the_order_of_an_index() {

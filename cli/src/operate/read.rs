@@ -38,10 +38,14 @@ fn definition(row: &Value) -> String {
     format!("{} v{}", text(&row["definition"]), text(&row["definition_version"]))
 }
 
-/// The phase at which a request stands. An open call is told by its state; one that may have been made, by nothing else.
+/// The phase at which a request stands, and whether its call may have had its effect, unless the state says so.
 fn at_phase(row: &Value) -> String {
-    let may_have = if row["may_have_been_called"] == true { " (may have been called)" } else { "" };
-    format!("{}{may_have}", text(&row["phase"]))
+    let phase = text(&row["phase"]);
+    let is_told = row["phase"].is_null() || row["state"] == "unknown";
+    match called(row).is_some() && !is_told {
+        true => format!("{phase} (may have been called)"),
+        false => phase,
+    }
 }
 
 /// One document, over several lines or in one.
@@ -334,7 +338,16 @@ fn stands(phase: &Value) -> String {
 /// The phase whose call may have had its effect, though no outcome is stored, as the service judges it. `shown`: the answer
 /// about one request.
 pub(crate) fn perhaps_called(shown: &Value) -> Option<String> {
-    let phase = &shown["request"]["perhaps_called"];
+    called(&shown["request"])
+}
+
+fn called(row: &Value) -> Option<String> {
+    let phase = match row.get("perhaps_called") {
+        Some(judged) => judged,
+        // A service of an earlier version does not judge it: that it says nothing does not mean that nothing was called.
+        None if row["may_have_been_called"] == true => &row["phase"],
+        None => &row["open_call"],
+    };
     (!phase.is_null()).then(|| text(phase))
 }
 

@@ -6,14 +6,13 @@ mod types;
 mod weigh;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use uuid::Uuid;
 
 use self::types::ResolutionKind;
 pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{News, Weighed};
-use super::attempt::MAX_ROUNDS;
+use super::attempt::{AGAIN, MAX_ROUNDS};
 use super::jitter::jitter;
 use super::resolution::said;
 use super::run::{Run, Transition};
@@ -24,9 +23,6 @@ use crate::observe::{self, Span, Subject};
 use crate::store::audit::AuditEntry;
 use crate::store::events::EventKind;
 use crate::store::{Claim, Commit, KeyRow, Right, Seen, Store, StoreError};
-
-/// After how long to repeat a resolution, at least.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// What a resolution is compared with, if its phase or its request has ended. The answer [`Resolved::Already`] confirms a
 /// stored value, which the operator may not be allowed to see (G19).

@@ -123,7 +123,8 @@ pub(super) fn is_of_the_client(error: &Error) -> bool {
                 .iter()
                 .any(|of_the_client| message.contains(of_the_client))
         }
-        Error::DatabaseError(..) => false,
+        // Of an answer, which the client cannot read: `COMMIT` was sent, and may have been executed.
+        Error::DatabaseError(..) | Error::DeserializationError(_) | Error::NotFound => false,
         _ => true,
     }
 }
@@ -221,6 +222,10 @@ mod tests {
         {
             assert!(!is_lost(&error) && !is_of_the_server(&error), "{error:?}");
         }
+        for unread in [Error::NotFound, Error::DeserializationError("a time".into())] {
+            assert!(!is_of_the_client(&unread), "{unread:?}");
+        }
+        assert!(is_of_the_client(&Error::SerializationError("a time".into())));
     }
 
     const STALE_TYPE: &str = "cache lookup failed for type 16385";

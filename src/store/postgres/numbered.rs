@@ -3,12 +3,11 @@
 //! diesel finds a prepared statement again by its Rust type, or, where the type does not tell the text, by the text: it
 //! builds that at each execution, copies it twice and hashes it. For the two statements of a request that was a quarter
 //! of what the engine costs the client (`docs/bench.md`). Here a statement says what its text depends on, its
-//! [`Shape`]. The text is built once for each shape, and the first [`NUMBERS`] of them have a number, for which a Rust
-//! type stands.
+//! [`Shape`]. The first [`NUMBERS`] shapes have a number, for which a Rust type stands, and their text is built once.
 
 use std::any::TypeId;
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -26,12 +25,10 @@ use futures_util::{FutureExt, TryStreamExt};
 use super::statement::{About, Statement};
 use crate::store::ByText;
 
-/// So many texts have a number; each costs the build of this crate a copy of the function that sends it. An application
-/// has two or three for each of its request types.
+/// So many texts have a number, the first ones: what a connection has prepared by a number must stay what the number means.
+/// The others go by their text. Each number costs the build of this crate a copy of the function that sends its statement. An
+/// application has two or three texts for each of its request types.
 const NUMBERS: usize = 64;
-
-/// So many are kept at all. A connection keeps each that it has executed prepared.
-const MAX_TEXTS: usize = 256;
 
 /// A part of a statement whose text depends on what it holds.
 pub(in crate::store) trait Shaped {
@@ -45,27 +42,10 @@ pub(in crate::store) struct Shape {
     of: TypeId,
     /// What was noted, one behind the other.
     noted: u64,
-    statements: Vec<Known>,
+    /// The phase's, in their order.
+    statements: Vec<Arc<About>>,
     /// Whether a statement is in it that may look the same as another one.
     is_unknown: bool,
-}
-
-/// A statement of a phase: the same one is the same value.
-#[derive(Clone)]
-struct Known(Arc<About>);
-
-impl PartialEq for Known {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Known {}
-
-impl Hash for Known {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
 }
 
 impl Shape {
@@ -89,7 +69,7 @@ impl Shape {
 
     pub(super) fn note_statement(&mut self, statement: &Statement) {
         match statement.known() {
-            Some(about) => self.statements.push(Known(about.clone())),
+            Some(about) => self.statements.push(about.clone()),
             None => self.is_unknown = true,
         }
     }
@@ -98,40 +78,49 @@ impl Shape {
 /// The text of a shape.
 struct Text {
     sql: Box<str>,
-    number: Option<usize>,
+    number: usize,
     /// How many binds it has, once it was sent.
     binds: AtomicUsize,
 }
 
-/// The texts of all shapes that this process has sent. All stores of the process share them, because several may share a
-/// pool, and a connection finds what it has prepared by the number.
+/// The texts that have a number. All stores of the process share them, because several may share a pool, and a connection
+/// finds what it has prepared by the number.
 static TEXTS: LazyLock<RwLock<HashMap<Shape, Arc<Text>>>> = LazyLock::new(RwLock::default);
 
 impl Text {
     /// `None` where the statement goes by its own text.
     fn of<S: Shaped + QueryId + QueryFragment<Pg>>(statement: &S) -> Option<Arc<Self>> {
         let shape = Shape::of(statement)?;
-        let known = TEXTS.read().unwrap_or_else(PoisonError::into_inner).get(&shape).cloned();
-        let text = known.or_else(|| Self::new(shape, statement))?;
-        debug_assert_eq!(Some(&*text.sql), sql(statement).as_deref(), "another text");
+        let (known, has_room) = {
+            let texts = TEXTS.read().unwrap_or_else(PoisonError::into_inner);
+            (texts.get(&shape).cloned(), texts.len() < NUMBERS)
+        };
+        let text = match known {
+            Some(text) => text,
+            None if has_room => Self::new(shape, statement)?,
+            None => return None,
+        };
+        debug_assert!(sql(statement).is_none_or(|sql| sql == *text.sql), "not {}", text.sql);
         Some(text)
     }
 
     fn new(shape: Shape, statement: &impl QueryFragment<Pg>) -> Option<Arc<Self>> {
         let sql = sql(statement)?.into_boxed_str();
         let mut texts = TEXTS.write().unwrap_or_else(PoisonError::into_inner);
-        let number = Some(texts.len()).filter(|&number| number < NUMBERS);
-        let has_room = texts.len() < MAX_TEXTS;
-        let text = || Arc::new(Self { sql, number, binds: AtomicUsize::new(0) });
-        // Of two that were as fast, the first has built it.
-        match texts.get(&shape) {
-            Some(text) => Some(text.clone()),
-            None => has_room.then(|| texts.entry(shape).or_insert_with(text).clone()),
+        let number = texts.len();
+        match texts.entry(shape) {
+            // Of two that were as fast, the first has built it.
+            Entry::Occupied(text) => Some(text.get().clone()),
+            Entry::Vacant(new) if number < NUMBERS => {
+                let text = Self { sql, number, binds: AtomicUsize::new(0) };
+                Some(new.insert(Arc::new(text)).clone())
+            }
+            Entry::Vacant(_) => None,
         }
     }
 }
 
-/// `None`: it has no SQL form, with these values. It is told when it is sent.
+/// `None` where it has no SQL form with these values: that is the error of sending it.
 fn sql(statement: &impl QueryFragment<Pg>) -> Option<String> {
     let mut text = PgQueryBuilder::default();
     statement.to_sql(&mut text, &Pg).ok()?;
@@ -168,8 +157,8 @@ where
 {
     let text = Text::of(statement);
     match text.as_deref() {
-        Some(text @ Text { number: Some(number), .. }) => SEND[*number](conn, text, statement),
-        _ => AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true }),
+        Some(text) => SEND[text.number](conn, text, statement),
+        None => AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true }),
     }
 }
 

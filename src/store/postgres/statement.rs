@@ -30,8 +30,6 @@ pub struct Statement {
 /// What can be told of a statement before it is sent.
 pub(super) struct About {
     form: Form,
-    /// Of the text.
-    hash: u64,
     pub(super) binds: usize,
     /// Whether it would end the transaction.
     pub(super) ends: bool,
@@ -41,13 +39,15 @@ pub(super) struct About {
     /// column is added to what a prepared statement returns, it is an error for as long as it is kept
     /// ("cached plan must not change result type").
     lasts: bool,
-    /// Whether another statement of the same form has this very `About`.
-    is_shared: bool,
+    /// Whether it has an SQL form, with its values.
+    has_form: bool,
 }
 
 /// What tells a statement from others.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq)]
 struct Form {
+    /// Of the text.
+    hash: u64,
     text: String,
     /// Of its binds.
     types: Vec<PgTypeMetadata>,
@@ -62,30 +62,38 @@ struct Form {
 /// same each time.
 static CONSTANT: LazyLock<RwLock<HashMap<TypeId, Arc<About>>>> = LazyLock::new(RwLock::default);
 
-/// What is known of the others, by their form: of the first [`MAX_FORMS`].
-static VARYING: LazyLock<RwLock<HashSet<ByForm>>> = LazyLock::new(RwLock::default);
+/// What is known of the others, by their form, of [`MAX_FORMS`] at most. When it is full it begins anew, and those that are in
+/// use come back: an application that makes a text for each value has no end of them.
+static VARYING: LazyLock<RwLock<HashSet<Arc<About>>>> = LazyLock::new(RwLock::default);
 
 const MAX_FORMS: usize = 256;
 
-struct ByForm(Arc<About>);
+/// Most bytes of a text that is kept there.
+const MAX_LENGTH: usize = 16 << 10;
 
-impl Borrow<Form> for ByForm {
-    fn borrow(&self) -> &Form {
-        &self.0.form
-    }
-}
-
-impl PartialEq for ByForm {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.form == other.0.form
-    }
-}
-
-impl Eq for ByForm {}
-
-impl Hash for ByForm {
+impl Hash for Form {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.form.hash(state);
+        self.hash.hash(state);
+    }
+}
+
+impl PartialEq for About {
+    fn eq(&self, other: &Self) -> bool {
+        self.form == other.form
+    }
+}
+
+impl Eq for About {}
+
+impl Hash for About {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.form.hash(state);
+    }
+}
+
+impl Borrow<Form> for Arc<About> {
+    fn borrow(&self) -> &Form {
+        &self.form
     }
 }
 
@@ -122,10 +130,10 @@ impl Statement {
         &self.about
     }
 
-    /// What each statement with this text and these types of binds has, and no other. `None` where that cannot be said:
-    /// two types of the application may look the same until the server is asked for their numbers.
+    /// It is equal to that of a statement with the same text and the same types of binds, and of no other. `None` where that
+    /// cannot be said: two types of the application may look the same until the server is asked for their numbers.
     pub(super) fn known(&self) -> Option<&Arc<About>> {
-        (self.about.is_shared && !self.about.form.alone).then_some(&self.about)
+        (self.about.has_form && !self.about.form.alone).then_some(&self.about)
     }
 }
 
@@ -142,34 +150,35 @@ impl About {
         })
     }
 
-    /// To read a text is five times as dear as to build it.
+    /// To read a text costs five times as much as to build it.
     fn of_a_form(query: &impl QueryFragment<Pg>, is_constant: bool) -> Arc<Self> {
         let (form, has_form) = Form::of(query, is_constant);
-        let known = |all: &HashSet<ByForm>| all.get(&form).map(|known| known.0.clone());
-        if let Some(about) = known(&VARYING.read().unwrap_or_else(PoisonError::into_inner)) {
-            return about;
+        if !has_form {
+            return Arc::new(Self::of(form, false));
         }
-        let mut all = VARYING.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(about) = known(&all) {
-            return about;
-        }
-        let is_shared = has_form && all.len() < MAX_FORMS;
-        let about = Arc::new(Self::of(form, is_shared));
-        if is_shared {
-            all.insert(ByForm(about.clone()));
-        }
-        about
+        let known = VARYING.read().unwrap_or_else(PoisonError::into_inner).get(&form).cloned();
+        known.unwrap_or_else(|| {
+            // Read outside of the lock, for which the statements of other requests would wait.
+            let about = Arc::new(Self::of(form, true));
+            if about.form.text.len() <= MAX_LENGTH {
+                let mut all = VARYING.write().unwrap_or_else(PoisonError::into_inner);
+                if all.len() >= MAX_FORMS {
+                    all.clear();
+                }
+                all.insert(about.clone());
+            }
+            about
+        })
     }
 
-    fn of(form: Form, is_shared: bool) -> Self {
+    fn of(form: Form, has_form: bool) -> Self {
         let text = &form.text;
         Self {
-            hash: BuildHasherDefault::<DefaultHasher>::default().hash_one(text),
             binds: form.types.len(),
             ends: controls_transaction(text, Dialect::Postgres),
             merges: is_a_part(text),
             lasts: lasts(text),
-            is_shared,
+            has_form,
             form,
         }
     }
@@ -191,14 +200,15 @@ impl Form {
         let bound = query.collect_binds(&mut binds, &mut asked, &Pg);
         let told = query.to_sql(&mut text, &Pg);
         let (text, types) = (text.finish(), binds.metadata);
-        let form = Self { text, types, is_constant, alone: asked.0 };
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
+        let form = Self { hash, text, types, is_constant, alone: asked.0 };
         (form, bound.and(told).is_ok())
     }
 }
 
 impl Hash for Statement {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.about.hash.hash(state);
+        self.about.hash(state);
     }
 }
 
@@ -333,10 +343,12 @@ opaque! {
 
 #[cfg(test)]
 mod tests {
+    use diesel::query_builder::SqlQuery;
+    use diesel::result::Error;
     use diesel::sql_query;
     use diesel::sql_types::{BigInt, Integer};
 
-    use super::{Statement, StatementRegistry};
+    use super::*;
 
     #[test]
     fn what_can_be_a_part_of_another_statement() {
@@ -374,24 +386,64 @@ mod tests {
         assert!(Statement::of(literal).about().merges, "diesel numbers this one");
     }
 
+    /// One that is told from others by its text and the types of its binds.
+    fn update(column: &str) -> SqlQuery {
+        sql_query(format!("UPDATE a SET {column} = $1"))
+    }
+
     #[test]
     fn statements_are_one_where_text_and_types_are() {
-        fn known(statement: &Statement) -> Option<*const super::About> {
-            statement.known().map(std::sync::Arc::as_ptr)
-        }
-        let of = |text: &str| sql_query(text.to_owned());
-        let text = "UPDATE a SET b = $1";
-        let number = Statement::of(of(text).bind::<Integer, _>(1));
-        assert!(known(&number).is_some());
-        assert_eq!(known(&number), known(&Statement::of(of(text).bind::<Integer, _>(2))));
-        assert_ne!(known(&number), known(&Statement::of(of(text).bind::<BigInt, _>(1))));
-        assert_ne!(
-            known(&number),
-            known(&Statement::of(of("UPDATE a SET c = $1").bind::<Integer, _>(1)))
-        );
+        let number = Statement::of(update("b").bind::<Integer, _>(1));
+        let other_value = Statement::of(update("b").bind::<Integer, _>(2));
+        let other_type = Statement::of(update("b").bind::<BigInt, _>(1));
+        let other_text = Statement::of(update("c").bind::<Integer, _>(1));
+        assert!(number.known().is_some());
+        assert!(number.known() == other_value.known());
+        assert!(number.known() != other_type.known());
+        assert!(number.known() != other_text.known());
         // Its number is the server's to say, and another type may have the same name in another schema.
-        let own = Statement::of(of(text).bind::<OwnType, _>("a"));
-        assert!(own.about().alone() && known(&own).is_none());
+        let own = Statement::of(update("b").bind::<OwnType, _>("a"));
+        assert!(own.about().alone() && own.known().is_none());
+    }
+
+    /// So many texts that come once keep no other one from being known, and are not kept for ever.
+    #[test]
+    fn a_text_is_known_however_many_others_the_application_has_made() {
+        for column in 0..2 * MAX_FORMS {
+            Statement::of(update(&format!("made_{column}")).bind::<Integer, _>(1));
+        }
+        let late = || Statement::of(update("late").bind::<Integer, _>(1));
+        let (one, other) = (late(), late());
+        assert!(one.known().is_some() && one.known() == other.known());
+        let long = Statement::of(update(&"l".repeat(MAX_LENGTH)).bind::<Integer, _>(1));
+        assert!(long.known().is_some());
+        let kept = VARYING.read().unwrap();
+        assert!(kept.len() <= MAX_FORMS, "{}", kept.len());
+        assert!(!kept.contains(long.about()), "a long one");
+    }
+
+    /// Its text is that of another one up to where it has none.
+    #[test]
+    fn a_statement_without_an_sql_form_is_not_known_by_that_of_another() {
+        let of = |has_form| Statement::of(Sometimes { has_form });
+        assert!(of(true).known().is_some());
+        assert!(of(false).known().is_none());
+    }
+
+    #[derive(diesel::query_builder::QueryId)]
+    struct Sometimes {
+        has_form: bool,
+    }
+
+    impl QueryFragment<Pg> for Sometimes {
+        fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+            out.unsafe_to_cache_prepared();
+            out.push_sql("UPDATE a SET b = 1");
+            match self.has_form {
+                true => Ok(()),
+                false => Err(Error::QueryBuilderError("it has none".into())),
+            }
+        }
     }
 
     /// A type of an application's.

@@ -35,13 +35,14 @@ statement! {
     /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`](super::Advance)), and
     /// not a unique violation, for which the server writes the key into its log (G19).
     /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
-    /// this inserts nothing and ends the connection, before the server reads them.
+    /// this inserts nothing and ends the connection, before the server reads them. The server makes the row first, then
+    /// answers, which gives the phase's statements the lock timeout that their session had.
     Create<'a> for Pg as shaped, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { row: BornRow<'a> },
     "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
     " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' WHEN ", [OURS],
-    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL AND ", [WAIT_AS_BEFORE],
+    " IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
     "made ON true"
 }
 
