@@ -106,7 +106,7 @@ pub struct BulkPlan {
     /// Identifies this plan: these requests, and the state of those to which the act applies. Pass it to
     /// [`Ops::start_bulk`], which then starts nothing else, and starts it once.
     pub version: RowVersion,
-    /// To how many of them the act applies. The others would be refused, each with its reason.
+    /// The number of those to which the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
     /// How many of these have a call whose outcome is not stored: an [open](Summary::open_intent) one, one that [may have
     /// been made](Summary::may_have_been_called), or one that was open when an operator finished the request.
