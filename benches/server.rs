@@ -16,7 +16,6 @@ const SETTINGS: &[&str] = &[
     "checkpoint_timeout = '30min'",
     "autovacuum = on",
     "autovacuum_naptime = '5s'",
-    "default_toast_compression = 'lz4'",
     "logging_collector = on",
 ];
 

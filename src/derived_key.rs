@@ -269,7 +269,8 @@ impl Derivation {
 /// Each field after its length in bytes, as eight bytes, the highest first: no two lists of fields
 /// have one preimage, whatever bytes they hold.
 fn preimage(fields: &[&[u8]]) -> Vec<u8> {
-    let mut preimage = Vec::new();
+    let length = fields.iter().map(|field| size_of::<u64>() + field.len()).sum();
+    let mut preimage = Vec::with_capacity(length);
     for field in fields {
         preimage.extend_from_slice(&(field.len() as u64).to_be_bytes());
         preimage.extend_from_slice(field);

@@ -34,7 +34,7 @@ impl DbError {
             Error::AlreadyInTransaction => "a transaction is open already",
             Error::NotInTransaction => "no transaction is open",
             Error::BrokenTransactionManager => "the connection's transaction state is broken",
-            Error::DatabaseError(kind, _) => match kind {
+            Error::DatabaseError(kind, about) => match kind {
                 DatabaseErrorKind::UniqueViolation => "unique violation",
                 DatabaseErrorKind::ForeignKeyViolation => "foreign key violation",
                 DatabaseErrorKind::NotNullViolation => "not-null violation",
@@ -44,6 +44,9 @@ impl DbError {
                 DatabaseErrorKind::SerializationFailure => "serialization failure",
                 DatabaseErrorKind::ReadOnlyTransaction => "read-only transaction",
                 DatabaseErrorKind::ClosedConnection => "no answer in time",
+                DatabaseErrorKind::UnableToSendCommand if about.message() == FILE_REPLACED => {
+                    FILE_REPLACED
+                }
                 DatabaseErrorKind::UnableToSendCommand => "connection lost",
                 _ => "an error that the database reported",
             },
@@ -127,6 +130,16 @@ impl DbError {
             )
     }
 
+    /// Whether the connection may remember the number of a type that a migration has replaced, and kept by another name. Only
+    /// PostgreSQL says so, and in the words of any statement with a wrong type: at most a hint to try another connection.
+    pub(crate) fn may_be_of_a_replaced_type(&self) -> bool {
+        matches!(
+            &self.0,
+            Error::DatabaseError(DatabaseErrorKind::Unknown, about)
+                if may_be_of_a_replaced_type(about.message())
+        )
+    }
+
     /// Whether a write was refused because the database can only be read, or the session.
     pub(crate) fn is_of_reading_only(&self) -> bool {
         matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
@@ -188,7 +201,8 @@ fn kind_by_the_code(code: u16) -> Option<&'static str> {
         // InnoDB says so of a full disk, too.
         1114 => "a table is full, or the disk",
         1044 | 1142 | 1143 | 1227 => NO_PRIVILEGE,
-        1146 => NO_TABLE,
+        // MariaDB says so of a trigger that uses a view which was replaced, though each table is there.
+        1146 => "a table is missing, or a trigger uses a view that was replaced: then FLUSH TABLES",
         1054 => NO_COLUMN,
         // A killed session may leave the triggers of a table unreadable.
         1064 => "a syntax error, in a statement or in a trigger",
@@ -243,6 +257,10 @@ const KNOWN: [(&str, &str); 10] = [
 /// with this text; it is here because [`DbError::kind`] repeats it.
 pub(crate) const TOO_LARGE: &str = "larger than max_allowed_packet, the server's or the URL's";
 
+/// What SQLite does not notice. The store refuses everything with this text; it is here for the same reason.
+pub(crate) const FILE_REPLACED: &str = "the database file was replaced or deleted while it was open: stop all processes, \
+    delete the -wal and -shm files beside a restored copy, and start them again";
+
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
     matches!(
         kind,
@@ -295,6 +313,14 @@ pub(crate) fn is_of_an_earlier_schema(message: &str) -> bool {
         || message.starts_with(NO_SUCH_TYPE)
         || (message.starts_with(OTHER_PARAMETER)
             && message.contains(" does not match that when preparing the plan "))
+}
+
+/// Whether the server expected another type: in a column, or beside an operator. Recognised in a server that speaks English.
+fn may_be_of_a_replaced_type(message: &str) -> bool {
+    message.starts_with("operator does not exist: ")
+        || (message.starts_with("column \"")
+            && message.contains("\" is of type ")
+            && message.contains(" but expression is of type "))
 }
 
 /// An error with its causes, each of which says what happened once.

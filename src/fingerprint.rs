@@ -214,7 +214,8 @@ fn preimage<T: Serialize + ?Sized>(
     origin: &RequestOrigin,
     parameters: &T,
 ) -> Result<Vec<u8>, FingerprintError> {
-    let mut out = br#"{"method":"#.to_vec();
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(br#"{"method":"#);
     scalars::write_string(&mut out, &origin.method);
     out.extend_from_slice(br#","params":"#);
     canonical::write(&mut out, parameters)?;

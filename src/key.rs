@@ -192,12 +192,12 @@ impl fmt::Display for ShortHash<'_> {
 /// Lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut digits = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        digits.push(DIGITS[usize::from(byte >> 4)].into());
-        digits.push(DIGITS[usize::from(byte & 15)].into());
+    let digit = |digit: u8| DIGITS[usize::from(digit)];
+    let mut digits = vec![0; 2 * bytes.len()];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
     }
-    digits
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 #[cfg(test)]

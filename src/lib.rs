@@ -233,6 +233,7 @@ pub mod key;
 mod lock;
 mod moment;
 mod movable_task;
+mod number;
 mod observe;
 pub mod ops;
 pub mod phase;

@@ -14,7 +14,7 @@ mod unharmed;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::scopes::Scopes;
-pub(crate) use self::unharmed::{Span, asked as asked_unharmed};
+pub(crate) use self::unharmed::{Span, catch};
 
 use crate::error::Causes;
 use crate::key::{IdempotencyKey, Scope, ShortHash};
@@ -79,16 +79,15 @@ pub(crate) fn refused(definition: &'static str, told: &'static str) {
 
 /// The same, of one scope.
 pub(crate) fn refused_to(scopes: &Scopes, scope: &Scope) {
-    metrics::SCOPE_CALLS.add(1, [scopes.label(scope, false), OTHER.into()]);
+    metrics::SCOPE_CALLS.add(1, [scopes.label(scope), OTHER.into()]);
 }
 
 /// The outcome of a call of this scope.
 pub(crate) fn answered_to(scopes: &Scopes, scope: &Scope, told: &'static str) {
-    let word = match told {
-        duplicate @ (REPLAYED | IN_PROGRESS | MISMATCH) => duplicate,
-        _ => OTHER,
+    let (scope, word) = match told {
+        REPLAYED | IN_PROGRESS | MISMATCH => (scopes.label_of_duplicate(scope), told),
+        _ => (scopes.label(scope), OTHER),
     };
-    let scope = scopes.label(scope, word != OTHER);
     metrics::SCOPE_CALLS.add(1, [scope, word.into()]);
 }
 
@@ -512,7 +511,7 @@ pub(crate) fn trace_context_panicked() {
 /// Tells the application's recorder of metrics. That it panicked is said once a minute.
 #[cfg(feature = "metrics")]
 fn recorded(record: impl FnOnce()) {
-    if asked_unharmed(record).is_none()
+    if catch(record).is_none()
         && let Some(suppressed) = REPEATS.admits("recorder", ONE_MINUTE)
     {
         warn!(suppressed, "a metrics recorder panicked; what it received is not counted");

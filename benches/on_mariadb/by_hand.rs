@@ -32,6 +32,10 @@ fn reserve() -> String {
     )
 }
 
+/// The application's statements, as each connection has prepared them for its blocks: under a name, because a block would keep
+/// the views, triggers and functions of its first execution.
+const NAMED: [(&str, &str); 3] = [("ride", RIDE), ("audit", AUDIT), ("set_charge", SET_CHARGE)];
+
 /// What undoes a block that fails.
 pub const UNDO: &str = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END";
 
@@ -44,6 +48,10 @@ impl managed::Manager for Connections {
     async fn create(&self) -> Result<Conn, Error> {
         let mut conn = Conn::new(self.0.clone()).await?;
         conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+        for (name, sql) in NAMED {
+            let sql = sql.replace('\'', "''");
+            conn.query_drop(format!("PREPARE {name} FROM '{sql}'")).await?;
+        }
         Ok(conn)
     }
 

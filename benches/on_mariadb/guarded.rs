@@ -1,7 +1,8 @@
 //! The same with G1 to G8, where `fresh` has the least SQL: the first phase's output is known when it ends, and not
 //! when the key is reserved (G4); what ends the transaction behind its back is found out, and what follows it is
-//! not durable (G4); a reservation or a fence that finds no row of its holder's ends the request (G3, G10); the parameters
-//! are fingerprinted (G9), the foreign key is derived (G1), and the answer's headers are stored (G8).
+//! not durable (G4); what is written to a view is where the view leads now (G4); a reservation or a fence that finds no row
+//! of its holder's ends the request (G3, G10); the parameters are fingerprinted (G9), the foreign key is derived (G1), and the
+//! answer's headers are stored (G8).
 //!
 //! On a narrow table, which no worker, operator or reaper finds anything in; and on the engine's own tables, with their
 //! indexes and with a session that is set to what the engine's is.
@@ -22,6 +23,10 @@ const OPEN: &str = "BEGIN NOT ATOMIC ROLLBACK; SET SESSION autocommit = 0, SESSI
     START TRANSACTION; SAVEPOINT guarded";
 const WAITS: &str = "SET SESSION innodb_lock_wait_timeout = 50";
 const FENCE: &str = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000'; END IF";
+
+/// The application's statements in the blocks of a whole transaction.
+const CREATED: &str = "EXECUTE ride USING ?; EXECUTE audit USING ?";
+const ANSWERED: &str = "EXECUTE set_charge USING ?, ?";
 
 /// The statements on the rows of keys and jobs; the same binds on whatever tables.
 pub struct Tables {
@@ -197,11 +202,11 @@ impl ByHand {
         }
         let first =
             [held.reserve(), vec![held.outputs()], values([&held.ride, &held.audit])].concat();
-        let create = on.whole(&format!("{}; {RIDE}; {AUDIT}", on.reserve("created", "?")));
+        let create = on.whole(&format!("{}; {CREATED}", on.reserve("created", "?")));
         run(&mut *self.connection().await, &create, first).await;
         let charge = held.charge().await;
         let last = [values([&charge, &held.ride]), on.job(&held), held.finish(&charge)].concat();
-        let finish = timed(&format!("{SET_CHARGE}; {}; {}; {FENCE}", on.job, on.finish));
+        let finish = timed(&format!("{ANSWERED}; {}; {}; {FENCE}", on.job, on.finish));
         run(&mut *self.connection().await, &on.whole(&finish), last).await;
     }
 

@@ -36,7 +36,7 @@ const UNREAD: &str = "there are more unfinished rows or staged jobs than were re
 
 /// The rows that a build would leave alone, one line for each place, the staged jobs that it would not deliver, one for
 /// each name, and whether there are more than were read.
-pub(crate) fn shown(
+pub(crate) fn report(
     left: &[Left],
     jobs: &[LeftJobs],
     is_truncated: bool,

@@ -22,7 +22,7 @@ pub(crate) fn check(folder: &Path, database: &Database, format: Format) -> Resul
     let (left, jobs) = (in_flight.left_by(&locks), in_flight.jobs_left_by(&locks));
     // A row that was not read may be left alone, too.
     let is_fine = left.is_empty() && jobs.is_empty() && !in_flight.truncated;
-    print!("{}", database::shown(&left, &jobs, in_flight.truncated, format));
+    print!("{}", database::report(&left, &jobs, in_flight.truncated, format));
     if format == Format::Text && is_fine {
         println!("no unfinished row would be left alone, and no staged job, {BY_THE_FILES}");
     }

@@ -7,7 +7,7 @@ mod write;
 #[cfg(test)]
 pub(crate) use self::read::defined_by_itself;
 pub(crate) use self::read::parse;
-pub(crate) use self::write::{shown, write};
+pub(crate) use self::write::{duration_text, write};
 
 const FORMAT: u32 = 1;
 

@@ -77,6 +77,37 @@ pub(crate) fn changes_for_clients(old: Typed<'_>, new: Typed<'_>) -> Vec<MemberC
     found
 }
 
+/// What becomes of values without parts.
+fn leaf_change(old: &Shape, new: &Shape, path: &str) -> Option<MemberChange> {
+    let told_apart = || MemberChange::ToldApart(path.to_owned());
+    let rounded = || MemberChange::Rounded(path.to_owned());
+    match (old, new) {
+        (Shape::Int(old), Shape::Int(new)) => old.is_told_apart_by(*new).then(told_apart),
+        (Shape::Int(integer), Shape::Float(_)) if integer.has_changed() => Some(told_apart()),
+        (Shape::Int(integer), Shape::Float(float)) => {
+            (!integer.is_exact_in(float.bits)).then(rounded)
+        }
+        (Shape::Float(old), Shape::Float(new)) => match old.bits.cmp(&new.bits) {
+            Ordering::Greater => Some(rounded()),
+            // With digits that were not kept.
+            Ordering::Less => Some(told_apart()),
+            Ordering::Equal => old.is_told_apart_by(*new).then(told_apart),
+        },
+        // Other names of a variant were read as it.
+        (Shape::Enum(old), Shape::Str(new)) => {
+            let is_kept = |name: &String| new.recognises(name) && !new.changes(name);
+            let mut other_names = old.iter().filter(|variant| variant.only_read);
+            other_names.any(|variant| is_kept(&variant.name)).then(told_apart)
+        }
+        (Shape::Str(old), Shape::Str(new)) => old.is_told_apart_by(*new).then(told_apart),
+        // What stands for all others is read in place of what it does not know.
+        (Shape::Str(_) | Shape::Char(_), Shape::Enum(new)) => {
+            is_open(new).then(|| MemberChange::Dropped(path.to_owned()))
+        }
+        _ => None,
+    }
+}
+
 struct Walk<'a> {
     old: &'a Types,
     new: &'a Types,
@@ -120,38 +151,6 @@ impl<'a> Walk<'a> {
             (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
             (Shape::Option(old), _) => self.shapes(old, new, path),
             (_, Shape::Option(new)) => self.shapes(old, new, path),
-            (Shape::Int(old), Shape::Int(new)) if old.is_told_apart_by(*new) => {
-                self.found.push(MemberChange::ToldApart(path.to_owned()));
-            }
-            (Shape::Int(integer), Shape::Float(_)) if integer.has_changed() => {
-                self.found.push(MemberChange::ToldApart(path.to_owned()));
-            }
-            (Shape::Int(integer), Shape::Float(bits)) if !integer.is_exact_in(bits.bits) => {
-                self.found.push(MemberChange::Rounded(path.to_owned()));
-            }
-            (Shape::Float(old), Shape::Float(new)) => match old.bits.cmp(&new.bits) {
-                Ordering::Greater => self.found.push(MemberChange::Rounded(path.to_owned())),
-                // With digits that were not kept.
-                Ordering::Less => self.found.push(MemberChange::ToldApart(path.to_owned())),
-                Ordering::Equal if old.is_told_apart_by(*new) => {
-                    self.found.push(MemberChange::ToldApart(path.to_owned()));
-                }
-                Ordering::Equal => {}
-            },
-            // Other names of a variant were read as it.
-            (Shape::Enum(old), Shape::Str(new)) => {
-                let is_kept = |name: &String| new.recognises(name) && !new.changes(name);
-                if old.iter().any(|variant| variant.only_read && is_kept(&variant.name)) {
-                    self.found.push(MemberChange::ToldApart(path.to_owned()));
-                }
-            }
-            (Shape::Str(old), Shape::Str(new)) if old.is_told_apart_by(*new) => {
-                self.found.push(MemberChange::ToldApart(path.to_owned()));
-            }
-            // What stands for all others is read in place of what it does not know.
-            (Shape::Str(_) | Shape::Char(_), Shape::Enum(new)) if is_open(new) => {
-                self.found.push(MemberChange::Dropped(path.to_owned()));
-            }
             (Shape::List(old), Shape::List(new)) => {
                 self.order(old.order, new.order, path);
                 self.shapes(&old.element, &new.element, &element());
@@ -216,7 +215,7 @@ impl<'a> Walk<'a> {
                 self.alternatives(old, new, path);
                 self.form(old, new, path);
             }
-            _ => {}
+            _ => self.found.extend(leaf_change(old, new, path)),
         }
     }
 

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value};
 
 use crate::fits::is_key;
-use crate::shape::{Absent, Field, List, OTHER, Order, REST, Shape, Types, Unknown};
+use crate::shape::{
+    Absent, Field, Float, List, OTHER, Order, REST, Shape, Types, Unknown, Variant,
+};
 
 /// Before what is written otherwise than it is read, in the same form: it stands for that, which is not known.
 const MARK: char = '\u{2}';
@@ -54,16 +56,7 @@ impl Reader<'_> {
                 if is_changed { Ok(marked(value)) } else { kept() }
             }
             (Shape::Float(float), Value::Number(number)) => {
-                let number = number.as_f64().ok_or(NotKnown)?;
-                if !float.takes(number) {
-                    return Err(Refused);
-                }
-                let is_rounded = float.bits == 32 && f64::from(number as f32) != number;
-                match float.changes(number) {
-                    false if is_rounded => Err(NotKnown),
-                    false => Ok(number.into()),
-                    true => Ok(marked(&number.into())),
-                }
+                read_float(float, number.as_f64().ok_or(NotKnown)?)
             }
             (Shape::Char(letter), Value::String(text)) if letter.takes(text) => kept(),
             (Shape::Str(format), Value::String(text)) if format.recognises(text) => {
@@ -108,34 +101,26 @@ impl Reader<'_> {
             (Shape::Struct { manner, .. }, Value::Array(_)) if !manner.by_name => Err(NotKnown),
             (Shape::Rule { refused, .. }, _) if refused.contains(value) => Err(Refused),
             (Shape::Rule { of, .. }, _) => self.reads(value, of),
-            (Shape::Enum(variants), Value::String(name)) => {
-                match variants.iter().find(|variant| variant.name == *name && *name != OTHER) {
-                    Some(variant) if variant.content.is_some() => Err(Refused),
-                    Some(variant) if variant.only_read => Ok(marked(value)),
-                    Some(_) => kept(),
-                    None if variants.iter().any(|variant| variant.name == OTHER) => {
-                        Ok(marked(&OTHER.into()))
-                    }
-                    None => Err(Refused),
-                }
-            }
+            (Shape::Enum(variants), Value::String(name)) => read_unit(variants, name),
             (Shape::Enum(variants), Value::Object(members)) if members.len() == 1 => {
                 let (name, content) = members.iter().next().ok_or(Refused)?;
-                let variant = variants.iter().find(|variant| variant.name == *name);
-                match variant.ok_or(NotKnown)? {
-                    variant if variant.only_read => Err(NotKnown),
-                    variant => match &variant.content {
-                        None => Err(NotKnown),
-                        Some(shape) => {
-                            let content = self.reads(content, shape)?;
-                            Ok(Map::from_iter([(name.clone(), content)]).into())
-                        }
-                    },
-                }
+                self.variant(variants, name, content)
             }
             (Shape::Union { written, read }, _) => self.alternatives(value, written, read),
             (Shape::Named(name), _) => self.reads(value, self.named(name)?),
             _ => Err(Refused),
+        }
+    }
+
+    /// A variant with a content.
+    fn variant(&self, variants: &[Variant], name: &str, content: &Value) -> Result<Value, Unread> {
+        let variant = variants.iter().find(|variant| variant.name == *name).ok_or(NotKnown)?;
+        match &variant.content {
+            Some(shape) if !variant.only_read => {
+                let content = self.reads(content, shape)?;
+                Ok(Map::from_iter([(name.to_owned(), content)]).into())
+            }
+            _ => Err(NotKnown),
         }
     }
 
@@ -278,6 +263,29 @@ impl Reader<'_> {
             Absent::Unknown if matches!(field.shape, Shape::Option(_)) => Ok(Some(Value::Null)),
             Absent::Unknown | Absent::ByChance => Err(NotKnown),
         }
+    }
+}
+
+fn read_float(float: &Float, number: f64) -> Result<Value, Unread> {
+    if !float.takes(number) {
+        return Err(Refused);
+    }
+    let is_rounded = float.bits == 32 && f64::from(number as f32) != number;
+    match float.changes(number) {
+        false if is_rounded => Err(NotKnown),
+        false => Ok(number.into()),
+        true => Ok(marked(&number.into())),
+    }
+}
+
+/// A variant without a content.
+fn read_unit(variants: &[Variant], name: &str) -> Result<Value, Unread> {
+    match variants.iter().find(|variant| variant.name == *name && name != OTHER) {
+        Some(variant) if variant.content.is_some() => Err(Refused),
+        Some(variant) if variant.only_read => Ok(marked(&name.into())),
+        Some(_) => Ok(name.into()),
+        None if variants.iter().any(|variant| variant.name == OTHER) => Ok(marked(&OTHER.into())),
+        None => Err(Refused),
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::examples::examples;
 use crate::members::{MemberChange, Typed};
 use crate::reader::Reader;
-use crate::shape::{FLOATS, INTEGERS, List, OTHER, Order, Shape, Types, Unknown};
+use crate::shape::{FLOATS, Field, INTEGERS, List, OTHER, Order, Shape, Types, Unknown};
 
 /// So many values are tried at most.
 const MAX_TRIED: usize = 4000;
@@ -134,23 +134,7 @@ impl Client<'_> {
             }
             (Shape::Struct { fields, manner }, Value::Object(members)) => {
                 for field in fields {
-                    let Some(member) = members.get(&field.name) else { continue };
-                    let path = format!("{path}.{}", field.name);
-                    self.value(&field.shape, member, &path, &|member| {
-                        put(with(members, &field.name, member))
-                    });
-                    if !self.seen.insert(format!("{path}: its names")) {
-                        continue;
-                    }
-                    let mut without = members.clone();
-                    without.remove(&field.name);
-                    for alias in &field.aliases {
-                        let renamed = with(&without, alias, member.clone());
-                        self.found.push((put(renamed), path.clone(), Otherwise::Form));
-                    }
-                    if field.optional {
-                        self.found.push((put(without.into()), path, Otherwise::Without));
-                    }
+                    self.member(field, members, path, put);
                 }
                 if is_new && manner.unknown == Unknown::PassedOver {
                     let more = put(with(members, ANOTHER, 1.into()));
@@ -173,6 +157,25 @@ impl Client<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// One member of a struct: its value, its other names, and that it may be left out.
+    fn member(&mut self, field: &Field, members: &Map<String, Value>, path: &str, put: Put<'_>) {
+        let Some(member) = members.get(&field.name) else { return };
+        let path = format!("{path}.{}", field.name);
+        self.value(&field.shape, member, &path, &|member| put(with(members, &field.name, member)));
+        if !self.seen.insert(format!("{path}: its names")) {
+            return;
+        }
+        let mut without = members.clone();
+        without.remove(&field.name);
+        for alias in &field.aliases {
+            let renamed = with(&without, alias, member.clone());
+            self.found.push((put(renamed), path.clone(), Otherwise::Form));
+        }
+        if field.optional {
+            self.found.push((put(without.into()), path, Otherwise::Without));
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) use self::arguments::{Argument, Borrow, Output};
 use crate::options::Effect;
 use crate::pages::Page;
 use crate::parse::{Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request};
-use crate::types::{alike, borrows, mentions, shown};
+use crate::types::{alike, borrows, mentions, type_text};
 
 /// Longest name of a phase: the width of the column for recovery points.
 const MAX_PHASE_NAME: usize = 50;
@@ -274,7 +274,7 @@ impl Checking<'_> {
                 let text = format!(
                     "all phases of a request commit to one store, and an earlier one says `{0}`: \
                      write `{1}<'_, {0}>`",
-                    shown(first),
+                    type_text(first),
                     parameter.kind.handle()
                 );
                 self.errors.at(Page::Signature, store, text);
@@ -411,5 +411,5 @@ impl Role {
 
 /// The output of a phase as text, or dots where it has none (which is another mistake).
 fn output_of(phase: &Phase) -> String {
-    phase.function.returns.output.as_ref().map_or("..".to_owned(), shown)
+    phase.function.returns.output.as_ref().map_or("..".to_owned(), type_text)
 }

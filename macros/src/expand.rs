@@ -119,47 +119,33 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
 
     let library = library(request.options.library.as_ref());
 
-    // One function for each kind of body: what it takes beside the request, and what comes of it.
-    let run = |name: &str, with: TokenStream, found: TokenStream, arms: Vec<TokenStream>| {
-        let name = format_ident!("{name}");
-        quote! {
-            fn #name<'__run>(
-                &'__run self,
-                __index: ::std::primitive::usize,
-                #with
-                __app: &'__run #app,
-                __inputs: &'__run __private::PhaseInputs<'__run>,
-            ) -> __private::PhaseFuture<'__run, #found> {
-                match __index {
-                    #(#arms)*
-                    _ => __private::no_such_phase(),
-                }
-            }
-        }
-    };
-    let run_local = run(
+    let run_local = run_function(
         "run_local",
-        quote!(__tx: &'__run mut __private::Tx<'_, #store>,),
-        quote!(__private::Step, __private::PhaseError),
-        arms(Kind::Local),
+        &quote!(__tx: &'__run mut __private::Tx<'_, #store>,),
+        app,
+        &quote!(__private::Step, __private::PhaseError),
+        &arms(Kind::Local),
     );
-    let run_batch = run(
+    let run_batch = run_function(
         "run_batch",
-        quote!(__batch: &'__run mut __private::Batch<'_, #store>,),
-        quote!(__private::Step, __private::PhaseError),
-        arms(Kind::Batch),
+        &quote!(__batch: &'__run mut __private::Batch<'_, #store>,),
+        app,
+        &quote!(__private::Step, __private::PhaseError),
+        &arms(Kind::Batch),
     );
-    let run_foreign = run(
+    let run_foreign = run_function(
         "run_foreign",
-        quote!(__call: __private::ForeignCall,),
-        quote!(__private::Step, __private::ForeignError),
-        arms(Kind::Foreign),
+        &quote!(__call: __private::ForeignCall,),
+        app,
+        &quote!(__private::Step, __private::ForeignError),
+        &arms(Kind::Foreign),
     );
-    let reconcile = run(
+    let reconcile = run_function(
         "reconcile",
-        TokenStream::new(),
-        quote!(__private::Reconciled<__private::Step>, __private::PhaseError),
-        reconciles.collect(),
+        &TokenStream::new(),
+        app,
+        &quote!(__private::Reconciled<__private::Step>, __private::PhaseError),
+        &reconciles.collect::<Vec<_>>(),
     );
 
     quote! {
@@ -215,6 +201,32 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
                 }
             }
         };
+    }
+}
+
+/// The function that runs the phases of one kind: `with` is what their bodies take beside the request, and `found` is what
+/// comes of them.
+fn run_function(
+    name: &str,
+    with: &TokenStream,
+    app: &TokenStream,
+    found: &TokenStream,
+    arms: &[TokenStream],
+) -> TokenStream {
+    let name = format_ident!("{name}");
+    quote! {
+        fn #name<'__run>(
+            &'__run self,
+            __index: ::std::primitive::usize,
+            #with
+            __app: &'__run #app,
+            __inputs: &'__run __private::PhaseInputs<'__run>,
+        ) -> __private::PhaseFuture<'__run, #found> {
+            match __index {
+                #(#arms)*
+                _ => __private::no_such_phase(),
+            }
+        }
     }
 }
 

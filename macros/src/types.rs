@@ -6,7 +6,7 @@ use quote::ToTokens;
 use syn::{GenericArgument, PathArguments, PathSegment, Type};
 
 /// A type as a user would write it: `Vec<Ride>`, not `Vec < Ride >`.
-pub(crate) fn shown(ty: &Type) -> String {
+pub(crate) fn type_text(ty: &Type) -> String {
     Form::Whole.of(ty)
 }
 
@@ -179,9 +179,9 @@ mod tests {
             "&'a mut Tx<'_, Db>",
             "App<3>",
         ] {
-            assert_eq!(shown(&ty(text)), text);
+            assert_eq!(type_text(&ty(text)), text);
         }
-        assert_eq!(shown(&ty("Vec< (Ride) ,>")), "Vec<Ride>");
+        assert_eq!(type_text(&ty("Vec< (Ride) ,>")), "Vec<Ride>");
     }
 
     #[test]

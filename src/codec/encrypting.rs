@@ -21,6 +21,8 @@ const FORM: [u8; 4] = [0xa9, b'a', b'p', 1];
 const KEY_ID: usize = 4;
 const NONCE: usize = 24;
 const HEAD: usize = FORM.len() + KEY_ID + NONCE;
+/// What Poly1305 adds behind a text.
+const TAG: usize = 16;
 
 /// Encrypts what is stored, and authenticates it together with the row and column that it is in.
 ///
@@ -99,7 +101,7 @@ impl Codec for EncryptingCodec {
     ) -> Result<Cow<'v, [u8]>, CodecError> {
         let cipher = self.keys.get(&self.current).ok_or(CodecError("there is no current key"))?;
         let nonce = XNonce::try_generate().map_err(|_| CodecError("no random numbers"))?;
-        let mut stored = Vec::with_capacity(HEAD + plain.len() + 16);
+        let mut stored = Vec::with_capacity(HEAD + plain.len() + TAG);
         stored.extend_from_slice(&FORM);
         stored.extend_from_slice(&self.current.to_be_bytes());
         let aad = associated_data(&stored, place);

@@ -177,11 +177,7 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
     fn lock(&self, listed: &Listed<S, A>) -> Lock {
         let definition = listed.definition;
         let mut catalogue = Catalogue::default();
-        let samples = |phase: Option<&str>| -> Vec<String> {
-            let of_phase = listed.samples.iter().filter(|(of, _)| *of == phase);
-            of_phase.map(|(_, json)| json.clone()).collect()
-        };
-        let request = probe(listed.request, &mut catalogue, &samples(None));
+        let request = probe(listed.request, &mut catalogue, &listed.samples_of(None));
         let request_samples: Vec<_> = request
             .samples
             .into_iter()
@@ -190,37 +186,12 @@ impl<S: Store, A: Send + Sync + 'static> Definitions<S, A> {
                 Some(RequestSample { json, fingerprint })
             })
             .collect();
-        let mut phases = Vec::new();
-        for (index, phase) in definition.phases.iter().enumerate() {
-            let output = match listed.outputs.get(index) {
-                None if index + 1 == definition.phases.len() => Output::Reply,
-                None => Output::Value { shape: Shape::Opaque, samples: samples(Some(phase.name)) },
-                Some(output) => {
-                    let probed = probe(*output, &mut catalogue, &samples(Some(phase.name)));
-                    Output::Value { shape: probed.shape, samples: probed.samples }
-                }
-            };
-            phases.push(Locked {
-                name: phase.name.to_owned(),
-                was: phase.was.iter().map(|name| (*name).to_owned()).collect(),
-                effect: effect(phase),
-                reconciles: phase.reconciles,
-                derived: derived(&definition, phase),
-                asked_by: listed.asked_by(index, &output),
-                output,
-            });
-        }
-        let jobs = listed.jobs.iter().map(|(name, args)| {
-            let (args, samples) = match args {
-                None => (Shape::Opaque, Vec::new()),
-                Some(args) => {
-                    let probed = probe(*args, &mut catalogue, &[]);
-                    (probed.shape, probed.samples)
-                }
-            };
-            LockedJob { name: (*name).to_owned(), args, samples }
-        });
-        let jobs: Vec<LockedJob> = jobs.collect();
+        let phases = definition.phases.iter().enumerate();
+        let phases: Vec<Locked> =
+            phases.map(|(index, phase)| listed.lock_phase(index, phase, &mut catalogue)).collect();
+        let jobs = listed.jobs.iter();
+        let jobs: Vec<LockedJob> =
+            jobs.map(|(name, args)| lock_job(name, *args, &mut catalogue)).collect();
         let outputs = phases.iter().filter_map(|phase| match &phase.output {
             Output::Value { shape, .. } => Some(shape),
             Output::Reply => None,
@@ -280,11 +251,50 @@ impl<S: Store, A: Send + Sync + 'static> Code for Definitions<S, A> {
 }
 
 impl<S: Store, A> Listed<S, A> {
+    /// The application's samples of the phase's output; of the parameters, if it is `None`.
+    fn samples_of(&self, phase: Option<&str>) -> Vec<String> {
+        let of_phase = self.samples.iter().filter(|(of, _)| *of == phase);
+        of_phase.map(|(_, json)| json.clone()).collect()
+    }
+
+    fn lock_phase(&self, index: usize, phase: &Phase, catalogue: &mut Catalogue) -> Locked {
+        let samples = || self.samples_of(Some(phase.name));
+        let output = match self.outputs.get(index) {
+            None if index + 1 == self.definition.phases.len() => Output::Reply,
+            None => Output::Value { shape: Shape::Opaque, samples: samples() },
+            Some(output) => {
+                let probed = probe(*output, catalogue, &samples());
+                Output::Value { shape: probed.shape, samples: probed.samples }
+            }
+        };
+        Locked {
+            name: phase.name.to_owned(),
+            was: phase.was.iter().map(|name| (*name).to_owned()).collect(),
+            effect: effect(phase),
+            reconciles: phase.reconciles,
+            derived: derived(&self.definition, phase),
+            asked_by: self.asked_by(index, &output),
+            output,
+        }
+    }
+
     fn asked_by(&self, index: usize, output: &Output) -> Option<Vec<String>> {
         let by = self.asked?.get(index).filter(|_| *output != Output::Reply)?;
         let phases = by.iter().filter_map(|index| self.definition.phases.get(*index));
         Some(phases.map(|phase| phase.name.to_owned()).collect())
     }
+}
+
+/// `args`: the type of its arguments, if it is known.
+fn lock_job(name: &str, args: Option<ValueType>, catalogue: &mut Catalogue) -> LockedJob {
+    let (args, samples) = match args {
+        None => (Shape::Opaque, Vec::new()),
+        Some(args) => {
+            let probed = probe(args, catalogue, &[]);
+            (probed.shape, probed.samples)
+        }
+    };
+    LockedJob { name: name.to_owned(), args, samples }
 }
 
 /// The same value with its members in the order of their names.

@@ -242,14 +242,7 @@ fn goes_on(rows: &Standing, locks: &Locks) -> Result<(), StrandedBecause> {
         });
     };
     let written = PhaseList::parse(&rows.phases).ok_or(StrandedBecause::NewerForm)?.phases;
-    let stands = Stands {
-        recovery_point: &rows.recovery_point,
-        phases: &rows.phases,
-        open_intent: rows.open_intent.as_deref(),
-        resolution: rows.resolution.as_deref(),
-        attempts: rows.attempts,
-        is_to_be_asked: false,
-    };
+    let stands = Stands::from(rows);
     let done = stands.done(&written, &lock.phases).ok_or(StrandedBecause::UnknownRecoveryPoint)?;
     let done =
         phases_done(written.iter().take(done).map(|phase| phase.name.as_str()), &lock.phases)?;

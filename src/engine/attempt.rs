@@ -1,6 +1,7 @@
 //! One call on its way: looks at the key's row, decides, and creates it or takes it over, until there is
 //! an answer.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -94,6 +95,9 @@ enum RowAtStart {
     Read(Option<KeySummary>),
 }
 
+/// After how long to ask again, at least, if another process works on the row.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+
 /// How often the row is looked at anew because it changed between two statements (H20).
 pub(super) const MAX_ROUNDS: u32 = 16;
 
@@ -115,15 +119,15 @@ impl<S: Store> Attempt<S> {
         };
         let row = match span.clone().around(pin!(answer)).await {
             Ok((row, None)) => row,
-            Ok((_, Some(outcome))) => return span.in_scope(|| self.answered(Ok(outcome))),
-            Err(error) => return span.in_scope(|| self.answered(Err(error))),
+            Ok((_, Some(outcome))) => return span.in_scope(|| self.report(Ok(outcome))),
+            Err(error) => return span.in_scope(|| self.report(Err(error))),
         };
         let (_present, caller) = Caller::elsewhere();
         self.caller = caller;
         // Boxed, because tokio moves a task's future about several times. What is large is in a box of its own.
         let settling = span.around(boxed!(async move {
             let lost = UnlessEnded::new(|| {
-                let _ = self.answered(Err(CallError::TaskLost));
+                let _ = self.report(Err(CallError::TaskLost));
             });
             let row_at_start =
                 if self.reads_first { RowAtStart::Read(row) } else { RowAtStart::ExpectedNew };
@@ -149,7 +153,7 @@ impl<S: Store> Attempt<S> {
 
     async fn unspanned(self) -> Result<Outcome, CallError> {
         if let Some(outcome) = self.cached().await {
-            return self.answered(Ok(outcome));
+            return self.report(Ok(outcome));
         }
         let row_at_start =
             if self.reads_first { RowAtStart::NotRead } else { RowAtStart::ExpectedNew };
@@ -219,7 +223,7 @@ impl<S: Store> Attempt<S> {
         Ok(told.unwrap_or(Outcome::InProgress { retry_after }))
     }
 
-    fn answered(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+    fn report(&self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         observed::answered(self.definition.name, &outcome, self.began.elapsed());
         self.core.traced_answer(&outcome);
         if let Some(scopes) = &self.core.scopes {
@@ -242,17 +246,17 @@ impl<S: Store> Attempt<S> {
     }
 
     async fn settle(&self, row_at_start: RowAtStart) -> Result<Outcome, CallError> {
-        let settled = self.settled(row_at_start).await;
+        let settled = self.run_rounds(row_at_start).await;
         if self.creation.is_unknown() {
             self.verify_creation();
         }
-        self.answered(settled)
+        self.report(settled)
     }
 
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
         let row = reading!("look", self.core.store.look_up_key(&self.scope, &self.key))?;
-        self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
+        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
         Ok(row)
     }
 
@@ -277,7 +281,7 @@ impl<S: Store> Attempt<S> {
                 match core.store.look_up_key(&scope, &key).await {
                     Ok(Some(row)) => {
                         let is_ours = row.request_id == request_id;
-                        creation.seen(name, is_ours);
+                        creation.note_read(name, is_ours);
                         let is_finished = row.status == Status::Completed;
                         if is_finished && is_held_by_its_creator(&row, runs_as) {
                             observe::committed(FINISHED);
@@ -299,44 +303,58 @@ impl<S: Store> Attempt<S> {
     }
 
     /// Round after round, until there is an answer.
-    async fn settled(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
+    async fn run_rounds(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
         let mut rounds = Rounds::default();
         loop {
-            let is_expected_new = matches!(row_at_start, RowAtStart::ExpectedNew);
-            let row = match std::mem::replace(&mut row_at_start, RowAtStart::NotRead) {
-                RowAtStart::ExpectedNew => None,
-                RowAtStart::Read(row) => row,
-                RowAtStart::NotRead => self.look().await?,
-            };
-            self.creation.seen(self.definition.name, self.is_ours(row.as_ref()));
-            let end = self.act(row, &mut rounds).await?;
-            let end = match end {
-                RoundEnd::Busy => RoundEnd::Outcome(self.busy().await?),
-                // What the row of a key says that was wrongly expected to be new comes before why nothing
-                // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
-                RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
-                    match self.look().await?.filter(|row| row.request_id != self.request_id) {
-                        Some(row) => RoundEnd::Found(row),
-                        None => RoundEnd::Outcome(failed),
-                    }
-                }
-                end => end,
-            };
-            match end {
-                RoundEnd::Outcome(Outcome::InProgress { retry_after }) => {
-                    if !self.wait_for_the_other(rounds.waits).await {
-                        return Ok(Outcome::InProgress { retry_after });
-                    }
-                    rounds.waits = rounds.waits.saturating_add(1);
-                }
+            let end = self.run_round(row_at_start, &mut rounds).await?;
+            match self.after_round(end, &mut rounds).await? {
+                Break(outcome) => return Ok(outcome),
+                Continue(next) => row_at_start = next,
+            }
+        }
+    }
+
+    /// Reads the key's row, unless it is known, and does what it asks for.
+    async fn run_round(
+        &self,
+        row_at_start: RowAtStart,
+        rounds: &mut Rounds,
+    ) -> Result<RoundEnd, CallError> {
+        let is_expected_new = matches!(row_at_start, RowAtStart::ExpectedNew);
+        let row = match row_at_start {
+            RowAtStart::ExpectedNew => None,
+            RowAtStart::Read(row) => row,
+            RowAtStart::NotRead => self.look().await?,
+        };
+        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
+        match self.act(row, rounds).await? {
+            RoundEnd::Busy => Ok(RoundEnd::Outcome(self.busy().await?)),
+            // What the row of a key says that was wrongly expected to be new comes before why nothing
+            // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
+            RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {
+                let row = self.look().await?.filter(|row| row.request_id != self.request_id);
+                Ok(row.map_or(RoundEnd::Outcome(failed), RoundEnd::Found))
+            }
+            end => Ok(end),
+        }
+    }
+
+    /// The answer to the call, if the round came to one; otherwise what the next round begins with, once it may begin.
+    async fn after_round(
+        &self,
+        end: RoundEnd,
+        rounds: &mut Rounds,
+    ) -> Result<ControlFlow<Outcome, RowAtStart>, CallError> {
+        match end {
+            RoundEnd::Outcome(outcome) => {
                 // A wait that an outcome cannot be known by would be in vain.
-                RoundEnd::Outcome(Outcome::Unknown { retry_after, is_asked: true })
-                    if self.can_wait(retry_after)
-                        && self.wait_for_the_other(rounds.waits).await =>
-                {
-                    rounds.waits = rounds.waits.saturating_add(1);
-                }
-                RoundEnd::Outcome(outcome) => {
+                let may_change = match outcome {
+                    Outcome::InProgress { .. } => true,
+                    Outcome::Unknown { retry_after, is_asked: true } => self.can_wait(retry_after),
+                    _ => false,
+                };
+                let has_waited = may_change && self.wait_for_the_other(rounds.waits).await;
+                if !has_waited {
                     faults! {
                         if let (Outcome::Finished(finished), Some(last)) =
                             (&outcome, self.definition.phases.last())
@@ -345,33 +363,35 @@ impl<S: Store> Attempt<S> {
                             reach!(last.name, BeforeReply);
                         }
                     }
-                    return Ok(outcome);
+                    return Ok(Break(outcome));
                 }
-                RoundEnd::Restart(error) => {
-                    if rounds.restarts >= self.core.settings.max_reruns {
-                        return Err(error.into());
-                    }
-                    rounds.restarts += 1;
-                    rounds.too_slow = self.too_slow(&error);
-                    tokio::time::sleep(jitter(rounds.restarts)).await;
+                rounds.waits = rounds.waits.saturating_add(1);
+            }
+            RoundEnd::Restart(error) => {
+                if rounds.restarts >= self.core.settings.max_reruns {
+                    return Err(error.into());
                 }
-                // It changed each time: another process is working on it.
-                _ if rounds.races >= MAX_ROUNDS => {
-                    return Ok(Outcome::InProgress { retry_after: Duration::from_secs(1) });
+                rounds.restarts += 1;
+                rounds.too_slow = self.too_slow(&error);
+                tokio::time::sleep(jitter(rounds.restarts)).await;
+            }
+            // It changed each time: another process is working on it.
+            _ if rounds.races >= MAX_ROUNDS => {
+                return Ok(Break(Outcome::InProgress { retry_after: AGAIN }));
+            }
+            raced => {
+                // The first time it was a race; after that something continues.
+                if rounds.races > 0 {
+                    tokio::time::sleep(jitter(rounds.races)).await;
                 }
-                raced => {
-                    // The first time it was a race; after that something continues.
-                    if rounds.races > 0 {
-                        tokio::time::sleep(jitter(rounds.races)).await;
-                    }
-                    rounds.races += 1;
-                    rounds.ran |= matches!(raced, RoundEnd::Lost);
-                    if let RoundEnd::Found(row) = raced {
-                        row_at_start = RowAtStart::Read(Some(row));
-                    }
+                rounds.races += 1;
+                rounds.ran |= matches!(raced, RoundEnd::Lost);
+                if let RoundEnd::Found(row) = raced {
+                    return Ok(Continue(RowAtStart::Read(Some(row))));
                 }
             }
         }
+        Ok(Continue(RowAtStart::NotRead))
     }
 
     /// Does what the key's row asks for. Where there is none, creates it.
@@ -499,15 +519,15 @@ impl<S: Store> Attempt<S> {
             Answer::Mismatch => Outcome::Mismatch,
             Answer::InProgress { retry_after: lease_left } => {
                 let retry_after = self.core.settings.ask_again_after(lease_left);
-                self.core.told_of(row.request_id, None);
+                self.core.traced_result_of(row.request_id, None);
                 Outcome::InProgress { retry_after }
             }
             Answer::Unknown { looked_into } => {
-                self.core.told_of(row.request_id, None);
+                self.core.traced_result_of(row.request_id, None);
                 self.core.unknown(looked_into)
             }
             Answer::DeadLetter => {
-                self.core.told_of(row.request_id, row.trace.as_deref());
+                self.core.traced_result_of(row.request_id, row.trace.as_deref());
                 Outcome::DeadLetter
             }
             Answer::Erased => Outcome::Erased,
@@ -527,7 +547,7 @@ impl<S: Store> Attempt<S> {
                         observe::completed(self.definition.name, 1, self.began.elapsed());
                         self.core.traced_end(stored.status);
                     }
-                    _ => self.core.told_of(row.request_id, row.trace.as_deref()),
+                    _ => self.core.traced_result_of(row.request_id, row.trace.as_deref()),
                 }
                 match self.core.decode_reply(&self.scope, &self.key, row.response)? {
                     Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),

@@ -20,7 +20,7 @@ pub(crate) struct Clock(Mutex<Option<(DateTime<Utc>, Moment)>>);
 const ASK_AFTER: Duration = Duration::from_secs(3600);
 
 impl Clock {
-    pub(crate) fn heard(&self, now: DateTime<Utc>) {
+    pub(crate) fn set(&self, now: DateTime<Utc>) {
         *lock(&self.0) = Some((now, Moment::now()));
     }
 
@@ -44,7 +44,7 @@ impl<S: Store> Core<S> {
             return Ok(now);
         }
         let now = self.store.database_time().await?;
-        self.clock.heard(now);
+        self.clock.set(now);
         Ok(now)
     }
 }

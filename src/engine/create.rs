@@ -84,7 +84,7 @@ impl<S: Store> Attempt<S> {
             Reserved::Exists(None) => RoundEnd::Changed,
             Reserved::Busy => RoundEnd::Busy,
             Reserved::Fresh { tx, created_at, expires_at } => {
-                self.core.clock.heard(created_at);
+                self.core.clock.set(created_at);
                 self.core.attempt_begins(self.request_id, 1, STARTED, None);
                 let run = self.start(request, created_at, expires_at, sent, admission);
                 run.begin(Row::Reserved(&row, tx)).await?

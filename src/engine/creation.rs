@@ -27,7 +27,7 @@ impl Creation {
     }
 
     /// The key was read. `is_own`: it has the row that this call would create.
-    pub(super) fn seen(&self, definition: &'static str, is_own: bool) {
+    pub(super) fn note_read(&self, definition: &'static str, is_own: bool) {
         if is_own && self.is_unanswered.load(Ordering::Relaxed) {
             self.committed(definition);
         }

@@ -11,7 +11,7 @@ use crate::codec::{CodecError, Place};
 use crate::job::{JobId, StagedJob};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
-use crate::store::{Store, StoredResponse, Work};
+use crate::store::{REPLY_STATUSES, Store, StoredResponse, Work};
 
 /// Why a value of a phase cannot be stored.
 pub(super) enum Unstorable {
@@ -174,7 +174,7 @@ impl<S: Store> Core<S> {
         key: &IdempotencyKey,
         reply: &Reply,
     ) -> Result<StoredResponse, Unstorable> {
-        if !(200..=599).contains(&reply.status) {
+        if !REPLY_STATUSES.contains(&reply.status) {
             return Err(Unstorable::Rule("a reply's status must be 200 to 599"));
         }
         if !reply.headers.iter().all(|(name, value)| is_header_line(name, value)) {

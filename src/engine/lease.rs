@@ -16,6 +16,15 @@ use crate::moment::Moment;
 use crate::observe;
 use crate::store::{Guard, Hold, Store, StoreError};
 
+/// How often the heartbeats look, in the length of a lease, for leases that are to be renewed.
+const BEATS_PER_LEASE: u32 = 12;
+
+/// How often a lease is renewed in its length: one renewal may fail, and one may be late.
+const RENEWALS_PER_LEASE: u32 = 3;
+
+/// Within this part of a lease's length, a token that this process has raised is known here.
+const RAISE_IS_KNOWN_WITHIN: u32 = 10;
+
 /// The right to run one row, as its holder believes it. The database has the last word: each write
 /// is guarded by the token (G3), so a wrong belief costs time and never an effect.
 #[derive(Clone)]
@@ -181,8 +190,8 @@ impl Drop for Heartbeats {
 impl Shared {
     async fn beat<S: Store>(self, runtime: runtime::Id, store: S, hold: Hold) {
         loop {
-            tokio::time::sleep(hold.lease / 12).await;
-            let Some(due) = self.due(runtime, hold.lease / 3) else { return };
+            tokio::time::sleep(hold.lease / BEATS_PER_LEASE).await;
+            let Some(due) = self.due(runtime, hold.lease / RENEWALS_PER_LEASE) else { return };
             for Due { holder, lease, renewing } in due {
                 // On a task of its own: one that has to wait for its row must not hold up the others.
                 let store = store.clone();
@@ -242,7 +251,7 @@ async fn renew<S: Store>(store: S, holder: Holder, lease: Lease, hold: Hold) {
         Ok(false) => {
             // A token that we raised ourselves is not a loss, and may be known here a moment later than
             // there.
-            tokio::time::sleep(hold.lease / 10).await;
+            tokio::time::sleep(hold.lease / RAISE_IS_KNOWN_WITHIN).await;
             if lease.token() == token {
                 lease.lose();
             }

@@ -56,7 +56,7 @@ pub use self::erase::{EraseError, ErasedScope};
 pub(crate) use self::outcome::PAUSED;
 pub use self::outcome::{CallError, FailureCause, Finished, Outcome};
 pub(crate) use self::progress::{Stands, are_one};
-pub(crate) use self::resolution::{counted_alike, place_of_finish, said};
+pub(crate) use self::resolution::{PlaceOfFinish, counted_alike, said};
 pub(crate) use self::resolve::{Compares, OperatorAct};
 pub use self::resolve::{Resolution, ResolveError, Resolved};
 pub use self::status::RequestStatus;

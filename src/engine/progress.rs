@@ -16,7 +16,9 @@ use super::StrandedBecause;
 use super::resolution::Denial;
 use crate::definition::{Definition, ListedKind, ListedPhase, Phase, PhaseList, STARTED};
 use crate::derived_key::{Derivation, DerivedKeys};
-use crate::store::{KeyRow, Status};
+use crate::store::census::CensusGroup;
+use crate::store::operators::ListedRequest;
+use crate::store::{KeyRow, Standing, Status};
 
 /// How a row that this process knows continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,38 +64,56 @@ impl From<ListedKind> for Class {
     }
 }
 
-/// Where a row stands, and under what it was run last.
+/// Where a row stands, and under what it was run last: what is known of its call. Made of each form in which a row is read,
+/// and of nothing else.
 #[derive(Clone, Copy)]
 pub(crate) struct Stands<'a> {
     pub(crate) recovery_point: &'a str,
     pub(crate) phases: &'a str,
     pub(crate) open_intent: Option<&'a str>,
     pub(crate) resolution: Option<&'a str>,
-    pub(crate) attempts: u32,
+    attempts: u32,
     /// Its outcome is unknown, and a worker is to ask for it.
-    pub(crate) is_to_be_asked: bool,
+    is_to_be_asked: bool,
 }
 
-impl<'a> From<&'a KeyRow> for Stands<'a> {
-    fn from(row: &'a KeyRow) -> Self {
-        Self {
-            recovery_point: &row.recovery_point,
-            phases: &row.phases,
-            open_intent: row.open_intent.as_deref(),
-            resolution: row.resolution.as_deref(),
-            attempts: row.attempts,
-            is_to_be_asked: row.status == Status::Unknown && row.for_workers,
-        }
+/// The columns have one name in each form. What differs: the status, and how it says that a worker is to look at the row.
+macro_rules! stands {
+    ($($form:ty: |$row:ident| $looked_at:expr;)*) => {
+        $(impl<'a> From<&'a $form> for Stands<'a> {
+            fn from($row: &'a $form) -> Self {
+                let (status, for_workers): (&str, bool) = $looked_at;
+                Self {
+                    recovery_point: &$row.recovery_point,
+                    phases: &$row.phases,
+                    open_intent: $row.open_intent.as_deref(),
+                    resolution: $row.resolution.as_deref(),
+                    attempts: $row.attempts,
+                    is_to_be_asked: for_workers && status == Status::Unknown.as_str(),
+                }
+            }
+        })*
+    };
+}
+
+stands! {
+    KeyRow: |row| (row.status.as_str(), row.for_workers);
+    ListedRequest: |row| (row.status.as_str(), row.run_after.is_some());
+    CensusGroup: |row| (row.status.as_str(), row.is_due.is_some());
+    // It does not say who is to look at its rows.
+    Standing: |row| (row.status.as_str(), false);
+}
+
+impl<'a> Stands<'a> {
+    /// The same row when it stood behind another recovery point.
+    pub(crate) fn at(self, recovery_point: &'a str) -> Self {
+        Self { recovery_point, ..self }
     }
-}
 
-impl Stands<'_> {
-    /// Whether a worker is to ask for its outcome, and this definition has no function that does.
-    pub(crate) fn is_unasked(&self, definition: &Definition) -> bool {
-        let asks = |phase: &Phase| {
-            phase.reconciles && self.open_intent.is_some_and(|name| phase.is_called(name))
-        };
-        self.is_to_be_asked && !definition.phases.iter().any(asks)
+    /// Whether a worker is to ask for its outcome, and this build has no function that does. `next`: its phase behind the
+    /// recovery point, whose call is the only one that can have no outcome.
+    pub(crate) fn is_unasked(&self, next: Option<&Phase>) -> bool {
+        self.is_to_be_asked && next.is_some_and(|next| !next.kind.is_local() && !next.reconciles)
     }
 
     /// How many phases are done of `listed`, which it was run under: its outputs have their names, or names that they had
@@ -141,7 +161,15 @@ impl Stands<'_> {
         }
     }
 
-    /// The same, and how the row continues behind that call under the phases of the build that asks.
+    /// The next phase, if its call may have been made without an intent.
+    pub(super) fn called_without_intent(&self, known: &[impl KnownPhase]) -> Option<String> {
+        let PhaseList { phases: listed, .. } = PhaseList::parse(self.phases)?;
+        let done = self.done(&listed, known)?;
+        let next = listed.into_iter().nth(done)?;
+        (self.call(&next, done, known) == CallState::MayHaveBeenMade).then_some(next.name)
+    }
+
+    /// What is known of the call of `next`, and how the row continues behind it under the phases of the build that asks.
     pub(crate) fn resumed(
         &self,
         next: &ListedPhase,

@@ -33,6 +33,10 @@ struct Bucket {
 /// scope that is not remembered has.
 const REMEMBERED: usize = 100_000;
 
+/// How many keys a process creates at a time for one scope: this part of what its limit leaves, but so many at least.
+const PARTS_OF_THE_REST: u64 = 16;
+const LEAST_AT_A_TIME: u64 = 2;
+
 impl RateLimits {
     /// Takes one out; or says when there will be one.
     fn take(&self, scope: &Scope, (burst, period): (u32, Duration)) -> Result<(), Duration> {
@@ -110,13 +114,19 @@ impl Creations {
     }
 }
 
+/// Whether a key counts against a number of keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    No,
+}
+
 /// A key that is being created: until it is committed, or is not. Ends by itself when it is dropped.
 pub(super) struct Admission {
     creating: Creating,
     scope: Scope,
     key: IdempotencyKey,
-    /// Whether it counts against a number of keys.
-    is_counted: bool,
+    counts: Counts,
     ended: AtomicBool,
     _token: Option<RateToken>,
 }
@@ -126,7 +136,7 @@ impl Admission {
     pub(super) fn end(&self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.creating.change(&self.scope, |creations| {
-                creations.ended += u64::from(self.is_counted);
+                creations.ended += u64::from(self.counts == Counts::Yes);
                 creations.ended_one.notify_waiters();
                 creations.users -= 1;
                 if let Some(calls) = creations.keys.get_mut(&self.key) {
@@ -176,7 +186,7 @@ impl Creating {
         &self,
         scope: &Scope,
         key: &IdempotencyKey,
-        is_counted: bool,
+        counts: Counts,
         token: Option<RateToken>,
     ) -> Admission {
         self.change(scope, |creations| {
@@ -184,14 +194,14 @@ impl Creating {
             *creations.keys.entry(key.clone()).or_default() += 1;
         });
         let (creating, scope, key) = (self.clone(), scope.clone(), key.clone());
-        Admission { creating, scope, key, is_counted, ended: AtomicBool::new(false), _token: token }
+        Admission { creating, scope, key, counts, ended: AtomicBool::new(false), _token: token }
     }
 
     /// Admits one more key, if with it there are `limit` at most, by `count` and by what it may not have
     /// seen.
     ///
     /// Other processes count for themselves. So that they cannot exceed the limit by much, each of them
-    /// creates no more than a sixteenth of what is left at a time, but two.
+    /// creates no more than a [part](PARTS_OF_THE_REST) of what is left at a time.
     async fn admit<F>(
         &self,
         scope: &Scope,
@@ -213,7 +223,7 @@ impl Creating {
             if left == 0 {
                 return Err(CallError::TooManyKeys { limit });
             }
-            let most = (left / 16).max(2).min(left);
+            let most = (left / PARTS_OF_THE_REST).max(LEAST_AT_A_TIME).min(left);
             let waiting = self.change(scope, |creations| {
                 if creations.uncounted(ended) < most || mutated!(CountCommittedOnly) {
                     creations.begun += 1;
@@ -224,7 +234,7 @@ impl Creating {
                 Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
             });
             match waiting {
-                None => return Ok(self.begin(scope, key, true, token)),
+                None => return Ok(self.begin(scope, key, Counts::Yes, token)),
                 // All of them ended while it counted.
                 Some(None) if tokio::time::Instant::now() < until => continue,
                 Some(None) => {}
@@ -254,7 +264,7 @@ impl<S: Store> Core<S> {
         let token = rate.map(|rate| self.take(scope, rate, creation)).transpose()?;
         let admission = match keys.filter(|_| !key.is_keyless()) {
             None if token.is_none() => return Ok(None),
-            None => self.creating.begin(scope, key, false, token),
+            None => self.creating.begin(scope, key, Counts::No, token),
             Some(limit) => {
                 let count =
                     || async move { reading!("count_keys", self.store.count_keys(scope, limit)) };

@@ -2,19 +2,29 @@
 //! what a run has noted of itself.
 
 use crate::definition::Phase;
-use crate::store::{KeyRow, Standing};
+use crate::store::Standing;
 
+const EXECUTED: &str = "executed";
 const FINISH: &str = "finish";
+const PERHAPS: &str = "perhaps";
 const RETRY: &str = "retry";
-/// A retry, in front of what was known of the calls before it.
-const RETRIED: &str = "retry ";
 const NOT_EXECUTED: &str = "not_executed ";
 const UNCALLED: &str = "uncalled ";
 
 /// The call of `phase` had its effect. Stored, so that a repeated resolution can be distinguished from a
 /// different one.
 pub(super) fn executed(phase: &Phase) -> String {
-    format!("executed {}", phase.name)
+    format!("{EXECUTED} {}", phase.name)
+}
+
+/// The same of a request that is released behind that call, after this attempt: `next`, the phase behind it, was called by
+/// none so far.
+pub(super) fn executed_before(phase: &Phase, next: &Phase, attempt: u32) -> String {
+    let said = executed(phase);
+    match next.kind.is_local() {
+        true => said,
+        false => format!("{said} {}", uncalled(next.name, attempt)),
+    }
 }
 
 /// The call of `phase` in this attempt had none.
@@ -30,17 +40,24 @@ pub(super) fn uncalled(phase: &str, attempt: u32) -> String {
 
 /// An operator lets the request try again. What is known of its calls stays known.
 pub(super) fn retried(resolution: Option<&str>) -> String {
-    let known = resolution.map(before_retry);
+    let known = resolution.map(|resolution| parts(resolution).1);
     let is_of_calls = |known: &&str| known.starts_with(NOT_EXECUTED) || known.starts_with(UNCALLED);
     match known.filter(is_of_calls) {
-        Some(known) => format!("{RETRIED}{known}"),
+        Some(known) => format!("{RETRY} {known}"),
         None => RETRY.to_owned(),
     }
 }
 
-/// What was stored before an operator let the request try again.
-fn before_retry(resolution: &str) -> &str {
-    resolution.strip_prefix(RETRIED).unwrap_or(resolution)
+/// What was said, and behind it what is known of the calls of the next phase. One of both may be empty.
+fn parts(resolution: &str) -> (&str, &str) {
+    let mut spaces = resolution.match_indices(' ').map(|(at, _)| at);
+    let end = match resolution.split(' ').next() {
+        Some(RETRY) => spaces.next(),
+        // Behind the name of the phase.
+        Some(EXECUTED) => spaces.nth(1),
+        _ => return ("", resolution),
+    };
+    end.map_or((resolution, ""), |end| (&resolution[..end], &resolution[end + 1..]))
 }
 
 /// That no call of a phase up to the end of an attempt had an effect.
@@ -54,7 +71,7 @@ pub(super) struct Denial<'r> {
 
 impl<'r> Denial<'r> {
     pub(super) fn of(resolution: Option<&'r str>) -> Option<Self> {
-        let known = before_retry(resolution?);
+        let (_, known) = parts(resolution?);
         let (known, is_note) = match known.strip_prefix(UNCALLED) {
             Some(noted) => (noted, true),
             None => (known.strip_prefix(NOT_EXECUTED)?, false),
@@ -75,23 +92,43 @@ pub(crate) fn counted_alike(row: Standing) -> Standing {
 
 /// What was said of an outcome that was unknown; not what a run has noted of itself.
 pub(crate) fn said(resolution: Option<&str>) -> Option<&str> {
-    match resolution? {
-        noted if noted.starts_with(UNCALLED) => None,
-        retried if retried.starts_with(RETRIED) => Some(RETRY),
-        said => Some(said),
+    match parts(resolution?) {
+        ("", noted) if noted.starts_with(UNCALLED) => None,
+        ("", said) | (said, _) => Some(said),
     }
 }
 
-/// An operator has finished the request where it stood. Kept with that place, which the end of a request takes away.
-pub(super) fn finished_at(row: &KeyRow) -> String {
-    let call = row.open_intent.as_deref().unwrap_or_default();
-    format!("{FINISH} {} {call}", row.recovery_point).trim_end().to_owned()
+/// Where an operator has finished a request. Kept, because the end of a request takes it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlaceOfFinish<'r> {
+    /// Its last committed phase.
+    pub(crate) recovery_point: &'r str,
+    /// The phase whose call had no outcome.
+    pub(crate) open_intent: Option<&'r str>,
+    /// The phase whose call may have been made without an intent.
+    pub(crate) perhaps_called: Option<&'r str>,
 }
 
-/// Where an operator has finished a request: its last committed phase, and the call that had no outcome. `None` of
-/// another word, and of one that a build wrote which did not keep the place.
-pub(crate) fn place_of_finish(resolution: &str) -> Option<(&str, Option<&str>)> {
-    let mut parts = resolution.split(' ');
-    let is_finish = parts.next() == Some(FINISH);
-    parts.next().filter(|_| is_finish).map(|point| (point, parts.next()))
+impl<'r> PlaceOfFinish<'r> {
+    /// A build that reads nothing behind the phase takes its call for an open one, and so warns of it, too.
+    pub(super) fn stored(self) -> String {
+        let Self { recovery_point, open_intent, perhaps_called } = self;
+        match (open_intent, perhaps_called) {
+            (Some(phase), _) => format!("{FINISH} {recovery_point} {phase}"),
+            (None, Some(phase)) => format!("{FINISH} {recovery_point} {phase} {PERHAPS}"),
+            (None, None) => format!("{FINISH} {recovery_point}"),
+        }
+    }
+
+    /// `None` of another word, and of one that a build wrote which did not keep the place.
+    pub(crate) fn of(resolution: &'r str) -> Option<Self> {
+        let mut parts = resolution.split(' ');
+        let is_finish = parts.next() == Some(FINISH);
+        let recovery_point = parts.next().filter(|_| is_finish)?;
+        let (open_intent, perhaps_called) = match (parts.next(), parts.next()) {
+            (phase, Some(PERHAPS)) => (None, phase),
+            (phase, _) => (phase, None),
+        };
+        Some(Self { recovery_point, open_intent, perhaps_called })
+    }
 }

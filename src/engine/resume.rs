@@ -89,7 +89,7 @@ impl<S: Store> Core<S> {
             Err(because) => return Ok(Err(self.leaves(scope, key, &row, because))),
         };
         // Left to a build that has the function, and not asked in vain until the cap.
-        if right == Right::Reconcile && judged.is_unasked() {
+        if right == Right::Reconcile && judged.is_unasked(&row) {
             return Ok(Err(self.leaves(scope, key, &row, StrandedBecause::NotAskedHere)));
         }
         let before = Before::of(&row, right);
@@ -127,7 +127,7 @@ impl<S: Store> Core<S> {
         }
         let Judged { definition, revived, .. } = judged;
         let found = revived.found;
-        let run = self.held(scope, key, &row, sent, definition, revived);
+        let run = self.run_of(scope, key, &row, sent, definition, revived);
         if before.is_behind_another() {
             observe::taken_over(run.subject(), &row.recovery_point, row.attempts);
         }
@@ -157,7 +157,7 @@ impl<S: Store> Core<S> {
     }
 
     /// A run of a row that was just taken over, by a statement that was sent after `sent`.
-    pub(super) fn held(
+    pub(super) fn run_of(
         self: &Arc<Self>,
         scope: &Scope,
         key: &IdempotencyKey,

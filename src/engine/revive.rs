@@ -16,7 +16,7 @@ use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::Outputs;
 use crate::store::nodes::NodeDefinition;
-use crate::store::{KeyRow, Status, Store};
+use crate::store::{KeyRow, Store};
 
 /// What this process can make of a row's stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,10 @@ impl<S: Store> Judged<S> {
         })
     }
 
-    /// Whether the call that is next could have been made, and has no reconcile function here.
-    pub(super) fn is_unasked(&self) -> bool {
-        let is_unasked = |next: &Phase| !next.kind.is_local() && !next.reconciles;
-        matches!(self.revived.found, Revival::Ready(_)) && self.next_phase().is_some_and(is_unasked)
+    /// Whether a worker is to ask for the row's outcome, and finds no function that does here.
+    pub(super) fn is_unasked(&self, row: &KeyRow) -> bool {
+        matches!(self.revived.found, Revival::Ready(_))
+            && Stands::from(row).is_unasked(self.next_phase())
     }
 
     /// The phase behind the outputs that are stored.
@@ -188,9 +188,7 @@ impl<S: Store> Core<S> {
             Ok(Err(because)) => Some(because),
             Ok(Ok(judged)) => match judged.revived.found {
                 // One that waits for an operator alone is not left to another build.
-                Revival::Ready(Progress::Continues)
-                    if row.status == Status::Unknown && row.for_workers && judged.is_unasked() =>
-                {
+                Revival::Ready(Progress::Continues) if judged.is_unasked(row) => {
                     Some(StrandedBecause::NotAskedHere)
                 }
                 Revival::Ready(Progress::Continues) => None,
@@ -225,7 +223,8 @@ impl<S: Store> Core<S> {
         let committed = listed.iter().take(done).map(|phase| phase.name.as_str());
         match progress(definition, &self.derived_keys, row, committed) {
             Ok((Progress::Continues, _)) => {
-                row.is_unasked(definition).then_some(StrandedBecause::NotAskedHere)
+                let next = definition.phases.get(done);
+                row.is_unasked(next).then_some(StrandedBecause::NotAskedHere)
             }
             Ok((Progress::CallMayHaveBeenMade, _)) => Some(StrandedBecause::CallMayHaveBeenMade),
             Err(because) => Some(because),

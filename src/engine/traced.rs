@@ -17,7 +17,7 @@ pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
 /// What the application's code is asked: where it panics, the request continues without an answer.
 fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
-    observe::asked_unharmed(asked).unwrap_or_else(|| {
+    observe::catch(asked).unwrap_or_else(|| {
         observe::trace_context_panicked();
         T::default()
     })
@@ -103,7 +103,7 @@ impl<S: Store> Core<S> {
     }
 
     /// A call receives the result of another one.
-    pub(super) fn told_of(&self, request_id: Uuid, trace: Option<&StoredTrace>) {
+    pub(super) fn traced_result_of(&self, request_id: Uuid, trace: Option<&StoredTrace>) {
         if !self.is_traced() {
             return;
         }

@@ -23,6 +23,9 @@ use crate::phase::Reply;
 use crate::request::RequestDefinition;
 use crate::store::{KeyRow, Right, Status, Store, StoreError};
 
+/// After how long without an answer a case is given up: by then something hangs.
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(60);
+
 /// How often a request may be driven on before it counts as stuck. Each case has two faults at most,
 /// and a reconcile function may have to be asked in between.
 pub(super) const MAX_ATTEMPTS: usize = 12;
@@ -87,7 +90,8 @@ where
         }
         let (passed, stops) = match case {
             Case::Crashes { faults, driver } => {
-                (self.attempts(faults, *driver, false).await?, Vec::new())
+                let settled = false;
+                (self.attempts(faults, *driver, settled).await?, Vec::new())
             }
             Case::Turns { turns, second } => {
                 let stops = self.take_turns(turns, *second).await?;
@@ -124,7 +128,7 @@ where
         if !settled && status != Some(Status::Unknown) {
             return Err(format!(
                 "not settled after {MAX_ATTEMPTS} attempts: it {}; {}",
-                told(status),
+                describe(status),
                 self.observed.last()
             ));
         }
@@ -266,16 +270,16 @@ where
         if self.status().await?.is_none() {
             return Ok(());
         }
-        refused(self.asked(other).await?)
+        refused(self.ask(other).await?)
     }
 
     /// The stored answer.
     async fn replay(&self) -> Result<Reply, Wrong> {
-        self.observed.replay(self.asked(self.request).await?)
+        self.observed.replay(self.ask(self.request).await?)
     }
 
     /// A call to which nothing happens.
-    async fn asked(&self, request: &R) -> Result<Result<Outcome, CallError>, Wrong> {
+    async fn ask(&self, request: &R) -> Result<Result<Outcome, CallError>, Wrong> {
         let (plan, _signals) = Plan::new(self.orders(Who::Another));
         Ok(plan.around(self.call(request)?.__call_in_place()).await)
     }
@@ -287,7 +291,7 @@ where
 
     pub(super) async fn row(&self) -> Result<Option<KeyRow>, Wrong> {
         let row = self.engine.store().read_key(&self.scope, &self.key);
-        match tokio::time::timeout(Duration::from_secs(60), row).await {
+        match tokio::time::timeout(MAX_SILENCE, row).await {
             Ok(row) => row.map_err(|error| Causes(&error).to_string()),
             Err(_) => Err("the database has not answered for a minute".to_owned()),
         }
@@ -326,7 +330,7 @@ fn not_lost(error: StoreError) -> Wrong {
 }
 
 /// The state of a request, as the end of a sentence about it.
-pub(super) fn told(status: Option<Status>) -> String {
+pub(super) fn describe(status: Option<Status>) -> String {
     match status {
         Some(status) => format!("is {status:?}"),
         None => "has no row: nothing of it was committed".to_owned(),

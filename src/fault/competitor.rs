@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::case::Driver;
-use super::case_runner::{Begun, CaseRunner, MAX_ATTEMPTS, Who, told};
+use super::case_runner::{Begun, CaseRunner, MAX_ATTEMPTS, MAX_SILENCE, Who, describe};
 use super::plan::{Orders, Plan, Signal};
 use super::points::{Point, listed};
 use super::verdict::{Ended, TAKEN, Wrong};
@@ -58,7 +58,7 @@ where
             rival.signals.close();
             let _ = go_on.send(());
         }
-        match tokio::time::timeout(Duration::from_secs(60), &mut rival.task).await {
+        match tokio::time::timeout(MAX_SILENCE, &mut rival.task).await {
             Ok(ended) => self.observed.note(ended.unwrap_or(Ended::Crashed)),
             Err(_) => {
                 let passed = listed(&rival.plan.passed());
@@ -90,7 +90,7 @@ where
             Some(Status::Unknown) => Ok(None),
             status => Err(format!(
                 "a second worker could not finish the request: it {}; {}",
-                told(status),
+                describe(status),
                 self.observed.last()
             )),
         }
@@ -127,7 +127,7 @@ where
             }
         }
         let status = self.status().await?;
-        let (is, last) = (told(status), self.observed.last());
+        let (is, last) = (describe(status), self.observed.last());
         Err(format!("a second worker could not take over: the request {is}; {last}"))
     }
 

@@ -282,7 +282,12 @@ pub(crate) async fn at(phase: &str, place: Place) -> Option<Mode> {
     if plan.orders.step_by_step {
         plan.stand(|go_on| Signal::Stands(point.clone(), visit, go_on)).await;
     }
-    match mode? {
+    bring_about(&plan, mode?, (&point, visit)).await
+}
+
+/// Brings about what the plan asks for at a visit of a point. Returns what the caller itself has to.
+async fn bring_about(plan: &Plan, mode: Mode, (point, visit): (&Point, u32)) -> Option<Mode> {
+    match mode {
         // Not panic!(): the hook would print a backtrace for each of some thousand cases.
         Mode::Panic => std::panic::resume_unwind(Box::new("a panic that was asked for")),
         Mode::Abort => {

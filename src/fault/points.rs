@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::definition::{Definition, EffectClass, Isolation, PhaseKind, STARTED};
+use crate::number::to_u32;
 
 /// Stands for the phase where a read of the store fails. No phase has this name.
 pub(super) const STORE: &str = "(store)";
@@ -135,7 +136,7 @@ impl Point {
 
     /// Which visit of it comes behind these, counted from zero.
     pub(super) fn visit_behind<'p>(&self, passed: impl IntoIterator<Item = &'p Self>) -> u32 {
-        passed.into_iter().filter(|earlier| *earlier == self).count() as u32
+        to_u32(passed.into_iter().filter(|earlier| *earlier == self).count())
     }
 }
 

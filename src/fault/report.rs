@@ -178,7 +178,7 @@ impl fmt::Display for Failure {
             clean if *clean == Case::CLEAN => return write!(f, "\n  nothing: it is the clean run"),
             Case::Crashes { faults, driver } => {
                 for (attempt, faults) in faults.iter().enumerate() {
-                    let told: Vec<String> = faults.iter().map(told).collect();
+                    let told: Vec<String> = faults.iter().map(describe).collect();
                     let told = match told.is_empty() {
                         true => "nothing goes wrong".to_owned(),
                         false => told.join("; then "),
@@ -224,7 +224,7 @@ fn visit(visit: u32) -> String {
     }
 }
 
-fn told(fault: &Fault) -> String {
+fn describe(fault: &Fault) -> String {
     let what = match fault.mode {
         Mode::Panic => "the engine panics",
         Mode::Drop => "a crash",

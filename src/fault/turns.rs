@@ -1,5 +1,7 @@
 //! Two workers on one key, in turns: one goes from point to point while the other stands still.
 
+use std::iter::Peekable;
+use std::slice::Iter;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -72,6 +74,13 @@ struct Pair {
     held: Option<SeenLease>,
 }
 
+/// The turns that are left.
+struct Schedule<'t> {
+    turns: Peekable<Iter<'t, Turn>>,
+    /// Where more would have been possible after the last one that was taken.
+    stops: Vec<Stop>,
+}
+
 struct SeenLease {
     by: usize,
     token: i64,
@@ -105,8 +114,7 @@ where
         turns: &[Turn],
         second: Driver,
     ) -> Result<Vec<Stop>, Wrong> {
-        let mut turns = turns.iter().peekable();
-        let mut stops = Vec::new();
+        let mut schedule = Schedule { turns: turns.iter().peekable(), stops: Vec::new() };
         let (mut at, mut waits, mut waited) = (0, 0, false);
         while !pair.ended[at] {
             let worker = match &mut pair.workers[at] {
@@ -137,36 +145,48 @@ where
                     self.resume(pair, at).await?;
                 }
                 Step::Stands(point, visit) => {
-                    let in_transaction = R::DEFINITION.is_in_transaction(&point);
-                    if pair.ended[1 - at] || (in_transaction && !S::CONCURRENT) {
-                        continue;
+                    if self.is_others_turn(pair, at, (point, visit), &mut schedule).await? {
+                        at = 1 - at;
+                        self.resume(pair, at).await?;
                     }
-                    let status = self.look(pair, at).await?;
-                    let may_expire =
-                        !matches!(status, None | Some(Status::Completed | Status::DeadLetter))
-                            && !self.is_row_locked(pair);
-                    let due = |turn: &&Turn| turn.point == point && turn.visit == visit;
-                    let Some(turn) = turns.next_if(due) else {
-                        stops.push(Stop { point, visit, may_expire });
-                        continue;
-                    };
-                    stops.clear();
-                    self.expected.check_attempt(&self.world).await?;
-                    if turn.expires {
-                        self.expire(pair).await?;
-                    }
-                    at = 1 - at;
-                    self.resume(pair, at).await?;
                 }
             }
         }
-        match turns.next() {
+        match schedule.turns.next() {
             // Where one waited for the other, the order is not ours alone.
             Some(turn) if !waited => {
                 Err(format!("{turn} did not happen, {}", where_they_are(pair)))
             }
-            _ => Ok(stops),
+            _ => Ok(schedule.stops),
         }
+    }
+
+    /// Whether the other one goes on while this one stands at a point. If that is a turn, the turn is taken.
+    async fn is_others_turn(
+        &self,
+        pair: &mut Pair,
+        at: usize,
+        (point, visit): (Point, u32),
+        schedule: &mut Schedule<'_>,
+    ) -> Result<bool, Wrong> {
+        let in_transaction = R::DEFINITION.is_in_transaction(&point);
+        if pair.ended[1 - at] || (in_transaction && !S::CONCURRENT) {
+            return Ok(false);
+        }
+        let status = self.look(pair, at).await?;
+        let is_over = matches!(status, None | Some(Status::Completed | Status::DeadLetter));
+        let may_expire = !is_over && !self.is_row_locked(pair);
+        let due = |turn: &&Turn| turn.point == point && turn.visit == visit;
+        let Some(turn) = schedule.turns.next_if(due) else {
+            schedule.stops.push(Stop { point, visit, may_expire });
+            return Ok(false);
+        };
+        schedule.stops.clear();
+        self.expected.check_attempt(&self.world).await?;
+        if turn.expires {
+            self.expire(pair).await?;
+        }
+        Ok(true)
     }
 
     async fn worker(&self, index: usize, second: Driver) -> Result<Worker, Wrong> {

@@ -109,8 +109,8 @@ impl<W> Expectations<W> {
         if self.same_reply && end.is_of_the_first && reply != expected {
             return Err(format!(
                 "the reply is {}, and in a clean run {} (if it may differ: replies_may_differ())",
-                shown(reply),
-                shown(expected)
+                text_of(reply),
+                text_of(expected)
             ));
         }
         match (&end.effects, &clean.effects) {
@@ -305,8 +305,8 @@ impl Observed {
             None => Ok(replay),
             Some(received) => Err(format!(
                 "G8: a client received {}, and the stored reply is {}",
-                shown(received),
-                shown(&replay)
+                text_of(received),
+                text_of(&replay)
             )),
         }
     }
@@ -321,6 +321,6 @@ pub(super) fn refused(answered: Result<Outcome, CallError>) -> Result<(), Wrong>
 }
 
 /// A reply as a reader wants it.
-fn shown(reply: &Reply) -> String {
+fn text_of(reply: &Reply) -> String {
     format!("{} `{}`", reply.status(), String::from_utf8_lossy(reply.bytes()))
 }

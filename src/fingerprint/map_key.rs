@@ -19,7 +19,7 @@ struct KeyText;
 type Text = Result<Cow<'static, str>, FingerprintError>;
 type Never = Impossible<Cow<'static, str>, FingerprintError>;
 
-fn shown(value: impl Display) -> Text {
+fn by_display(value: impl Display) -> Text {
     Ok(Cow::Owned(value.to_string()))
 }
 
@@ -36,7 +36,7 @@ fn no_key<T>() -> Result<T, FingerprintError> {
 /// The methods whose value is shown by its `Display`.
 macro_rules! shown {
     ($($method:ident: $type:ty,)*) => {
-        $(fn $method(self, value: $type) -> Text { shown(value) })*
+        $(fn $method(self, value: $type) -> Text { by_display(value) })*
     };
 }
 

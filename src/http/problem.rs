@@ -9,6 +9,10 @@ use http::header::{HeaderName, HeaderValue};
 use super::header::KeyHeaderError;
 use crate::engine::{CallError, FailureCause};
 
+/// After how long a client may try again: where the cause may be gone in a moment, and where a key has to expire first.
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(60);
+
 /// What kind of problem: fixes status, code, title and whether a retry may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -211,7 +215,7 @@ impl Problem {
 
     pub(crate) fn unavailable() -> Self {
         let detail = "Nothing was lost. Try again with the same key.";
-        Self::later(Kind::Unavailable, detail, Duration::from_secs(1))
+        Self::later(Kind::Unavailable, detail, SOON)
     }
 
     pub(crate) fn in_progress(retry_after: Duration) -> Self {
@@ -290,7 +294,7 @@ impl From<CallError> for Problem {
                 let detail = format!(
                     "Nothing was done. A caller may have at most {limit} keys: try again when one has expired."
                 );
-                Self::later(Kind::TooManyKeys, detail, Duration::from_secs(60))
+                Self::later(Kind::TooManyKeys, detail, LATER)
             }
             CallError::NotRegistered { .. } => Self::new(
                 Kind::Misconfigured,
@@ -301,7 +305,7 @@ impl From<CallError> for Problem {
                               a retry is another request: find out first what is done.";
                 Self::new(Kind::RecordDeleted, detail)
             }
-            CallError::Unreadable { .. } => Self::not_continued_here(Duration::from_secs(1)),
+            CallError::Unreadable { .. } => Self::not_continued_here(SOON),
             // What happened inside is the log's, not the client's.
             CallError::Unavailable(_)
             | CallError::NotEncoded { .. }

@@ -41,14 +41,14 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
         };
         let Some(key) = key_of_segment(key) else { return unknown() };
         match self.engine().status(&scope, &key).await {
-            Ok(Some(status)) => told(&status).into(),
+            Ok(Some(status)) => response_of(&status).into(),
             Ok(None) => unknown(),
             Err(error) => self.policy().refuse(&error.into()),
         }
     }
 }
 
-fn told(status: &RequestStatus) -> Response<Bytes> {
+fn response_of(status: &RequestStatus) -> Response<Bytes> {
     let mut told = json!({
         "status": status.status.as_str(),
         "recovery_point": status.recovery_point,

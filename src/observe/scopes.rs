@@ -48,12 +48,17 @@ impl Scopes {
     }
 
     /// The first eight digits of the scope's hash, as in logs; `other`, where it has no series of its own.
-    pub(crate) fn label(&self, scope: &Scope, is_duplicate: bool) -> Cow<'static, str> {
+    pub(crate) fn label(&self, scope: &Scope) -> Cow<'static, str> {
+        lock(&self.seen).label(scope).unwrap_or(OTHER.into())
+    }
+
+    /// The same for a duplicate call, by which a scope may come to have a series.
+    pub(crate) fn label_of_duplicate(&self, scope: &Scope) -> Cow<'static, str> {
         let mut seen = lock(&self.seen);
-        if let Some(label) = seen.labels.get(scope) {
-            return label.clone().into();
+        if let Some(label) = seen.label(scope) {
+            return label;
         }
-        if !is_duplicate || seen.labels.len() >= self.most {
+        if seen.labels.len() >= self.most {
             return OTHER.into();
         }
         if seen.count(scope, self.most * WATCHED) < EARNED_BY {
@@ -70,6 +75,10 @@ impl Scopes {
 }
 
 impl Seen {
+    fn label(&self, scope: &Scope) -> Option<Cow<'static, str>> {
+        self.labels.get(scope).map(|label| label.clone().into())
+    }
+
     /// How many duplicates are certainly the scope's, with this one.
     fn count(&mut self, scope: &Scope, most: usize) -> u64 {
         let is_full = self.watched.len() >= most;
@@ -107,16 +116,16 @@ mod tests {
         let scopes = Scopes::new(3);
         let mut labels = BTreeSet::new();
         for round in 0..10_000 {
-            labels.insert(scopes.label(&scope(&format!("once-{round}")), true));
-            labels.insert(scopes.label(&scope(&format!("new-{round}")), false));
+            labels.insert(scopes.label_of_duplicate(&scope(&format!("once-{round}"))));
+            labels.insert(scopes.label(&scope(&format!("new-{round}"))));
             // Each of them sends a tenth of the duplicates.
-            labels.insert(scopes.label(&scope(&format!("busy-{}", round % 5)), true));
+            labels.insert(scopes.label_of_duplicate(&scope(&format!("busy-{}", round % 5))));
         }
         // Five are busy, and three places there are.
         assert_eq!(labels.len(), 4, "{labels:?}");
         assert!(labels.contains(OTHER));
         let busy: Vec<_> = (0..5).map(|number| scope(&format!("busy-{number}"))).collect();
-        let own = busy.iter().filter(|scope| scopes.label(scope, false) != OTHER);
+        let own = busy.iter().filter(|scope| scopes.label(scope) != OTHER);
         assert_eq!(own.count(), 3);
         let seen = scopes.seen.lock().unwrap();
         assert_eq!((seen.labels.len(), seen.watched.len()), (3, 0));
@@ -126,11 +135,11 @@ mod tests {
     fn what_came_once_earns_nothing_from_those_whose_place_it_took() {
         let scopes = Scopes::new(2);
         for number in 0..100_000 {
-            assert_eq!(scopes.label(&scope(&format!("once-{number}")), true), OTHER);
+            assert_eq!(scopes.label_of_duplicate(&scope(&format!("once-{number}"))), OTHER);
         }
         assert_eq!(scopes.seen.lock().unwrap().watched.len(), 16);
         let label = ShortHash("busy").to_string();
-        let given = (1..=100).find(|_| scopes.label(&scope("busy"), true) == label);
+        let given = (1..=100).find(|_| scopes.label_of_duplicate(&scope("busy")) == label);
         assert_eq!(given, Some(100));
     }
 }

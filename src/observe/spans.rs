@@ -14,10 +14,10 @@ use crate::key::{IdempotencyKey, Scope, ShortHash};
 
 /// Spans as `tracing` has them, made by way of [`Span`].
 macro_rules! debug_span {
-    ($($span:tt)*) => { Span::made(|| tracing::debug_span!($($span)*)) };
+    ($($span:tt)*) => { Span::make(|| tracing::debug_span!($($span)*)) };
 }
 macro_rules! info_span {
-    ($($span:tt)*) => { Span::made(|| tracing::info_span!($($span)*)) };
+    ($($span:tt)*) => { Span::make(|| tracing::info_span!($($span)*)) };
 }
 
 /// What a span learns later.

@@ -13,14 +13,14 @@ use tracing::field::Value;
 use tracing::span::Entered;
 
 /// What the application's code returns; `None` if it panicked.
-pub(crate) fn asked<T>(ask: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch<T>(ask: impl FnOnce() -> T) -> Option<T> {
     // What it panicked with is not dropped: that is its code, too.
     catch_unwind(AssertUnwindSafe(ask)).map_err(std::mem::forget).ok()
 }
 
 /// Tells the application's code something. If that code panics, it has not heard it, and nothing else happens.
 pub(super) fn caught(tell: impl FnOnce()) {
-    let _ = asked(tell);
+    let _ = catch(tell);
 }
 
 /// A span of this crate, or the one that it was called in. A subscriber that panics at it does not have it.
@@ -28,8 +28,8 @@ pub(super) fn caught(tell: impl FnOnce()) {
 pub(crate) struct Span(Option<tracing::Span>);
 
 impl Span {
-    pub(super) fn made(make: impl FnOnce() -> tracing::Span) -> Self {
-        Self(asked(make))
+    pub(super) fn make(make: impl FnOnce() -> tracing::Span) -> Self {
+        Self(catch(make))
     }
 
     pub(crate) fn none() -> Self {
@@ -37,7 +37,7 @@ impl Span {
     }
 
     pub(crate) fn current() -> Self {
-        Self::made(tracing::Span::current)
+        Self::make(tracing::Span::current)
     }
 
     pub(crate) fn record(&self, field: &'static str, value: impl Value) {
@@ -69,7 +69,7 @@ impl Span {
 
     fn enter(&self) -> Inside<'_> {
         let entered = self.0.as_ref().and_then(|span| {
-            let entered = asked(|| span.enter());
+            let entered = catch(|| span.enter());
             if entered.is_none() {
                 // It may be what this thread is in, as far as a part of the subscriber knows.
                 caught(|| {
@@ -84,7 +84,7 @@ impl Span {
 
 impl Clone for Span {
     fn clone(&self) -> Self {
-        Self(self.0.as_ref().and_then(|span| asked(|| span.clone())))
+        Self(self.0.as_ref().and_then(|span| catch(|| span.clone())))
     }
 }
 

@@ -65,7 +65,7 @@ impl<S: OperatorStore> Ops<S> {
         resolution: &Resolution,
     ) -> Result<(), OpsError> {
         self.needs(Permissions::ACT)?;
-        let FoundRequest { scope, key, row, .. } = self.found(request_id).await?;
+        let FoundRequest { scope, key, row, .. } = self.find_by_id(request_id).await?;
         Ok(self.core.check_type(&scope, &key, &row, resolution)?)
     }
 
@@ -209,7 +209,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Resolved, OpsError> {
         let found = self.about(entry, Status::Completed).await?;
         let FoundRequest { scope, key, row, .. } = &found;
-        let seen = version.seen(row);
+        let seen = version.seen_of(row);
         let act = EraseAct { seen: &seen, audit: entry };
         match self.core.erase(scope, key, Some(act)).await {
             Ok(Some(Resolved::Applied)) => Ok(Resolved::Applied),
@@ -307,7 +307,7 @@ impl<S: OperatorStore> Ops<S> {
         after: Status,
     ) -> Result<FoundRequest, OpsError> {
         let id = entry.request_id.ok_or(OpsError::NoSuchRequest)?;
-        let found = self.found(id).await?;
+        let found = self.find_by_id(id).await?;
         entry.scope = Some(found.scope.as_str().to_owned());
         entry.definition = Some(found.row.definition.clone());
         entry.version = Some(found.row.version);

@@ -102,9 +102,10 @@ impl CellSearch {
         cell(self.goes, self.level, self.place).start
     }
 
-    /// `searched_to`: the last row that was read from there, if there are more. Told is the place behind which to go
-    /// on, if there is one: the rows up to it are told, and no others.
-    pub(super) fn told(&mut self, searched_to: Option<At>) -> ControlFlow<Option<At>> {
+    /// `searched_to`: the last row that was read from there, if there are more. Continues with a smaller cell, if this one has
+    /// more rows than a search reads. Ends with the place behind which to go on, if there is one: the rows up to it are told,
+    /// and no others.
+    pub(super) fn narrow(&mut self, searched_to: Option<At>) -> ControlFlow<Option<At>> {
         let Some(searched_to) = searched_to else { return Break(None) };
         let (goes, here) = (self.goes, cell(self.goes, self.level, self.place));
         let end = cell(goes, self.level, searched_to).start;
@@ -144,10 +145,10 @@ mod tests {
         rows.get(MAX_ROWS - 1).copied()
     }
 
-    fn told(goes: Goes, rows: &[At], place: At) -> Option<At> {
+    fn end_of_search(goes: Goes, rows: &[At], place: At) -> Option<At> {
         let mut bound = CellSearch::new(goes, place);
         loop {
-            if let Break(end) = bound.told(searched_to(goes, rows, bound.start())) {
+            if let Break(end) = bound.narrow(searched_to(goes, rows, bound.start())) {
                 return end;
             }
         }
@@ -173,11 +174,11 @@ mod tests {
     #[test]
     fn g16_a_place_that_is_told_is_between_two_minutes() {
         let rows: Vec<At> = (1..40).map(|n| at(n * 27_123_457, n.cast_unsigned().into())).collect();
-        let up = told(Goes::Up, &rows, at(0, 0)).unwrap();
+        let up = end_of_search(Goes::Up, &rows, at(0, 0)).unwrap();
         assert_eq!((up.0.timestamp_micros() % 60_000_000, up.1), (0, Uuid::nil()));
-        let down = told(Goes::Down, &rows, at(1_200_000_000, 9)).unwrap();
+        let down = end_of_search(Goes::Down, &rows, at(1_200_000_000, 9)).unwrap();
         assert_eq!((down.0.timestamp_micros() % 60_000_000, down.1), (0, Uuid::max()));
-        assert_eq!(told(Goes::Up, &rows[..3], at(0, 0)), None, "there is no more");
+        assert_eq!(end_of_search(Goes::Up, &rows[..3], at(0, 0)), None, "there is no more");
     }
 
     #[test]
@@ -190,7 +191,7 @@ mod tests {
                 let (mut steps, mut left) = (0, rows.clone());
                 left.sort_unstable();
                 left.dedup();
-                while let Some(end) = told(goes, &rows, place) {
+                while let Some(end) = end_of_search(goes, &rows, place) {
                     assert!(goes.is_before(place, end), "seed {seed}: {place:?} {end:?}");
                     let whole = left.len();
                     left.retain(|row| goes.is_before(end, *row));
@@ -241,7 +242,7 @@ mod tests {
                 let near = [rows[one], to, cell.start, cell.end];
                 let asked = (0..40).map(|_| chance.place()).chain(rows.iter().copied());
                 for place in asked.chain(near) {
-                    let answers = [&rows, &others].map(|rows| told(goes, rows, place));
+                    let answers = [&rows, &others].map(|rows| end_of_search(goes, rows, place));
                     assert_eq!(answers[0], answers[1], "seed {seed}: {goes:?} {place:?} {to:?}");
                 }
             }

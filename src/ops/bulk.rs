@@ -17,8 +17,9 @@ use super::{
 use crate::chance;
 use crate::engine::Resolved;
 use crate::key::hex;
+use crate::number::to_u32;
 use crate::store::audit::AuditEntry;
-use crate::store::bulk::{BulkItem, BulkRow, NewBulk};
+use crate::store::bulk::{BulkItem, BulkPart, BulkRow, NewBulk};
 use crate::store::operators::{IDS_PER_SEARCH, OperatorStore, SearchPage, Walk};
 
 /// How many requests a bulk act has at most: some seconds of one worker. A larger number is more often a
@@ -30,6 +31,9 @@ const TOO_MANY: OpsError =
 
 /// How many bulk acts one search reads, of an actor who does not see them all.
 const MAX_BULKS: u32 = 1000;
+
+/// How many bulk acts a page has at most: of each, its requests are counted.
+const MAX_BULKS_PER_PAGE: u32 = 100;
 
 /// How many pages a plan reads: each searches ten thousand rows at most.
 const MAX_PAGES: usize = 10;
@@ -108,8 +112,7 @@ pub struct BulkPlan {
     pub version: RowVersion,
     /// The number of those to which the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
-    /// How many of these have a call whose outcome is not stored: an [open](Summary::open_intent) one, one that [may have
-    /// been made](Summary::may_have_been_called), or one that was open when an operator finished the request.
+    /// How many of these have a call that [may have had its effect](Summary::perhaps_called), and whose outcome is not stored.
     pub with_call: u32,
     /// The first of them.
     pub sample: Vec<Summary>,
@@ -202,7 +205,7 @@ impl Selected {
     /// Of those that stand where the act is taken, the version, too: one that gave up once more since it was read,
     /// or that has only now come to where it would be erased, is another than was planned. What the others do is the
     /// usual way of requests, and they are left alone.
-    fn seen(&self, act: BulkAct) -> String {
+    fn versions(&self, act: BulkAct) -> String {
         let seen = |(id, row): &(Uuid, Option<Summary>)| match row.as_ref() {
             Some(row) if act.fits(row) => format!("{id} {}", row.version.as_str()),
             _ => id.to_string(),
@@ -217,7 +220,9 @@ impl Selected {
     fn is(&self, planned: &Planned, act: BulkAct) -> bool {
         match planned {
             Planned::Count(count) => self.0.len() == *count as usize,
-            Planned::Version(_) => planned.parts().is_some_and(|plan| plan.seen == self.seen(act)),
+            Planned::Version(_) => {
+                planned.parts().is_some_and(|plan| plan.seen == self.versions(act))
+            }
         }
     }
 }
@@ -318,14 +323,13 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let selected = self.selected(selection).await?;
         let rows = || selected.0.iter().filter_map(|(_, row)| row.as_ref());
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let id = chance::uuid().simple();
-        let parts = [id.to_string(), selection.digest(), selected.seen(act)];
+        let parts = [id.to_string(), selection.digest(), selected.versions(act)];
         Ok(BulkPlan {
-            count: count(selected.0.len()),
+            count: to_u32(selected.0.len()),
             version: RowVersion(parts.join(&BETWEEN.to_string())),
-            fitting: count(rows().filter(|row| act.fits(row)).count()),
-            with_call: count(
+            fitting: to_u32(rows().filter(|row| act.fits(row)).count()),
+            with_call: to_u32(
                 rows().filter(|row| act.fits(row) && row.perhaps_called.is_some()).count(),
             ),
             sample: rows().take(SAMPLE).cloned().collect(),
@@ -429,7 +433,7 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
-        let limit = rows.clamp(1, 100);
+        let limit = rows.clamp(1, MAX_BULKS_PER_PAGE);
         let (until, mut rows) = match self.actor.sees_every_scope() {
             true => (Until::AsSearched, self.store.bulks(before, limit + 1).await?),
             false => self.bulks_within_limits(before).await?,
@@ -446,9 +450,9 @@ impl<S: OperatorStore> Ops<S> {
         let mut bound = CellSearch::new(Goes::Down, before);
         loop {
             let mut rows = self.store.bulks(bound.start(), MAX_BULKS).await?;
-            let is_all = (rows.len() as u32) < MAX_BULKS;
+            let is_all = to_u32(rows.len()) < MAX_BULKS;
             let searched_to = rows.last().map(place).filter(|_| !is_all);
-            let Break(end) = bound.told(searched_to) else { continue };
+            let Break(end) = bound.narrow(searched_to) else { continue };
             let is_behind = |one, other| Goes::Down.is_before(one, other);
             rows.retain(|bulk| {
                 let is_told = end.is_none_or(|end| !is_behind(end, place(bulk)));
@@ -480,7 +484,7 @@ impl<S: OperatorStore> Ops<S> {
         self.needs(Permissions::READ)?;
         let bulk = self.store.bulk(id).await?.filter(|bulk| self.may_see(bulk));
         let bulk = bulk.ok_or(OpsError::NoSuchBulk)?;
-        let items = self.store.bulk_items(id, true, MAX_ITEMS as u32).await?;
+        let items = self.store.bulk_items(id, BulkPart::All, MAX_ITEMS as u32).await?;
         let refusal = |item: BulkItem| {
             let outcome = item.outcome.filter(|outcome| outcome != "applied")?;
             Some(BulkRefusal { request_id: item.request_id, outcome, because: item.because })

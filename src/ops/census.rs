@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::request::phases;
 use super::why::{HeldBy, next_window};
 use crate::definition::Definition;
-use crate::engine::{Core, Stands, StrandedBecause};
+use crate::engine::{Core, StrandedBecause};
 use crate::moment::wall_clock;
 use crate::observe::OTHER;
 use crate::store::census::{Census, CensusGroup, JobCensus, LOOKED_INTO};
@@ -53,18 +53,6 @@ fn held_by(group: &CensusGroup, stranded: Option<StrandedBecause>) -> Option<Hel
     })
 }
 
-/// Where the requests of a group stand, and under what they were run last.
-fn stands_of(group: &CensusGroup) -> Stands<'_> {
-    Stands {
-        recovery_point: &group.recovery_point,
-        phases: &group.phases,
-        open_intent: group.open_intent.as_deref(),
-        resolution: group.resolution.as_deref(),
-        attempts: group.attempts,
-        is_to_be_asked: group.status == Status::Unknown.as_str() && group.is_due.is_some(),
-    }
-}
-
 impl<S: Store> Core<S> {
     pub(crate) fn tally(&self, census: &Census) -> Tally {
         let now = self.clock.reads().unwrap_or_else(wall_clock);
@@ -86,7 +74,7 @@ impl<S: Store> Core<S> {
             // A status of a later build.
             return Some(StrandedBecause::NewerForm);
         }
-        self.stranded_by_place((&group.definition, group.version), &stands_of(group))
+        self.stranded_by_place((&group.definition, group.version), &group.into())
     }
 
     /// When the next call of the group's first request may not be repeated any more, if it has one and half of the time
@@ -98,7 +86,7 @@ impl<S: Store> Core<S> {
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let is_settled = matches!(group.status.as_str(), "unknown" | LOOKED_INTO | "dead_letter");
-        let mut phases = phases(&stands_of(group), Some(definition)).into_iter();
+        let mut phases = phases(&group.into(), Some(definition)).into_iter();
         if is_settled || !phases.any(|phase| phase.may_have_been_called()) {
             return None;
         }

@@ -51,15 +51,17 @@ pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::bound::Goes;
-use self::request::{happened, listed, phases, stands_of};
+use self::filter::{MAX_PAGE, WalkPlace};
+use self::request::{happened, listed, phases};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
 use crate::definition::{Definition, PhaseList};
 use crate::engine::{Core, Engine, PAUSED, StrandedBecause, said};
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::audit::AuditSearch;
 use crate::store::operators::{
-    FoundRequest, ListedRequest, MAX_ROWS_PER_SEARCH, RequestAt, SearchPage, Walk,
+    FoundRequest, ListPlace, ListedRequest, MAX_ROWS_PER_SEARCH, RequestAt, SearchPage, Walk,
 };
 use crate::store::pauses::PausedPhase;
 use crate::store::{KeyRow, Status};
@@ -186,64 +188,30 @@ impl<S: OperatorStore> Ops<S> {
     async fn list_as(&self, filter: Filter, audience: Audience) -> Result<Page<Summary>, OpsError> {
         self.needs(Permissions::READ)?;
         let limit = filter.rows()?;
-        let limits = self.actor.limits();
         let mut page = Page { rows: Vec::new(), next: None, searched_to: None };
         let (mut at, mut rows_read) = (Some(filter.place()?), 0);
         let mut last = None;
         while let Some(place) = at.take() {
-            // One more than the page takes says whether there is a next one. What is judged here is asked for whole: a
-            // search that stops at its limit does not say how many rows it read.
-            let left = limit - page.rows.len() as u32 + 1;
-            let asked = match (filter.is_judged(), place.index) {
-                (true, _) => MAX_ROWS_PER_SEARCH,
-                (false, 0) => left,
-                // Rows that the walk before has told are passed over, and there may be many.
-                (false, _) => left.max(LATER_WALK_MIN_ROWS),
-            };
-            let search = filter.search(place, asked, limits);
-            let goes = goes_of(search.walk);
-            let until = match audience {
-                Audience::BulkPlan => Until::AsSearched,
-                Audience::Client => {
-                    self.until(List::Requests(search.walk), at_of(place.place)).await?
-                }
-            };
-            let SearchPage { mut rows, searched_to } = self.store.list_requests(&search).await?;
-            rows_read += rows.len() as u32;
-            let is_all_asked = rows.len() as u32 == asked;
-            let row_at = |row: &ListedRequest| at_of(row.place(search.walk));
-            let searched_to = until.cut(
-                goes,
-                at_of(place.place),
-                (&mut rows, is_all_asked),
-                searched_to.map(at_of),
-                row_at,
-            );
-            let searched_to = searched_to.map(place_of);
-            let on = |place_behind| filter::WalkPlace { place: place_behind, ..place };
-            for row in &rows {
-                // Of those that are not stranded, which are most, no summary is made.
-                let is_out = filter.wants_stranded() && self.stranded(row).is_none();
-                if is_out || filter.was_met(place, row) {
-                    continue;
-                }
-                let summary = self.summary_of(row);
-                if !filter.wants_phase(summary.phase.as_deref()) {
-                    continue;
-                }
-                if page.rows.len() as u32 == limit {
+            // One more than the page takes says whether there is a next one.
+            let left = limit - to_u32(page.rows.len()) + 1;
+            let found = self.search_from(&filter, place, left, audience).await?;
+            rows_read += found.rows_read;
+            let on = |place_behind| WalkPlace { place: place_behind, ..place };
+            for row in &found.rows {
+                let Some(summary) = self.summary_if_wanted(&filter, place, row) else { continue };
+                if to_u32(page.rows.len()) == limit {
                     page.next = last.map(|place| filter.cursor(place));
                     return Ok(page);
                 }
                 page.rows.push(summary);
-                last = Some(on(row.place(search.walk)));
+                last = Some(on(row.place(found.walk)));
             }
-            let is_walked = !is_all_asked || searched_to.is_some();
-            let behind = rows.last().filter(|_| !is_walked).map(|row| row.place(search.walk));
-            let is_far = rows_read >= MAX_ROWS_PER_SEARCH || searched_to.is_some();
-            match behind.or(searched_to) {
+            let is_walked = !found.is_all_asked || found.searched_to.is_some();
+            let behind = found.rows.last().filter(|_| !is_walked).map(|row| row.place(found.walk));
+            let is_far = rows_read >= MAX_ROWS_PER_SEARCH || found.searched_to.is_some();
+            match behind.or(found.searched_to) {
                 Some(behind) if is_far => {
-                    let is_full = page.rows.len() as u32 == limit;
+                    let is_full = to_u32(page.rows.len()) == limit;
                     page.searched_to = (!is_full).then_some(behind.time);
                     page.next = Some(filter.cursor(on(behind)));
                 }
@@ -252,6 +220,57 @@ impl<S: OperatorStore> Ops<S> {
             }
         }
         Ok(page)
+    }
+
+    /// Searches on a walk from a place on, for so many rows at least.
+    async fn search_from(
+        &self,
+        filter: &Filter,
+        place: WalkPlace,
+        at_least: u32,
+        audience: Audience,
+    ) -> Result<SearchedPart, OpsError> {
+        let asked = match (filter.is_judged(), place.index) {
+            // Asked for whole: a search that stops at its limit does not say how many rows it read.
+            (true, _) => MAX_ROWS_PER_SEARCH,
+            (false, 0) => at_least,
+            // Rows that the walk before has told are passed over, and there may be many.
+            (false, _) => at_least.max(LATER_WALK_MIN_ROWS),
+        };
+        let search = filter.search(place, asked, self.actor.limits());
+        let (walk, from) = (search.walk, at_of(place.place));
+        let until = match audience {
+            Audience::BulkPlan => Until::AsSearched,
+            Audience::Client => self.until(List::Requests(walk), from).await?,
+        };
+        let SearchPage { mut rows, searched_to } = self.store.list_requests(&search).await?;
+        let rows_read = to_u32(rows.len());
+        let is_all_asked = rows_read == asked;
+        let searched_to = until.cut(
+            goes_of(walk),
+            from,
+            (&mut rows, is_all_asked),
+            searched_to.map(at_of),
+            |row: &ListedRequest| at_of(row.place(walk)),
+        );
+        let searched_to = searched_to.map(place_of);
+        Ok(SearchedPart { walk, rows, rows_read, is_all_asked, searched_to })
+    }
+
+    /// The row as the list shows it, unless the list passes it over.
+    fn summary_if_wanted(
+        &self,
+        filter: &Filter,
+        place: WalkPlace,
+        row: &ListedRequest,
+    ) -> Option<Summary> {
+        // Of those that are not stranded, which are most, no summary is made.
+        let is_out = filter.wants_stranded() && self.stranded(row).is_none();
+        if is_out || filter.was_met(place, row) {
+            return None;
+        }
+        let summary = self.summary_of(row);
+        filter.wants_phase(summary.phase.as_deref()).then_some(summary)
     }
 
     /// How many requests and jobs wait, and whether a process has [announced](Counts::none_announced) itself. Each count
@@ -299,7 +318,7 @@ impl<S: OperatorStore> Ops<S> {
         let at = RequestAt::Key(scope, key);
         let found = self.store.find_request(at, self.actor.limits()).await?;
         let found = found.ok_or(OpsError::NoSuchRequest)?;
-        Ok(self.summary(&found))
+        Ok(self.summary_of(&listed(&found)))
     }
 
     /// All that is known of a request. Needs [`Permissions::READ`].
@@ -308,7 +327,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchRequest`].
     pub async fn show(&self, request_id: Uuid) -> Result<Details, OpsError> {
         self.needs(Permissions::READ)?;
-        let found = self.found(request_id).await?;
+        let found = self.find_by_id(request_id).await?;
         let jobs = self.store.jobs_of(&found.scope, request_id).await?;
         let jobs: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
         let events = self.store.events(&found).await?;
@@ -324,12 +343,12 @@ impl<S: OperatorStore> Ops<S> {
         }
         timeline.sort_by_key(|happened| happened.at);
         let row = &found.row;
-        let definition = self.core.known_definition(&row.definition, row.version);
+        let (summary, phases) = self.seen(&listed(&found));
         Ok(Details {
-            summary: self.summary(&found),
-            why: self.reason_of(&found).await?,
+            why: self.reason_of(&found, &summary, &phases).await?,
+            summary,
             read_at: found.now,
-            phases: phases(&row.into(), definition.as_ref()),
+            phases,
             timeline,
             events_gone: events.gone(),
             earlier_acts,
@@ -345,7 +364,9 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError::NoSuchRequest`].
     pub async fn why(&self, request_id: Uuid) -> Result<Why, OpsError> {
         self.needs(Permissions::READ)?;
-        self.reason_of(&self.found(request_id).await?).await
+        let found = self.find_by_id(request_id).await?;
+        let (summary, phases) = self.seen(&listed(&found));
+        self.reason_of(&found, &summary, &phases).await
     }
 
     /// Staged jobs that are dead letters, the oldest first, at most `rows` of them. `rows` is clamped to 1 to 1000. Needs
@@ -360,7 +381,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Page<JobView, Place>, OpsError> {
         self.needs(Permissions::READ)?;
         let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
-        let limit = rows.clamp(1, 1000);
+        let limit = rows.clamp(1, MAX_PAGE);
         let until = self.until(List::DeadJobs, place).await?;
         let found = self.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
         let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
@@ -378,7 +399,7 @@ impl<S: OperatorStore> Ops<S> {
     /// [`OpsError`].
     pub async fn late_jobs(&self, rows: u32) -> Result<Vec<JobView>, OpsError> {
         self.needs(Permissions::READ)?;
-        let jobs = self.store.late_jobs(self.actor.limits(), rows.clamp(1, 1000)).await?;
+        let jobs = self.store.late_jobs(self.actor.limits(), rows.clamp(1, MAX_PAGE)).await?;
         Ok(jobs.into_iter().map(JobView::from).collect())
     }
 
@@ -407,7 +428,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Page<AuditRecord, Place>, OpsError> {
         let search = filter.into().search();
         self.needs(Permissions::AUDIT)?;
-        self.audit_page(&search?, before, rows.clamp(1, 1000)).await
+        self.audit_page(&search?, before, rows.clamp(1, MAX_PAGE)).await
     }
 
     async fn audit_page(
@@ -433,7 +454,7 @@ impl<S: OperatorStore> Ops<S> {
             return Ok(now);
         }
         let now = self.store.operators_time().await?;
-        self.core.clock.heard(now);
+        self.core.clock.set(now);
         Ok(now)
     }
 
@@ -444,19 +465,21 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    async fn found(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
+    async fn find_by_id(&self, request_id: Uuid) -> Result<FoundRequest, OpsError> {
         let at = RequestAt::Id(request_id);
         let found = self.store.find_request(at, self.actor.limits()).await?;
         found.ok_or(OpsError::NoSuchRequest)
     }
 
-    fn summary(&self, found: &FoundRequest) -> Summary {
-        self.summary_of(&listed(found))
+    fn summary_of(&self, row: &ListedRequest) -> Summary {
+        self.seen(row).0
     }
 
-    fn summary_of(&self, row: &ListedRequest) -> Summary {
+    /// What a list shows of a request, and what its phases have come to.
+    fn seen(&self, row: &ListedRequest) -> (Summary, Vec<PhaseView>) {
         let definition = self.core.known_definition(&row.definition, row.version);
-        Summary::of(row, self.stranded(row), definition.as_ref())
+        let phases = phases(&row.into(), definition.as_ref());
+        (Summary::of(row, self.stranded(row), &phases), phases)
     }
 
     /// Of an unfinished row, as far as it is seen without its values.
@@ -464,11 +487,16 @@ impl<S: OperatorStore> Ops<S> {
         match State::parse(&row.state) {
             State::Finished | State::Erased => None,
             State::Unreadable if !self.core.has_no_code() => Some(StrandedBecause::NewerForm),
-            _ => self.core.stranded_by_place((&row.definition, row.version), &stands_of(row)),
+            _ => self.core.stranded_by_place((&row.definition, row.version), &row.into()),
         }
     }
 
-    async fn reason_of(&self, found: &FoundRequest) -> Result<Why, OpsError> {
+    async fn reason_of(
+        &self,
+        found: &FoundRequest,
+        summary: &Summary,
+        phases: &[PhaseView],
+    ) -> Result<Why, OpsError> {
         let FoundRequest { scope, key, now, row } = found;
         let definition = self.core.known_definition(&row.definition, row.version);
         let stranded = match row.status {
@@ -476,11 +504,9 @@ impl<S: OperatorStore> Ops<S> {
             _ => self.core.stranded_because(scope, key, row),
         };
         let definition = definition.as_ref();
-        let phases = phases(&row.into(), definition);
-        let pause = self.pause_of(row, definition, &phases).await?;
+        let pause = self.pause_of(row, definition, phases).await?;
         let (pause, settings) = (pause.as_ref(), &self.core.settings);
-        let perhaps_called = phases.iter().find(|phase| phase.may_have_been_called());
-        let perhaps_called = perhaps_called.map(|phase| &*phase.name);
+        let perhaps_called = summary.phase.as_deref().filter(|_| summary.may_have_been_called);
         let now = *now;
         Ok(why(&Facts { now, row, definition, stranded, pause, perhaps_called, settings }))
     }
@@ -511,6 +537,19 @@ impl<S: OperatorStore> Ops<S> {
         let mut ours = pauses.into_iter().filter(|pause| pause.definition == row.definition);
         Ok(ours.find(|pause| is_next(&pause.phase)))
     }
+}
+
+/// What a search found on a walk.
+struct SearchedPart {
+    walk: Walk,
+    /// Up to a place that the audience may know.
+    rows: Vec<ListedRequest>,
+    /// With those behind that place.
+    rows_read: u32,
+    /// Whether it read as many as it was asked for, so that there may be more.
+    is_all_asked: bool,
+    /// How far it came, if it ended before it found so many.
+    searched_to: Option<ListPlace>,
 }
 
 /// Who reads a list.

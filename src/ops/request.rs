@@ -11,7 +11,7 @@ use super::filter::State;
 use super::jobs::{JobView, Place};
 use super::why::Why;
 use crate::definition::{Definition, FINISHED, ListedKind, ListedPhase, PhaseList, STARTED};
-use crate::engine::{Stands, StrandedBecause, are_one, place_of_finish};
+use crate::engine::{PlaceOfFinish, Stands, StrandedBecause, are_one};
 use crate::key::{ShortHash, hex};
 use crate::store::events::{EventKind, PastEvent, StoredEvents};
 use crate::store::operators::{FoundRequest, ListedRequest, state_name};
@@ -75,7 +75,7 @@ impl RowVersion {
 
     /// The row as it was seen, if this is how it is; otherwise as no row is: what is known already is then
     /// still known, and nothing is news.
-    pub(super) fn seen(&self, row: &KeyRow) -> Seen {
+    pub(super) fn seen_of(&self, row: &KeyRow) -> Seen {
         match self.is_of(row) {
             true => Seen::of(row),
             false => Seen::gone(row),
@@ -123,8 +123,8 @@ pub struct Summary {
     /// nothing is [open](Self::open_intent). Look it up at the provider before you finish or erase the request.
     pub may_have_been_called: bool,
     /// The phase whose call may have had its effect, and whose outcome is not stored: that call is [open](Self::open_intent),
-    /// or [may have been made](Self::may_have_been_called), or was open when an operator finished the request.
-    pub(crate) perhaps_called: Option<String>,
+    /// or [may have been made](Self::may_have_been_called), or an operator finished the request when it was so.
+    pub perhaps_called: Option<String>,
     /// Why the last attempt ended without finishing the request.
     pub reason: Option<String>,
     /// The number of its last attempt: how often its lease was acquired. Not all attempts count towards the cap.
@@ -149,18 +149,17 @@ impl Summary {
     pub(super) fn of(
         row: &ListedRequest,
         stranded: Option<StrandedBecause>,
-        definition: Option<&Definition>,
+        phases: &[PhaseView],
     ) -> Self {
         let state = State::parse(&row.state);
         let is_over = matches!(state, State::Finished | State::Erased);
-        let phases = phases(&stands_of(row), definition);
+        let name = |phase: &PhaseView| phase.name.clone();
         let perhaps_called = phases.iter().find(|phase| phase.is_perhaps_called());
-        let perhaps_called = perhaps_called.map(|phase| phase.name.clone());
-        let at = phases.into_iter().find(PhaseView::is_current);
-        let may_have_been_called = at.as_ref().is_some_and(PhaseView::may_have_been_called);
-        // A call is open, whether its phase is found in the list or not.
-        let open = || row.open_intent.clone();
-        let phase = at.map(|phase| phase.name).or_else(open);
+        let at = phases.iter().find(|phase| phase.is_current());
+        // A call has no outcome, whether its phase is found in the list or not.
+        let finish = row.resolution.as_deref().and_then(PlaceOfFinish::of).filter(|_| is_over);
+        let at_its_end = finish.and_then(|end| end.open_intent.or(end.perhaps_called));
+        let called = || row.open_intent.as_deref().or(at_its_end).map(str::to_owned);
         Self {
             request_id: row.request_id,
             version: RowVersion::of_listed(row),
@@ -168,9 +167,9 @@ impl Summary {
             state,
             stranded,
             recovery_point: row.recovery_point.clone(),
-            may_have_been_called: may_have_been_called && !is_over,
-            perhaps_called: perhaps_called.or_else(open),
-            phase: phase.filter(|_| !is_over),
+            may_have_been_called: at.is_some_and(PhaseView::may_have_been_called) && !is_over,
+            perhaps_called: perhaps_called.map(name).or_else(called),
+            phase: at.map(name).or_else(called).filter(|_| !is_over),
             open_intent: row.open_intent.clone(),
             reason: row.reason.clone().filter(|_| !is_over),
             attempts: row.attempts,
@@ -182,18 +181,6 @@ impl Summary {
             scope_hash: ShortHash(&row.scope).to_string(),
             key_hash: ShortHash(&row.key).to_string(),
         }
-    }
-}
-
-/// Where a listed request stands, and under what it was run last.
-pub(super) fn stands_of(row: &ListedRequest) -> Stands<'_> {
-    Stands {
-        recovery_point: &row.recovery_point,
-        phases: &row.phases,
-        open_intent: row.open_intent.as_deref(),
-        resolution: row.resolution.as_deref(),
-        attempts: row.attempts,
-        is_to_be_asked: row.status == Status::Unknown.as_str() && row.run_after.is_some(),
     }
 }
 
@@ -325,7 +312,7 @@ pub enum PhaseStands {
     /// Its intent to call is stored: its call may have been made, and has no outcome.
     CallOpen,
     /// It is the next, and idempotent, so that no intent is stored: an attempt may have made its call, perhaps the one that
-    /// runs. It is made again under the same derived key.
+    /// runs. It is made again under the same derived key. Or it was the next, when an operator finished the request.
     MayHaveBeenCalled,
     /// It is the next. If it is foreign, no call of it was made, as far as is known, or none had an effect.
     Next,
@@ -334,7 +321,8 @@ pub enum PhaseStands {
     /// The request is finished, and it may have run. Whether it did, skipped its call, or was not needed because an earlier
     /// phase answered, is not stored.
     Over,
-    /// An operator finished the request before it was committed; an attempt may have begun it.
+    /// An operator finished the request before it was committed; an attempt may have begun it. If it is foreign, no call of
+    /// it was made, as far as is known, or none had an effect.
     NotCommitted,
     /// It did not run: an operator finished the request before it.
     NotRun,
@@ -421,13 +409,22 @@ pub(super) fn phases(row: &Stands<'_>, definition: Option<&Definition>) -> Vec<P
     };
     let known = definition.map_or(&[][..], |definition| definition.phases);
     let is_over = row.recovery_point == FINISHED;
-    let finish = row.resolution.and_then(place_of_finish).filter(|_| is_over);
-    let (stands_at, call) = finish.unwrap_or((row.recovery_point, row.open_intent));
-    let done = Stands { recovery_point: stands_at, ..*row }.done(&listed, known);
+    let finish = row.resolution.and_then(PlaceOfFinish::of).filter(|_| is_over);
+    let PlaceOfFinish { recovery_point, open_intent, perhaps_called } =
+        finish.unwrap_or(PlaceOfFinish {
+            recovery_point: row.recovery_point,
+            open_intent: row.open_intent,
+            perhaps_called: None,
+        });
+    let done = row.at(recovery_point).done(&listed, known);
     let (is_known, done) = (done.is_some(), done.unwrap_or(0));
-    let stands = |index: usize, phase: &ListedPhase| match call {
+    let is = |phase: &ListedPhase, name: Option<&str>| {
+        name.is_some_and(|name| are_one(known, &phase.name, name))
+    };
+    let stands = |index: usize, phase: &ListedPhase| match open_intent {
         _ if is_over && (finish.is_none() || !is_known) => PhaseStands::Over,
-        Some(intent) if are_one(known, &phase.name, intent) => PhaseStands::CallOpen,
+        _ if is(phase, open_intent) => PhaseStands::CallOpen,
+        _ if is(phase, perhaps_called) => PhaseStands::MayHaveBeenCalled,
         _ if index < done => PhaseStands::Done,
         None if is_over && index == done => PhaseStands::NotCommitted,
         _ if is_over => PhaseStands::NotRun,

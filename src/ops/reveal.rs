@@ -111,7 +111,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Revealed, OpsError> {
         let id = Some(request_id);
         let mut entry = self.begin(Permissions::REVEAL, what.act(), id, reason).await?;
-        let found = match self.found(request_id).await {
+        let found = match self.find_by_id(request_id).await {
             Ok(found) => found,
             Err(refused) => return Err(self.refused(entry, refused).await),
         };
@@ -120,10 +120,10 @@ impl<S: OperatorStore> Ops<S> {
         entry.version = Some(found.row.version);
         self.store.record(&entry).await?;
         observe::operated(entry.act, entry.outcome);
-        self.shown(found, what).await
+        self.read_values(found, what).await
     }
 
-    async fn shown(&self, found: FoundRequest, what: What) -> Result<Revealed, OpsError> {
+    async fn read_values(&self, found: FoundRequest, what: What) -> Result<Revealed, OpsError> {
         let FoundRequest { scope, key, row, .. } = found;
         let core = &self.core;
         let (mut bytes, mut reply) = (None, None);
@@ -148,7 +148,7 @@ impl<S: OperatorStore> Ops<S> {
             What::Outputs => {
                 let stored = self.store.read_outputs(&scope, &key).await?;
                 // The key may be another request's by now, and what was read with it.
-                self.found(row.request_id).await?;
+                self.find_by_id(row.request_id).await?;
                 bytes = stored
                     .map(|stored| core.decode(&scope, &key, "outputs", stored))
                     .transpose()?;

@@ -127,7 +127,7 @@ impl<S: OperatorStore> Ops<S> {
         }
         let mut bound = CellSearch::new(list.goes(), from);
         loop {
-            if let Break(end) = bound.told(self.searched_to(list, bound.start()).await?) {
+            if let Break(end) = bound.narrow(self.searched_to(list, bound.start()).await?) {
                 return Ok(Until::End(end));
             }
         }

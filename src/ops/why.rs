@@ -218,16 +218,10 @@ impl Facts<'_> {
         Some((phase.name, (self.now - row.since_advance).checked_add_signed(whole)?))
     }
 
-    /// Whether the phase whose outcome is unknown has a reconcile function that can be called.
+    /// Whether a worker is to ask for the outcome of its call. Where this build has no function that does, it is
+    /// [stranded](Self::stranded).
     fn is_asked(&self) -> bool {
-        let Some(intent) = self.row.open_intent.as_ref().filter(|_| self.row.for_workers) else {
-            return false;
-        };
-        // Without the definition the row tells: a worker looks at it if there is such a function.
-        self.definition.is_none_or(|definition| {
-            let mut phases = definition.phases.iter();
-            phases.any(|phase| phase.is_called(intent) && phase.reconciles)
-        })
+        self.row.for_workers && self.row.open_intent.is_some()
     }
 }
 

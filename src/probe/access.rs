@@ -130,7 +130,7 @@ impl<'a, 'c> Entries<'a, 'c> {
         }
     }
 
-    pub(super) fn found(self) -> Found {
+    pub(super) fn into_found(self) -> Found {
         self.found
     }
 

@@ -32,10 +32,17 @@ pub(super) struct Identity {
     pub(super) visitor: &'static str,
 }
 
+/// What a type with a name is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamedKind {
+    Struct,
+    Enum,
+}
+
 pub(super) struct NamedType {
     pub(super) name: String,
     pub(super) identity: Identity,
-    pub(super) is_enum: bool,
+    pub(super) kind: NamedKind,
     pub(super) shape: Shape,
     /// Variants that were built, or cannot be, in that order.
     pub(super) built: Vec<usize>,
@@ -63,7 +70,7 @@ impl Catalogue {
         visitor: &'static str,
         name: &'static str,
         members: &'static [&'static str],
-        is_enum: bool,
+        kind: NamedKind,
     ) -> usize {
         let identity = Identity { name, members, visitor };
         if let Some(index) = self.types.iter().position(|known| known.identity == identity) {
@@ -85,7 +92,7 @@ impl Catalogue {
         self.types.push(NamedType {
             name: unique,
             identity,
-            is_enum,
+            kind,
             shape: Shape::Opaque,
             built: Vec::new(),
             inside: BTreeMap::new(),
@@ -98,7 +105,7 @@ impl Catalogue {
 
     /// The enums, with the names of their variants.
     pub(super) fn enums(&self) -> impl Iterator<Item = (String, Shape)> {
-        self.types.iter().filter(|known| known.is_enum).map(|known| {
+        self.types.iter().filter(|known| known.kind == NamedKind::Enum).map(|known| {
             let variant =
                 |name: &&str| Variant { name: (*name).to_owned(), content: None, only_read: false };
             let variants = known.identity.members.iter().map(variant).collect();
@@ -137,7 +144,8 @@ impl Catalogue {
     /// Whether a variant of this type, or of one inside of it, is still to be built.
     pub(super) fn is_incomplete(&self, index: usize, seen: &mut BTreeSet<usize>) -> bool {
         let named = &self.types[index];
-        let is_missing = named.is_enum && named.built.len() < named.identity.members.len();
+        let is_missing =
+            named.kind == NamedKind::Enum && named.built.len() < named.identity.members.len();
         is_missing
             || (seen.insert(index)
                 && named.inside.values().flatten().any(|inner| self.is_incomplete(*inner, seen)))

@@ -162,7 +162,7 @@ impl<'de> Deserializer<'de> for Question<'_, '_> {
         let length = self.count_of_entries();
         let mut entries = Entries::of(self.answers, length);
         let read = visitor.visit_map(&mut entries);
-        let found = entries.found();
+        let found = entries.into_found();
         self.keep_entries(found);
         read
     }

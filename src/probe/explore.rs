@@ -12,6 +12,7 @@ use super::forms::Forms;
 use super::hints::Refused;
 use super::refine::at;
 use super::search::Attempt;
+use crate::number::to_u32;
 use atomic_phases_compat::{
     FLOATS, Float, INTEGERS, Integer, LETTERS, Length, Letter, Order, Shape, StrFormat, TEXTS,
 };
@@ -195,10 +196,9 @@ impl Answers<'_> {
         let Some(least) = [0, 1, 2, 3].into_iter().find(|length| takes(*length)) else {
             return Length::default();
         };
-        let short = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let (mut taken, mut refused) = (least, MAX_LENGTH);
         if takes(MAX_LENGTH) {
-            return Length { least: short(least), most: None };
+            return Length { least: to_u32(least), most: None };
         }
         while refused - taken > 1 {
             let middle = taken.midpoint(refused);
@@ -207,7 +207,7 @@ impl Answers<'_> {
                 false => refused = middle,
             }
         }
-        Length { least: short(least), most: Some(short(taken)) }
+        Length { least: to_u32(least), most: Some(to_u32(taken)) }
     }
 
     /// What is there twice is written once: a set.

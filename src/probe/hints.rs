@@ -30,12 +30,12 @@ pub(super) enum Hint {
     Other,
 }
 
-/// From now on what is said is kept, for [`heard`].
+/// From now on what is said is kept, for [`take_heard`].
 pub(super) fn listen() {
     HEARD.set(Some(Vec::new()));
 }
 
-pub(super) fn heard() -> Vec<Hint> {
+pub(super) fn take_heard() -> Vec<Hint> {
     HEARD.take().unwrap_or_default()
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::asked::{Forced, LeafKind, UNKNOWN, Ways, is_inside};
+use super::catalogue::NamedKind;
 use super::explore::Fact;
 use super::hints::Refused;
 use super::question::Question;
@@ -105,7 +106,7 @@ impl Question<'_, '_> {
         name: &'static str,
         fields: &'static [&'static str],
     ) -> (usize, usize) {
-        let index = self.answers.catalogue.index_of(visitor, name, fields, false);
+        let index = self.answers.catalogue.index_of(visitor, name, fields, NamedKind::Struct);
         let depth = self.answers.within.len();
         self.answers.enter(index, None);
         self.answers.place(index, None, fields);
@@ -131,7 +132,7 @@ impl Question<'_, '_> {
             answers.wholes.insert(answers.outside());
             return Err(Refused::Flattened);
         }
-        let index = answers.catalogue.index_of(visitor, name, variants, true);
+        let index = answers.catalogue.index_of(visitor, name, variants, NamedKind::Enum);
         **shape = Shape::Named(answers.catalogue.types[index].name.clone());
         let is_within = answers.is_within(index);
         let key = answers.key();

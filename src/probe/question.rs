@@ -63,7 +63,7 @@ impl<'a, 'c> Question<'a, 'c> {
     ) -> Shape {
         if answers.listens_at.as_ref() == Some(&answers.here()) {
             answers.listens_at = None;
-            answers.heard = hints::heard();
+            answers.heard = hints::take_heard();
         }
         match refused {
             // It got over what was refused inside of it.

@@ -63,7 +63,9 @@ where
     let again = request();
     if taken(&again)? != fingerprint {
         return Err(match difference(&made, &again, Order::Counts) {
-            Some(Loss { path, because: Because::Order }) => told(&path, FingerprintRule::Unordered),
+            Some(Loss { path, because: Because::Order }) => {
+                sentence(&path, FingerprintRule::Unordered)
+            }
             loss => format!(
                 "{} is another value each time that the request is made, so that a retry would look like \
                  another request; take a time or an id in a phase, by `ctx.created_at()` and `ctx.uuid(n)`",
@@ -77,16 +79,16 @@ where
             Because::NotRead => FingerprintRule::NotRead,
             _ => FingerprintRule::NotStable,
         };
-        told(&loss.path, rule)
+        sentence(&loss.path, rule)
     })?;
     for _ in 0..READINGS {
         let read: R = serde_json::from_str(stored.get()).map_err(|_| "it cannot be read back")?;
         if taken(&read)? != fingerprint {
             return Err(match difference(&made, &read, Order::Counts) {
                 Some(Loss { path, because: Because::Order }) => {
-                    told(&path, FingerprintRule::Unordered)
+                    sentence(&path, FingerprintRule::Unordered)
                 }
-                loss => told(&path_of(loss), FingerprintRule::NotStable),
+                loss => sentence(&path_of(loss), FingerprintRule::NotStable),
             });
         }
         if read != made {
@@ -99,7 +101,7 @@ where
     Ok(())
 }
 
-fn told(path: &[Step], rule: FingerprintRule) -> String {
+fn sentence(path: &[Step], rule: FingerprintRule) -> String {
     format!("{}: {rule}", place(path))
 }
 

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::audit::AuditEntry;
 use super::scope_limits::ScopeLimits;
+use crate::number::to_u32;
 
 /// A bulk act, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,16 +42,15 @@ pub(super) type BulkColumns = (
 pub(super) fn bulk_row(row: BulkColumns) -> BulkRow {
     let ((id, act, actor, reason), (limits, items, settled, applied), times) = row;
     let (started_at, ended_at, stopped_by, lease_token) = times;
-    let number = |count: i64| u32::try_from(count).unwrap_or_default();
     BulkRow {
         id,
         act,
         actor,
         reason,
         limits: limits_of(&limits),
-        items: number(items.into()),
-        settled: number(settled),
-        applied: number(applied),
+        items: to_u32(items),
+        settled: to_u32(settled),
+        applied: to_u32(applied),
         started_at,
         ended_at,
         stopped_by,
@@ -85,6 +85,15 @@ pub struct BulkItem {
     pub(crate) seen: String,
     pub(crate) outcome: Option<String>,
     pub(crate) because: Option<String>,
+}
+
+/// Which requests of a bulk act to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkPart {
+    /// Each.
+    All,
+    /// Those whose turn has not come.
+    Waiting,
 }
 
 /// The columns of a [`BulkItem`].

@@ -8,6 +8,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use crate::number::to_u32;
+
 /// The right to take the census, in place of every other process: acquired, and renewed by the process that has it. For no time
 /// at all, it is given up.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +66,6 @@ pub(super) fn census_group(row: GroupColumns) -> CensusGroup {
     let (status, recovery_point, open_intent, resolution) = names;
     let (attempts, is_paused, is_held, is_due) = stands;
     let (rows, waiting, oldest, advanced_at, created_at) = found;
-    let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
     CensusGroup {
         definition,
         version: version.cast_unsigned(),
@@ -73,12 +74,12 @@ pub(super) fn census_group(row: GroupColumns) -> CensusGroup {
         recovery_point,
         open_intent,
         resolution,
-        attempts: number(attempts),
+        attempts: to_u32(attempts),
         is_paused: is_paused != 0,
         is_held: is_held != 0,
         is_due: is_due.map(|due| due != 0),
-        rows: number(rows),
-        waiting: number(waiting),
+        rows: to_u32(rows),
+        waiting: to_u32(waiting),
         oldest,
         advanced_at,
         created_at,
@@ -98,8 +99,7 @@ pub struct JobCensus {
 
 impl From<(i64, Option<DateTime<Utc>>, i64)> for JobCensus {
     fn from((staged, oldest_due, dead): (i64, Option<DateTime<Utc>>, i64)) -> Self {
-        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-        Self { staged: number(staged), oldest_due, dead: number(dead) }
+        Self { staged: to_u32(staged), oldest_due, dead: to_u32(dead) }
     }
 }
 

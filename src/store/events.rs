@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 use chrono::{DateTime, Utc};
 
+use crate::number::to_u32;
 use crate::traces::Traceparent;
 
 /// How many characters a row keeps (bytes in MySQL); the statements of the stores say it too.
@@ -125,8 +126,7 @@ impl StoredEvents {
 
     /// How many there were that are no longer kept.
     pub(crate) fn gone(&self) -> u32 {
-        let kept = u32::try_from(self.kept().len()).unwrap_or(u32::MAX);
-        self.written.saturating_sub(kept)
+        self.written.saturating_sub(to_u32(self.kept().len()))
     }
 }
 

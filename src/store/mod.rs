@@ -32,6 +32,8 @@ mod halving;
 mod in_millis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod keyed_limit;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod left_sessions;
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "fault-injection"))]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mariadb.rs"]
@@ -51,8 +53,6 @@ pub(crate) mod pauses;
 mod pool_settings;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod read_only;
 mod row;
 mod scope_limits;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -98,7 +98,7 @@ pub use self::mysql::{Mysql, MysqlConn, MysqlHandle};
 pub use self::pool_settings::PoolSettings;
 #[cfg(feature = "postgres")]
 pub use self::postgres::{DeadpoolPool, Pool, Postgres};
-pub(crate) use self::row::{millis, whole_millis};
+pub(crate) use self::row::{REPLY_STATUSES, millis, whole_millis};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{ConnectionGuard, Sqlite, SqliteConn, WatchedConnection};
 pub(crate) use self::survey::{FoundBy, SurveyedJob, SurveyedRow};
@@ -230,6 +230,11 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     /// as old.
     #[doc(hidden)]
     fn forget_idle(&self) {}
+
+    /// Closes the connections that may remember a type which a migration has replaced, if there is a pool. Not each time: the
+    /// statement that was refused may have a wrong type of its own.
+    #[doc(hidden)]
+    fn forget_types(&self) {}
 
     /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at
     /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row

@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::audit::{AuditEntry, AuditSearch, Audited};
-use super::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use super::bulk::{BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem};
 use super::census::{CensusGroup, CensusLease, JobCensus};
 use super::events::StoredEvents;
 use super::nodes::{NodeEntry, NodeRow};
@@ -18,6 +18,7 @@ use super::row::{Row, key_row};
 pub(crate) use super::scope_limits::ScopeLimits;
 use super::{KeyRow, Store, StoreError};
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 
 /// How many rows one statement of a search reads. Some 50 ms, where each is on a page of its own.
 pub(crate) const MAX_ROWS_PER_SEARCH: u32 = 10_000;
@@ -296,14 +297,13 @@ impl WaitingCounts {
         };
         let (looked, unknown, dead_letters, oldest_waiting) = waiting;
         let most = i64::from(MAX_ROWS_PER_SEARCH);
-        let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
-            unknown: number(unknown),
-            dead_letters: number(dead_letters),
+            unknown: to_u32(unknown),
+            dead_letters: to_u32(dead_letters),
             oldest_waiting: oldest_waiting.and_then(time),
-            due: number(due.1),
-            dead_jobs: number(dead.1),
-            late_jobs: number(late.1),
+            due: to_u32(due.1),
+            dead_jobs: to_u32(dead.1),
+            late_jobs: to_u32(late.1),
             waiting_is_more: looked > most,
             due_is_more: due.0 > most,
             dead_jobs_are_more: dead.0 > most,
@@ -565,12 +565,12 @@ pub trait OperatorStore: Store {
     #[doc(hidden)]
     fn bulk(&self, id: Uuid) -> impl Future<Output = Result<Option<BulkRow>, StoreError>> + Send;
 
-    /// Requests of a bulk act, in order: all, or those whose turn has not come.
+    /// Requests of a bulk act, in order.
     #[doc(hidden)]
     fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<BulkItem>, StoreError>> + Send;
 

@@ -1,11 +1,13 @@
 //! [`PoolSettings`]: how a store that reaches its server through a pool sets it up.
 
-use std::time::Duration;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
 
 use deadpool::Runtime;
 use deadpool::managed::{Hook, HookError, Manager, Pool, Timeouts};
 
 use super::StoreError;
+use crate::chance;
 use crate::setting::{CENTURY, HOUR, MILLISECOND, duration, number};
 
 /// The settings of a pool that a store's `connect_with` opens.
@@ -43,8 +45,11 @@ impl PoolSettings {
         Self { wait, ..self }
     }
 
-    /// How long a connection is used; default half an hour. Then it is closed when a request would take it out of the pool,
-    /// and another is opened. A server's session remembers a schema that a migration has changed since (the type of a
+    /// How long a connection is used at most; default half an hour. Then it is closed when a request would take it out of the
+    /// pool, and another is opened. Each connection is used for up to a tenth less, by chance, so that those that were opened
+    /// together, when the processes of a deployment started, are not replaced together.
+    ///
+    /// A server's session remembers a schema that a migration has changed since (the type of a
     /// function's variable, say), and stays on the server that it reached when the name led there: nothing says so, and this
     /// is how long it lasts at most. Where the server limits the connections of the user, leave room for one more: the server
     /// may still count the one that is closed when the other one is opened.
@@ -57,10 +62,12 @@ impl PoolSettings {
         number("PoolSettings::max_size", self.max_size, 1, 100_000)?;
         duration("PoolSettings::wait", self.wait, MILLISECOND, HOUR)?;
         duration("PoolSettings::max_age", self.max_age, MILLISECOND, CENTURY)?;
-        let max_age = self.max_age;
-        let is_young = Hook::sync_fn(move |_, metrics| match metrics.age() <= max_age {
-            true => Ok(()),
-            false => Err(HookError::message("it is old")),
+        let (max_age, seed) = (self.max_age, chance::number());
+        let is_young = Hook::sync_fn(move |_, metrics| {
+            match metrics.age() <= lifetime(max_age, seed, metrics.created) {
+                true => Ok(()),
+                false => Err(HookError::message("it is old")),
+            }
         });
         Pool::builder(manager)
             .pre_recycle(is_young)
@@ -76,13 +83,39 @@ impl PoolSettings {
     }
 }
 
+/// How long a connection that was opened then is used: up to a tenth less than `max_age`. It is the same whenever it is asked,
+/// because the chance is a hash of the moment; and the pools of processes that start together have other seeds.
+fn lifetime(max_age: Duration, seed: u32, opened: Instant) -> Duration {
+    let mut chance = DefaultHasher::new();
+    (seed, opened).hash(&mut chance);
+    let fraction = chance.finish() as f64 / u64::MAX as f64;
+    max_age - (max_age / 10).mul_f64(fraction)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use deadpool::managed::{Metrics, RecycleResult};
 
     use super::*;
+
+    #[test]
+    fn connections_that_are_opened_together_are_not_replaced_together() {
+        let (max_age, now) = (HOUR / 2, Instant::now());
+        let opened = || (0..100).map(|micros| now + Duration::from_micros(micros));
+        let lifetimes = |seed| -> Vec<Duration> {
+            opened().map(|opened| lifetime(max_age, seed, opened)).collect()
+        };
+        let drawn = lifetimes(1);
+        assert_eq!(lifetimes(1), drawn, "a connection keeps its own");
+        assert_ne!(lifetimes(2), drawn, "another process has others");
+        let range = max_age - max_age / 10..=max_age;
+        assert!(drawn.iter().all(|lifetime| range.contains(lifetime)), "{drawn:?}");
+        let minutes: BTreeSet<u64> = drawn.iter().map(|time| time.as_secs() / 60).collect();
+        assert!(minutes.len() >= 3, "{minutes:?}");
+    }
 
     /// Its connections are numbers.
     struct Numbers(AtomicU32);

@@ -1,5 +1,6 @@
 //! From a row's columns to the engine's types. The one place that judges stored values.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, Utc};
@@ -9,6 +10,7 @@ use super::{
     FoundBy, KeyRow, KeySummary, Standing, Status, StoreError, StoredResponse, SurveyedJob,
     SurveyedRow, UnknownStatus, Work,
 };
+use crate::number::to_u32;
 use crate::traces::StoredTrace;
 
 /// The columns of a key's row, in the order in which each store selects them; `now` is the database's
@@ -162,10 +164,12 @@ fn counted(stored: i32, column: &'static str) -> Result<u32, StoreError> {
     u32::try_from(stored).map_err(|_| StoreError::Unreadable { column })
 }
 
-/// The engine stores 200 to 599 only. A number that is not a status must not reach a client as a status.
+/// The statuses that a stored reply may have. A number that is not a status must not reach a client as a status.
+pub(crate) const REPLY_STATUSES: RangeInclusive<u16> = 200..=599;
+
 fn reply_status(stored: i16) -> Result<u16, StoreError> {
     match u16::try_from(stored) {
-        Ok(status @ 200..=599) => Ok(status),
+        Ok(status) if REPLY_STATUSES.contains(&status) => Ok(status),
         _ => Err(StoreError::Unreadable { column: "response_status" }),
     }
 }
@@ -199,5 +203,5 @@ pub(crate) fn whole_millis(time: DateTime<Utc>) -> DateTime<Utc> {
 
 /// The number that a `SELECT count(*)` returned.
 pub(super) fn count(rows: Vec<i64>) -> u32 {
-    rows.first().map_or(0, |rows| u32::try_from(*rows).unwrap_or(u32::MAX))
+    rows.first().map_or(0, |rows| to_u32(*rows))
 }

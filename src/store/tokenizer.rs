@@ -38,8 +38,17 @@ pub(super) enum Token<'s> {
 pub(super) struct Tokens<'s> {
     text: &'s str,
     dialect: Dialect,
-    /// Whether a backslash escapes in each string, as with `standard_conforming_strings = off`.
-    escapes: bool,
+    /// In each string that has no other mark.
+    backslash: Backslash,
+}
+
+/// What a backslash is in a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backslash {
+    /// A letter like others.
+    IsALetter,
+    /// It escapes, as in `E''`, and in each string with `standard_conforming_strings = off`.
+    Escapes,
 }
 
 /// Whether a text would end, or begin, the transaction that it is to run in: whether any statement in
@@ -49,8 +58,9 @@ pub(super) struct Tokens<'s> {
 pub(super) fn controls_transaction(sql: &str, dialect: Dialect) -> bool {
     // Without a backslash the two readings are one.
     let may_escape = dialect.has_escape_strings() && sql.contains('\\');
-    let readings = if may_escape { &[false, true][..] } else { &[false] };
-    readings.iter().any(|&escapes| has_transaction_control(Tokens { text: sql, dialect, escapes }))
+    let as_a_letter = Tokens::of(sql, dialect);
+    let as_escape = Tokens { backslash: Backslash::Escapes, ..as_a_letter.clone() };
+    has_transaction_control(as_a_letter) || may_escape && has_transaction_control(as_escape)
 }
 
 fn has_transaction_control(tokens: Tokens<'_>) -> bool {
@@ -117,7 +127,7 @@ impl Position {
 
 impl<'s> Tokens<'s> {
     pub(super) fn of(text: &'s str, dialect: Dialect) -> Self {
-        Self { text, dialect, escapes: false }
+        Self { text, dialect, backslash: Backslash::IsALetter }
     }
 
     /// Cuts `length` bytes off the text.
@@ -162,7 +172,8 @@ impl<'s> Tokens<'s> {
             && self.dialect.has_escape_strings()
             && self.text[length..].starts_with('\'');
         if is_escape {
-            let end = closing(&self.text[length..], '\'', true).map(|end| length + end);
+            let end =
+                closing(&self.text[length..], '\'', Backslash::Escapes).map(|end| length + end);
             return self.quoted(end);
         }
         Token::Word(self.take(length))
@@ -197,12 +208,12 @@ impl<'s> Iterator for Tokens<'s> {
         }
         Some(match first {
             '\'' => {
-                let end = closing(self.text, '\'', self.escapes);
+                let end = closing(self.text, '\'', self.backslash);
                 self.quoted(end)
             }
-            '"' => self.quoted(closing(self.text, '"', false)),
+            '"' => self.quoted(closing(self.text, '"', Backslash::IsALetter)),
             '`' if self.dialect.quotes_names_by_backtick() => {
-                self.quoted(closing(self.text, '`', false))
+                self.quoted(closing(self.text, '`', Backslash::IsALetter))
             }
             '[' if self.dialect.quotes_names_by_backtick() => {
                 let end = self.text.find(']').map(|end| end + 1);
@@ -260,10 +271,10 @@ fn continues_word(c: char) -> bool {
 }
 
 /// The length of the quoted text that `text` begins with. A doubled quote stands for itself.
-fn closing(text: &str, quote: char, escapes: bool) -> Option<usize> {
+fn closing(text: &str, quote: char, backslash: Backslash) -> Option<usize> {
     let mut letters = text.char_indices().skip(1).peekable();
     while let Some((at, letter)) = letters.next() {
-        if escapes && letter == '\\' {
+        if backslash == Backslash::Escapes && letter == '\\' {
             letters.next();
         } else if letter == quote && letters.next_if(|(_, next)| *next == quote).is_none() {
             return Some(at + quote.len_utf8());

@@ -104,7 +104,7 @@ impl<C: Candidate> Backlog<C> {
         if waiting >= self.per_scope || is_full && !self.make_room(waiting + 1) {
             return Pushed::TurnedAway;
         }
-        self.queue(candidate, false);
+        self.queue(Waiting { found: self.found, candidate, is_blocked: false });
         if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
     }
 
@@ -117,16 +117,15 @@ impl<C: Candidate> Backlog<C> {
         if waiting >= self.per_scope || is_full && !self.make_room_of_blocked(blocked + 1) {
             return Pushed::TurnedAway;
         }
-        self.queue(candidate, true);
+        self.queue(Waiting { found: self.found, candidate, is_blocked: true });
         if is_full { Pushed::InPlaceOfAnother } else { Pushed::Alone }
     }
 
-    fn queue(&mut self, candidate: C, is_blocked: bool) {
-        let queue = self.queues.entry(candidate.scope().clone()).or_default();
-        self.ids.insert(candidate.id());
-        queue.push_back(Waiting { found: self.found, candidate, is_blocked });
+    fn queue(&mut self, waiting: Waiting<C>) {
+        self.ids.insert(waiting.candidate.id());
+        self.blocked += usize::from(waiting.is_blocked);
+        self.queues.entry(waiting.candidate.scope().clone()).or_default().push_back(waiting);
         self.found += 1;
-        self.blocked += usize::from(is_blocked);
     }
 
     /// Takes the last out of the longest queue, if that is longer than so many.

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::ops::{BulkAct, Ops, Panicked, Slice, TurnEnd};
 use crate::store::StoreError;
-use crate::store::bulk::{BulkClaim, BulkItem, BulkRow};
+use crate::store::bulk::{BulkClaim, BulkItem, BulkPart, BulkRow};
 use crate::store::operators::OperatorStore;
 
 /// How many requests a worker takes at a time: within so many a bulk act is stopped.
@@ -126,7 +126,7 @@ impl<S: OperatorStore> BulkRunner<S> {
     async fn next_of(&self, id: Uuid) -> Result<(bool, Vec<BulkItem>), StoreError> {
         let claimed = self.store.bulk(id).await?;
         let is_stopped = claimed.is_none_or(|bulk| bulk.stopped_by.is_some());
-        Ok((is_stopped, self.store.bulk_items(id, false, SLICE).await?))
+        Ok((is_stopped, self.store.bulk_items(id, BulkPart::Waiting, SLICE).await?))
     }
 
     /// Ends the lease of a slice in which no act was begun, so that a worker can continue it immediately. The slice is not

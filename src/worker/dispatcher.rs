@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::backlog::{Backlog, Candidate, Pushed};
-use super::pace::{PAGE, Pace};
+use super::pace::{PAGE, Pace, SearchEnd};
 use super::pass::{PassBudget, Until};
 use super::rests::Rests;
 use super::settlements::GATHERS;
@@ -151,34 +151,17 @@ impl<T: Source> Dispatcher<T> {
             let (limit, stalls_at) = match &mut *until {
                 Until::Shutdown => (pace.page(self.batch), None),
                 Until::PassEnds(pass) => {
-                    pass.count(begun, self.backlog.len());
-                    if !pace.in_pass && pass.leaves_what_waits() {
-                        self.backlog.clear();
-                    }
-                    let waiting = self.backlog.len();
-                    let limit = if pace.in_pass { pass.limit(waiting) } else { 0 };
+                    let limit = count(pass, begun, &mut self.backlog, &pace);
                     if limit == 0 && searching.is_none() && self.slots.is_empty() {
                         return pass.failed.take().map_or(Ok(()), Err);
                     }
-                    (limit, pass.stalls_at(waiting))
+                    (limit, pass.stalls_at(self.backlog.len()))
                 }
             };
             let wants_more = limit > 0 && self.slots.is_free() && searching.is_none();
             if wants_more && pace.next() <= Instant::now() {
-                // Of two searches one goes on with the pass: wakeups could come faster than one search behind another.
-                let may_look = matches!(until, Until::Shutdown) && part == Part::Next;
-                let end = self.look.as_ref().or(self.end.as_ref());
-                let end = end.filter(|_| may_look && pace.is_to_look_at_the_end()).cloned();
-                let (from, limit) = match end {
-                    Some(end) => {
-                        part = Part::End;
-                        (end, self.batch.max(PAGE))
-                    }
-                    None => {
-                        part = Part::Next;
-                        (self.place.clone().unwrap_or_default(), limit)
-                    }
-                };
+                let (next, from, limit) = self.next_search(until, part, &pace, limit);
+                part = next;
                 pace.begin_search();
                 searching = Some(self.source.search(from, limit));
                 continue;
@@ -195,7 +178,7 @@ impl<T: Source> Dispatcher<T> {
                 }
                 found = answer(&mut searching), if searching.is_some() => {
                     searching = None;
-                    self.searched(found, part, until, &mut pace);
+                    self.take_answer(found, part, until, &mut pace);
                 }
                 () = at(stalls_at) => {}
                 () = sleep_until(pace.next()), if wants_more => {}
@@ -213,7 +196,24 @@ impl<T: Source> Dispatcher<T> {
         Ok(())
     }
 
-    fn searched(
+    /// Which part of the index to search next, from which place, and for how many rows: `limit`, if the pass goes on.
+    fn next_search(
+        &self,
+        until: &Until,
+        last: Part,
+        pace: &Pace,
+        limit: u32,
+    ) -> (Part, T::Place, u32) {
+        // Of two searches one goes on with the pass: wakeups could come faster than one search behind another.
+        let may_look = matches!(until, Until::Shutdown) && last == Part::Next;
+        let end = self.look.as_ref().or(self.end.as_ref());
+        match end.filter(|_| may_look && pace.is_to_look_at_the_end()) {
+            Some(end) => (Part::End, end.clone(), self.batch.max(PAGE)),
+            None => (Part::Next, self.place.clone().unwrap_or_default(), limit),
+        }
+    }
+
+    fn take_answer(
         &mut self,
         found: Result<Page<T::Found, T::Place>, StoreError>,
         part: Part,
@@ -227,7 +227,7 @@ impl<T: Source> Dispatcher<T> {
                     Until::Shutdown => (self.batch as usize * BATCHES_WAITING).max(WAITING),
                     Until::PassEnds(pass) => pass.left() as usize,
                 };
-                self.found(page, part, most, pace);
+                self.take_page(page, part, most, pace);
             }
             // What was begun is ended first.
             (Err(error), Until::PassEnds(pass)) => {
@@ -270,7 +270,13 @@ impl<T: Source> Dispatcher<T> {
     }
 
     /// `most`: how many may wait.
-    fn found(&mut self, page: Page<T::Found, T::Place>, part: Part, most: usize, pace: &mut Pace) {
+    fn take_page(
+        &mut self,
+        page: Page<T::Found, T::Place>,
+        part: Part,
+        most: usize,
+        pace: &mut Pace,
+    ) {
         let Page { mut rows, next } = page;
         // In an order of its own on each node (H19), so that they do not all race for the same rows.
         shuffle(&mut rows);
@@ -318,7 +324,7 @@ impl<T: Source> Dispatcher<T> {
 
     /// The pass goes on, or has ended.
     fn read(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
-        pace.ended_search(queued, next.is_some(), self.poll);
+        pace.ended_search(SearchEnd { queued, is_more: next.is_some() }, self.poll);
         let read_from = std::mem::replace(&mut self.place, next);
         if self.place.is_some() {
             return;
@@ -342,7 +348,7 @@ impl<T: Source> Dispatcher<T> {
         next: Option<T::Place>,
         pace: &mut Pace,
     ) {
-        pace.ended_search(queued, true, self.poll);
+        pace.ended_search(SearchEnd { queued, is_more: true }, self.poll);
         match next {
             Some(next) if has_early || self.look.is_some() => self.look = Some(next),
             Some(next) => self.end = Some(next),
@@ -389,6 +395,20 @@ impl<T: Source> Dispatcher<T> {
         pace.fruitless(self.poll);
         Counts::No
     }
+}
+
+/// Counts what has begun in a single pass, and says how many rows its next search may find.
+fn count<C: Candidate>(
+    pass: &mut PassBudget,
+    begun: u32,
+    backlog: &mut Backlog<C>,
+    pace: &Pace,
+) -> u32 {
+    pass.count(begun, backlog.len());
+    if !pace.in_pass && pass.leaves_what_waits() {
+        backlog.clear();
+    }
+    if pace.in_pass { pass.limit(backlog.len()) } else { 0 }
 }
 
 /// Ready at that moment, if there is one.

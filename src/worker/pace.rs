@@ -35,6 +35,14 @@ pub(super) fn rest_after_failures(poll: Duration, failures: u32) -> Duration {
     poll.saturating_mul(1 << failures.min(10)).min(LONGEST_REST)
 }
 
+/// What a search came to.
+pub(super) struct SearchEnd {
+    /// Whether it found something to begin.
+    pub(super) queued: bool,
+    /// Whether the pass goes on behind it.
+    pub(super) is_more: bool,
+}
+
 /// When to search next, and how many rows.
 pub(super) struct Pace {
     began: Instant,
@@ -98,7 +106,8 @@ impl Pace {
         self.began = Instant::now();
     }
 
-    pub(super) fn ended_search(&mut self, queued: bool, is_more: bool, poll: Duration) {
+    pub(super) fn ended_search(&mut self, search: SearchEnd, poll: Duration) {
+        let SearchEnd { queued, is_more } = search;
         let now = Instant::now();
         let rest = rest_behind(now - self.began);
         self.failures = 0;

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::slots::LONG;
+use crate::number::to_u32;
 use crate::store::StoreError;
 
 /// For how long to continue.
@@ -70,7 +71,7 @@ impl PassBudget {
         match self.left() {
             0 => 0,
             _ if self.has_stalled => self.batch,
-            left => left.saturating_sub(waiting as u32),
+            left => left.saturating_sub(to_u32(waiting)),
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::pace::rest_behind;
 use super::{More, Stop, Worker, WorkerConfig, poll_until_stopped, until_shutdown};
+use crate::number::to_u32;
 use crate::observe;
 use crate::store::{ExpiryPlace, Halving, Refused, Store, StoreError};
 
@@ -147,7 +148,7 @@ impl<S: Store> Reaper<S> {
     /// So many were not deleted in time. The server may still be at it, and undoes it when it notices that its client is
     /// gone: fewer are tried by the next batch, and not by this one.
     fn take_fewer_than(&mut self, rows: usize) {
-        self.at_a_time = u32::try_from(rows / 2).unwrap_or(u32::MAX).clamp(1, self.at_a_time);
+        self.at_a_time = to_u32(rows / 2).clamp(1, self.at_a_time);
         observe::reaped_too_slowly(self.at_a_time);
     }
 

@@ -16,6 +16,10 @@ use crate::setting::SettingError;
 use crate::store::operators::OperatorStore;
 use crate::task;
 
+/// How long a worker that panicked rests before it is started again, at first and at last: twice as long each time.
+const FIRST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
 /// The running workers of one engine. When this is dropped, they stop at their next step; [`shutdown`](Self::shutdown)
 /// waits for that.
 #[must_use = "the workers stop when this is dropped"]
@@ -92,7 +96,7 @@ fn supervise<W: Future<Output = ()> + Send + 'static>(
     let stopped = stop.subscribe();
     observe::worker_started(name);
     task::spawn(async move {
-        let mut rest = Duration::from_secs(1);
+        let mut rest = FIRST_REST;
         // A task of its own: its panic ends it and not the supervisor.
         while task::spawn(start(Box::pin(until(stopped.clone())))).await.is_err() {
             observe::worker_panicked(name);
@@ -101,7 +105,7 @@ fn supervise<W: Future<Output = ()> + Send + 'static>(
                 () = until(stopped.clone()) => return,
                 () = tokio::time::sleep(rest) => {}
             }
-            rest = (rest * 2).min(Duration::from_secs(60));
+            rest = (rest * 2).min(LONGEST_REST);
         }
     })
 }

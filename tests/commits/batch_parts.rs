@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
-use atomic_phases::store::{DeadpoolPool, Postgres};
+use atomic_phases::store::{DeadpoolPool, PoolSettings, Postgres};
 use atomic_phases::{Batch, Engine, ForeignCall, Outcome, PhaseResult, Reply, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use diesel_async::pooled_connection::AsyncDieselConnectionManager;
@@ -215,7 +215,9 @@ async fn who_waits_for_a_connection_is_not_told_that_the_key_is_busy() {
     let db = Postgres::fresh().await;
     db.sql("CREATE TABLE ruled (id int)").await;
     db.sql("CREATE RULE also AS ON INSERT TO ruled DO ALSO DELETE FROM steps").await;
-    let single = open_pg(&url_of(&db), 1).await;
+    // It waits for the connection for as long as the test takes.
+    let settings = PoolSettings::default().max_size(1).wait(Duration::from_secs(60));
+    let single = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     let engine = Engine::builder(single.clone()).register::<Thinks>().build().unwrap();
     let task = tokio::spawn(engine.call(&scope(), &key("k"), Thinks).into_future());
     let _begun = BEGUN.acquire().await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::changed_sessions::Tenant;
 use super::lost_answers::once_and_only_once;
-use crate::support::db::{open_pg, url_of};
+use crate::support::db::{open_pg, pg, url_of};
 use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
 use atomic_phases::__private as private;
@@ -54,8 +54,7 @@ async fn g20_no_connection_is_held_during_a_foreign_call() {
     let engine = engine(&single, &app);
     let call = tokio::spawn(async move { engine.call(&scope(), &key("k"), book(20)).await });
     let in_the_call = gate.recv().await.unwrap();
-    let connection = tokio::time::timeout(Duration::from_secs(1), single.pool().get()).await;
-    drop(connection.expect("the engine holds it").unwrap());
+    drop(single.pool().get().await.expect("the engine holds it"));
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
     assert_eq!(db.number(open).await, 0);
     let locks = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE relname LIKE 'atomic_phases%' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -268,9 +267,11 @@ async fn h13_a_phase_runs_under_the_settings_that_the_engine_counts_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     let db = Postgres::fresh().await;
+    // The first phase waits until the test unlocks this.
+    let mut aside = pg(&url_of(&db)).await;
+    aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
     db.sql(
-        "CREATE SEQUENCE times;
-         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(6); RETURN NEW; END $$;
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
          CREATE TRIGGER slow BEFORE INSERT ON rides FOR EACH ROW EXECUTE FUNCTION slow();",
     )
     .await;
@@ -278,10 +279,11 @@ async fn g10_a_duplicate_of_an_uncommitted_first_phase_waits_shortly() {
     let engine = engine_with(&db, &app, |b| b.creation_wait(Duration::from_millis(200)));
     let caller = engine.clone();
     let call = tokio::spawn(async move { caller.call(&scope(), &key("k"), book(20)).await });
-    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    until(async || db.number(asleep).await > 0).await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+    until(async || db.number(waits).await > 0).await;
     let duplicate = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(matches!(duplicate, Ok(Outcome::InProgress { .. })), "{duplicate:?}");
+    aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
     finished(call.await.unwrap());
 }
 

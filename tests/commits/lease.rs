@@ -59,7 +59,7 @@ impl<Db: TestDb> Waits {
 async fn g3_a_call_ends_as_soon_as_its_holder_hears_that_the_key_is_anothers<S: TestDb>(db: S) {
     let app = App::default();
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Waits>();
-    let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
+    let engine: TestEngine<S> = builder.lease(ms(1500)).build().unwrap();
     let mut gate = app.provider.stop_before_the_effect();
     let call = tokio::spawn(engine.call(&scope(), &key("k"), Waits).into_future());
     let in_the_call = gate.recv().await.unwrap();
@@ -108,7 +108,7 @@ async fn g3_a_local_phase_ends_as_soon_as_its_holder_hears_that_the_key_is_anoth
 ) {
     let app = App::default();
     let builder = Engine::builder(db.clone()).app(app.clone()).register::<Dwells>();
-    let engine: TestEngine<S> = builder.lease(ms(300)).build().unwrap();
+    let engine: TestEngine<S> = builder.lease(ms(1500)).build().unwrap();
     // On a database with one connection, no process can take a row over while a transaction is open.
     let forms: &[(&str, bool)] =
         if is_postgres::<S>() { &[("b", true), ("t", false)] } else { &[("b", true)] };
@@ -139,7 +139,7 @@ impl<Db: TestDb> Blocks {
     #[phase(foreign(at_most_once))]
     async fn sent(&self, call: ForeignCall, app: &App) -> PhaseResult<Done> {
         if app.bodies[1].fetch_add(1, Ordering::SeqCst) == 0 {
-            std::thread::sleep(ms(1200));
+            std::thread::sleep(ms(2300));
         }
         call.make(async |key| {
             app.provider.call(key.as_str(), "sent").await;
@@ -166,9 +166,11 @@ impl<Db: TestDb> Blocks {
 async fn a_thread_that_stood_still_renews_its_lease_before_its_call<S: TestDb>() {
     let app = App::new(Provider::that_ignores_keys());
     let builder = Engine::builder(S::fresh().await).app(app.clone()).register::<Blocks>();
-    let engine: TestEngine<S> = builder.lease(ms(1000)).build().unwrap();
+    let engine: TestEngine<S> = builder.lease(ms(2000)).build().unwrap();
     finished(engine.call(&scope(), &key("k"), Blocks).await);
-    assert_eq!((app.bodies()[1], app.provider.calls().len()), (2, 1));
+    assert_eq!(app.provider.calls().len(), 1);
+    // More often where the machine stands still as well.
+    assert!(app.bodies()[1] >= 2, "it has called under a lease that was over");
 }
 
 #[tokio::test]
@@ -218,6 +220,7 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
     let engine = engine_with(&db, &app, |builder| builder.lease(ms(2000)));
     let mut gate = app.provider.stop_before_the_effect();
     let (has_begun, begun) = tokio::sync::oneshot::channel::<()>();
+    let (is_over, over) = std::sync::mpsc::channel::<()>();
     let halted = {
         let call = engine.call(&scope(), &key("halted"), book(20));
         std::thread::spawn(move || {
@@ -226,7 +229,7 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
             runtime.spawn(call.into_future());
             // Runs the runtime until its request has begun, and then no further.
             let _ = runtime.block_on(begun);
-            std::thread::sleep(Duration::from_secs(8));
+            let _ = over.recv();
             std::mem::forget(runtime);
         })
     };
@@ -234,16 +237,16 @@ async fn g10_a_runtime_that_is_blocked_keeps_no_other_from_its_leases() {
     has_begun.send(()).unwrap();
     let slow = tokio::spawn(engine.call(&scope(), &key("slow"), book(20)).into_future());
     let in_the_call = gate.recv().await.unwrap();
-    let other = engine_with(&db.another().await, &app, |builder| builder.lease(ms(2000)));
-    // Several leases long; the passing of time is what this is about.
+    // It is renewed again and again, for longer than it lasts.
+    let ends = "SELECT locked_until FROM atomic_phases_keys WHERE idempotency_key = 'slow'";
     for _ in 0..4 {
-        tokio::time::sleep(ms(1000)).await;
-        let told = other.call(&scope(), &key("slow"), book(20)).await.unwrap();
-        assert!(matches!(told, Outcome::InProgress { .. }), "{told:?}");
+        let known = db.text(ends).await;
+        until(async || db.text(ends).await != known).await;
     }
     app.provider.stop_no_more();
     in_the_call.send(()).unwrap();
     assert!(!finished(slow.await.unwrap()).replayed);
+    drop(is_over);
     halted.join().unwrap();
 }
 

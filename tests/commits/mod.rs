@@ -37,6 +37,7 @@ mod pool_shares;
 mod poolers;
 mod provider_answers;
 mod races;
+mod replaced_file;
 mod sessions;
 mod shared_commit;
 mod shutdown;

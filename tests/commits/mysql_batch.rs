@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_phases::engine::FailureCause;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Mysql;
 use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
@@ -18,27 +19,41 @@ use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
 use crate::support::*;
 
-/// Adds these texts, in its first phase or in its last.
-#[derive(Clone, Serialize, Deserialize)]
-struct HandsOver {
-    first: Vec<String>,
-    last: Vec<String>,
+macro_rules! hands_over {
+    ($module:ident, $first:literal, $last:literal) => {
+        mod $module {
+            use super::*;
+
+            /// Adds these texts, in its first phase or in its last.
+            #[derive(Clone, Serialize, Deserialize)]
+            pub struct HandsOver {
+                pub first: Vec<String>,
+                pub last: Vec<String>,
+            }
+
+            #[atomic_phases(name = "hands_over", version = 1)]
+            impl HandsOver {
+                #[phase(commit, timeout = $first)]
+                async fn begun(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Began> {
+                    self.first.iter().for_each(|sql| batch.add(sql_query(sql.clone())));
+                    Ok(Began)
+                }
+
+                #[phase(timeout = $last)]
+                async fn answered(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+                    self.last.iter().for_each(|sql| batch.add(sql_query(sql.clone())));
+                    Ok(Reply::new(204))
+                }
+            }
+        }
+    };
 }
 
-#[atomic_phases(name = "hands_over", version = 1)]
-impl HandsOver {
-    #[phase(commit, timeout = "2s")]
-    async fn begun(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Began> {
-        self.first.iter().for_each(|sql| batch.add(sql_query(sql.clone())));
-        Ok(Began)
-    }
+hands_over!(patient, "15s", "15s");
+hands_over!(impatient_first, "2s", "15s");
+hands_over!(impatient_last, "15s", "2s");
 
-    #[phase(timeout = "2s")]
-    async fn answered(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
-        self.last.iter().for_each(|sql| batch.add(sql_query(sql.clone())));
-        Ok(Reply::new(204))
-    }
-}
+use patient::HandsOver;
 
 #[derive(Serialize, Deserialize)]
 struct Began;
@@ -172,22 +187,34 @@ async fn g7_a_lost_block_is_resolved() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_g17_a_batch_past_its_time_limit_frees_its_locks() {
     let db = Mysql::fresh().await;
-    let engine = engine_on(&db).await;
     db.sql(
         "CREATE TABLE held (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO held VALUES (1, 0)",
     )
     .await;
     for sleeps in ["UPDATE held SET n = n + SLEEP(25)", "UPDATE held SET n = n + SLEEP('25')"] {
-        for (phase, request) in in_each_phase(&["UPDATE held SET n = 1", sleeps]) {
-            let name = key(&format!("{phase}-{}", sleeps.len()));
-            let cause = failed(engine.call(&scope(), &name, request).await);
-            let limit = Duration::from_secs(2);
-            assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{sleeps}");
-            // The session ends within a second; it has not slept to the end.
-            let free = db.sql("UPDATE held SET n = 0");
-            tokio::time::timeout(Duration::from_secs(10), free).await.expect("a lock stayed");
-        }
+        let texts = ["UPDATE held SET n = 1", sleeps].map(str::to_owned).to_vec();
+        let first = impatient_first::HandsOver { first: texts.clone(), last: Vec::new() };
+        frees_its_locks(&db, "begun", sleeps, first).await;
+        let last = impatient_last::HandsOver { first: Vec::new(), last: texts };
+        frees_its_locks(&db, "answered", sleeps, last).await;
     }
+}
+
+/// It is this phase that sleeps.
+async fn frees_its_locks<R: RequestDefinition<Mysql, ()>>(
+    db: &Mysql,
+    phase: &'static str,
+    sleeps: &str,
+    request: R,
+) {
+    let engine = Engine::builder(db.clone()).register::<R>().build().unwrap();
+    let name = key(&format!("{phase}-{}", sleeps.len()));
+    let cause = failed(engine.call(&scope(), &name, request).await);
+    let limit = Duration::from_secs(2);
+    assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{sleeps}");
+    // The session ends within a second; it has not slept to the end.
+    let free = db.sql("UPDATE held SET n = 0");
+    tokio::time::timeout(Duration::from_secs(15), free).await.expect("a lock stayed");
 }
 
 /// A table of a prepared block changes while connections have the block prepared.

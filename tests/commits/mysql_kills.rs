@@ -44,7 +44,8 @@ impl WaitsFor {
 /// need longer.
 async fn is_free_within_a_second(round: impl AsyncFn() -> Duration) {
     let mut took = Vec::new();
-    for _ in 0..3 {
+    // A busy machine may need more than one.
+    for _ in 0..10 {
         let round = round().await;
         println!("free {} ms behind the drop", round.as_millis());
         took.push(round);
@@ -287,7 +288,7 @@ async fn g16_a_session_that_a_proxy_has_numbered_is_not_killed_and_the_log_says_
     let ((_store, mut conn, _other), log) = logged(opened).await;
     assert_eq!(log.matches("numbers its sessions itself").count(), 1, "{log}");
     let executing = executing(number_of(&mut conn).await);
-    let sleeps = conn.batch_execute("DO SLEEP(2)");
+    let sleeps = conn.batch_execute("DO SLEEP(4)");
     assert!(tokio::time::timeout(Duration::from_millis(20), sleeps).await.is_err());
     until(async || db.number(&executing).await == 1).await;
     drop(conn);

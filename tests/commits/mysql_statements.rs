@@ -450,12 +450,14 @@ async fn g17_a_phase_writes_to_a_table_whose_triggers_have_changed() {
 /// There are more connections that keep the statement than a phase has runs: behind the first failure, the idle ones are closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_another_trigger_harms_no_request_in_a_pool_whose_connections_keep_its_statement() {
-    const CONNECTIONS: usize = 12;
+    // A prime, so that each connection has its turn, however many of them a call uses.
+    const CONNECTIONS: usize = 13;
     let db = Mysql::fresh().await;
     for sql in [
         "CREATE TABLE made (n INT)",
         "CREATE TABLE audited (n INT)",
         "CREATE TABLE copied (n INT)",
+        "CREATE TABLE counted (n INT)",
         "CREATE TRIGGER audits AFTER INSERT ON made FOR EACH ROW INSERT INTO audited VALUES (NEW.n)",
     ] {
         db.sql(sql).await;
@@ -473,9 +475,24 @@ async fn g17_another_trigger_harms_no_request_in_a_pool_whose_connections_keep_i
     let copies =
         "CREATE TRIGGER copies AFTER INSERT ON made FOR EACH ROW INSERT INTO copied VALUES (NEW.n)";
     db.sql(copies).await;
-    let engine = Engine::builder(store).register::<SendsOne>().build().unwrap();
+    let builder = Engine::builder(store).register::<SendsOne>().register::<HandsOneOver>();
+    let engine = builder.build().unwrap();
     finished(engine.call(&scope(), &key("k"), SendsOne).await);
     assert_eq!(db.number("SELECT count(*) FROM copied").await, 1);
+
+    // The same of a statement that each connection has prepared under a name, for its blocks.
+    let mut used = Vec::new();
+    for _ in 0..CONNECTIONS {
+        used.push(engine.store().connection().await.unwrap());
+    }
+    drop(used);
+    for before in 0..3 * CONNECTIONS {
+        finished(engine.call(&scope(), &key(&format!("before-{before}")), HandsOneOver).await);
+    }
+    let counts = "CREATE TRIGGER counts AFTER INSERT ON made FOR EACH ROW INSERT INTO counted VALUES (NEW.n)";
+    db.sql(counts).await;
+    finished(engine.call(&scope(), &key("behind"), HandsOneOver).await);
+    assert_eq!(db.number("SELECT count(*) FROM counted").await, 1);
 }
 
 /// The same of the engine's own statements, where one of its tables has triggers of the application's.

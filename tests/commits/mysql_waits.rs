@@ -252,7 +252,8 @@ async fn g16_a_backup_that_holds_back_writes_keeps_no_replay() {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(6) {
         let replay = engine.call(&scope(), &key("done"), book(20)).into_future();
-        let replayed = tokio::time::timeout(Duration::from_secs(3), replay).await;
+        // One that waited for the backup would hear that it got no connection.
+        let replayed = tokio::time::timeout(Duration::from_secs(30), replay).await;
         assert!(finished(replayed.expect("a replay waits for a backup")).replayed);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

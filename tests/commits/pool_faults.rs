@@ -142,28 +142,32 @@ async fn pool_of_one<S: TestDb>(db: S) -> S {
     match (&db as &dyn std::any::Any).downcast_ref::<Postgres>() {
         None => db,
         Some(postgres) => {
-            let one = small(&url_of(postgres), 1).await;
+            let one = small(&url_of(postgres), 1, WAIT).await;
             *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap()
         }
     }
 }
 
-/// The wait for a connection; a busy machine takes part of it to open one.
+/// The wait for a connection of a pool that has none.
 const WAIT: Duration = Duration::from_millis(1500);
 
-/// A store with few connections.
-async fn small(url: &str, max_size: usize) -> Postgres {
-    let settings = PoolSettings::default().max_size(max_size).wait(WAIT);
-    Postgres::connect_with(url, settings).await.unwrap()
+/// The same, where there is one.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A store with few connections. On a busy machine, it may take longer than the wait to open one.
+async fn small(url: &str, max_size: usize, wait: Duration) -> Postgres {
+    let settings = PoolSettings::default().max_size(max_size).wait(wait);
+    answer_within(LONG, async || Postgres::connect_with(url, settings).await).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_an_exhausted_pool_is_503_after_its_bound_and_nothing_runs() {
     let db = Postgres::fresh().await;
-    let store = small(&url_of(&db), 2).await;
+    let store = small(&url_of(&db), 2, WAIT).await;
     let app = App::default();
     let engine = engine(&store, &app);
-    let taken = [Pool::get(store.pool()).await.unwrap(), Pool::get(store.pool()).await.unwrap()];
+    let take = async || answer_within(LONG, async || Pool::get(store.pool()).await).await;
+    let taken = [take().await, take().await];
     let began = Instant::now();
     let outcome = engine.call(&scope(), &key("k"), book(20)).await;
     assert!(began.elapsed() >= WAIT - Duration::from_millis(10));
@@ -181,7 +185,7 @@ async fn g12_an_exhausted_pool_is_503_after_its_bound_and_nothing_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_a_connection_that_comes_back_in_a_transaction_is_not_used() {
     let db = Postgres::fresh().await;
-    let store = small(&url_of(&db), 1).await;
+    let store = small(&url_of(&db), 1, LONG).await;
     let mut left_open = Pool::get(store.pool()).await.unwrap();
     type Manager = <diesel_async::AsyncPgConnection as AsyncConnection>::TransactionManager;
     Manager::begin_transaction(&mut *left_open).await.unwrap();
@@ -204,7 +208,7 @@ async fn g12_53300_too_many_connections_is_503_and_nothing_is_lost() {
     ))
     .await;
     let url = url_of(&db).replace("postgres@", &format!("{role}@"));
-    let store = small(&url, 8).await;
+    let store = small(&url, 8, LONG).await;
     let app = App::default();
     let engine = engine(&store, &app);
     let taken = Pool::get(store.pool()).await.unwrap();

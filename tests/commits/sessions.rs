@@ -7,7 +7,7 @@ use super::batch::mood::{Glad, moods};
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
 use atomic_phases::store::{PoolSettings, Postgres};
-use atomic_phases::{Batch, Engine, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{Batch, Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_types::Text;
 use diesel::{ExpressionMethods, QueryDsl};
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
@@ -182,6 +182,10 @@ const TOLLS: &str = "CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE mood
 const MOOD_ANEW: &str = "ALTER TYPE mood RENAME TO mood_before; CREATE TYPE mood AS ENUM ('glad'); \
     ALTER TABLE moods ALTER COLUMN mood TYPE mood USING mood::text::mood; DROP TYPE mood_before";
 
+/// Beside the one before, whose number is still that of a type.
+const MOOD_BESIDE: &str = "ALTER TYPE mood RENAME TO mood_before; CREATE TYPE mood AS ENUM ('glad'); \
+    ALTER TABLE moods ALTER COLUMN mood TYPE mood USING mood::text::mood";
+
 const TOLLS_WIDENED: &str =
     "ALTER TABLE tolls ALTER COLUMN amount TYPE bigint, ALTER COLUMN twice TYPE bigint";
 
@@ -232,7 +236,9 @@ impl Pays {
 async fn a_migration_of_a_type_harms_no_request_on_a_connection_that_remembers_it() {
     const CONNECTIONS: usize = 12;
     for only_in_batch in [false, true] {
-        for (table, migration) in [(Table::Moods, MOOD_ANEW), (Table::Tolls, TOLLS_WIDENED)] {
+        for (table, migration) in
+            [(Table::Moods, MOOD_ANEW), (Table::Moods, MOOD_BESIDE), (Table::Tolls, TOLLS_WIDENED)]
+        {
             let db = Postgres::fresh().await;
             db.sql(TOLLS).await;
             let store = open_pg(&url_of(&db), CONNECTIONS).await;
@@ -252,9 +258,32 @@ async fn a_migration_of_a_type_harms_no_request_on_a_connection_that_remembers_i
             let written =
                 "SELECT count(*) FROM (SELECT 1 FROM moods UNION ALL SELECT 1 FROM tolls) t";
             let expected = if only_in_batch { 1 } else { 2 };
-            assert_eq!(db.number(written).await, expected, "{table:?}, {only_in_batch}");
+            assert_eq!(db.number(written).await, expected, "{migration}, {only_in_batch}");
         }
     }
+}
+
+/// It is refused in the same words as a value of a type that a migration has replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_of_a_wrong_type_does_not_have_its_connections_closed_again_and_again() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TABLE amounts (amount integer)").await;
+    let store = open_pg(&url_of(&db), 1).await;
+    let engine = Engine::builder(store.clone()).register::<Alters>().build().unwrap();
+    let session = async || {
+        let mut conn = store.connection().await.unwrap();
+        let sql = diesel::sql_query("SELECT pg_backend_pid()::text AS told");
+        sql.get_result::<Bounds>(&mut conn).await.unwrap().told
+    };
+    let mut sessions = vec![session().await];
+    for name in ["a", "b"] {
+        let wrong = Alters("INSERT INTO amounts SELECT 'a'::text".to_owned());
+        let told = engine.call(&scope(), &key(name), wrong).await;
+        assert!(!matches!(told, Ok(Outcome::Finished(_))), "{told:?}");
+        sessions.push(session().await);
+    }
+    assert_ne!(sessions[0], sessions[1], "another connection may have done better");
+    assert_eq!(sessions[1], sessions[2]);
 }
 
 /// A function that rounds to the digits of a column.

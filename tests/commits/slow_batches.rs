@@ -9,6 +9,7 @@ use crate::support::db::{open_pg, url_of};
 use crate::support::proxy::{Cut, Proxy, port_of};
 use crate::support::*;
 use atomic_phases::engine::FailureCause;
+use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Postgres;
 use atomic_phases::{
     Batch, Engine, ForeignCall, Outcome, PhaseError, PhaseResult, Reply, RequestContext,
@@ -47,39 +48,40 @@ impl Crossing {
 }
 
 macro_rules! slow {
-    ($module:ident, $timeout:literal) => {
+    ($module:ident, $first:literal, $last:literal) => {
         mod $module {
             use super::*;
 
-            /// Sleeps in its first or its last batch.
+            /// Adds this statement to its first or its last batch.
             #[derive(Clone, serde::Serialize, serde::Deserialize)]
             pub struct Slow {
-                pub first: f64,
-                pub last: f64,
+                pub first: Option<String>,
+                pub last: Option<String>,
                 pub in_order: bool,
             }
 
             #[atomic_phases(name = "slow", version = 1, app = Gate)]
             impl Slow {
-                #[phase(timeout = $timeout)]
+                #[phase(timeout = $first)]
                 async fn begun(&self, batch: &mut Batch<'_, Postgres>) -> PhaseResult<Begun> {
-                    self.sleep(batch, self.first);
+                    self.add(batch, self.first.as_deref());
                     Ok(Begun)
                 }
 
-                #[phase(commit, timeout = $timeout)]
+                #[phase(commit, timeout = $last)]
                 async fn answered(
                     &self,
                     batch: &mut Batch<'_, Postgres>,
                     gate: &Gate,
                 ) -> PhaseResult<Reply> {
                     gate.bodies.fetch_add(1, Ordering::SeqCst);
-                    self.sleep(batch, self.last);
+                    self.add(batch, self.last.as_deref());
                     Ok(Reply::new(204))
                 }
 
-                fn sleep(&self, batch: &mut Batch<'_, Postgres>, seconds: f64) {
-                    let sql = format!("INSERT INTO steps SELECT 'k', pg_sleep({seconds})::text");
+                fn add(&self, batch: &mut Batch<'_, Postgres>, slow: Option<&str>) {
+                    let slow = slow.unwrap_or("''");
+                    let sql = format!("INSERT INTO steps SELECT 'k', {slow}");
                     batch.add(diesel::sql_query(sql));
                     if self.in_order {
                         batch.add(diesel::sql_query("SELECT nextval('times')"));
@@ -90,62 +92,88 @@ macro_rules! slow {
     };
 }
 
-slow!(impatient, "3s");
-slow!(patient, "30s");
+slow!(impatient_first, "1s", "1m");
+slow!(impatient_last, "1m", "1s");
+slow!(patient, "1m", "1m");
 
 /// G17: a batch past its time limit is not committed and not run again by itself, and the error names phase and
 /// limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
-    use impatient::Slow;
     let db = Postgres::fresh().await;
     db.sql("CREATE SEQUENCE times").await;
+    let slow = || Some("pg_sleep(30)::text".to_owned());
     for in_order in [true, false] {
-        for (name, phase, first, last) in [("f", "begun", 8.0, 0.0), ("l", "answered", 0.0, 8.0)] {
-            db.sql("TRUNCATE steps").await;
-            let gate = Gate::default();
-            let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
-            let engine = engine.build().unwrap();
-            let request = Slow { first, last, in_order };
-            let name = key(&format!("{name}-{in_order}"));
-            let cause = failed(engine.call(&scope(), &name, request).await);
-            let limit = Duration::from_secs(3);
-            assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{name:?} {in_order}");
-            let begun = i64::from(phase == "answered");
-            assert_eq!(gate.bodies.load(Ordering::SeqCst), u32::try_from(begun).unwrap());
-            assert_eq!(db.number("SELECT count(*) FROM steps").await, begun);
-        }
+        let first = impatient_first::Slow { first: slow(), last: None, in_order };
+        is_not_run_again(&db, "begun", &format!("f-{in_order}"), first).await;
+        let last = impatient_last::Slow { first: None, last: slow(), in_order };
+        is_not_run_again(&db, "answered", &format!("l-{in_order}"), last).await;
     }
 }
 
-/// Its statements travel one by one, because one of them has a type of the application's.
-#[derive(Clone, serde::Serialize, serde::Deserialize)]
-struct Dozes {
-    first: bool,
+/// It is this phase that is slow.
+async fn is_not_run_again<R: RequestDefinition<Postgres, Gate>>(
+    db: &Postgres,
+    phase: &'static str,
+    name: &str,
+    request: R,
+) {
+    db.sql("TRUNCATE steps").await;
+    let gate = Gate::default();
+    let engine = Engine::builder(db.clone()).app(gate.clone()).register::<R>().build().unwrap();
+    let cause = failed(engine.call(&scope(), &key(name), request).await);
+    let limit = Duration::from_secs(1);
+    assert_eq!(cause, FailureCause::TimeLimit { phase, limit }, "{name}");
+    let begun = u32::from(phase == "answered");
+    assert_eq!(gate.bodies.load(Ordering::SeqCst), begun, "{name}");
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, i64::from(begun), "{name}");
 }
 
-#[atomic_phases(name = "dozes", version = 1, app = Gate)]
-impl Dozes {
-    #[phase(timeout = "3s")]
-    async fn begun(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate) -> PhaseResult<Begun> {
-        self.doze(batch, gate, self.first);
-        Ok(Begun)
-    }
+macro_rules! dozes {
+    ($module:ident, $first:literal $dozes_first:literal, $last:literal $dozes_last:literal) => {
+        mod $module {
+            use super::*;
 
-    #[phase(commit, timeout = "3s")]
-    async fn answered(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate) -> PhaseResult<Reply> {
-        self.doze(batch, gate, !self.first);
-        Ok(Reply::new(204))
-    }
+            /// Its statements travel one by one, because one of them has a type of the application's.
+            #[derive(Clone, serde::Serialize, serde::Deserialize)]
+            pub struct Dozes;
 
-    fn doze(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate, here: bool) {
-        use diesel::ExpressionMethods;
-        if here {
-            gate.bodies.fetch_add(1, Ordering::SeqCst);
-            let row = (moods::id.eq("k"), moods::mood.eq(Glad));
-            batch.add(diesel::insert_into(moods::table).values(row));
-            batch.add(diesel::sql_query("SELECT pg_sleep(60)"));
+            #[atomic_phases(name = "dozes", version = 1, app = Gate)]
+            impl Dozes {
+                #[phase(timeout = $first)]
+                async fn begun(
+                    &self,
+                    batch: &mut Batch<'_, Postgres>,
+                    gate: &Gate,
+                ) -> PhaseResult<Begun> {
+                    doze(batch, gate, $dozes_first);
+                    Ok(Begun)
+                }
+
+                #[phase(commit, timeout = $last)]
+                async fn answered(
+                    &self,
+                    batch: &mut Batch<'_, Postgres>,
+                    gate: &Gate,
+                ) -> PhaseResult<Reply> {
+                    doze(batch, gate, $dozes_last);
+                    Ok(Reply::new(204))
+                }
+            }
         }
+    };
+}
+
+dozes!(dozes_first, "1s" true, "1m" false);
+dozes!(dozes_last, "1m" false, "1s" true);
+
+fn doze(batch: &mut Batch<'_, Postgres>, gate: &Gate, here: bool) {
+    use diesel::ExpressionMethods;
+    if here {
+        gate.bodies.fetch_add(1, Ordering::SeqCst);
+        let row = (moods::id.eq("k"), moods::mood.eq(Glad));
+        batch.add(diesel::insert_into(moods::table).values(row));
+        batch.add(diesel::sql_query("SELECT pg_sleep(60)"));
     }
 }
 
@@ -154,16 +182,22 @@ impl Dozes {
 async fn g17_a_batch_that_travels_one_by_one_is_not_run_again_past_its_time_limit() {
     let db = Postgres::fresh().await;
     db.sql("CREATE TYPE mood AS ENUM ('glad'); CREATE TABLE moods (id text, mood mood)").await;
-    for (name, phase, first) in [("f", "begun", true), ("l", "answered", false)] {
-        let gate = Gate::default();
-        let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Dozes>();
-        let engine = engine.build().unwrap();
-        let cause = failed(engine.call(&scope(), &key(name), Dozes { first }).await);
-        let limit = Duration::from_secs(3);
-        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
-        assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{phase}");
-        assert_eq!(db.number("SELECT count(*) FROM moods").await, 0, "{phase}");
-    }
+    ends_in_its_doze(&db, "begun", dozes_first::Dozes).await;
+    ends_in_its_doze(&db, "answered", dozes_last::Dozes).await;
+}
+
+async fn ends_in_its_doze<R: RequestDefinition<Postgres, Gate>>(
+    db: &Postgres,
+    phase: &'static str,
+    request: R,
+) {
+    let gate = Gate::default();
+    let engine = Engine::builder(db.clone()).app(gate.clone()).register::<R>().build().unwrap();
+    let cause = failed(engine.call(&scope(), &key(phase), request).await);
+    let limit = Duration::from_secs(1);
+    assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
+    assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{phase}");
+    assert_eq!(db.number("SELECT count(*) FROM moods").await, 0, "{phase}");
 }
 
 /// G3: a batch within its time limit may take longer than the lease, because it holds the row's lock meanwhile.
@@ -173,25 +207,30 @@ async fn g3_a_batch_may_be_longer_than_its_lease() {
     let db = Postgres::fresh().await;
     db.sql("CREATE SEQUENCE times").await;
     for in_order in [true, false] {
+        let mut aside = crate::support::db::pg(&url_of(&db)).await;
+        aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
         let gate = Gate::default();
         let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
         let engine = engine.lease(Duration::from_millis(400)).build().unwrap();
         let name = key(&format!("k-{in_order}"));
-        let request = Slow { first: 0.0, last: 6.0, in_order };
+        // Until the test unlocks it.
+        let last = Some("pg_advisory_xact_lock(7)::text".to_owned());
+        let request = Slow { first: None, last, in_order };
         let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).into_future());
-        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                      AND wait_event = 'PgSleep'";
-        until(async || db.number(asleep).await > 0).await;
+        let in_its_batch = format!("{WAITING} AND wait_event = 'advisory'");
+        until(async || db.number(&in_its_batch).await == 1).await;
         let expired =
             "SELECT count(*) FROM atomic_phases_keys WHERE locked_until < clock_timestamp()";
         until(async || {
             let has_expired = db.number(expired).await > 0;
-            assert!(has_expired || db.number(WAITING).await == 0, "a connection waits for the row");
+            let is_waited_for = db.number(WAITING).await > 1;
+            assert!(has_expired || !is_waited_for, "a connection waits for the row");
             has_expired
         })
         .await;
         let told = engine.call(&scope(), &name, request).await;
         assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{told:?}");
+        aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
         finished(call.await.unwrap());
         assert_eq!(gate.bodies.load(Ordering::SeqCst), 1);
         db.sql("TRUNCATE steps; DELETE FROM atomic_phases_keys").await;

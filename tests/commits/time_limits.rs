@@ -208,20 +208,28 @@ async fn g2_an_unknown_call_rests_for_its_time_limit_at_least<S: TestDb>(db: S) 
     assert!(retry_after > Duration::from_secs(2), "{retry_after:?}");
 }
 
-/// Local phases that never end by themselves.
+/// A first phase that never ends by itself.
 #[derive(Clone, Serialize, Deserialize)]
-struct Sleeps {
-    first: bool,
+struct SleepsFirst;
+
+#[atomic_phases(name = "sleeps_first", version = 1)]
+impl<Db: TestDb> SleepsFirst {
+    #[phase(timeout = "50ms")]
+    async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "sleeps", "begun").await?;
+        std::future::pending().await
+    }
 }
 
-#[atomic_phases(name = "sleeps", version = 1)]
-impl<Db: TestDb> Sleeps {
-    #[phase(timeout = "1s")]
+/// A last phase that never ends by itself, behind one that has time.
+#[derive(Clone, Serialize, Deserialize)]
+struct SleepsLast;
+
+#[atomic_phases(name = "sleeps_last", version = 1)]
+impl<Db: TestDb> SleepsLast {
+    #[phase(timeout = "1m")]
     async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
         Db::insert_step(tx, "sleeps", "begun").await?;
-        if self.first {
-            std::future::pending::<()>().await;
-        }
         Ok(Begun)
     }
 
@@ -233,17 +241,23 @@ impl<Db: TestDb> Sleeps {
 }
 
 async fn g17_a_local_phase_may_have_a_time_limit<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app).register::<Sleeps>().build().unwrap();
-    let steps = "SELECT count(*) FROM steps";
-    for (name, first, phase, limit, written) in
-        [("a", true, "begun", ms(1000), 0), ("b", false, "answered", ms(50), 1)]
-    {
-        let cause = failed(engine.call(&scope(), &key(name), Sleeps { first }).await);
-        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
-        assert_eq!(db.number(steps).await, written, "what it wrote is undone");
-    }
+    let builder = Engine::builder(db.clone()).register::<SleepsFirst>().register::<SleepsLast>();
+    let engine = builder.build().unwrap();
+    let first = engine.call(&scope(), &key("a"), SleepsFirst).await;
+    is_timed_out(&db, first, "begun", 0).await;
+    let last = engine.call(&scope(), &key("b"), SleepsLast).await;
+    is_timed_out(&db, last, "answered", 1).await;
+}
+
+/// The time limit of this phase has passed, and what it wrote is undone: so many steps are left.
+async fn is_timed_out<S: TestDb>(
+    db: &S,
+    told: Result<Outcome, CallError>,
+    phase: &'static str,
+    steps: i64,
+) {
+    assert_eq!(failed(told), FailureCause::TimeLimit { phase, limit: ms(50) });
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, steps, "{phase}");
 }
 
 /// A call that a task makes, as in code that shields the call from the end of the phase.
@@ -332,18 +346,29 @@ async fn g2_a_call_in_a_task_ends_with_a_phase_that_panics_as_it_is_dropped<S: T
     assert_eq!(app.provider.effects(), 0, "the task's call was dropped");
 }
 
-/// A local phase that keeps its thread busy, and so cannot be interrupted.
+/// A first phase that keeps its thread busy, and so cannot be interrupted.
 #[derive(Clone, Serialize, Deserialize)]
-struct Computes {
-    first: bool,
+struct ComputesFirst;
+
+#[atomic_phases(name = "computes_first", version = 1)]
+impl<Db: TestDb> ComputesFirst {
+    #[phase(timeout = "50ms")]
+    async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
+        Db::insert_step(tx, "computes", "begun").await?;
+        std::thread::sleep(ms(100));
+        Ok(Reply::new(204))
+    }
 }
 
-#[atomic_phases(name = "computes", version = 1)]
-impl<Db: TestDb> Computes {
-    #[phase(timeout = "1s")]
+/// The same of a last phase, behind one that has time.
+#[derive(Clone, Serialize, Deserialize)]
+struct ComputesLast;
+
+#[atomic_phases(name = "computes_last", version = 1)]
+impl<Db: TestDb> ComputesLast {
+    #[phase(timeout = "1m")]
     async fn begun(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Begun> {
         Db::insert_step(tx, "computes", "begun").await?;
-        std::thread::sleep(if self.first { ms(1100) } else { ms(0) });
         Ok(Begun)
     }
 
@@ -357,15 +382,10 @@ impl<Db: TestDb> Computes {
 
 /// Nor does the task that polls it on the thread of an embedded database: a statement is a call there.
 async fn g17_a_local_phase_that_never_waits_has_its_time_limit<S: TestDb>(db: S) {
-    let app = App::default();
-    let engine: TestEngine<S> =
-        Engine::builder(db.clone()).app(app).register::<Computes>().build().unwrap();
-    for (name, first, phase, limit, written) in
-        [("a", true, "begun", ms(1000), 0), ("b", false, "answered", ms(50), 1)]
-    {
-        let cause = failed(engine.call(&scope(), &key(name), Computes { first }).await);
-        assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
-        let steps = db.number("SELECT count(*) FROM steps").await;
-        assert_eq!(steps, written, "what it wrote is undone");
-    }
+    let builder = Engine::builder(db.clone()).register::<ComputesFirst>();
+    let engine = builder.register::<ComputesLast>().build().unwrap();
+    let first = engine.call(&scope(), &key("a"), ComputesFirst).await;
+    is_timed_out(&db, first, "begun", 0).await;
+    let last = engine.call(&scope(), &key("b"), ComputesLast).await;
+    is_timed_out(&db, last, "answered", 1).await;
 }

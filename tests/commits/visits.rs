@@ -135,7 +135,7 @@ async fn g13_a_phase_that_is_dropped_in_its_transaction_keeps_nothing<S: TestDb>
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     let other = bench.call("other", Visit::Passes);
-    let other = tokio::time::timeout(Duration::from_secs(5), other).await;
+    let other = tokio::time::timeout(Duration::from_secs(60), other).await;
     finished(other.expect("its connection is free"));
     assert_eq!(bench.steps().await, 3, "what it wrote is undone");
     assert!(!finished(bench.call("dropped", Visit::Passes).await).replayed);
@@ -175,7 +175,7 @@ async fn g13_a_request_can_be_dropped_at_each_of_its_waits<S: TestDb>(db: S) {
                 told => break drop(finished(told)),
             }
             let waited = began.elapsed();
-            assert!(waited < Duration::from_secs(10), "dropped at wait {times}: {told:?}");
+            assert!(waited < Duration::from_secs(60), "dropped at wait {times}: {told:?}");
         }
         steps += 3;
         assert_eq!(bench.steps().await, steps, "dropped at wait {times}");

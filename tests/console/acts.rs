@@ -148,7 +148,7 @@ async fn g1_a_review_says_what_may_have_been_called_and_what_stays<S: TestDb + O
     // Finished by hand: of what came later, it is known that it did not run.
     let form = reviewed(&desk, id, "finish", &[("body", "{}")]).await;
     let landed = desk.follow(&desk.submit(&form).await).await.is(200);
-    landed.has("not committed").has("not run");
+    landed.has("may have been called").has("not run");
     finish(&engine, "fine").await;
     let finished = desk.request(id_of(&engine, "fine").await).await;
     finished.has("may have run").has_not("<span class=\"stands\">finished");

@@ -158,6 +158,14 @@ impl Desk {
         self.send(self.filled(form)).await
     }
 
+    /// The form of a page of another desk, as this one has it.
+    pub fn here(&self, form: &Form) -> Form {
+        let mut action = self.root.clone();
+        action.set_path(form.action.path());
+        action.set_query(form.action.query());
+        Form { action, ..form.clone() }
+    }
+
     pub async fn follow(&self, page: &Page) -> Page {
         self.send(self.ask(Method::GET, page.location())).await
     }

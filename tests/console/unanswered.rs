@@ -73,7 +73,7 @@ async fn a_page_says_that_mariadb_is_slow_or_gone() {
     let (bulk, stop) = stop_of_a_bulk_act(&engine, &desk).await;
     let pages = pages(id, bulk);
     for path in &pages {
-        desk.get(path).await.is(200);
+        until(async || desk.get(path).await.status == 200).await;
     }
     proxy.delay(1500);
     each_says_so(&desk, &pages).await;
@@ -108,8 +108,12 @@ async fn stop_of_a_bulk_act<S: TestDb + OperatorStore>(
 ) -> (Uuid, Form) {
     let dead = Selection::Filter(Filter::new().states([State::DeadLetter]));
     let id = admin(engine).start_bulk(BulkAct::Retry, &dead, 1, "reason").await.unwrap();
-    let page = desk.get(&format!("bulk/{id}")).await.is(200);
-    (id, page.form("/stop").with("because", "a slip"))
+    // Within the time limit of the page, on a slow machine.
+    let page = answer_within(Duration::from_secs(60), async || {
+        let page = desk.get(&format!("bulk/{id}")).await;
+        if page.status == 200 { Ok(page) } else { Err(page.status) }
+    });
+    (id, page.await.form("/stop").with("because", "a slip"))
 }
 
 /// The page times out before the act has begun to write; the act is done all the same.
@@ -251,8 +255,9 @@ async fn requests_are_served_while_acts_wait_for_the_audit() {
 async fn a_form_that_only_reads_and_is_given_up_says_that_nothing_was_changed() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
-    let desk = Desk::with(console).await;
+    let desk = Desk::of(&engine).await;
+    let hurried = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
+    let hurried = Desk::with(hurried).await;
     dead_letter(&engine, "dead").await;
     let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
     let page = desk.request(id_of(&engine, "dead").await).await;
@@ -267,16 +272,17 @@ async fn a_form_that_only_reads_and_is_given_up_says_that_nothing_was_changed() 
     lock.batch_execute("BEGIN; LOCK TABLE atomic_phases_keys IN ACCESS EXCLUSIVE MODE")
         .await
         .unwrap();
+    let give_up = async |form: &Form| hurried.submit(&hurried.here(form)).await.is(503);
     for look in [find, review, bulk] {
-        desk.submit(&look).await.is(503).has("Nothing was changed").has_not("Whether it was done");
+        give_up(&look).await.has("Nothing was changed").has_not("Whether it was done");
     }
-    desk.submit(&act).await.is(503).has("Whether it was done is not known");
-    let told = desk.submit(&start).await.is(503);
+    give_up(&act).await.has("Whether it was done is not known");
+    let told = give_up(&start).await;
     lock.batch_execute("ROLLBACK").await.unwrap();
     told.has("name=\"because\" required").has("value=\"the line is up\"");
     told.has("type=\"hidden\" name=\"reason\" value=\"asked\"");
     assert_eq!(told.text.matches("<label").count(), 1, "{}", told.text);
-    let started = desk.submit(&told.form("/bulk/act")).await;
+    let started = desk.submit(&desk.here(&told.form("/bulk/act"))).await;
     desk.follow(&started).await.is(200).has("the line is up");
 }
 

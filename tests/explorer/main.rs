@@ -20,6 +20,7 @@ mod support;
 
 mod bookings;
 mod rides;
+mod unanswered;
 
 // The modules that the flagship's own files import from their root.
 use support::rides::signature;

@@ -1,6 +1,7 @@
 //! The differences on MySQL and MariaDB: the migrations contain no trigger that would make the audit append-only,
 //! and the client enforces the time limit of a search.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use atomic_phases::engine::Resolved;
@@ -61,7 +62,8 @@ async fn a_search_is_given_up_after_five_seconds() {
     let began = Instant::now();
     let told = admin(&engine).audit(None, None, 10).await;
     assert!(matches!(told, Err(OpsError::Unavailable(_))), "{told:?}");
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    // After 15 seconds the engine would wait no longer for the server.
+    assert!(began.elapsed() < Duration::from_secs(14), "{:?}", began.elapsed());
     lock.batch_execute("UNLOCK TABLES").await.unwrap();
     assert!(admin(&engine).audit(None, None, 10).await.unwrap().rows.is_empty());
 }
@@ -201,10 +203,11 @@ async fn g17_searches_and_the_audit_go_on_where_the_server_prepares_no_more_stat
     assert_eq!(admin(&engine).audit(None, None, 10).await.unwrap().rows.len(), 1);
 }
 
-/// A page of bulk acts, again as soon as it is answered.
-async fn look_at_bulks(ops: &Ops<Mysql>) {
+/// A page of bulk acts, again as soon as it is answered. Counts the answers.
+async fn look_at_bulks(ops: &Ops<Mysql>, ended: &AtomicU32) {
     loop {
         let _ = ops.bulks(None, 10).await;
+        ended.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -227,16 +230,22 @@ async fn a_refusal_and_a_reveal_are_audited_while_all_searches_are_slow() {
     let two_wait = async || until(async || db.number(&waiting).await >= 2).await;
     let mut bulk = my(db.__url()).await;
     bulk.batch_execute("LOCK TABLES atomic_phases_bulk WRITE").await.unwrap();
+    let ended = AtomicU32::new(0);
     let refused = async {
         two_wait().await;
-        let began = Instant::now();
-        let told = viewer.pause("notify", "notified", None, "reason").await;
-        assert!(matches!(told, Err(OpsError::NotAllowed { .. })), "{told:?}");
-        assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+        // While no look has ended: it has waited for none.
+        until(async || {
+            let before = ended.load(Ordering::SeqCst);
+            let told = viewer.pause("notify", "notified", None, "reason").await;
+            assert!(matches!(told, Err(OpsError::NotAllowed { .. })), "{told:?}");
+            ended.load(Ordering::SeqCst) == before
+        })
+        .await;
     };
+    let looks = [look_at_bulks(&ops, &ended), look_at_bulks(&ops, &ended)];
     tokio::select! {
         biased;
-        _ = join_all([look_at_bulks(&ops), look_at_bulks(&ops)]) => panic!("the looks ended"),
+        _ = join_all(looks) => panic!("the looks ended"),
         () = refused => {}
     }
 
@@ -253,16 +262,19 @@ async fn a_refusal_and_a_reveal_are_audited_while_all_searches_are_slow() {
         keys.batch_execute("UNLOCK TABLES").await.unwrap();
         began
     };
-    let ((shown, ended), began) = tokio::select! {
+    let looks = (0..8).map(|_| look_at_bulks(&ops, &ended));
+    let ((shown, told_at), began) = tokio::select! {
         biased;
-        () = look_at_bulks(&ops) => panic!("the looks ended"),
+        () = look_at_bulks(&ops, &ended) => panic!("the looks ended"),
         both = async { tokio::join!(revealed, unlocked) } => both,
-        _ = join_all((0..8).map(|_| look_at_bulks(&ops))) => panic!("the looks ended"),
+        _ = join_all(looks) => panic!("the looks ended"),
     };
     assert_eq!(shown.unwrap().key.as_str(), "k");
-    assert!(ended.duration_since(began) < PROMPTLY, "{:?}", ended.duration_since(began));
+    let took = told_at.duration_since(began);
+    assert!(took < PROMPTLY, "{took:?}");
     bulk.batch_execute("UNLOCK TABLES").await.unwrap();
-    assert_eq!(ops.audit(None, None, 10).await.unwrap().rows.len(), 2);
+    // And, on a slow machine, another refusal.
+    assert!(ops.audit(None, None, 10).await.unwrap().rows.len() >= 2);
 }
 
 /// A plan whose start was sent twice: while the second one reads, the first has started, and a worker has completed

@@ -231,7 +231,8 @@ async fn g14_a_row_that_this_build_cannot_run_says_so<S: TestDb + OperatorStore>
         );
         set(&engine, &name, "status = 'unknown', open_intent = 'charged'").await;
         let row = ops.find(&scope(), &key(&name)).await.unwrap();
-        assert_eq!(row.phase.as_deref(), Some("charged"), "{change}: it is in no list, but open");
+        let told = (row.phase.as_deref(), row.perhaps_called.as_deref());
+        assert_eq!(told, (Some("charged"), Some("charged")), "{change}: in no list, but open");
         let why = ops.why(found.request_id).await.unwrap();
         is(
             &why,
@@ -301,6 +302,7 @@ async fn g1_a_call_that_may_have_been_made_is_told_as_that<S: TestDb + OperatorS
             let listed = listed.into_iter().find(|row| row.request_id == id).unwrap();
             for row in [&shown.summary, &listed] {
                 assert_eq!((row.phase.as_deref(), row.may_have_been_called), (Some(at), may));
+                assert_eq!(row.perhaps_called.as_deref(), may.then_some(at), "{name}");
                 assert_eq!(row.open_intent, None, "{name}");
             }
             let says = "`charged` may have been called: look it up at the provider";
@@ -357,35 +359,47 @@ async fn g11_what_another_build_has_written_of_a_call_is_told_as_the_engine_judg
 async fn what_an_operator_finished_by_hand_did_not_run_and_says_so<S: TestDb + OperatorStore>(
     db: S,
 ) {
-    use PhaseStands::{CallOpen, Done, NotCommitted, NotRun, Over};
+    use PhaseStands::{CallOpen, Done, MayHaveBeenCalled, NotCommitted, NotRun, Over};
     let engine = engine(&db, &App::default());
     unknown(&engine, "unknown").await;
     dead_letter(&engine, "dead").await;
+    dead_letter(&engine, "uncalled").await;
+    set(&engine, "uncalled", "resolution = 'uncalled charged 1'").await;
     let ops = admin(&engine);
     let stands = async |name: &str| {
         let shown = ops.show(id_of(&engine, name).await).await.unwrap();
         shown.phases.iter().map(|phase| phase.stands).collect::<Vec<_>>()
     };
-    for (name, expected) in [
-        ("unknown", [Done, CallOpen, NotRun]),
-        // An attempt began its call, which failed without an effect.
-        ("dead", [Done, NotCommitted, NotRun]),
+    for (name, expected, called) in [
+        ("unknown", [Done, CallOpen, NotRun], Some("notified")),
+        ("dead", [Done, MayHaveBeenCalled, NotRun], Some("charged")),
+        // No call of its attempts had an effect.
+        ("uncalled", [Done, NotCommitted, NotRun], None),
     ] {
         let row = ops.find(&scope(), &key(name)).await.unwrap();
         let by_hand = Resolution::finish(Reply::text(200, "by hand"));
         let done = ops.resolve(row.request_id, &row.version, by_hand, "ticket 88").await;
         assert_eq!(done.unwrap(), Resolved::Applied);
         assert_eq!(stands(name).await, expected, "{name}");
+        let row = ops.find(&scope(), &key(name)).await.unwrap();
+        assert_eq!(row.perhaps_called.as_deref(), called, "{name}");
+        assert_eq!((row.phase, row.may_have_been_called), (None, false), "{name}");
+        assert!(!ops.why(row.request_id).await.unwrap().sentence.contains("called"), "{name}");
     }
     // What erases them erases that, too.
     let over = Selection::Filter(Filter::new().states([State::Finished]));
     let plan = ops.plan_bulk(BulkAct::Erase, &over).await.unwrap();
-    assert_eq!((plan.count, plan.fitting, plan.with_call), (2, 2, 1));
+    assert_eq!((plan.count, plan.fitting, plan.with_call), (3, 3, 2));
     // For a row of a build that did not store its phases, and for an erased one, the answer claims nothing.
     set(&engine, "unknown", "resolution = 'finish'").await;
     assert_eq!(stands("unknown").await, [Over; 3]);
     engine.erase(&scope(), &key("dead")).await.unwrap();
     assert_eq!(stands("dead").await, [Over; 3]);
+    // Of a later build, whose list this one cannot read.
+    let later = "phases = 'noted=2', resolution = 'finish noted notified perhaps'";
+    set(&engine, "unknown", later).await;
+    let row = ops.find(&scope(), &key("unknown")).await.unwrap();
+    assert_eq!(row.perhaps_called.as_deref(), Some("notified"), "in no list, but stored");
 }
 
 async fn the_timeline_says_that_there_are_earlier_acts_and_where<S: TestDb + OperatorStore>(db: S) {

@@ -26,6 +26,7 @@ const ROOMS: [&[&str]; 12] = [
         "key",
         "lock",
         "moment",
+        "number",
         "redis_connection",
         "repeats",
         "roundtrip",

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Waiting;
 use crate::support::replay_cache::{FakeCache, Manner};
 use crate::support::*;
 use atomic_phases::Outcome;
@@ -41,7 +42,7 @@ async fn under_way<S: TestDb>(
     engine: &TestEngine<S>,
     app: &App,
     name: &str,
-) -> (JoinHandle<Told>, provider::Waiting) {
+) -> (JoinHandle<Told>, Waiting) {
     let mut calls = app.provider.stop_before_the_effect();
     let (engine, name) = (engine.clone(), key(name));
     let running = tokio::spawn(async move { engine.call(&scope(), &name, book(20)).await });

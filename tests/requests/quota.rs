@@ -12,6 +12,7 @@ use atomic_phases::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::support::gate::{Gate, gate};
 use crate::support::*;
 
 on_every_store! {
@@ -66,23 +67,21 @@ impl<Db: TestDb> Slow {
     }
 }
 
-/// A first phase that reserves nothing: its commit creates the row, or finds one.
+/// A first phase that reserves nothing: its commit creates the row, or finds one. It ends when the test lets it.
 #[derive(Clone, Serialize, Deserialize)]
-struct SlowBatch {
-    first: u64,
-}
+struct HeldBatch;
 
-#[atomic_phases(name = "slow_batch", version = 1)]
-impl<Db: TestDb> SlowBatch {
+#[atomic_phases(name = "held_batch", version = 1, app = Gate)]
+impl<Db: TestDb> HeldBatch {
     #[phase]
     async fn answered(
         &self,
         batch: &mut Batch<'_, Db>,
         ctx: &RequestContext,
+        gate: &Gate,
     ) -> PhaseResult<Reply> {
         Db::add_step(batch, &ctx.uuid(0).to_string(), "answered");
-        BEGUN.lock().unwrap().push(ctx.key().clone());
-        tokio::time::sleep(Duration::from_millis(self.first)).await;
+        gate.pass().await;
         Ok(Reply::text(200, "done"))
     }
 }
@@ -180,21 +179,23 @@ async fn g16_a_first_phase_that_fails_takes_nothing_of_the_rate<S: TestDb>(db: S
 /// Of two that run their first phase at a time, one finds at its commit that it has created nothing.
 async fn g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate<S: TestDb>(db: S) {
     let quota = Quota::default().rate(2, Duration::from_secs(3600));
-    let engine: Engine<S> =
-        Engine::builder(db.clone()).register::<SlowBatch>().quota(quota).build().unwrap();
-    let k = key(&format!("k-{}", DUPLICATES.fetch_add(1, Ordering::Relaxed)));
-    let first = tokio::spawn({
-        let (engine, k) = (engine.clone(), k.clone());
-        async move { engine.call(&scope(), &k, SlowBatch { first: 1500 }).await }
-    });
-    until(async || BEGUN.lock().unwrap().contains(&k)).await;
-    let second = engine.call(&scope(), &k, SlowBatch { first: 1500 }).await;
-    finished(first.await.unwrap());
-    assert!(finished(second).replayed);
-    let begun = BEGUN.lock().unwrap().iter().filter(|begun| **begun == k).count();
-    assert_eq!(begun, 2, "both have begun");
-    finished(engine.call(&scope(), &key("other"), SlowBatch { first: 0 }).await);
-    let refused = engine.call(&scope(), &key("third"), SlowBatch { first: 0 }).await;
+    let (gate, mut begun) = gate();
+    let builder = Engine::builder(db.clone()).app(gate).register::<HeldBatch>();
+    let engine = builder.quota(quota).build().unwrap();
+    let call = |name: &str| engine.call(&scope(), &key(name), HeldBatch);
+    let first = tokio::spawn(call("k").into_future());
+    let first_may_end = begun.recv().await.unwrap();
+    let second = tokio::spawn(call("k").into_future());
+    let second_may_end = begun.recv().await.unwrap();
+    // One after the other: a commit that waits too long for the other one is told that the request is in progress.
+    drop(first_may_end);
+    assert!(!finished(first.await.unwrap()).replayed);
+    drop(second_may_end);
+    assert!(finished(second.await.unwrap()).replayed);
+    // Nothing is held from here on.
+    drop(begun);
+    finished(call("other").await);
+    let refused = call("third").await;
     assert!(matches!(refused, Err(CallError::RateExceeded { .. })), "{refused:?}");
 }
 

@@ -259,7 +259,7 @@ async fn g8_an_answer_that_redis_keeps_too_long_is_not_told<S: TestDb>(db: S) {
     let cache = CachedReplays::new(RedisReplays::new(&redis.url()).unwrap(), SECRET);
     let cache = cache.keep_for(Duration::from_secs(3600)).time_limit(Duration::from_secs(1));
     let engine = engine_with(&db, &app, |builder| {
-        let builder = builder.lease(Duration::from_millis(500));
+        let builder = builder.lease(Duration::from_secs(3));
         builder.retention(Duration::from_secs(6)).cached_replays(cache)
     });
     let first = finished(engine.call(&scope(), &key("k"), book(20)).await);
@@ -433,12 +433,16 @@ async fn g16_clients_that_hang_up_do_not_cost_the_others_their_connection<S: Tes
     finished(engine.call(&scope(), &key("k"), book(20)).await);
     has_answers(&redis, 1).await;
     assert_eq!(way.connections(), 1);
-    way.answer_slowly(Duration::from_millis(200));
+    way.hold_answers(true);
+    let mut hung_up = 0;
     for _ in 0..10 {
         let call = engine.call(&scope(), &key("k"), book(20));
-        assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
+        // On a slow machine, the time limit may pass as well, and the row answers.
+        let told = tokio::time::timeout(Duration::from_millis(50), call).await;
+        hung_up += u32::from(told.is_err());
     }
-    way.answer_slowly(Duration::ZERO);
+    assert!(hung_up > 0);
+    way.hold_answers(false);
     replays(&engine, "k").await;
     assert!(way.connections() <= 2, "{} connections", way.connections());
 }

@@ -155,7 +155,7 @@ async fn an_answer_ends_with_its_key<S: TestDb>(db: S) {
     let replays = cache.cached().keep_for(Duration::from_secs(3600));
     let engine = engine_with(&db, &app, |builder| {
         builder
-            .lease(Duration::from_millis(500))
+            .lease(Duration::from_secs(3))
             .retention(Duration::from_secs(6))
             .cached_replays(replays)
     });

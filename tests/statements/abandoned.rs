@@ -9,10 +9,10 @@ use atomic_phases::Engine;
 use atomic_phases::store::{Postgres, Sqlite, Status};
 use atomic_phases::worker::Completer;
 
-const REQUESTS: usize = 100;
+pub const REQUESTS: usize = 100;
 
 /// Requests that died in their foreign call, with their leases run out: one of them, and copies of it.
-async fn abandon<S: TestDb>(db: &S) {
+pub async fn abandon<S: TestDb>(db: &S) {
     let engine = engine(&db.another().await, &App::default());
     dies_in_its_call(&engine, "k0", book(20)).await;
     let new_id = match is_postgres::<S>() {

@@ -1,10 +1,11 @@
 //! The cost of a request: counted, not timed.
 
+mod log_bytes;
+
 use std::time::Duration;
 
 use crate::recorded::{self, alone};
-use crate::support::cluster::Cluster;
-use crate::support::db::{open_pg, pg, prepare_pg, url_of};
+use crate::support::db::{pg, url_of};
 use crate::support::proxy::{Proxy, port_of, proxied};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
@@ -84,10 +85,8 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         "BEGIN ISOLATION LEVEL",
         "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
         "WITH made AS",
-        "SELECT set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'),",
         "INSERT INTO \"rides\"",
         "UPDATE \"rides\" SET",
-        "SELECT CASE WHEN",
         "COMMIT -- binds:",
         "BEGIN ISOLATION LEVEL",
         "SELECT set_config('atomic_phases.lock_timeout', current_setting('lock_timeout'),",
@@ -137,60 +136,6 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         "look, reservation, insert, commit, begin, insert, commit"
     );
 }
-
-/// On a server of its own, whose log has nothing of other tests, and no full page. The bounds have some room: what a
-/// request writes beyond them it has not written so far.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fresh_request_writes_so_much_log_and_a_replay_none() {
-    const REQUESTS: i64 = 100;
-    let _alone = alone().await;
-    let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
-    cluster.change("full_page_writes = off\n");
-    let db = open_pg(&cluster.new_database(), 4).await;
-    prepare_pg(&db).await;
-    let engine = engine_with(&db, &App::default(), |builder| builder.register::<Hop>());
-    let log = async || db.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").await;
-    let mut each = Vec::new();
-    for path in ["tx", "batch", "new-key"] {
-        let request = async |name: String| {
-            let key = key(&name);
-            match path {
-                "tx" => engine.call(&scope(), &key, book(20)).await,
-                "batch" => engine.call(&scope(), &key, Hop(Form::OneByOne)).await,
-                _ => engine.call(&scope(), &key, Hop(Form::SingleStatement)).expect_new().await,
-            }
-        };
-        for number in 0..10 {
-            finished(request(format!("{path}-warm-{number}")).await);
-        }
-        let before = log().await;
-        for number in 0..REQUESTS {
-            finished(request(format!("{path}-{number}")).await);
-        }
-        each.push((path, (log().await - before) / REQUESTS));
-    }
-    println!("bytes of log for each request: {each:?}");
-    for (path, bytes) in each {
-        assert!((1_000..=MAX_LOG).contains(&bytes), "{path}: {bytes} bytes");
-    }
-    // Now and then the server notes by itself what is under way.
-    let mut tries = 0;
-    loop {
-        let before = log().await;
-        for number in 0..REQUESTS {
-            let again = engine.call(&scope(), &key(&format!("tx-{number}")), book(20)).await;
-            assert!(finished(again).replayed);
-        }
-        let written = log().await - before;
-        if written == 0 {
-            return;
-        }
-        tries += 1;
-        assert!(tries < 5, "{REQUESTS} replays wrote {written} bytes");
-    }
-}
-
-const MAX_LOG: i64 = 3_000;
 
 /// A page of the table keeps a fifth of its room for updates (`fillfactor`), which suffices for those of the newest row.
 /// And they change no column that an index names.

@@ -19,7 +19,7 @@ impl JobSink for Nothing {
 }
 
 /// This many jobs in this many scopes, each of a separate request.
-async fn stage<S: TestDb>(db: &S, jobs: usize, scopes: usize) {
+pub async fn stage<S: TestDb>(db: &S, jobs: usize, scopes: usize) {
     let (id, now, args) = match is_postgres::<S>() {
         true => ("gen_random_uuid()", "clock_timestamp()", "'\\x31'::bytea"),
         false => ("randomblob(16)", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "x'31'"),
@@ -41,7 +41,7 @@ fn count(sent: &[String], start: &str) -> usize {
 }
 
 /// One pass over `JOBS` jobs that may all begin concurrently: returns the sent statements.
-async fn one_poll<S: TestDb>(db: &S) -> Vec<String> {
+pub async fn one_poll<S: TestDb>(db: &S) -> Vec<String> {
     let engine = engine(&db.another().await, &App::default());
     let sink = Nothing::default();
     // One scope may have half of them.
@@ -55,7 +55,7 @@ async fn one_poll<S: TestDb>(db: &S) -> Vec<String> {
     sent
 }
 
-const JOBS: usize = 100;
+pub const JOBS: usize = 100;
 
 /// On a busy machine, some deliveries may not have ended when the first deletion is sent.
 const DELETIONS: std::ops::RangeInclusive<usize> = 1..=4;

@@ -16,6 +16,7 @@ pub mod citus;
 pub mod cluster;
 pub mod db;
 pub mod faketime;
+pub mod gate;
 mod listed;
 pub mod load;
 pub mod look;

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use super::gate::{Calls, Gate, gate};
 
 /// Charges cards. Each effect is in its ledger, with its key.
 #[derive(Clone, Default)]
@@ -17,36 +16,14 @@ struct State {
     known: HashMap<String, String>,
     ignores_keys: bool,
     searchable: bool,
-    gate: Option<mpsc::UnboundedSender<Waiting>>,
-    gate_before: Option<mpsc::UnboundedSender<Waiting>>,
+    gate: Option<Gate>,
+    gate_before: Option<Gate>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     pub key: String,
     pub what: String,
-}
-
-/// A call that waits inside the provider until the test releases it (or drops this, which releases it, too).
-pub type Waiting = oneshot::Sender<()>;
-
-/// The calls that wait, one after the other.
-pub struct Calls(mpsc::UnboundedReceiver<Waiting>);
-
-impl Calls {
-    /// The next call. If none comes, the test fails and says where it waited.
-    #[track_caller]
-    pub fn recv(&mut self) -> impl Future<Output = Option<Waiting>> {
-        let place = std::panic::Location::caller();
-        async move {
-            let next = tokio::time::timeout(Duration::from_secs(120), self.0.recv()).await;
-            next.unwrap_or_else(|_| panic!("no call comes: {place}"))
-        }
-    }
-
-    pub fn try_recv(&mut self) -> Result<Waiting, mpsc::error::TryRecvError> {
-        self.0.try_recv()
-    }
 }
 
 impl Provider {
@@ -58,16 +35,16 @@ impl Provider {
 
     /// From now on each call stops after its effect and hands out the means to let it answer.
     pub fn stop_after_the_effect(&self) -> Calls {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        self.0.lock().unwrap().gate = Some(sender);
-        Calls(receiver)
+        let (gate, calls) = gate();
+        self.0.lock().unwrap().gate = Some(gate);
+        calls
     }
 
     /// From now on each call stops before its effect.
     pub fn stop_before_the_effect(&self) -> Calls {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        self.0.lock().unwrap().gate_before = Some(sender);
-        Calls(receiver)
+        let (gate, calls) = gate();
+        self.0.lock().unwrap().gate_before = Some(gate);
+        calls
     }
 
     pub fn stop_no_more(&self) {
@@ -79,7 +56,9 @@ impl Provider {
     /// One call: the effect if the key is new, and its id.
     pub async fn call(&self, key: &str, what: &str) -> String {
         let before = self.0.lock().unwrap().gate_before.clone();
-        wait_at(before).await;
+        if let Some(gate) = before {
+            gate.pass().await;
+        }
         let (id, gate) = {
             let mut state = self.0.lock().unwrap();
             state.calls.push(key.to_owned());
@@ -92,7 +71,9 @@ impl Provider {
             });
             (id, state.gate.clone())
         };
-        wait_at(gate).await;
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
         id
     }
 
@@ -117,13 +98,5 @@ impl Provider {
 
     pub fn calls(&self) -> Vec<String> {
         self.0.lock().unwrap().calls.clone()
-    }
-}
-
-async fn wait_at(gate: Option<mpsc::UnboundedSender<Waiting>>) {
-    let Some(gate) = gate else { return };
-    let (go, gone) = oneshot::channel();
-    if gate.send(go).is_ok() {
-        let _ = gone.await;
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use atomic_phases::store::Postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,6 +31,8 @@ pub enum Cut {
     Hold,
     /// It waits, with everything after it, until the test says so, and then arrives, most likely late.
     Late,
+    /// The server gets it; the answer waits until the test says so.
+    Stall,
     /// The server refuses it, because it does not know that prepared statement. Nothing is cut.
     Spoil,
 }
@@ -106,7 +109,7 @@ impl Proxy {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
-    /// Each answer takes this much longer to arrive.
+    /// Each answer takes this much longer to arrive: those that are on their way, too.
     pub fn answer_slowly(&self, millis: usize) {
         self.shared.answer_ms.store(millis, Ordering::SeqCst);
     }
@@ -116,7 +119,7 @@ impl Proxy {
         self.shared.turns.load(Ordering::SeqCst)
     }
 
-    /// Releases the delayed statement.
+    /// Releases the delayed statement, or the answer.
     pub fn arrive_now(&self) {
         self.shared.held.notify_one();
     }
@@ -161,6 +164,19 @@ impl Shared {
         self.fired.fetch_add(1, Ordering::SeqCst);
         Some(cut)
     }
+
+    /// For as long as an answer takes, which the test may change meanwhile.
+    async fn wait_to_answer(&self) {
+        let came = Instant::now();
+        loop {
+            let slowly = Duration::from_millis(self.answer_ms.load(Ordering::SeqCst) as u64);
+            let left = slowly.saturating_sub(came.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(Duration::from_millis(20))).await;
+        }
+    }
 }
 
 /// One client's connection.
@@ -172,6 +188,8 @@ struct Passing {
     ending: AtomicBool,
     /// Whether the server's side stays open when the client has left.
     held: AtomicBool,
+    /// Whether the next answer waits until the test says so.
+    stalled: AtomicBool,
     answered: Notify,
     heard: Heard,
 }
@@ -247,6 +265,7 @@ async fn forward(
                 Cut::Before => return Ok(()),
                 Cut::After | Cut::Hold => {}
                 Cut::Late => shared.held.notified().await,
+                Cut::Stall => passing.stalled.store(true, Ordering::SeqCst),
                 // A single statement is a transaction by itself: the next answer is that of its commit.
                 Cut::Answer | Cut::Shutdown
                     if sql.starts_with("WITH atomic_phases_") || sql.starts_with("WITH ended") =>
@@ -258,11 +277,12 @@ async fn forward(
             }
             passing.ending.store(cut == Cut::Shutdown, Ordering::SeqCst);
             passing.held.store(cut == Cut::Hold, Ordering::SeqCst);
-            cutting = Some(cut).filter(|cut| !matches!(cut, Cut::Spoil | Cut::Late));
+            let is_cut = !matches!(cut, Cut::Spoil | Cut::Late | Cut::Stall);
+            cutting = is_cut.then_some(cut);
         }
         let delay = shared.delay_ms.load(Ordering::SeqCst);
         if delay > 0 && kind == b'S' {
-            tokio::time::sleep(std::time::Duration::from_millis(delay as u64)).await;
+            tokio::time::sleep(Duration::from_millis(delay as u64)).await;
         }
         to.write_all(&[&[kind][..], &length.to_be_bytes(), &body].concat()).await?;
         // Sync (or a simple query) completes the statement.
@@ -308,9 +328,11 @@ async fn backward(
         }
         // An answer that comes before the client has sent all that it has to send would make two
         // round trips of one.
-        let slowly = shared.answer_ms.load(Ordering::SeqCst);
-        if slowly > 0 && kind == b'Z' {
-            tokio::time::sleep(std::time::Duration::from_millis(slowly as u64)).await;
+        if kind == b'Z' {
+            shared.wait_to_answer().await;
+            if passing.stalled.swap(false, Ordering::SeqCst) {
+                shared.held.notified().await;
+            }
         }
         if kind == b'Z' && passing.heard.owed.fetch_sub(1, Ordering::SeqCst) == 1 {
             passing.heard.all.store(true, Ordering::SeqCst);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use super::process::free_port;
 
@@ -90,6 +91,7 @@ pub struct Slow {
     /// Where new connections lead.
     upstream: Arc<AtomicU16>,
     millis: Arc<AtomicU64>,
+    are_held: Arc<watch::Sender<bool>>,
     turns: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
 }
@@ -100,7 +102,8 @@ impl Slow {
         let port = listener.local_addr().unwrap().port();
         let upstream = Arc::new(AtomicU16::new(redis.port));
         let (millis, turns, connections) = (Arc::default(), Arc::default(), Arc::default());
-        let slow = Self { port, upstream, millis, turns, connections };
+        let are_held = Arc::new(watch::Sender::new(false));
+        let slow = Self { port, upstream, millis, are_held, turns, connections };
         let way = slow.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -126,6 +129,11 @@ impl Slow {
     /// From now on each answer takes this much longer.
     pub fn answer_slowly(&self, delay: Duration) {
         self.millis.store(delay.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// From now on answers wait until the test lets them go on.
+    pub fn hold_answers(&self, are_held: bool) {
+        self.are_held.send_replace(are_held);
     }
 
     /// How often a client sent something after an answer.
@@ -157,6 +165,7 @@ impl Slow {
             let mut said = vec![0; 64 << 10];
             while let Ok(length @ 1..) = of_server.read(&mut said).await {
                 tokio::time::sleep(Duration::from_millis(self.millis.load(Ordering::SeqCst))).await;
+                let _ = self.are_held.subscribe().wait_for(|are_held| !are_held).await;
                 has_heard.store(true, Ordering::SeqCst);
                 if to_client.write_all(&said[..length]).await.is_err() {
                     return;

@@ -11,7 +11,7 @@ use atomic_phases::worker::{
     Completer, DeliveryError, Handlers, Job, JobSink, Reconciler, Sweep, WorkerConfig,
 };
 
-use super::{App, TestDb, TestEngine, key, scope};
+use super::{App, TestDb, TestEngine, is_postgres, key, scope};
 
 pub fn config() -> WorkerConfig {
     WorkerConfig::default().grace(Duration::ZERO).poll(Duration::from_millis(20))
@@ -27,6 +27,21 @@ pub async fn reconciled<S: TestDb>(engine: &TestEngine<S>) -> Sweep {
 
 pub async fn status<S: TestDb>(engine: &TestEngine<S>, name: &str) -> RequestStatus {
     engine.status(&scope(), &key(name)).await.unwrap().unwrap()
+}
+
+/// Moves the commit of the last recovery point of the only row into the past.
+pub async fn age<S: TestDb>(db: &S, by: Duration) {
+    let by = by.as_millis();
+    let earlier = match is_postgres::<S>() {
+        // A literal time: a distributed table does not compute one from a column.
+        true => {
+            let asked =
+                format!("SELECT (advanced_at - interval '{by} ms')::text FROM atomic_phases_keys");
+            format!("'{}'", db.text(&asked).await)
+        }
+        false => format!("advanced_at - {by}"),
+    };
+    db.sql(&format!("UPDATE atomic_phases_keys SET advanced_at = {earlier}")).await;
 }
 
 /// An operator who may do everything.

@@ -10,7 +10,7 @@ use super::arguments::{Decision, Format, Ids, JobState, Jobs, Said, Word};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::read::{
-    self, JOBS, committed, if_there_is_more, open_at_its_end, perhaps_called, rows_of, segment,
+    self, JOBS, committed, if_there_is_more, is_over, perhaps_called, rows_of, segment,
 };
 use super::table::{plain, print, text};
 
@@ -43,7 +43,9 @@ type Look = fn(&Answer) -> Result<(), Failure>;
 
 /// A call that may have been made is looked up first: who names the version has seen that it may have been.
 fn before_a_finish(seen: &Answer) -> Result<(), Failure> {
-    let Some(phase) = perhaps_called(&seen.json) else {
+    // A request that is finished is not finished again: the service refuses that.
+    let called = perhaps_called(&seen.json).filter(|_| !is_over(&seen.json));
+    let Some(phase) = called else {
         note_what_stays(seen);
         return Ok(());
     };
@@ -60,8 +62,7 @@ fn before_a_finish(seen: &Answer) -> Result<(), Failure> {
 }
 
 fn before_an_erasure(seen: &Answer) -> Result<(), Failure> {
-    let called = perhaps_called(&seen.json).or_else(|| open_at_its_end(&seen.json));
-    if let Some(phase) = called {
+    if let Some(phase) = perhaps_called(&seen.json) {
         eprintln!("note: {phase} may have been called: its effect, if there is one, stays");
     }
     note_what_stays(seen);
@@ -126,7 +127,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
     let mut look: Look = |_| Ok(());
     let (body, decision) = match &word.said {
         Said::Executed { phase, output, decision } => {
-            let output = given(output)?;
+            let output = value_of(output)?;
             // As it was given: a number keeps its digits.
             let output: &RawValue = serde_json::from_str(&output)
                 .map_err(|error| Failure::usage(format!("--output is not JSON: {error}")))?;
@@ -147,7 +148,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
             look = before_a_finish;
             let lines: Result<Vec<[String; 2]>, Failure> =
                 headers.iter().map(|line| header(line)).collect();
-            let (mut lines, body) = (lines?, given(body)?);
+            let (mut lines, body) = (lines?, value_of(body)?);
             if !lines.iter().any(|[name, _]| name.eq_ignore_ascii_case("content-type")) {
                 lines.extend(
                     media(&body).map(|media| ["content-type".to_owned(), media.to_owned()]),
@@ -277,7 +278,7 @@ fn header(line: &str) -> Result<[String; 2], Failure> {
 }
 
 /// A value of the command line, or, of `-`, the standard input.
-fn given(value: &str) -> Result<String, Failure> {
+fn value_of(value: &str) -> Result<String, Failure> {
     if value != "-" {
         return Ok(value.to_owned());
     }

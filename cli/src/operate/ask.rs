@@ -98,11 +98,11 @@ impl Asking<'_> {
     }
 
     /// The answer to it.
-    pub(crate) fn answered(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
+    pub(crate) fn answer_of(&self, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
         let line = |name: &str| headers.get(name).and_then(|line| line.to_str().ok());
         let (version, to_act) = (line("etag").map(ToOwned::to_owned), self.acts());
         // A service of an earlier version does not report it, nor does one that could not ask the database.
-        let now = Now::told(line("database-time").and_then(|time| time.parse().ok()));
+        let now = Now::of_answer(line("database-time").and_then(|time| time.parse().ok()));
         let json = serde_json::from_slice(body).unwrap_or_default();
         Answer { status, version, json, now, to_act }
     }

@@ -60,7 +60,7 @@ impl Local {
             };
             let (head, body) = response.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await?;
-            Ok(asking.answered(head.status.as_u16(), &head.headers, &body))
+            Ok(asking.answer_of(head.status.as_u16(), &head.headers, &body))
         };
         let too_late = |_| {
             asking.unanswered(&format!("the database does not answer within {:?}", self.within))

@@ -88,7 +88,7 @@ impl Operate {
     {
         let within = self.output.timeout.map_or(TIMEOUT, Duration::from_secs);
         let format = self.output.format.unwrap_or_default();
-        told(match &*self.command {
+        exit_code(match &*self.command {
             Inside::Asked(command) => {
                 let api = Api::Local(Local::new(engine.clone(), actor, within));
                 schema::explained(engine.store(), run(&api, command, format).await).await
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Operate {
     }
 }
 
-fn told(end: Result<End, Failure>) -> ExitCode {
+fn exit_code(end: Result<End, Failure>) -> ExitCode {
     let end = end.unwrap_or_else(|failure| {
         eprintln!("error: {}", table::plain(&failure.text));
         failure.end

@@ -14,7 +14,7 @@ use super::end::{End, Failure};
 use super::local::Local;
 use super::remote::Remote;
 use super::settings::{Settings, Target};
-use super::{run, schema, told};
+use super::{exit_code, run, schema};
 use crate::open::{Database, NotOpened, on, open};
 
 #[derive(Parser)]
@@ -75,7 +75,7 @@ const READER: &str = "reader";
 
 /// The program.
 pub(crate) fn main() -> ExitCode {
-    told(start(&Arguments::parse()))
+    exit_code(start(&Arguments::parse()))
 }
 
 fn start(Arguments { way, output, command }: &Arguments) -> Result<End, Failure> {
@@ -102,7 +102,7 @@ fn start(Arguments { way, output, command }: &Arguments) -> Result<End, Failure>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
-            Typed::Asked(command) => asked(&settings, command, format).await,
+            Typed::Asked(command) => ask(&settings, command, format).await,
             Typed::Migrate(what) => {
                 let Target::Database(url) = settings.target()? else {
                     return Err(Failure::usage("migrate needs --database-url"));
@@ -132,7 +132,7 @@ async fn opened(url: &str) -> Result<Database, Failure> {
 }
 
 /// Of a service, or of the library in here on a database, without the application's code.
-async fn asked(settings: &Settings, command: &Commands, format: Format) -> Result<End, Failure> {
+async fn ask(settings: &Settings, command: &Commands, format: Format) -> Result<End, Failure> {
     let url = match settings.target()? {
         Target::Service(url) => {
             let remote = Remote::to(url, settings.token(), settings.timeout())?;

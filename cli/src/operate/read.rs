@@ -14,7 +14,7 @@ const LIST: [Column; 8] = [
     ("REQUEST", |row, _| text(&row["id"])),
     ("DEFINITION", |row, _| definition(row)),
     ("STATE", |row, _| text(&row["state"])),
-    ("AT PHASE", |row, _| text(&row["phase"])),
+    ("AT PHASE", |row, _| at_phase(row)),
     ("WHY", |row, _| text(&row["reason"])),
     ("ATTEMPT", |row, _| text(&row["attempts"])),
     ("SINCE", |row, now| {
@@ -36,6 +36,16 @@ const AUDIT: [Column; 7] = [
 
 fn definition(row: &Value) -> String {
     format!("{} v{}", text(&row["definition"]), text(&row["definition_version"]))
+}
+
+/// The phase at which a request stands, and whether its call may have had its effect, unless the state says so.
+fn at_phase(row: &Value) -> String {
+    let phase = text(&row["phase"]);
+    let is_told = row["phase"].is_null() || row["state"] == "unknown";
+    match called(row).is_some() && !is_told {
+        true => format!("{phase} (may have been called)"),
+        false => phase,
+    }
 }
 
 /// One document, over several lines or in one.
@@ -325,24 +335,30 @@ fn stands(phase: &Value) -> String {
     }
 }
 
-/// The phase whose call may have had its effect, though no outcome is stored. `shown`: the answer about one request. Its
-/// phases are not asked: there are none of a list that the service cannot read.
+/// The phase whose call may have had its effect, though no outcome is stored, as the service judges it. `shown`: the answer
+/// about one request.
 pub(crate) fn perhaps_called(shown: &Value) -> Option<String> {
-    let row = &shown["request"];
-    let open = Some(&row["open_call"]).filter(|open| !open.is_null());
-    let next = Some(&row["phase"]).filter(|_| row["may_have_been_called"] == true);
-    open.or(next).map(text)
+    called(&shown["request"])
 }
 
-/// The phase whose call had no outcome when an operator finished the request: only its phases tell of it.
-pub(crate) fn open_at_its_end(shown: &Value) -> Option<String> {
-    let mut phases = shown["phases"].as_array()?.iter();
-    phases.find(|phase| phase["stands"] == "call_open").map(|phase| text(&phase["name"]))
+fn called(row: &Value) -> Option<String> {
+    let phase = match row.get("perhaps_called") {
+        Some(judged) => judged,
+        // A service of an earlier version does not judge it: that it says nothing does not mean that nothing was called.
+        None if row["may_have_been_called"] == true => &row["phase"],
+        None => &row["open_call"],
+    };
+    (!phase.is_null()).then(|| text(phase))
+}
+
+/// Whether the request is finished.
+pub(crate) fn is_over(shown: &Value) -> bool {
+    matches!(shown["request"]["state"].as_str(), Some("finished" | "erased"))
 }
 
 /// The phases of an unfinished request whose effects stay, whatever becomes of it.
 pub(crate) fn committed(shown: &Value) -> Vec<String> {
-    if matches!(shown["request"]["state"].as_str(), Some("finished" | "erased")) {
+    if is_over(shown) {
         return Vec::new();
     }
     let phases = shown["phases"].as_array().into_iter().flatten();

@@ -67,7 +67,7 @@ impl Remote {
         let mut response = sent.map_err(unanswered)?;
         let body = response.body_mut().with_config().limit(MAX_BYTES).read_to_vec();
         let body = body.map_err(unanswered)?;
-        Ok(asking.answered(response.status().as_u16(), response.headers(), &body))
+        Ok(asking.answer_of(response.status().as_u16(), response.headers(), &body))
     }
 }
 

@@ -22,7 +22,7 @@ static HAS_SAID_SO: AtomicBool = AtomicBool::new(false);
 
 impl Now {
     /// What the answer says; else the time of this machine.
-    pub(crate) fn told(time: Option<DateTime<Utc>>) -> Self {
+    pub(crate) fn of_answer(time: Option<DateTime<Utc>>) -> Self {
         Self { time: time.unwrap_or_else(Utc::now), is_of_here: time.is_none() }
     }
 
@@ -119,7 +119,7 @@ mod tests {
             ("NEXT", |row, now| time(&row["is"], now)),
         ];
         let rows = [json!({ "was": "2018-03-01T11:19:00Z", "is": "2018-03-01T12:12:00Z" })];
-        let now = Now::told("2018-03-01T12:00:00Z".parse().ok());
+        let now = Now::of_answer("2018-03-01T12:00:00Z".parse().ok());
         assert_eq!(table(&rows, &columns, now), "SINCE    NEXT\n41m ago  in 12m\n");
     }
 

@@ -313,8 +313,8 @@ fn none_or_more_is_not_fine() {
 #[test]
 fn a_finish_is_refused_if_a_call_is_open_and_no_phase_is_shown() {
     const SHOWN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"unknown\",\"version\":\"7\",\"open_call\":\"called\"},\
-         \"phases\":[]}";
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"unknown\",\"version\":\"7\",\
+         \"perhaps_called\":\"called\"},\"phases\":[]}";
     let run = Run::on(&["--url", &service(&[("GET /requests/r ", SHOWN)])]);
     let finish = ["resolve", "r", "finish", "--status", "410", "--reason", "r"];
     let (code, told) = run.told(&finish);
@@ -322,18 +322,56 @@ fn a_finish_is_refused_if_a_call_is_open_and_no_phase_is_shown() {
     assert!(told.trim_end().ends_with("--version 7"), "{told}");
 }
 
+/// A service of an earlier version shows an open call, and whether the next one may have been made, each by itself.
+#[test]
+fn a_finish_is_refused_if_a_service_of_an_earlier_version_shows_a_call() {
+    const OPEN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"unknown\",\"version\":\"7\",\"phase\":\"called\",\
+         \"open_call\":\"called\",\"may_have_been_called\":false},\"phases\":[]}";
+    const MAY_HAVE_BEEN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"due\",\"version\":\"7\",\"phase\":\"called\",\
+         \"open_call\":null,\"may_have_been_called\":true},\"phases\":[]}";
+    for url in
+        [service(&[("GET /requests/r ", OPEN)]), service(&[("GET /requests/r ", MAY_HAVE_BEEN)])]
+    {
+        let finish = ["resolve", "r", "finish", "--status", "410", "--reason", "r"];
+        let (code, told) = Run::on(&["--url", &url]).told(&finish);
+        assert_eq!((code, told.contains("called may have been called")), (5, true), "{told}");
+    }
+}
+
 /// What is erased does not tell any more that a call was open when an operator finished the request.
 #[test]
 fn an_erasure_tells_of_a_call_that_was_open_at_the_end() {
     const SHOWN: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"finished\",\"version\":\"7\",\"open_call\":null},\
-         \"phases\":[{\"name\":\"called\",\"stands\":\"call_open\"}]}";
+         etag: \"7\"\r\n\r\n{\"request\":{\"id\":\"r\",\"state\":\"finished\",\"version\":\"7\",\
+         \"open_call\":null,\"perhaps_called\":\"called\"},\"phases\":[]}";
     const ERASED: &str =
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{}";
     let answers = &[("GET /requests/r ", SHOWN), ("POST /requests/r/erase ", ERASED)];
     let run = Run::on(&["--url", &service(answers)]);
     let (_, _, said) = run.with("", &["erase", "r", "--yes", "--reason", "r"]);
     assert!(said.contains("note: called may have been called"), "{said}");
+}
+
+/// Only of an unknown outcome does the state tell: a dead letter may be one, and so may a request that waits for a retry.
+#[test]
+fn a_list_says_which_phase_may_have_been_called() {
+    const ROWS: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {\"rows\":[\
+         {\"id\":\"a\",\"state\":\"due\",\"phase\":\"charged\",\"perhaps_called\":\"charged\"},\
+         {\"id\":\"b\",\"state\":\"due\",\"phase\":\"charged\",\"perhaps_called\":null},\
+         {\"id\":\"c\",\"state\":\"dead_letter\",\"phase\":\"booked\",\"perhaps_called\":\"booked\"},\
+         {\"id\":\"d\",\"state\":\"unknown\",\"phase\":\"booked\",\"perhaps_called\":\"booked\"},\
+         {\"id\":\"e\",\"state\":\"finished\",\"phase\":null,\"perhaps_called\":\"charged\"}],\
+         \"next\":null,\"searched_to\":null}";
+    let run = Run::on(&["--url", &service(&[("POST /requests/search ", ROWS)])]);
+    let (code, told) = run.told(&["list"]);
+    assert_eq!((code, told.lines().count()), (0, 6), "{told}");
+    let cells = told.lines().skip(1).map(|line| line.split("  ").filter(|cell| !cell.is_empty()));
+    let at_phase: Vec<_> = cells.map(|mut cells| cells.nth(3).unwrap().trim().to_owned()).collect();
+    let [perhaps, open] = ["charged (may have been called)", "booked (may have been called)"];
+    assert_eq!(at_phase, [perhaps, "charged", open, "booked", "-"]);
 }
 
 /// 0+ stranded requests may be some: not all were counted.

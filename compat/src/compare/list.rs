@@ -2,7 +2,7 @@
 
 use super::{Pair, calls, point};
 use crate::finding::Finding;
-use crate::format::shown;
+use crate::format::duration_text;
 use crate::lint::Lint;
 use crate::lock::{Effect, Locked};
 use crate::resume::{CallState, Resumed, StopsBecause, resumed};
@@ -167,7 +167,7 @@ impl Pair<'_> {
                 find(Lint::EffectClaimed, "it was at_most_once, and is idempotent".to_owned());
             }
             (Effect::Idempotent { window: before }, Effect::Idempotent { window: after }) => {
-                let text = |window: Option<_>| window.map_or("none".to_owned(), shown);
+                let text = |window: Option<_>| window.map_or("none".to_owned(), duration_text);
                 let change = format!("its window was {}, and is {}", text(before), text(after));
                 let forever = std::time::Duration::MAX;
                 match before.unwrap_or(forever).cmp(&after.unwrap_or(forever)) {

@@ -38,7 +38,7 @@ impl Pair<'_> {
                 MemberChange::Renamed(path, _) => path.rsplit('.').next().map(str::to_owned),
                 _ => None,
             };
-            let (lint, change, in_flight) = told(change, what);
+            let (lint, change, in_flight) = describe(change, what);
             let points = if lint.level() >= Level::Deny { behind() } else { Vec::new() };
             Finding {
                 in_flight: in_flight.to_owned(),
@@ -53,7 +53,7 @@ impl Pair<'_> {
 }
 
 /// Its lint, what it is, and what becomes of rows in flight.
-pub(super) fn told(change: MemberChange, what: &str) -> (Lint, String, &'static str) {
+pub(super) fn describe(change: MemberChange, what: &str) -> (Lint, String, &'static str) {
     let keeps = match what {
         PARAMETERS => "existing rows and their retries keep their fingerprint and derived keys",
         _ => "where it is not stored, it is read as its default",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::members::{OUTPUT, told};
+use super::members::{OUTPUT, describe};
 use super::{Pair, of_version, point, points};
 use crate::examples::{Example, examples};
 use crate::finding::Finding;
@@ -134,7 +134,7 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
     }
     let changes = changes_for_clients(before, now).into_iter();
     let of_change = |change: MemberChange| {
-        let (lint, change, _) = told(change, PARAMETERS);
+        let (lint, change, _) = describe(change, PARAMETERS);
         let lint = match lint {
             Lint::RequestUnreadable => Lint::VersionUnreadable,
             lint => lint,

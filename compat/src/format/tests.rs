@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use super::duration_text;
 use super::read::duration;
-use super::shown;
 use super::write::quoted;
 use crate::lock::{Lock, State};
 
@@ -106,7 +106,7 @@ fn what_is_no_lock_file_is_refused_with_the_reason() {
 fn a_time_comes_back_from_its_text() {
     for millis in [0, 1, 1000, 60_000, 90_000, 86_400_000, 1_500] {
         let time = Duration::from_millis(millis);
-        assert_eq!(duration(&shown(time)), Some(time));
+        assert_eq!(duration(&duration_text(time)), Some(time));
     }
 }
 

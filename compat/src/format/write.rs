@@ -60,7 +60,7 @@ fn write_phase(out: &mut String, phase: &Locked) {
         Effect::AtMostOnce => "kind = \"foreign\"\neffect = \"at_most_once\"\n".to_owned(),
         Effect::Idempotent { window } => {
             let window = window.map_or_else(String::new, |window| {
-                format!("window = {}\n", quoted(&shown(window)))
+                format!("window = {}\n", quoted(&duration_text(window)))
             });
             format!("kind = \"foreign\"\neffect = \"idempotent\"\n{window}")
         }
@@ -126,7 +126,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// In the largest unit that needs no fraction.
-pub(crate) fn shown(duration: Duration) -> String {
+pub(crate) fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1000, "s")] {
         if millis > 0 && millis.is_multiple_of(unit) {

@@ -177,38 +177,47 @@ impl Parser<'_> {
                 self.need(">")?;
                 Shape::Map(Box::new(key), Box::new(value))
             }
-            "enum" => {
-                self.need("{")?;
-                let (mut variants, mut only_read) = (Vec::new(), false);
-                while !self.take("}") {
-                    only_read |= self.take(";");
-                    variants.push(self.variant(only_read)?);
-                    if !self.take(",") && !self.rest.trim_start().starts_with([';', '}']) {
-                        return Err(self.expected("`,`, `;` or `}`"));
-                    }
-                }
-                Shape::Enum(variants)
-            }
-            "union" => {
-                self.need("{")?;
-                let (mut written, mut read) = (Vec::new(), Vec::new());
-                let mut forms = &mut written;
-                while !self.take("}") {
-                    if self.take(";") {
-                        forms = &mut read;
-                    }
-                    forms.push(self.shape()?);
-                    if !self.take(",") && !self.rest.trim_start().starts_with([';', '}']) {
-                        return Err(self.expected("`,`, `;` or `}`"));
-                    }
-                }
-                Shape::Union { written, read }
-            }
+            "enum" => self.variants()?,
+            "union" => self.forms()?,
             _ => match Integer::named(&name) {
                 Some(integer) => Shape::Int(self.limits(integer)?),
                 None => Shape::Named(name),
             },
         })
+    }
+
+    /// Behind `enum`. Those behind a semicolon are only read.
+    fn variants(&mut self) -> Result<Shape, ShapeError> {
+        self.need("{")?;
+        let (mut variants, mut only_read) = (Vec::new(), false);
+        while !self.take("}") {
+            only_read |= self.take(";");
+            variants.push(self.variant(only_read)?);
+            self.end_of_alternative()?;
+        }
+        Ok(Shape::Enum(variants))
+    }
+
+    /// Behind `union`. Those behind a semicolon are only read.
+    fn forms(&mut self) -> Result<Shape, ShapeError> {
+        self.need("{")?;
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        let mut forms = &mut written;
+        while !self.take("}") {
+            if self.take(";") {
+                forms = &mut read;
+            }
+            forms.push(self.shape()?);
+            self.end_of_alternative()?;
+        }
+        Ok(Shape::Union { written, read })
+    }
+
+    fn end_of_alternative(&mut self) -> Result<(), ShapeError> {
+        match self.take(",") || self.rest.trim_start().starts_with([';', '}']) {
+            true => Ok(()),
+            false => Err(self.expected("`,`, `;` or `}`")),
+        }
     }
 
     fn variant(&mut self, only_read: bool) -> Result<Variant, ShapeError> {

@@ -5,7 +5,7 @@ use syn::Type;
 use super::{Checking, Role, output_of};
 use crate::pages::Page;
 use crate::parse::{Function, Held, Parameter, ParameterKind, Phase};
-use crate::types::{alike, derefs, is_called, last_segment, same, shown, type_argument};
+use crate::types::{alike, derefs, is_called, last_segment, same, type_argument, type_text};
 
 /// What a parameter is given.
 #[derive(Clone)]
@@ -148,7 +148,9 @@ impl Checking<'_> {
             (several, _) => {
                 let names: Vec<String> = several
                     .iter()
-                    .map(|(at, _)| format!("`{}: {}`", name_of(*at), shown(&parameter.written.ty)))
+                    .map(|(at, _)| {
+                        format!("`{}: {}`", name_of(*at), type_text(&parameter.written.ty))
+                    })
                     .collect();
                 Err(format!(
                     "several earlier phases return `{wanted}`: name the parameter after the one \
@@ -165,7 +167,7 @@ impl Checking<'_> {
             .map(|phase| format!("`&{}` (of `{}`), ", output_of(phase), phase.function.name))
             .collect();
         let app = match self.request.options.app.as_ref().or(self.app.as_ref()) {
-            Some(app) => format!("the application's state is `&{}`", shown(app)),
+            Some(app) => format!("the application's state is `&{}`", type_text(app)),
             None => format!(
                 "if it is the application's state, say `#[atomic_phases(.., app = {wanted})]`"
             ),
@@ -211,7 +213,7 @@ fn optional(ty: &Type) -> Option<Type> {
 
 /// What a parameter asks for, as the phase that returns it would write it.
 fn asked_for(parameter: &Parameter) -> String {
-    let ty = shown(&parameter.ty);
+    let ty = type_text(&parameter.ty);
     match parameter.held {
         Held::Optionally => format!("Option<{ty}>"),
         _ => ty,
@@ -244,7 +246,7 @@ fn refusal(parameter: &Parameter, role: Role, is_alias: bool) -> Option<String> 
             "a call can be made once, so it is taken by value: `call: ForeignCall`"
         }
         (ParameterKind::Key | ParameterKind::Context | ParameterKind::Value, _, _) => {
-            let ty = shown(&parameter.ty);
+            let ty = type_text(&parameter.ty);
             let mut text = format!(
                 "{} is given everything else as it is stored, by shared reference: write `&{ty}`",
                 role.text()

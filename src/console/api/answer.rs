@@ -35,7 +35,7 @@ pub(super) async fn answer<S: OperatorStore>(
     ops: &Ops<S>,
     asked: &Asked,
 ) -> Result<Answer, Problem> {
-    let answer = told(route, ops, asked).await?;
+    let answer = answer_of(route, ops, asked).await?;
     // Read last, as by the console's pages. The rows are told also without it.
     let now = match route.tells_times() {
         true => ops.now().await.ok(),
@@ -44,7 +44,7 @@ pub(super) async fn answer<S: OperatorStore>(
     Ok(Answer { now, ..answer })
 }
 
-async fn told<S: OperatorStore>(
+async fn answer_of<S: OperatorStore>(
     route: Route,
     ops: &Ops<S>,
     asked: &Asked,
@@ -63,29 +63,10 @@ async fn told<S: OperatorStore>(
             let wanted: Wanted = asked.body()?;
             views::page(&ops.list(wanted.filter()?).await?, views::summary)
         }
-        Route::Find => {
-            let Sought { scope, key } = asked.body()?;
-            let scope = Scope::new(scope).map_err(|error| invalid(&error))?;
-            let key = IdempotencyKey::new(key).map_err(|error| invalid(&error))?;
-            let found = ops.find(&scope, &key).await?;
-            let version = Some(found.version.as_str().to_owned());
-            return Ok(Answer { version, ..views::summary(&found).into() });
-        }
-        Route::Show => {
-            let shown = ops.show(asked.id(Kind::NoSuchRequest)?).await?;
-            let version = Some(shown.summary.version.as_str().to_owned());
-            return Ok(Answer { version, ..views::details(&shown).into() });
-        }
+        Route::Find => return find(ops, asked).await,
+        Route::Show => return show(ops, asked).await,
         Route::Why => views::why(&ops.why(asked.id(Kind::NoSuchRequest)?).await?),
-        Route::Reveal => {
-            let Reveal { what, reason } = asked.body()?;
-            let what = What::ALL.into_iter().find(|one| one.as_str() == what);
-            let what = what.ok_or_else(|| {
-                let known = What::ALL.map(What::as_str).join(", ");
-                Problem::new(Kind::Invalid, format!("What can be revealed is {known}."))
-            })?;
-            views::revealed(&ops.reveal(asked.id(Kind::NoSuchRequest)?, what, &reason).await?)
-        }
+        Route::Reveal => reveal(ops, asked).await?,
         Route::Resolve => {
             let told: Told = asked.body()?;
             let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
@@ -101,26 +82,8 @@ async fn told<S: OperatorStore>(
             let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
             done(ops.erase(id, &version, &reason).await?)
         }
-        Route::Jobs => {
-            let Jobs { state, limit, cursor } = asked.query()?;
-            let limit = limit.unwrap_or(PAGE);
-            match (state, cursor) {
-                (JobState::Dead, cursor) => {
-                    let after = cursor.map(|cursor| cursor.parse()).transpose()?;
-                    views::page(&ops.dead_jobs(after, limit).await?, views::job)
-                }
-                (JobState::Late, None) => views::late_jobs(ops.late_jobs(limit).await?),
-                (JobState::Late, Some(_)) => {
-                    let detail = "The list of late jobs has one page: ask for it without a cursor.";
-                    return Err(Problem::new(Kind::Invalid, detail));
-                }
-            }
-        }
-        Route::Job => {
-            let job = ops.dead_job(asked.id(Kind::NoSuchJob)?).await?;
-            let version = Some(job.attempts.to_string());
-            return Ok(Answer { version, ..views::job(&job).into() });
-        }
+        Route::Jobs => jobs(ops, asked).await?,
+        Route::Job => return job(ops, asked).await,
         Route::RetryJob => {
             let Because { reason } = asked.body()?;
             ops.retry_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
@@ -143,47 +106,14 @@ async fn told<S: OperatorStore>(
             let rows: Vec<Value> = ops.pauses().await?.iter().map(views::pause).collect();
             json!({ "rows": rows })
         }
-        Route::Pause => {
-            let Paused { definition, phase, length, reason } = asked.body()?;
-            let length = length.map(|Ago(length)| length);
-            let replaced = match asked.version_if_any()? {
-                None => {
-                    ops.pause(&definition, &phase, length, &reason).await?;
-                    None
-                }
-                Some(version) => {
-                    let version = version.into();
-                    Some(ops.replace_pause(&definition, &phase, &version, length, &reason).await?)
-                }
-            };
-            let mut told = done(Resolved::Applied);
-            told["replaced"] = replaced.as_ref().map(views::pause).into();
-            told
-        }
-        Route::Unpause => {
-            let Unpaused { definition, phase, reason } = asked.body()?;
-            let version = asked.version()?.into();
-            let still_paused = ops.unpause(&definition, &phase, &version, &reason).await?;
-            let mut told = done(Resolved::Applied);
-            told["still_paused"] = still_paused.as_ref().map(views::pause).into();
-            told
-        }
+        Route::Pause => pause(ops, asked).await?,
+        Route::Unpause => unpause(ops, asked).await?,
         Route::PlanBulk => {
             let asked: Bulk = asked.body()?;
             let act = asked.act()?;
             views::plan(&ops.plan_bulk(act, &asked.selection()?).await?)
         }
-        Route::StartBulk => {
-            let asked: Bulk = asked.body()?;
-            let said = (asked.planned.clone(), asked.reason.clone());
-            let (Some(planned), Some(reason)) = said else {
-                let detail = "Say what was `planned`, and a `reason`.";
-                return Err(Problem::new(Kind::Invalid, detail));
-            };
-            let act = asked.act()?;
-            let id = ops.start_bulk(act, &asked.selection()?, planned, &reason).await?;
-            json!({ "id": id.to_string() })
-        }
+        Route::StartBulk => start_bulk(ops, asked).await?,
         Route::Bulks => {
             let Listed { limit, cursor } = asked.query()?;
             let before = cursor.map(|cursor| cursor.parse()).transpose()?;
@@ -194,23 +124,111 @@ async fn told<S: OperatorStore>(
             let Because { reason } = asked.body()?;
             done(ops.stop_bulk(asked.id(Kind::NoSuchBulk)?, &reason).await?)
         }
-        Route::Audit => {
-            let Audited { request, actor, act, limit, cursor } = asked.query()?;
-            let before = cursor.map(|cursor| cursor.parse()).transpose()?;
-            let mut of = AuditFilter::from(request.map(|request| request.0));
-            if let Some(actor) = actor {
-                of = of.actor(actor);
-            }
-            if let Some(act) = act {
-                of = of.act(act);
-            }
-            views::page(&ops.audit(of, before, limit.unwrap_or(PAGE)).await?, views::act)
-        }
+        Route::Audit => audit(ops, asked).await?,
         Route::Description => {
             return Ok(Answer { json: OPENAPI.to_owned(), version: None, now: None });
         }
     };
     Ok(told.into())
+}
+
+async fn find<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Answer, Problem> {
+    let Sought { scope, key } = asked.body()?;
+    let scope = Scope::new(scope).map_err(|error| invalid(&error))?;
+    let key = IdempotencyKey::new(key).map_err(|error| invalid(&error))?;
+    let found = ops.find(&scope, &key).await?;
+    let version = Some(found.version.as_str().to_owned());
+    Ok(Answer { version, ..views::summary(&found).into() })
+}
+
+async fn show<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Answer, Problem> {
+    let shown = ops.show(asked.id(Kind::NoSuchRequest)?).await?;
+    let version = Some(shown.summary.version.as_str().to_owned());
+    Ok(Answer { version, ..views::details(&shown).into() })
+}
+
+async fn reveal<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Reveal { what, reason } = asked.body()?;
+    let what = What::ALL.into_iter().find(|one| one.as_str() == what);
+    let what = what.ok_or_else(|| {
+        let known = What::ALL.map(What::as_str).join(", ");
+        Problem::new(Kind::Invalid, format!("What can be revealed is {known}."))
+    })?;
+    Ok(views::revealed(&ops.reveal(asked.id(Kind::NoSuchRequest)?, what, &reason).await?))
+}
+
+async fn jobs<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Jobs { state, limit, cursor } = asked.query()?;
+    let limit = limit.unwrap_or(PAGE);
+    match (state, cursor) {
+        (JobState::Dead, cursor) => {
+            let after = cursor.map(|cursor| cursor.parse()).transpose()?;
+            Ok(views::page(&ops.dead_jobs(after, limit).await?, views::job))
+        }
+        (JobState::Late, None) => Ok(views::late_jobs(ops.late_jobs(limit).await?)),
+        (JobState::Late, Some(_)) => {
+            let detail = "The list of late jobs has one page: ask for it without a cursor.";
+            Err(Problem::new(Kind::Invalid, detail))
+        }
+    }
+}
+
+async fn job<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Answer, Problem> {
+    let job = ops.dead_job(asked.id(Kind::NoSuchJob)?).await?;
+    let version = Some(job.attempts.to_string());
+    Ok(Answer { version, ..views::job(&job).into() })
+}
+
+async fn pause<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Paused { definition, phase, length, reason } = asked.body()?;
+    let length = length.map(|Ago(length)| length);
+    let replaced = match asked.version_if_any()? {
+        None => {
+            ops.pause(&definition, &phase, length, &reason).await?;
+            None
+        }
+        Some(version) => {
+            let version = version.into();
+            Some(ops.replace_pause(&definition, &phase, &version, length, &reason).await?)
+        }
+    };
+    let mut told = done(Resolved::Applied);
+    told["replaced"] = replaced.as_ref().map(views::pause).into();
+    Ok(told)
+}
+
+async fn unpause<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Unpaused { definition, phase, reason } = asked.body()?;
+    let version = asked.version()?.into();
+    let still_paused = ops.unpause(&definition, &phase, &version, &reason).await?;
+    let mut told = done(Resolved::Applied);
+    told["still_paused"] = still_paused.as_ref().map(views::pause).into();
+    Ok(told)
+}
+
+async fn start_bulk<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let asked: Bulk = asked.body()?;
+    let said = (asked.planned.clone(), asked.reason.clone());
+    let (Some(planned), Some(reason)) = said else {
+        let detail = "Say what was `planned`, and a `reason`.";
+        return Err(Problem::new(Kind::Invalid, detail));
+    };
+    let act = asked.act()?;
+    let id = ops.start_bulk(act, &asked.selection()?, planned, &reason).await?;
+    Ok(json!({ "id": id.to_string() }))
+}
+
+async fn audit<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Audited { request, actor, act, limit, cursor } = asked.query()?;
+    let before = cursor.map(|cursor| cursor.parse()).transpose()?;
+    let mut of = AuditFilter::from(request.map(|request| request.0));
+    if let Some(actor) = actor {
+        of = of.actor(actor);
+    }
+    if let Some(act) = act {
+        of = of.act(act);
+    }
+    Ok(views::page(&ops.audit(of, before, limit.unwrap_or(PAGE)).await?, views::act))
 }
 
 /// What a job was seen by: how often it was tried. A version that is none of ours fits no job.

@@ -118,7 +118,7 @@ impl<S: OperatorStore> Api<S> {
         let (head, body) = request.into_parts();
         // Where the description is, for the links of problems: the router may be nested.
         let prefix = whole.path().strip_suffix(head.uri.path()).unwrap_or_default().to_owned();
-        let told = self.told(route, params, head, body).await;
+        let told = self.try_serve(route, params, head, body).await;
         let mut response = told.unwrap_or_else(|problem| problem.tell(&prefix));
         let headers = response.headers_mut();
         for (name, value) in EVERYWHERE {
@@ -127,7 +127,7 @@ impl<S: OperatorStore> Api<S> {
         response
     }
 
-    async fn told(
+    async fn try_serve(
         &self,
         route: Result<Route, Kind>,
         params: Vec<String>,
@@ -144,7 +144,7 @@ impl<S: OperatorStore> Api<S> {
         // On a task of its own: who hangs up leaves no act half done, and no lease behind.
         let answering =
             crate::task::spawn(async move { answer::answer(route, &ops, &asked).await });
-        let told = answering.await.unwrap_or_else(|task| Err(Problem::of(lost(&task))));
+        let told = answering.await.unwrap_or_else(|task| Err(Problem::of(kind_of_lost(&task))));
         let told =
             told.map_err(|problem| if route.acts() { problem } else { problem.of_read() })?;
         let mut response = Response::new(Body::from(told.json));
@@ -159,7 +159,7 @@ impl<S: OperatorStore> Api<S> {
 }
 
 /// What kind of problem it is that a task gave no answer.
-fn lost(task: &tokio::task::JoinError) -> Kind {
+fn kind_of_lost(task: &tokio::task::JoinError) -> Kind {
     if task.is_panic() { Kind::Panicked } else { Kind::Unavailable }
 }
 

@@ -258,7 +258,7 @@ fn sentence(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(error: ResolveError) -> (u16, bool, bool) {
+    fn facts_of(error: ResolveError) -> (u16, bool, bool) {
         let problem = Problem::from(OpsError::Resolve(error));
         let Facts { status, retryable, .. } = problem.kind.facts();
         (status.as_u16(), retryable, problem.retry_after.is_some())
@@ -266,12 +266,12 @@ mod tests {
 
     #[test]
     fn an_act_whose_task_panicked_is_not_told_as_a_database_that_does_not_answer() {
-        assert_eq!(told(ResolveError::TaskPanicked), (500, false, false));
+        assert_eq!(facts_of(ResolveError::TaskPanicked), (500, false, false));
         let problem = Problem::from(OpsError::Resolve(ResolveError::TaskPanicked));
         assert!(problem.detail.contains("read the audit"), "{problem:?}");
         let read = problem.of_read();
         assert!(read.detail.contains("Nothing was changed"), "{read:?}");
         // Its runtime is gone: another process may do it.
-        assert_eq!(told(ResolveError::TaskLost), (503, true, true));
+        assert_eq!(facts_of(ResolveError::TaskLost), (503, true, true));
     }
 }

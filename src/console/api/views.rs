@@ -52,6 +52,7 @@ pub(super) fn summary(row: &Summary) -> Value {
         "phase": row.phase,
         "open_call": row.open_intent,
         "may_have_been_called": row.may_have_been_called,
+        "perhaps_called": row.perhaps_called,
         "reason": row.reason,
         "attempts": row.attempts,
         "created_at": time(row.created_at),

@@ -10,6 +10,7 @@ use super::fields::Fields;
 use crate::engine::{Resolution, ResolveError, Resolved};
 use crate::ops::{OperatorStore, Ops, OpsError, Permissions, RowVersion};
 use crate::phase::Reply;
+use crate::store::REPLY_STATUSES;
 
 /// What an operator says about a request.
 pub(super) enum Act {
@@ -105,8 +106,10 @@ impl Act {
 
 /// The reply that a request is to be finished with.
 fn reply(form: &Fields) -> Result<Reply, Cow<'static, str>> {
-    let status = form.text("status").parse().ok().filter(|status| (200..=599).contains(status));
-    let status: u16 = status.ok_or("The status of a reply is 200 to 599.")?;
+    let status = form.text("status").parse::<u16>().ok();
+    let status = status
+        .filter(|status| REPLY_STATUSES.contains(status))
+        .ok_or("The status of a reply is 200 to 599.")?;
     // A form sends each end of a line as two characters.
     let body = form.raw("body").replace("\r\n", "\n");
     match form.text("media") {

@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::act::Act;
 use super::fields::{Fields, Named, id_of};
 use super::guard::{Asked, see_other};
+use super::trouble::NoAnswer;
 use super::{plan, trouble};
 use crate::ops::{OperatorStore, OpsError, RowVersion};
 
@@ -33,9 +34,9 @@ pub(super) async fn act<S: OperatorStore>(
     let there = |said: &str| frame.to(format_args!("requests/{id}?said={said}"));
     match done {
         Ok(Ok(resolved)) => see_other(&there(resolved.as_str())),
-        Err(task) => trouble::lost(frame, &task),
+        Err(task) => trouble::lost_task(frame, &task),
         Ok(Err(error)) if error.is_of_a_panic() => trouble::page(frame, &error),
-        Ok(Err(error)) if error.is_of_no_answer() => trouble::unanswered(frame, false),
+        Ok(Err(error)) if error.is_of_no_answer() => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ (OpsError::NotAllowed { .. } | OpsError::NoSuchRequest))) => {
             trouble::page(frame, &error)
         }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::Fields;
-use super::format::{Now, exact, said, short, table};
+use super::format::{Now, bdi, exact, short, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::{list, trouble};
@@ -26,7 +26,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
         Ok((ops.audit(filter, before, PAGE).await?, asked.now().await?))
     };
     let (status, list) = match listed.await {
-        Ok((page, now)) => (StatusCode::OK, found(frame, query, &page, now)),
+        Ok((page, now)) => (StatusCode::OK, results(frame, query, &page, now)),
         Err(error @ (OpsError::BadFilter(_) | OpsError::BadCursor)) => {
             (trouble::status(&error), html! { p.error role="alert" { (error) "." } })
         }
@@ -108,7 +108,7 @@ fn choices() -> Vec<(&'static str, String)> {
     all
 }
 
-fn found(frame: &Frame, query: &Fields, page: &Page<AuditRecord, Place>, now: Now) -> Markup {
+fn results(frame: &Frame, query: &Fields, page: &Page<AuditRecord, Place>, now: Now) -> Markup {
     html! {
         section #audit data-live="10" aria-label="Acts" {
             @if list::is_none(page) {
@@ -132,11 +132,11 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
             (Some(id), definition) => html! {
                 a.request href=(frame.to(format_args!("requests/{id}"))) {
                     @if let Some((name, version)) = definition {
-                        span.definition { (said(name)) " v" (version) } " "
+                        span.definition { (bdi(name)) " v" (version) } " "
                     }
                     code { (short(*id)) }
                 }
-                @if let Some((_, phase)) = &row.phase { " " code { (said(phase)) } }
+                @if let Some((_, phase)) = &row.phase { " " code { (bdi(phase)) } }
                 @if let Some(id) = row.bulk_id {
                     " " a href=(frame.to(format_args!("bulk/{id}"))) { "in bulk" }
                 }
@@ -144,7 +144,7 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
             },
             (None, _) if row.phase.is_some() => html! {
                 @if let Some((name, phase)) = &row.phase {
-                    span.definition { (said(name)) } " " code { (said(phase)) }
+                    span.definition { (bdi(name)) } " " code { (bdi(phase)) }
                 }
             },
             (None, _) if row.bulk_id.is_some() => html! {
@@ -156,12 +156,12 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
         };
         vec![
             exact(row.at),
-            said(&row.actor),
-            html! { (said(&row.act)) },
+            bdi(&row.actor),
+            html! { (bdi(&row.act)) },
             outcome(row),
             of,
             change(row),
-            html! { span.reason { (said(&row.reason)) } },
+            html! { span.reason { (bdi(&row.reason)) } },
         ]
     });
     let head = ["At (UTC)", "Who", "Act", "Outcome", "About", "Status", "Why"];
@@ -175,17 +175,17 @@ pub(super) fn outcome(row: &AuditRecord) -> Markup {
         _ => "chip erased",
     };
     html! {
-        span class=(class) { (said(&row.outcome)) }
-        @if let Some(because) = &row.refused_because { span.reason { " " (said(because)) } }
+        span class=(class) { (bdi(&row.outcome)) }
+        @if let Some(because) = &row.refused_because { span.reason { " " (bdi(because)) } }
     }
 }
 
 fn change(row: &AuditRecord) -> Markup {
     match (&row.before, &row.after) {
         (Some(before), Some(after)) if before != after => {
-            html! { (said(before)) " → " (said(after)) }
+            html! { (bdi(before)) " → " (bdi(after)) }
         }
-        (Some(before), _) => html! { (said(before)) },
+        (Some(before), _) => html! { (bdi(before)) },
         _ => html! { span.quiet { "–" } },
     }
 }

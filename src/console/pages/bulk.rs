@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, Named};
-use super::format::{Now, facts, said, short, table};
+use super::format::{Now, bdi, facts, short, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::{list, trouble};
@@ -51,13 +51,13 @@ fn bulks(frame: &Frame, rows: &[BulkView], now: Now) -> Markup {
     let cells = rows.iter().map(|bulk| {
         vec![
             html! {
-                a href=(frame.to(format_args!("bulk/{}", bulk.id))) { (said(&bulk.act)) " " code { (short(bulk.id)) } }
+                a href=(frame.to(format_args!("bulk/{}", bulk.id))) { (bdi(&bulk.act)) " " code { (short(bulk.id)) } }
             },
             state(bulk, now),
             html! { (bulk.applied) " of " (bulk.count) },
             html! { (bulk.settled - bulk.applied) },
-            html! { (said(&bulk.actor)) " " (now.relative(bulk.started_at)) },
-            html! { span.reason { (said(&bulk.reason)) } },
+            html! { (bdi(&bulk.actor)) " " (now.relative(bulk.started_at)) },
+            html! { span.reason { (bdi(&bulk.reason)) } },
         ]
     });
     let head = ["Act", "State", "Done", "Left as it was", "By", "Reason"];
@@ -70,11 +70,11 @@ fn state(bulk: &BulkView, now: Now) -> Markup {
             html! { span.chip.running { "under way" } " " (bulk.settled) " of " (bulk.count) }
         }
         (None, Some(by)) => {
-            html! { span.chip.running { "stopping" } " by " (said(by)) }
+            html! { span.chip.running { "stopping" } " by " (bdi(by)) }
         }
         (Some(at), None) => html! { span.chip.finished { "ended" } " " (now.relative(*at)) },
         (Some(at), Some(by)) => {
-            html! { span.chip.dead_letter { "stopped" } " by " (said(by)) " " (now.relative(*at)) }
+            html! { span.chip.dead_letter { "stopped" } " by " (bdi(by)) " " (now.relative(*at)) }
         }
     }
 }
@@ -86,7 +86,7 @@ pub(super) async fn one<S: OperatorStore>(asked: Asked<S>, Named(id): Named) -> 
     };
     let body = async {
         let (details, now) = (ops.bulk(id).await?, asked.now().await?);
-        Ok(shown(frame, query, &details, now, None))
+        Ok(details_page(frame, query, &details, now, None))
     };
     frame.answer(Section::Bulk, "Bulk act", body.await)
 }
@@ -98,7 +98,7 @@ pub(super) struct Refused<'a> {
 }
 
 /// The page of one, with what is wrong with an act.
-pub(super) fn shown(
+pub(super) fn details_page(
     frame: &Frame,
     query: &Fields,
     details: &BulkDetails,
@@ -115,15 +115,15 @@ pub(super) fn shown(
     html! {
         @if let Some(notice) = notice { p.notice role="status" { (notice) } }
         @if let Some(Refused { wrong, .. }) = refused { p.error role="alert" { (wrong) } }
-        h1 { "Bulk act: " (said(&bulk.act)) }
+        h1 { "Bulk act: " (bdi(&bulk.act)) }
         p.id { code { (bulk.id) } }
         section #progress data-live="2" aria-label="Progress" {
             (facts(vec![
                 ("State", Some(state(bulk, now))),
                 ("Done", Some(html! { (bulk.applied) " of " (bulk.count) " requests" })),
                 ("Left as it was", Some(html! { (bulk.settled - bulk.applied) })),
-                ("By", Some(html! { (said(&bulk.actor)) " " (now.relative(bulk.started_at)) })),
-                ("Reason", Some(html! { span.reason { (said(&bulk.reason)) } })),
+                ("By", Some(html! { (bdi(&bulk.actor)) " " (now.relative(bulk.started_at)) })),
+                ("Reason", Some(html! { span.reason { (bdi(&bulk.reason)) } })),
             ]))
             @if !details.refusals.is_empty() {
                 h2 { "Left as it was" }
@@ -154,9 +154,9 @@ fn refusals(frame: &Frame, details: &BulkDetails) -> Markup {
                     code { (short(refusal.request_id)) }
                 }
             },
-            said(&refusal.outcome),
+            bdi(&refusal.outcome),
             match &refusal.because {
-                Some(because) => html! { span.reason { (said(because)) } },
+                Some(because) => html! { span.reason { (bdi(because)) } },
                 None => html! { span.quiet { "it was so before" } },
             },
         ]

@@ -3,17 +3,18 @@
 use axum::body::Bytes;
 use axum::response::Response;
 use http::StatusCode;
-use maud::html;
+use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::bulk::{Refused, carried, shown};
+use super::bulk::{Refused, carried, details_page};
 use super::fields::{Fields, Named};
-use super::format::{facts, visible};
-use super::frame::Section;
+use super::format::{Now, facts, visible};
+use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
+use super::trouble::NoAnswer;
 use super::{list, requests, trouble};
 use crate::engine::Resolved;
-use crate::ops::{BulkAct, OperatorStore, OpsError, RowVersion, Selection};
+use crate::ops::{BulkAct, BulkPlan, OperatorStore, OpsError, RowVersion, Selection};
 
 /// What a form asks for.
 fn read(form: &Fields) -> Result<(BulkAct, Selection), OpsError> {
@@ -44,6 +45,18 @@ async fn sheet<S: OperatorStore>(
         Ok(planned) => planned,
         Err(error) => return trouble::page(frame, &error),
     };
+    let page = review(frame, form, &plan, act, now, wrong);
+    frame.page(status, Section::Bulk, "Review", page)
+}
+
+fn review(
+    frame: &Frame,
+    form: &Fields,
+    plan: &BulkPlan,
+    act: BulkAct,
+    now: Now,
+    wrong: Option<&str>,
+) -> Markup {
     let others = plan.count - plan.fitting;
     let after = match act {
         BulkAct::Retry => {
@@ -54,7 +67,7 @@ async fn sheet<S: OperatorStore>(
             "Of each settled request, what users gave is gone for good. Its key stays used. This cannot be undone."
         }
     };
-    let page = html! {
+    html! {
         h1 { "Review: " (act.as_str()) " " (plan.count) " requests" }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
@@ -89,8 +102,7 @@ async fn sheet<S: OperatorStore>(
         }
         h2 { "The first of them" }
         (list::requests(frame, &plan.sample, now))
-    };
-    frame.page(status, Section::Bulk, "Review", page)
+    }
 }
 
 /// `POST`: starts it, if it is about the requests that were planned.
@@ -108,8 +120,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         tokio::spawn(async move { ops.start_bulk(act, &selection, planned, &because).await });
     match starting.await {
         Ok(Ok(id)) => see_other(&frame.to(format_args!("bulk/{id}?said=started"))),
-        Err(task) => trouble::lost(frame, &task),
-        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, false),
+        Err(task) => trouble::lost_task(frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))) => {
             let wrong = match error {
                 OpsError::MovedOn => {
@@ -141,15 +153,15 @@ pub(super) async fn stop<S: OperatorStore>(
     match stopping.await {
         Ok(Ok(Resolved::Applied)) => to("stopped"),
         Ok(Ok(Resolved::Already | Resolved::Finished)) => to("already"),
-        Err(task) => trouble::lost(frame, &task),
-        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, false),
+        Err(task) => trouble::lost_task(frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(frame, NoAnswer::ToAct),
         Ok(Err(error @ OpsError::BadReason)) => {
             let (status, wrong) = (trouble::status(&error), format!("Not stopped: {error}."));
             let looked = async { Ok((asked.ops.bulk(id).await?, asked.now().await?)) };
             match looked.await {
                 Ok((details, now)) => {
                     let refused = Refused { wrong: &wrong, because: form.raw("because") };
-                    let page = shown(frame, &asked.query, &details, now, Some(&refused));
+                    let page = details_page(frame, &asked.query, &details, now, Some(&refused));
                     frame.page(status, Section::Bulk, "Bulk act", page)
                 }
                 Err(error) => trouble::page(frame, &error),

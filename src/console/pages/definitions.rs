@@ -3,7 +3,7 @@
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::format::{Now, said, short, table};
+use super::format::{Now, bdi, short, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use crate::ops::{DefinitionView, NodeView, OperatorStore, OpsError, PhaseViewKind};
@@ -61,7 +61,7 @@ fn lists(frame: &Frame, all: &[DefinitionView], now: Now) -> Markup {
         let number =
             |count: u32| html! { (count) @if one.or_more { "+" span.unseen { " or more" } } };
         vec![
-            html! { a href=(to("")) { (said(name)) " v" (version) } },
+            html! { a href=(to("")) { (bdi(name)) " v" (version) } },
             phases(one),
             html! {
                 @match (one.nodes, one.requests) {
@@ -92,7 +92,7 @@ fn phases(one: &DefinitionView) -> Markup {
         @if one.phases.is_empty() { span.quiet { "of a form that this build does not know" } }
         @for (index, (name, kind)) in one.phases.iter().enumerate() {
             @if index > 0 { " → " }
-            code { (said(name)) }
+            code { (bdi(name)) }
             @match kind {
                 PhaseViewKind::Local => {}
                 PhaseViewKind::Idempotent => { " (idempotent)" }
@@ -107,15 +107,15 @@ fn processes(nodes: &[NodeView], now: Now) -> Markup {
         vec![
             html! {
                 @match &node.name {
-                    Some(name) => { (said(name)) }
+                    Some(name) => { (bdi(name)) }
                     None => { code { (short(node.id)) } }
                 }
             },
-            html! { @if let Some(build) = &node.build { (said(build)) } },
+            html! { @if let Some(build) = &node.build { (bdi(build)) } },
             html! {
                 @for (index, (name, version)) in node.definitions.iter().enumerate() {
                     @if index > 0 { ", " }
-                    (said(name)) " v" (version)
+                    (bdi(name)) " v" (version)
                 }
             },
             now.relative(node.started_at),

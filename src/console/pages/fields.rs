@@ -100,6 +100,9 @@ pub(super) fn carried(name: &str, value: &str) -> Markup {
     }
 }
 
+/// Ten years, in seconds: a database's interval holds it.
+const LONGEST: u64 = 10 * 365 * 86_400;
+
 /// `90s`, `15m`, `2h`, `3d`; a number alone is of minutes.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -111,8 +114,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         "d" => 86_400,
         _ => return None,
     };
-    // Ten years: a database's interval holds it.
-    number.checked_mul(seconds).filter(|all| *all <= 315_360_000).map(Duration::from_secs)
+    number.checked_mul(seconds).filter(|all| *all <= LONGEST).map(Duration::from_secs)
 }
 
 #[cfg(test)]

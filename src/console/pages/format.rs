@@ -33,7 +33,7 @@ fn is_unseen(letter: char) -> bool {
 }
 
 /// The same, isolated from the direction of what is around it.
-pub(super) fn said(text: &str) -> Markup {
+pub(super) fn bdi(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     fn what_would_turn_a_text_is_shown_by_its_number() {
         assert_eq!(visible("plain\ttext\n"), "plain\ttext\n");
         assert_eq!(visible("a\u{202e}b\u{0}\u{200b}"), "a⟦U+202E⟧b⟦U+0000⟧⟦U+200B⟧");
-        assert_eq!(said("<b>\"").into_string(), "<bdi>&lt;b&gt;&quot;</bdi>");
+        assert_eq!(bdi("<b>\"").into_string(), "<bdi>&lt;b&gt;&quot;</bdi>");
     }
 
     #[test]

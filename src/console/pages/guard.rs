@@ -88,18 +88,19 @@ pub(super) async fn guard<S: OperatorStore>(
     };
     let page = next.run(Request::from_parts(parts, Body::from(form.clone())));
     let answer = tokio::time::timeout(limit, page).await;
-    let is_no_answer = match &answer {
+    let too_late = if is_read { NoAnswer::ToRead } else { NoAnswer::ToAct };
+    let no_answer = match &answer {
         Ok(answer) => answer.extensions().get().copied(),
-        Err(_) => Some(NoAnswer { was_a_read: is_read }),
+        Err(_) => Some(too_late),
     };
-    with_headers(match (answer, is_no_answer) {
+    with_headers(match (answer, no_answer) {
         (Ok(answer), None) => answer,
-        (_, Some(NoAnswer { was_a_read })) => {
+        (_, Some(no_answer)) => {
             let form = Fields::read(&form);
             let sent = Sent { to: &to, form: &form, is_read };
-            trouble::unanswered_to(&frame, was_a_read, is_form.then_some(&sent))
+            trouble::unanswered_to(&frame, no_answer, is_form.then_some(&sent))
         }
-        (Err(_), None) => trouble::unanswered(&frame, is_read),
+        (Err(_), None) => trouble::unanswered(&frame, too_late),
     })
 }
 

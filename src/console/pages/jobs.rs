@@ -7,9 +7,10 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, reason_and_confirmation};
-use super::format::{Now, facts, said, short, table};
+use super::format::{Now, bdi, facts, short, table};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
+use super::trouble::NoAnswer;
 use super::{list, trouble};
 use crate::ops::{JobView, OperatorStore, OpsError, Permissions};
 
@@ -94,7 +95,7 @@ fn jobs(
 ) -> Markup {
     let cells = rows.iter().map(|job| {
         vec![
-            html! { code { (said(&job.name)) } },
+            html! { code { (bdi(&job.name)) } },
             request(frame, job),
             html! { (job.attempts) },
             reason(job),
@@ -131,7 +132,7 @@ fn dead(frame: &Frame, rows: &[JobView], now: Now) -> Markup {
 
 fn reason(job: &JobView) -> Markup {
     match &job.reason {
-        Some(reason) => html! { span.reason { (said(reason)) } },
+        Some(reason) => html! { span.reason { (bdi(reason)) } },
         None => html! { span.quiet { "–" } },
     }
 }
@@ -196,7 +197,7 @@ async fn sheet<S: OperatorStore>(
         h1 { "Review: " (act.name()) }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
-            ("Job", Some(html! { code { (said(&job.name)) } " " code { (job.id) } })),
+            ("Job", Some(html! { code { (bdi(&job.name)) } " " code { (job.id) } })),
             ("Now", Some(html! { "gave up after " (job.attempts) " attempts: " (reason(&job)) })),
             ("After", Some(html! { (after) })),
             ("Staged", Some(now.relative(job.staged_at))),
@@ -235,8 +236,8 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     match (tokio::spawn(doing).await, act) {
         (Ok(Ok(())), JobAct::Retry) => see_other(&frame.to("jobs?said=retried")),
         (Ok(Ok(())), JobAct::Discard) => see_other(&frame.to("jobs?said=discarded")),
-        (Err(task), _) => trouble::lost(frame, &task),
-        (Ok(Err(OpsError::Unavailable(_))), _) => trouble::unanswered(frame, false),
+        (Err(task), _) => trouble::lost_task(frame, &task),
+        (Ok(Err(OpsError::Unavailable(_))), _) => trouble::unanswered(frame, NoAnswer::ToAct),
         (Ok(Err(error @ (OpsError::BadReason | OpsError::MovedOn))), _) => {
             let wrong = match error {
                 OpsError::MovedOn => {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::fields::Fields;
-use super::format::{Now, chip, said, short, table};
+use super::format::{Now, bdi, chip, short, table};
 use super::frame::Frame;
 use crate::ops::{Page, State, Summary};
 
@@ -12,7 +12,7 @@ pub(super) fn link(frame: &Frame, row: &Summary) -> Markup {
     let (name, version) = &row.definition;
     html! {
         a.request href=(frame.to(format_args!("requests/{}", row.request_id))) {
-            span.definition { (said(name)) " v" (version) }
+            span.definition { (bdi(name)) " v" (version) }
             " " code { (short(row.request_id)) }
         }
         @if row.stranded.is_some() { " " span.chip.stranded { "stranded" } }
@@ -22,18 +22,18 @@ pub(super) fn link(frame: &Frame, row: &Summary) -> Markup {
 /// At which phase it stands.
 pub(super) fn place(row: &Summary) -> Markup {
     match (&row.open_intent, &row.phase) {
-        (Some(phase), _) => html! { "call of " code { (said(phase)) } " open" },
+        (Some(phase), _) => html! { "call of " code { (bdi(phase)) } " open" },
         (None, Some(phase)) if row.may_have_been_called => {
-            html! { code { (said(phase)) } " may have been called" }
+            html! { code { (bdi(phase)) } " may have been called" }
         }
-        (None, Some(phase)) => html! { "at " code { (said(phase)) } },
+        (None, Some(phase)) => html! { "at " code { (bdi(phase)) } },
         (None, None) => html! { span.quiet { "–" } },
     }
 }
 
 pub(super) fn reason(row: &Summary) -> Markup {
     match &row.reason {
-        Some(reason) => html! { span.reason { (said(reason)) } },
+        Some(reason) => html! { span.reason { (bdi(reason)) } },
         None => html! { span.quiet { "–" } },
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::format::{Now, said, table};
+use super::format::{Now, bdi, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::{chart, list};
@@ -153,7 +153,7 @@ fn by_definition(frame: &Frame, rows: &[Summary]) -> Markup {
         ]);
         let to = frame.to(format_args!("requests?{}", of.unwrap_or_default()));
         vec![
-            html! { a href=(to) { (said(name)) " v" (version) } },
+            html! { a href=(to) { (bdi(name)) " v" (version) } },
             html! { (came.finished) },
             html! { (came.in_work) },
             html! { (came.waiting) },

@@ -9,10 +9,10 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::fields::{Fields, carried, duration, reason_and_confirmation};
-use super::format::{Now, exact, facts, said, table, visible};
+use super::format::{Now, bdi, exact, facts, table, visible};
 use super::frame::{Frame, Section};
 use super::guard::{Asked, see_other};
-use super::trouble;
+use super::trouble::{self, NoAnswer};
 use crate::ops::{OperatorStore, Ops, OpsError, PauseView, Permissions, RowVersion};
 
 pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
@@ -102,15 +102,15 @@ fn phases(frame: &Frame, rows: &[Row], now: Now, may_set: bool) -> Markup {
             None => ("pause", "Pause"),
         };
         vec![
-            html! { span.definition { (said(definition)) } },
-            html! { code { (said(phase)) } },
+            html! { span.definition { (bdi(definition)) } },
+            html! { code { (bdi(phase)) } },
             state(pause.as_ref(), now),
             match pause {
-                Some(pause) => html! { (said(&pause.paused_by)) " " (now.relative(pause.paused_at)) },
+                Some(pause) => html! { (bdi(&pause.paused_by)) " " (now.relative(pause.paused_at)) },
                 None => html! { span.quiet { "–" } },
             },
             match pause {
-                Some(pause) => html! { span.reason { (said(&pause.reason)) } },
+                Some(pause) => html! { span.reason { (bdi(&pause.reason)) } },
                 None => html! { span.quiet { "–" } },
             },
             html! {
@@ -247,11 +247,11 @@ async fn sheet<S: OperatorStore>(
         h1 { "Review: " (name) }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
-            ("Phase", Some(html! { code { (said(phase)) } " of " span.definition { (said(definition)) } })),
+            ("Phase", Some(html! { code { (bdi(phase)) } " of " span.definition { (bdi(definition)) } })),
             ("Now", Some(html! {
                 (state(row.pause.as_ref(), now))
                 @if let Some(pause) = &row.pause {
-                    " by " (said(&pause.paused_by)) ": " span.reason { (said(&pause.reason)) }
+                    " by " (bdi(&pause.paused_by)) ": " span.reason { (bdi(&pause.reason)) }
                 }
             })),
             ("After", Some(html! { (after) })),
@@ -285,9 +285,9 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Err(error) => return again(&asked, &form, &error).await,
     };
     match tokio::spawn(act.apply(ops, at, reason)).await {
-        Ok(Ok(said)) => told(&asked.frame, &said),
-        Err(task) => trouble::lost(&asked.frame, &task),
-        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, false),
+        Ok(Ok(said)) => back_to_list(&asked.frame, &said),
+        Err(task) => trouble::lost_task(&asked.frame, &task),
+        Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, NoAnswer::ToAct),
         Ok(Err(OpsError::MovedOn)) => moved_on(&asked, &form).await,
         Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong | OpsError::TooShort))) => {
             again(&asked, &form, &error).await
@@ -296,7 +296,7 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
     }
 }
 
-fn told(frame: &Frame, said: &str) -> Response {
+fn back_to_list(frame: &Frame, said: &str) -> Response {
     see_other(&frame.to(format_args!("pauses?said={said}")))
 }
 
@@ -306,9 +306,9 @@ async fn moved_on<S: OperatorStore>(asked: &Asked<S>, form: &Fields) -> Response
     let frame = &asked.frame;
     match wanted(asked, form).await {
         Ok((true, Row { pause: Some(pause), .. })) if is_asked_for(&pause, form, frame.actor()) => {
-            told(frame, "paused")
+            back_to_list(frame, "paused")
         }
-        Ok((false, Row { pause: None, .. })) => told(frame, "already"),
+        Ok((false, Row { pause: None, .. })) => back_to_list(frame, "already"),
         _ => {
             let wrong = "Not done: the phase was paused, or its pause was replaced or ended, since you looked. Now it \
                          stands as below, and what you typed is kept.";

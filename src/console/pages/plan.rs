@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::act::Act;
 use super::fields::{Fields, Named, carried, id_of, reason_and_confirmation};
-use super::format::{Now, chip, facts, said, sentence, visible};
+use super::format::{Now, bdi, chip, facts, sentence, visible};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::settle::Offered;
@@ -87,7 +87,7 @@ async fn sheet<S: OperatorStore>(
     let (name, version) = &details.summary.definition;
     let page = html! {
         h1 { (title) }
-        p.id { (said(name)) " v" (version) " " code { (details.summary.request_id) } }
+        p.id { (bdi(name)) " v" (version) " " code { (details.summary.request_id) } }
         @if has_moved {
             (moved(&details, form))
         } @else if let Some(wrong) = wrong {
@@ -157,7 +157,7 @@ fn review(frame: &Frame, details: &Details, act: &Act, form: &Fields) -> Markup 
                  nothing is written"
             })),
         ]))
-        (given(act))
+        (values_of(act))
         (warning(act, details))
         form.act method="post" action=(frame.to(format_args!("requests/{}/act", row.request_id))) {
             (settle::read_at(details))
@@ -174,7 +174,7 @@ fn warning(act: &Act, details: &Details) -> Markup {
     let called = details.summary.perhaps_called.as_deref();
     let committed = details.phases.iter().filter(|phase| phase.stands == PhaseStands::Done);
     let committed: Vec<Markup> =
-        committed.map(|phase| html! { code { (said(&phase.name)) } }).collect();
+        committed.map(|phase| html! { code { (bdi(&phase.name)) } }).collect();
     match act {
         Act::Executed { .. } => html! {},
         Act::NotExecuted { .. } => html! {
@@ -186,7 +186,7 @@ fn warning(act: &Act, details: &Details) -> Markup {
         Act::Retry => html! {
             @if let Some(phase) = called {
                 p.warning {
-                    code { (said(phase)) } " may have been called. It is called again under the same derived \
+                    code { (bdi(phase)) } " may have been called. It is called again under the same derived \
                      key: look it up at the provider first, if that may have forgotten the key."
                 }
             }
@@ -194,7 +194,7 @@ fn warning(act: &Act, details: &Details) -> Markup {
         Act::Finish { .. } | Act::Erase => html! {
             @if let Some(phase) = called {
                 p.warning {
-                    code { (said(phase)) } " may have been called. Look it up at the provider first: its effect, \
+                    code { (bdi(phase)) } " may have been called. Look it up at the provider first: its effect, \
                      if there is one, stays, and the request does not show it any more."
                 }
             }
@@ -216,16 +216,16 @@ fn warning(act: &Act, details: &Details) -> Markup {
 fn after(act: &Act, details: &Details) -> Markup {
     match act {
         Act::Executed { phase, .. } => html! {
-            (chip(State::Due)) " The output below is committed as what " code { (said(phase)) } " returned. A \
+            (chip(State::Due)) " The output below is committed as what " code { (bdi(phase)) } " returned. A \
              worker, or the client's next retry, goes on with "
             @match behind(&details.phases, phase) {
-                Some(next) => { code { (said(&next.name)) } }
+                Some(next) => { code { (bdi(&next.name)) } }
                 None => { "the end" }
             }
             "."
         },
         Act::NotExecuted { phase, attempt } => html! {
-            (chip(State::Due)) " A worker, or the client's next retry, makes the call of " code { (said(phase)) }
+            (chip(State::Due)) " A worker, or the client's next retry, makes the call of " code { (bdi(phase)) }
             " again. Said of attempt " (attempt) "."
         },
         Act::Finish { reply } => html! {
@@ -234,7 +234,7 @@ fn after(act: &Act, details: &Details) -> Markup {
         },
         Act::Retry => html! {
             (chip(State::Due)) " A worker, or the client's next retry, goes on behind "
-            code { (said(&details.summary.recovery_point)) } ", with a new count of attempts."
+            code { (bdi(&details.summary.recovery_point)) } ", with a new count of attempts."
         },
         Act::Erase => html! {
             (chip(State::Erased)) " Parameters, context, outputs and reply are gone for good, and so are its dead \
@@ -254,7 +254,7 @@ fn behind<'a>(phases: &'a [PhaseView], name: &str) -> Option<&'a PhaseView> {
 }
 
 /// What the operator gave, as it will be stored.
-fn given(act: &Act) -> Markup {
+fn values_of(act: &Act) -> Markup {
     match act {
         Act::Executed { output, .. } => html! {
             h2 { "Output" }

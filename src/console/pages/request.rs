@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::fields::{Fields, Named, id_of};
-use super::format::{Now, chip, exact, facts, said, sentence, table};
+use super::format::{Now, bdi, chip, exact, facts, sentence, table};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::timeline::happened;
@@ -36,7 +36,7 @@ fn body(frame: &Frame, query: &Fields, details: &Details) -> Markup {
     html! {
         @if let Some(notice) = notice(query) { p.notice role="status" { (notice) } }
         section #head data-live="5" aria-label="Where it stands" {
-            h1 { (said(name)) " v" (version) " " (chip(row.state)) }
+            h1 { (bdi(name)) " v" (version) " " (chip(row.state)) }
             p.id { code data-copy="" { (row.request_id) } }
             div class=(format!("why {}", tone(details))) {
                 p { (sentence(&details.why.sentence)) }
@@ -120,7 +120,7 @@ fn track(phases: &[PhaseView]) -> Markup {
             @for phase in phases {
                 @let (class, words) = stands(phase);
                 li class=(class) {
-                    span.phase { (said(&phase.name)) }
+                    span.phase { (bdi(&phase.name)) }
                     span.kind { (kind(phase)) }
                     span.stands { (words) }
                 }
@@ -132,18 +132,18 @@ fn track(phases: &[PhaseView]) -> Markup {
 fn row_facts(details: &Details) -> Markup {
     let (row, now) = (&details.summary, Now(details.read_at));
     let at = |time: Option<_>| time.map(|time| now.relative(time));
-    let code = |text: &str| Some(html! { code { (said(text)) } });
+    let code = |text: &str| Some(html! { code { (bdi(text)) } });
     facts(vec![
         ("Accepted", Some(now.relative(row.created_at))),
         ("Attempt", Some(html! { (row.attempts) })),
         ("Last committed", code(&row.recovery_point)),
         ("Open call", row.open_intent.as_deref().and_then(code)),
-        ("Reason", row.reason.as_deref().map(said)),
+        ("Reason", row.reason.as_deref().map(bdi)),
         ("Waiting since", at(row.waiting_since)),
         ("Lease ends", at(row.leased_until)),
         ("Due for a worker", at(row.next_at)),
         ("Times looked into", (details.reconciles > 0).then(|| html! { (details.reconciles) })),
-        ("Last word", details.resolution.as_deref().map(said)),
+        ("Last word", details.resolution.as_deref().map(bdi)),
         ("Stranded", row.stranded.map(|because| html! { (because) })),
         ("Key kept until", Some(now.relative(row.expires_at))),
         ("Scope (hash)", code(&row.scope_hash)),
@@ -213,8 +213,8 @@ fn jobs(frame: &Frame, details: &Details) -> Markup {
             Some(at) => now.relative(at),
             None => html! { a href=(frame.to("jobs")) { "gave up" } },
         };
-        let reason = job.reason.as_deref().map_or_else(|| html! { span.quiet { "–" } }, said);
-        let name = html! { code { (said(&job.name)) } };
+        let reason = job.reason.as_deref().map_or_else(|| html! { span.quiet { "–" } }, bdi);
+        let name = html! { code { (bdi(&job.name)) } };
         vec![name, now.relative(job.staged_at), html! { (job.attempts) }, reason, next]
     });
     html! {

@@ -20,7 +20,7 @@ pub(super) async fn page<S: OperatorStore>(asked: Asked<S>) -> Response {
     let Asked { ops, frame, query } = &asked;
     let listed = async { Ok((ops.list(filter(query)?).await?, asked.now().await?)) };
     let (status, list) = match listed.await {
-        Ok((page, now)) => (StatusCode::OK, found(frame, query, &page, now)),
+        Ok((page, now)) => (StatusCode::OK, results(frame, query, &page, now)),
         Err(error @ (OpsError::BadFilter(_) | OpsError::BadCursor)) => {
             (trouble::status(&error), html! { p.error role="alert" { (error) } })
         }
@@ -201,7 +201,7 @@ fn filters(frame: &Frame, query: &Fields) -> Markup {
     }
 }
 
-fn found(frame: &Frame, query: &Fields, page: &Page<Summary>, now: Now) -> Markup {
+fn results(frame: &Frame, query: &Fields, page: &Page<Summary>, now: Now) -> Markup {
     html! {
         section #list data-live="10" aria-label="What was found" {
             @if list::is_none(page) {

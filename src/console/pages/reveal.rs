@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use serde_json::value::RawValue;
 
 use super::fields::{Fields, Named, id_of};
-use super::format::{facts, said, visible};
+use super::format::{bdi, facts, visible};
 use super::frame::{Frame, Section};
 use super::guard::Asked;
 use super::request::{name_of, reveal_form};
-use super::trouble;
+use super::trouble::{self, NoAnswer};
 use crate::ops::{OperatorStore, OpsError, Revealed, What};
 use crate::phase::Reply;
 
@@ -34,7 +34,7 @@ pub(super) async fn page<S: OperatorStore>(
             let reveal = async move { ops.reveal(id, what, &reason).await };
             match tokio::spawn(reveal).await {
                 Ok(revealed) => revealed.map(|revealed| (id, what, revealed)),
-                Err(task) => return trouble::lost(frame, &task),
+                Err(task) => return trouble::lost_task(frame, &task),
             }
         }
         (Ok(_), None) => Err(OpsError::BadFilter("there is no such value: choose one of the list")),
@@ -57,13 +57,13 @@ pub(super) async fn page<S: OperatorStore>(
             frame.page(trouble::status(&error), Section::Requests, title, page)
         }
         // The audit row may be written by then.
-        Err(error) if error.is_of_no_answer() => trouble::unanswered(frame, false),
+        Err(error) if error.is_of_no_answer() => trouble::unanswered(frame, NoAnswer::ToAct),
         Err(error) => trouble::page(frame, &error),
     }
 }
 
 fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed) -> Markup {
-    let code = |text: &str| Some(html! { code { (said(text)) } });
+    let code = |text: &str| Some(html! { code { (bdi(text)) } });
     html! {
         h1 { (title) }
         p.lead { "That " bdi { (visible(frame.actor())) } " revealed it, and why, is in the audit." }
@@ -77,7 +77,7 @@ fn body(frame: &Frame, title: &str, back: &str, what: What, revealed: &Revealed)
             (facts(vec![
                 ("Status", Some(html! { (reply.status()) })),
                 ("Headers", Some(html! {
-                    @for (name, value) in reply.headers() { code { (said(name)) ": " (said(value)) } br; }
+                    @for (name, value) in reply.headers() { code { (bdi(name)) ": " (bdi(value)) } br; }
                 })),
             ]))
             (body_of(reply))

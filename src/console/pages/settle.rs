@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::act::Act;
 use super::fields::{Fields, carried};
-use super::format::said;
+use super::format::bdi;
 use super::frame::Frame;
 use crate::ops::{Details, Permissions, PhaseViewKind, State};
 
@@ -113,7 +113,7 @@ pub(super) fn form(frame: &Frame, details: &Details, typed: &Fields) -> Markup {
                         input type="hidden" name="phase" value=(phase);
                         input type="hidden" name="attempt" value=(row.attempts);
                         (choice("executed", "The call was executed", html! {
-                            "You know what " code { (said(phase)) } " would have returned."
+                            "You know what " code { (bdi(phase)) } " would have returned."
                         }, html! {
                             label for="output" { "Its output, as JSON" }
                             textarea #output name="output" rows="4" spellcheck="false"

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::audit::outcome;
-use super::format::{exact, said};
+use super::format::{bdi, exact};
 use crate::ops::{Event, EventKind, Happened};
 
 pub(super) fn happened(one: &Happened) -> Markup {
@@ -12,20 +12,20 @@ pub(super) fn happened(one: &Happened) -> Markup {
             (exact(one.at)) " "
             @match &one.what {
                 Event::Accepted => { "accepted" }
-                Event::Committed { recovery_point } => { "committed " code { (said(recovery_point)) } }
+                Event::Committed { recovery_point } => { "committed " code { (bdi(recovery_point)) } }
                 Event::Waits { reason } => {
                     "stopped, and waits"
-                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
+                    @if let Some(reason) = reason { ": " span.reason { (bdi(reason)) } }
                 }
                 Event::Left { kind, attempt, phase, reason } => {
-                    (left(*kind)) ", attempt " (attempt)
-                    @if let Some(phase) = phase { " at " code { (said(phase)) } }
-                    @if let Some(reason) = reason { ": " span.reason { (said(reason)) } }
+                    (event_text(*kind)) ", attempt " (attempt)
+                    @if let Some(phase) = phase { " at " code { (bdi(phase)) } }
+                    @if let Some(reason) = reason { ": " span.reason { (bdi(reason)) } }
                 }
-                Event::Staged { job } => { "staged the job " code { (said(job)) } }
+                Event::Staged { job } => { "staged the job " code { (bdi(job)) } }
                 Event::Acted(act) => {
-                    strong { (said(&act.actor)) } " " (said(&act.act)) " " (outcome(act))
-                    span.reason { " “" (said(&act.reason)) "”" }
+                    strong { (bdi(&act.actor)) } " " (bdi(&act.act)) " " (outcome(act))
+                    span.reason { " “" (bdi(&act.reason)) "”" }
                 }
             }
             @if let Some(trace) = &one.trace {
@@ -35,7 +35,7 @@ pub(super) fn happened(one: &Happened) -> Markup {
     }
 }
 
-fn left(kind: EventKind) -> &'static str {
+fn event_text(kind: EventKind) -> &'static str {
     match kind {
         EventKind::Released => "failed, and was released",
         EventKind::TakenOver => "lease ended, and was taken over",

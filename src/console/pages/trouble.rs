@@ -81,7 +81,7 @@ pub(super) fn page(frame: &Frame, error: &OpsError) -> Response {
             };
             ("No such bulk act", text)
         }
-        OpsError::Unavailable(_) => return unanswered(frame, true),
+        OpsError::Unavailable(_) => return unanswered(frame, NoAnswer::ToRead),
         error if error.is_of_a_panic() => return panicked(frame),
         error @ OpsError::Unreadable { .. } => {
             let text = html! {
@@ -114,17 +114,17 @@ fn panicked(frame: &Frame) -> Response {
 }
 
 /// The task of an act gave no answer: it panicked, or its runtime is gone.
-pub(super) fn lost(frame: &Frame, task: &JoinError) -> Response {
+pub(super) fn lost_task(frame: &Frame, task: &JoinError) -> Response {
     match task.is_panic() {
         true => panicked(frame),
-        false => unanswered(frame, false),
+        false => unanswered(frame, NoAnswer::ToAct),
     }
 }
 
 /// The database did not answer, in time or at all. Its own words may hold what users gave: they are in no
-/// page. `was_a_read`: nothing was to be changed.
-pub(super) fn unanswered(frame: &Frame, was_a_read: bool) -> Response {
-    unanswered_to(frame, was_a_read, None)
+/// page.
+pub(super) fn unanswered(frame: &Frame, no_answer: NoAnswer) -> Response {
+    unanswered_to(frame, no_answer, None)
 }
 
 /// A form that was sent: what was typed is not lost.
@@ -137,10 +137,14 @@ pub(super) struct Sent<'a> {
 }
 
 /// The same with the form that was sent.
-pub(super) fn unanswered_to(frame: &Frame, was_a_read: bool, sent: Option<&Sent<'_>>) -> Response {
+pub(super) fn unanswered_to(
+    frame: &Frame,
+    no_answer: NoAnswer,
+    sent: Option<&Sent<'_>>,
+) -> Response {
     let title = "The database does not answer";
     let text = html! {
-        @if was_a_read {
+        @if no_answer == NoAnswer::ToRead {
             p { "Nothing was changed. Load the page again in a moment." }
         } @else {
             p { strong { "Whether it was done is not known." } " Read the request and its audit before \
@@ -153,14 +157,16 @@ pub(super) fn unanswered_to(frame: &Frame, was_a_read: bool, sent: Option<&Sent<
         @if let Some(sent) = sent { (again(sent)) }
     };
     let mut page = frame.page(StatusCode::SERVICE_UNAVAILABLE, Section::None, title, page);
-    page.extensions_mut().insert(NoAnswer { was_a_read });
+    page.extensions_mut().insert(no_answer);
     with_retry(page)
 }
 
 /// On a page that says so: the guard, which has the form, writes it anew.
-#[derive(Clone, Copy)]
-pub(super) struct NoAnswer {
-    pub(super) was_a_read: bool,
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoAnswer {
+    /// Nothing was to be changed.
+    ToRead,
+    ToAct,
 }
 
 /// What was sent, to be sent once more: under the same version, so that it is done once.
@@ -242,7 +248,7 @@ mod tests {
     async fn an_act_that_panicked_is_not_told_as_a_database_that_does_not_answer() {
         let error = OpsError::Resolve(ResolveError::TaskPanicked);
         let task = tokio::spawn(panics()).await.unwrap_err();
-        for told in [page(&frame(), &error), lost(&frame(), &task)] {
+        for told in [page(&frame(), &error), lost_task(&frame(), &task)] {
             assert_eq!(told.status(), StatusCode::INTERNAL_SERVER_ERROR);
             assert!(told.headers().get(RETRY_AFTER).is_none());
             assert!(told.extensions().get::<NoAnswer>().is_none(), "its form is not sent again");
@@ -252,7 +258,7 @@ mod tests {
         }
         let waits = tokio::spawn(std::future::pending::<()>());
         waits.abort();
-        let told = lost(&frame(), &waits.await.unwrap_err());
+        let told = lost_task(&frame(), &waits.await.unwrap_err());
         assert_eq!(told.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

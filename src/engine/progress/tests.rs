@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::definition::{EffectClass, Isolation, PhaseKind};
-use crate::engine::resolution::{not_executed, retried, said, uncalled};
+use crate::engine::resolution::{
+    PlaceOfFinish, executed, executed_before, not_executed, retried, said, uncalled,
+};
 use std::time::Duration;
 
 pub(super) const fn phase(
@@ -182,12 +184,38 @@ fn g14_g17_a_phase_is_put_before_a_call_that_is_known_not_to_have_been_made() {
     let of_the_last = uncalled("pay", 2);
     let behind_a_retry = retried(Some(&of_the_last));
     assert_eq!(said(Some(&behind_a_retry)), Some("retry"));
-    for known in [of_the_last, not_executed(&OLD[1], 2), behind_a_retry] {
+    // The call before it was resolved, and none was made since.
+    let behind_a_call = executed_before(&idempotent("uncalled", &[]), &OLD[1], 2);
+    assert_eq!(said(Some(&behind_a_call)), Some("executed uncalled"));
+    assert_eq!(retried(Some(&behind_a_call)), behind_a_retry);
+    assert_eq!(executed_before(&OLD[1], &OLD[2], 2), executed(&OLD[1]), "a local phase");
+    assert_eq!(said(Some(&executed(&OLD[1]))), Some("executed pay"));
+    for known in [of_the_last, not_executed(&OLD[1], 2), behind_a_retry, behind_a_call] {
         assert_eq!(of(&noted(Some(known)), NOW), Ok(Progress::Continues));
     }
     for unknown in [Some(uncalled("pay", 1)), Some(uncalled("c", 2)), Some(retried(None)), None] {
         assert_eq!(of(&noted(unknown), NOW), Err(StrandedBecause::PhasesReordered));
     }
+}
+
+/// An earlier build reads the recovery point and one word behind it: the phase of an open call.
+#[test]
+fn g1_a_finish_by_hand_names_its_call_where_each_build_looks_for_it() {
+    let nothing = PlaceOfFinish { recovery_point: "a", open_intent: None, perhaps_called: None };
+    let open = PlaceOfFinish { open_intent: Some("pay"), ..nothing };
+    let perhaps = PlaceOfFinish { perhaps_called: Some("pay"), ..nothing };
+    // The word is a name that a phase may have, too.
+    let namesake = PlaceOfFinish { open_intent: Some("perhaps"), ..nothing };
+    for (place, stored) in [
+        (nothing, "finish a"),
+        (open, "finish a pay"),
+        (perhaps, "finish a pay perhaps"),
+        (namesake, "finish a perhaps"),
+    ] {
+        assert_eq!(place.stored(), stored);
+        assert_eq!(PlaceOfFinish::of(stored), Some(place), "{stored}");
+    }
+    assert_eq!(PlaceOfFinish::of("finish"), None);
 }
 
 #[test]

@@ -1,20 +1,21 @@
 //! [`Engine::resolve`]: a resolution, from a webhook or an operator, of a request that waits for one.
 
+mod checks;
 mod equal;
 mod types;
 mod weigh;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use uuid::Uuid;
 
 use self::types::ResolutionKind;
 pub use self::types::{Resolution, ResolveError, Resolved};
 use self::weigh::{News, Weighed};
-use super::attempt::MAX_ROUNDS;
+use super::attempt::{AGAIN, MAX_ROUNDS};
 use super::jitter::jitter;
 use super::resolution::said;
+use super::run::{Run, Transition};
 use super::{Core, Engine};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -22,9 +23,6 @@ use crate::observe::{self, Span, Subject};
 use crate::store::audit::AuditEntry;
 use crate::store::events::EventKind;
 use crate::store::{Claim, Commit, KeyRow, Right, Seen, Store, StoreError};
-
-/// After how long to repeat a resolution, at least.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// What a resolution is compared with, if its phase or its request has ended. The answer [`Resolved::Already`] confirms a
 /// stored value, which the operator may not be allowed to see (G19).
@@ -123,7 +121,6 @@ impl<S: Store> Core<S> {
     ) -> Result<Resolved, ResolveError> {
         // What is written is written to this request, or to none. An operator's is the request that the audit row names.
         let request = request.or(act.and_then(|act| act.audit.request_id));
-        let compares = act.map_or(Compares::Values, |act| act.compares);
         let mut refused = None;
         for _ in 0..MAX_ROUNDS {
             let row = self.store.read_key(scope, key).await?.ok_or(ResolveError::NoSuchKey)?;
@@ -140,26 +137,12 @@ impl<S: Store> Core<S> {
             if before.is_some_and(|before| before.has_let_retry(&row, kind)) {
                 return Ok(Resolved::Applied);
             }
-            let is_ours = before.is_some();
-            let news = match self.weigh(scope, key, &row, kind, compares).await {
-                Ok(Weighed::Known(Resolved::Already)) if is_ours => return Ok(Resolved::Applied),
+            let news = match self.weigh_as_seen(scope, key, &row, kind, act).await? {
+                Ok(Weighed::Known(Resolved::Already)) if before.is_some() => {
+                    return Ok(Resolved::Applied);
+                }
                 Ok(Weighed::Known(known)) => return Ok(known),
-                Err(unavailable @ ResolveError::Unavailable(_)) => return Err(unavailable),
-                _ if act.is_some_and(|act| !(act.is_as_seen)(&row)) => {
-                    return Err(ResolveError::MovedOn);
-                }
                 Ok(Weighed::News(news)) => news,
-                // The row alone shows this.
-                Err(running @ ResolveError::InProgress { .. }) => return Err(running),
-                Err(because @ ResolveError::NotEncoded { .. })
-                    if mutated!(EncodeBehindTakeOver) =>
-                {
-                    let claim = Claim::of_row(scope, key, &row, Right::Resolve);
-                    let _ = self.store.take_over_key(&claim, self.settings.hold()).await;
-                    return Err(because);
-                }
-                // The refusal rests on what two statements read, and counts only if the row is still the same after
-                // them. In between the request may have continued, finished and been erased.
                 Err(because) => {
                     refused = Some((seen, because));
                     continue;
@@ -175,6 +158,34 @@ impl<S: Store> Core<S> {
             }
         }
         Err(ResolveError::InProgress { retry_after: AGAIN })
+    }
+
+    /// What the resolution is to the row, if that is as the operator saw it. The inner error is a refusal that rests on what
+    /// two statements read, and counts only if the row is still the same after them: in between the request may have
+    /// continued, finished and been erased.
+    async fn weigh_as_seen(
+        self: &Arc<Self>,
+        scope: &Scope,
+        key: &IdempotencyKey,
+        row: &KeyRow,
+        kind: &ResolutionKind,
+        act: Option<OperatorAct<'_>>,
+    ) -> Result<Result<Weighed<S>, ResolveError>, ResolveError> {
+        let compares = act.map_or(Compares::Values, |act| act.compares);
+        match self.weigh(scope, key, row, kind, compares).await {
+            Ok(known @ Weighed::Known(_)) => Ok(Ok(known)),
+            Err(unavailable @ ResolveError::Unavailable(_)) => Err(unavailable),
+            _ if act.is_some_and(|act| !(act.is_as_seen)(row)) => Err(ResolveError::MovedOn),
+            Ok(news) => Ok(Ok(news)),
+            // The row alone shows this.
+            Err(running @ ResolveError::InProgress { .. }) => Err(running),
+            Err(because @ ResolveError::NotEncoded { .. }) if mutated!(EncodeBehindTakeOver) => {
+                let claim = Claim::of_row(scope, key, row, Right::Resolve);
+                let _ = self.store.take_over_key(&claim, self.settings.hold()).await;
+                Err(because)
+            }
+            Err(because) => Ok(Err(because)),
+        }
     }
 
     /// Writes the resolution to a row that waits for it, on a task of its own. If the caller goes away, as a webhook's
@@ -216,29 +227,38 @@ impl<S: Store> Core<S> {
         let (attempt, trace, phase) = (row.attempts, self.trace(), kind.phase());
         let settled =
             transition.noted(EventKind::Resolved, attempt, phase, Some(kind.name()), trace);
+        let written = self.send_until_answered(row, &run, &claim, &settled, audit).await?;
+        if matches!(written, Written::Applied) {
+            let (definition, subject) = labels(&run, row);
+            let by = if audit.is_some() { "operator" } else { "application" };
+            observe::resolved(definition, subject, kind.name(), phase.unwrap_or_default(), by);
+        }
+        Ok(written)
+    }
+
+    /// Sends the transition again where that may help, for as long as the outcome of its commit is unknown.
+    async fn send_until_answered(
+        &self,
+        row: &KeyRow,
+        run: &Run<S>,
+        claim: &Claim<'_>,
+        transition: &Transition,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Written, ResolveError> {
         // For as long as another process would wait for our lease.
         let until = Moment::now().after(self.settings.lease);
         let (mut tries, mut unanswered) = (0, None);
-        // The log names the definition of the row, even one that is not registered here. A metric has labels of known
-        // definitions only, so that their number is bounded.
-        let subject = Subject { definition: &row.definition, ..run.subject() };
-        let definition = Some(run.definition.name).filter(|name| !name.is_empty());
-        let definition = definition.unwrap_or(observe::OTHER);
         loop {
             reach!(&row.recovery_point, BeforeTakeOver);
-            let (error, is_unanswered) = match run.settle(&claim, &settled, audit).await {
-                Commit::Done(()) => {
-                    let phase = phase.unwrap_or_default();
-                    let by = if audit.is_some() { "operator" } else { "application" };
-                    observe::resolved(definition, subject, kind.name(), phase, by);
-                    return Ok(Written::Applied);
-                }
+            let (error, is_unanswered) = match run.settle(claim, transition, audit).await {
+                Commit::Done(()) => return Ok(Written::Applied),
                 Commit::Fenced | Commit::Refused(_) => {
                     return Ok(unanswered.map_or(Written::Overtaken, Written::PerhapsBefore));
                 }
                 // Sent again, it waits for the first, and finds the row as that one left it (G7).
                 Commit::Unknown(error) => {
                     if unanswered.is_none() {
+                        let (definition, subject) = labels(run, row);
                         observe::commit_unanswered(definition, subject);
                     }
                     (error, true)
@@ -266,6 +286,14 @@ impl<S: Store> Core<S> {
             tokio::time::sleep(jitter(tries)).await;
         }
     }
+}
+
+/// The labels of a row. The log names its definition, even one that is not registered here. A metric has labels of known
+/// definitions only, so that their number is bounded.
+fn labels<'a, S: Store>(run: &'a Run<S>, row: &'a KeyRow) -> (&'static str, Subject<'a>) {
+    let known = Some(run.definition.name).filter(|name| !name.is_empty());
+    let subject = Subject { definition: &row.definition, ..run.subject() };
+    (known.unwrap_or(observe::OTHER), subject)
 }
 
 /// Why a task gave no answer.

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::checks::{is_denied, not_running, waits_for};
 use super::equal::equal;
 use super::types::ResolutionKind;
-use super::{AGAIN, Compares, Resolution, ResolveError, Resolved};
-use crate::definition::{Phase, PhaseKind};
+use super::{Compares, ResolveError, Resolved};
 use crate::engine::encoding::Unstorable;
-use crate::engine::resolution::{Denial, executed, finished_at, not_executed, retried};
-use crate::engine::revive::{Judged, Revival, Revived};
+use crate::engine::resolution::{Denial, PlaceOfFinish, executed_before, not_executed, retried};
+use crate::engine::revive::{Judged, Revived};
 use crate::engine::run::{Run, Transition};
-use crate::engine::{Core, StrandedBecause};
+use crate::engine::{Core, Stands};
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
 use crate::phase::{Outputs, Reply};
-use crate::store::{KeyRow, Settles, Status, Store};
+use crate::store::{KeyRow, REPLY_STATUSES, Settles, Status, Store};
 
 /// What a resolution is to a row.
 pub(super) enum Weighed<S: Store> {
@@ -70,7 +70,7 @@ impl<S: Store> Core<S> {
         compares: Compares,
     ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        let judged = self.judged(scope, key, row)?;
+        let judged = self.judge_unfinished(scope, key, row)?;
         not_running(row)?;
         let mut outputs = self.stored_outputs(scope, key).await?;
         if let Some(stored) = outputs.get(index) {
@@ -95,10 +95,13 @@ impl<S: Store> Core<S> {
             return Ok(Weighed::Known(Resolved::Finished));
         };
         self.reads(row, &judged.revived, index, output)?;
+        // The last phase has no output.
+        let next = self.phases_of(row)?.get(index + 1).ok_or(ResolveError::NotThatPhase)?;
         outputs.push(phase.name, output.to_owned());
         let outputs = self.encode_outputs(scope, key, &outputs).map_err(refused)?;
         Ok(self.news(scope, key, row, Some(judged), |run| {
-            run.released_behind(phase, outputs, executed(phase))
+            let said = executed_before(phase, next, row.attempts);
+            run.released_behind(phase, outputs, said)
         }))
     }
 
@@ -111,7 +114,7 @@ impl<S: Store> Core<S> {
         attempt: u32,
     ) -> Result<Weighed<S>, ResolveError> {
         let (index, phase) = self.phase_of(row, phase)?;
-        let judged = self.judged(scope, key, row)?;
+        let judged = self.judge_unfinished(scope, key, row)?;
         let is_uncalled = judged.as_ref().is_some_and(|judged| judged.revived.is_uncalled);
         not_running(row)?;
         if is_denied(row, phase, attempt) {
@@ -150,7 +153,7 @@ impl<S: Store> Core<S> {
         reply: &Reply,
         compares: Compares,
     ) -> Result<Weighed<S>, ResolveError> {
-        if !(200..=599).contains(&reply.status()) {
+        if !REPLY_STATUSES.contains(&reply.status()) {
             return Err(ResolveError::NotStorable);
         }
         // A request whose holder is gone may be one that no process continues.
@@ -168,8 +171,15 @@ impl<S: Store> Core<S> {
             Status::Completed => conflict("the request is finished with another reply"),
             _ => {
                 let stored = self.encode_reply(scope, key, reply).map_err(refused)?;
+                let known = self.definition_of(row).phases;
+                let place = PlaceOfFinish {
+                    recovery_point: &row.recovery_point,
+                    open_intent: row.open_intent.as_deref(),
+                    perhaps_called: Stands::from(row).called_without_intent(known).as_deref(),
+                }
+                .stored();
                 Ok(self.news(scope, key, row, None, |run| {
-                    run.finished_by(reply.clone(), stored, finished_at(row))
+                    run.finished_by(reply.clone(), stored, place)
                 }))
             }
         }
@@ -213,90 +223,9 @@ impl<S: Store> Core<S> {
                 (judged.definition, judged.revived, is_run_here.then_some(judged.phases))
             }
         };
-        let run = self.held(scope, key, row, Moment::now(), definition, revived);
+        let run = self.run_of(scope, key, row, Moment::now(), definition, revived);
         let transition = transition(&run);
         Weighed::News(Box::new(News { run, phases, transition }))
-    }
-
-    /// Whether what a resolution says of a call would be refused for its type, as far as the row itself tells. Nothing is
-    /// read from the database.
-    pub(crate) fn check_type(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        row: &KeyRow,
-        resolution: &Resolution,
-    ) -> Result<(), ResolveError> {
-        let ResolutionKind::Executed { phase, output } = &resolution.kind else { return Ok(()) };
-        let (index, _) = self.phase_of(row, phase)?;
-        match self.judged(scope, key, row)? {
-            Some(judged) => self.reads(row, &judged.revived, index, output),
-            None => Ok(()),
-        }
-    }
-
-    /// An output that the later phases could not read would be in their way for ever; and the last phase has no output:
-    /// what it ends with is a reply, for `Resolution::finish`.
-    fn reads(
-        &self,
-        row: &KeyRow,
-        revived: &Revived<S>,
-        index: usize,
-        output: &RawValue,
-    ) -> Result<(), ResolveError> {
-        if let Revival::Undecodable(because) = revived.found {
-            return Err(ResolveError::Undecodable(because));
-        }
-        if index + 1 == self.phases_of(row)?.len() {
-            let why =
-                Some("the last phase returns a reply, so finish the request with one".to_owned());
-            return Err(ResolveError::OtherType { why });
-        }
-        revived.reads(index, output).map_err(|why| ResolveError::OtherType { why })
-    }
-
-    /// What can be made of the row, if this process knows it; `None` of a completed one.
-    fn judged(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        row: &KeyRow,
-    ) -> Result<Option<Judged<S>>, ResolveError> {
-        if row.status == Status::Completed {
-            return Ok(None);
-        }
-        self.judge(scope, key, row)?.map(Some).map_err(ResolveError::NotKnownHere)
-    }
-
-    /// A process whose codec has another secret would seal the reply so that no other can open it, and one that lacks the
-    /// codec would not seal it. One that has none of the application's code knows neither its codec, nor which header lines
-    /// it keeps, nor for how long.
-    fn keeps_replies(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-        row: &KeyRow,
-    ) -> Result<(), ResolveError> {
-        if self.has_no_code() {
-            self.phases_of(row)?;
-        }
-        let Some(work) = &row.work else { return Ok(()) };
-        let plain = self.open(scope, key, work)?;
-        // Parameters that are not JSON were sealed, and this process has no codec.
-        match serde_json::from_slice::<serde::de::IgnoredAny>(&plain.params) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(ResolveError::NotKnownHere(StrandedBecause::Sealed)),
-        }
-    }
-
-    fn phases_of(&self, row: &KeyRow) -> Result<&'static [Phase], ResolveError> {
-        let entry = self.registry.find(&row.definition, row.version);
-        Ok(entry.map_err(ResolveError::NotKnownHere)?.definition.phases)
-    }
-
-    fn phase_of(&self, row: &KeyRow, name: &str) -> Result<(usize, &'static Phase), ResolveError> {
-        let mut phases = self.phases_of(row)?.iter().enumerate();
-        phases.find(|(_, phase)| phase.is_called(name)).ok_or(ResolveError::NotThatPhase)
     }
 
     async fn stored_outputs(
@@ -327,50 +256,10 @@ fn conflict<S: Store>(what: &'static str) -> Result<Weighed<S>, ResolveError> {
     Err(ResolveError::Conflict(what))
 }
 
-/// Whether the row says already that the call of `phase` in this attempt had no effect: by a resolution, or by what a
-/// release has noted, which is about the calls of all attempts up to it.
-fn is_denied(row: &KeyRow, phase: &Phase, attempt: u32) -> bool {
-    let Some(denial) = Denial::of(row.resolution.as_deref()) else { return false };
-    let is_covered = match row.status {
-        _ if !denial.is_note => attempt == denial.attempt,
-        _ if denial.attempt != row.attempts => false,
-        Status::FailedRetryable => attempt <= row.attempts,
-        // What is said of the last attempt is news: it lets the request run again.
-        Status::DeadLetter => attempt < row.attempts,
-        _ => false,
-    };
-    is_covered && phase.is_called(denial.phase)
-}
-
 /// Why a value that was encoded for it is refused.
 fn refused(why: Unstorable) -> ResolveError {
     match why {
         Unstorable::Rule(_) => ResolveError::NotStorable,
         Unstorable::Codec(why) => ResolveError::NotEncoded { why },
-    }
-}
-
-fn not_running(row: &KeyRow) -> Result<(), ResolveError> {
-    match row.status {
-        // A lease that has ended is soon another process'.
-        Status::InProgress => {
-            Err(ResolveError::InProgress { retry_after: row.lease_left.max(AGAIN) })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether the request stands before `phase`, and `phase` is a foreign one.
-fn waits_for(
-    row: &KeyRow,
-    index: usize,
-    phase: &Phase,
-    outputs: &Outputs,
-) -> Result<(), ResolveError> {
-    let foreign = matches!(phase.kind, PhaseKind::Foreign(_));
-    let other = row.open_intent.as_deref().is_some_and(|intent| !phase.is_called(intent));
-    match foreign && !other && index == outputs.len() {
-        true => Ok(()),
-        false => Err(ResolveError::NotThatPhase),
     }
 }

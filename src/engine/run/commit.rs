@@ -6,7 +6,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use super::transition::Transition;
-use super::writing::Writing;
+use super::writing::{RowBefore, Writing};
 use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{BATCH_TIME_LIMIT, STARTED};
 use crate::engine::jitter::jitter;
@@ -73,54 +73,20 @@ impl<S: Store> Run<S> {
         transition: &Transition,
         jobs: &[StagedJob],
     ) -> Result<CommitFate, CallError> {
-        let creates_row = writing.as_ref().is_some_and(Writing::creates_row);
-        let is_of_new_row = writing.as_ref().is_some_and(Writing::is_of_new_row);
+        let row = writing.as_ref().map_or(RowBefore::Committed, Writing::row_before);
         // Before it is sent: no later than what the database writes.
         let kept = transition.keep_for.and_then(|keep_for| self.core.clock.after(keep_for));
         let sent = Moment::now();
         // Boxed, because a store's future is large, and a request would have room for it throughout its foreign calls.
         let answer = boxed!(self.send(writing, within, transition, jobs)).await;
-        let fate = match answer {
-            Commit::Done(times) => {
-                if let Some(RowTimes { written_at, expires_at }) = times {
-                    self.core.clock.heard(written_at);
-                    self.expires_at = expires_at;
-                }
-                CommitFate::Applied(sent)
-            }
-            // The key has a row.
-            Commit::Fenced if creates_row => CommitFate::EndsRound(RoundEnd::Changed),
-            Commit::Fenced => self.lost(),
-            Commit::Refused(refusal) => CommitFate::NotCommitted(CommitFailure::Refused(refusal)),
-            Commit::Failed(StoreError::Locked) if creates_row => {
-                CommitFate::EndsRound(RoundEnd::Busy)
-            }
-            Commit::Failed(_) if creates_row && mutated!(FailureToldAsBusy) => {
-                CommitFate::EndsRound(RoundEnd::Busy)
-            }
-            Commit::Failed(error) => CommitFate::NotCommitted(CommitFailure::Failed(error)),
-            Commit::Unknown(error) => {
-                observe::commit_unanswered(self.definition.name, self.subject());
-                if is_of_new_row {
-                    self.creation.unanswered();
-                    return Ok(CommitFate::EndsRound(RoundEnd::Restart(error)));
-                }
-                match boxed!(self.ask_until_answered(transition)).await? {
-                    Arrival::Arrived => CommitFate::Applied(sent),
-                    Arrival::NeverArrived => {
-                        CommitFate::NotCommitted(CommitFailure::NeverArrived(error))
-                    }
-                    Arrival::Lost => self.lost(),
-                }
-            }
-        };
-        if let CommitFate::Applied(sent) = &fate {
-            self.lease.confirm(*sent);
+        let fate = self.fate_of(answer, row, transition, sent).await?;
+        if let CommitFate::Applied(sent) = fate {
+            self.lease.confirm(sent);
             self.expires_at = kept.map_or(self.expires_at, |kept| kept.max(self.expires_at));
-            if is_of_new_row {
+            if row != RowBefore::Committed {
                 self.creation.committed(self.definition.name);
             }
-            if creates_row {
+            if row == RowBefore::Absent {
                 self.core.attempt_begins(
                     self.context.request_id,
                     (transition.status != Status::Pending).into(),
@@ -139,7 +105,52 @@ impl<S: Store> Run<S> {
         Ok(fate)
     }
 
-    fn lost(&self) -> CommitFate {
+    /// What the answer to a commit means. Where there was none, asks for the outcome.
+    async fn fate_of(
+        &mut self,
+        answer: Commit<Option<RowTimes>>,
+        row: RowBefore,
+        transition: &Transition,
+        sent: Moment,
+    ) -> Result<CommitFate, CallError> {
+        let is_created = row == RowBefore::Absent;
+        Ok(match answer {
+            Commit::Done(times) => {
+                if let Some(RowTimes { written_at, expires_at }) = times {
+                    self.core.clock.set(written_at);
+                    self.expires_at = expires_at;
+                }
+                CommitFate::Applied(sent)
+            }
+            // The key has a row.
+            Commit::Fenced if is_created => CommitFate::EndsRound(RoundEnd::Changed),
+            Commit::Fenced => self.end_as_lost(),
+            Commit::Refused(refusal) => CommitFate::NotCommitted(CommitFailure::Refused(refusal)),
+            Commit::Failed(StoreError::Locked) if is_created => {
+                CommitFate::EndsRound(RoundEnd::Busy)
+            }
+            Commit::Failed(_) if is_created && mutated!(FailureToldAsBusy) => {
+                CommitFate::EndsRound(RoundEnd::Busy)
+            }
+            Commit::Failed(error) => CommitFate::NotCommitted(CommitFailure::Failed(error)),
+            Commit::Unknown(error) => {
+                observe::commit_unanswered(self.definition.name, self.subject());
+                if row != RowBefore::Committed {
+                    self.creation.unanswered();
+                    return Ok(CommitFate::EndsRound(RoundEnd::Restart(error)));
+                }
+                match boxed!(self.ask_until_answered(transition)).await? {
+                    Arrival::Arrived => CommitFate::Applied(sent),
+                    Arrival::NeverArrived => {
+                        CommitFate::NotCommitted(CommitFailure::NeverArrived(error))
+                    }
+                    Arrival::Lost => self.end_as_lost(),
+                }
+            }
+        })
+    }
+
+    fn end_as_lost(&self) -> CommitFate {
         observe::lost(self.definition.name);
         CommitFate::EndsRound(RoundEnd::Lost)
     }
@@ -198,7 +209,8 @@ impl<S: Store> Run<S> {
         writing: Option<&Writing<'_, S>>,
         transition: &Transition,
     ) -> &'static str {
-        if writing.is_some_and(Writing::creates_row) && transition.point == STARTED {
+        let is_created = writing.is_some_and(|writing| writing.row_before() == RowBefore::Absent);
+        if is_created && transition.point == STARTED {
             return STARTED;
         }
         let phases = self.definition.phases;
@@ -322,7 +334,7 @@ impl<S: Store> Run<S> {
         observe::completed(name, self.context.attempt, self.age());
         self.core.traced_end(stored.status);
         self.core.remember(&self.whose(), stored, expires_at, sent, self.hint.clone());
-        faults! { let reply = super::mutants::told(reply); }
+        faults! { let reply = super::mutants::reply(reply); }
         let finished = Finished { reply, replayed: false, expires_at };
         Break(RoundEnd::Outcome(Outcome::Finished(finished)))
     }

@@ -91,6 +91,11 @@ enum Confirmed {
     TooSlow,
 }
 
+/// The failure that an explorer asks for.
+fn asked_for(phase: &Phase) -> FailureCause {
+    FailureCause::Phase { phase: phase.name, reason: "asked for" }
+}
+
 impl<S: Store> Run<S> {
     pub(super) async fn foreign(
         &mut self,
@@ -99,35 +104,48 @@ impl<S: Store> Run<S> {
         effect: EffectClass,
     ) -> PhaseEnd {
         reach!(phase.name, BeforePhase);
-        match self.core.paused(self.definition.name, phase).await {
-            Ok(Some(rest)) => {
-                return self.halt(FailureCause::Paused { phase: phase.name }, Some(rest)).await;
-            }
-            // The shutdown may have begun during a read of the pauses.
-            _ if self.core.running.is_closing() => {
-                return self.halt(FailureCause::ShuttingDown, Some(Duration::ZERO)).await;
-            }
-            Ok(None) => {}
-            Err(Unread) => {
-                let soon = self.core.settings.back_off(self.context.attempt);
-                let (phase, kind) = (phase.name, PAUSES_UNREAD);
-                let cause = FailureCause::Database { phase, kind, about: None };
-                return self.halt(cause, Some(soon)).await;
-            }
+        if let Some((cause, rest)) = self.why_not_now(phase).await {
+            return self.halt(cause, Some(rest)).await;
         }
-        let at_most_once = effect == EffectClass::AtMostOnce;
-        if at_most_once {
+        if effect == EffectClass::AtMostOnce {
             // A process that finds this intent open knows that the call may have been made (G2).
             let intent = self.intending(phase);
             if let Break(end) = self.write(&intent).await? {
                 return Ok(Break(end));
             }
         }
-        let name = phase.name;
-        if asked!(name, BeforeCall, CallFails) {
-            let cause = FailureCause::Phase { phase: name, reason: "asked for" };
-            return self.halt(cause, Some(Duration::ZERO)).await;
+        if asked!(phase.name, BeforeCall, CallFails) {
+            return self.halt(asked_for(phase), Some(Duration::ZERO)).await;
         }
+        let called = self.call_and_note(index, phase, effect).await?;
+        self.after_call(phase, effect, called).await
+    }
+
+    /// Why the phase is not begun now, and after how long to try again.
+    async fn why_not_now(&self, phase: &Phase) -> Option<(FailureCause, Duration)> {
+        match self.core.paused(self.definition.name, phase).await {
+            Ok(Some(rest)) => Some((FailureCause::Paused { phase: phase.name }, rest)),
+            // The shutdown may have begun during a read of the pauses.
+            _ if self.core.running.is_closing() => {
+                Some((FailureCause::ShuttingDown, Duration::ZERO))
+            }
+            Ok(None) => None,
+            Err(Unread) => {
+                let soon = self.core.settings.back_off(self.context.attempt);
+                let (phase, kind) = (phase.name, PAUSES_UNREAD);
+                Some((FailureCause::Database { phase, kind, about: None }, soon))
+            }
+        }
+    }
+
+    /// Makes the call, and notes what is known of it from now on: what may have been executed, and what may have been
+    /// called.
+    async fn call_and_note(
+        &mut self,
+        index: usize,
+        phase: &'static Phase,
+        effect: EffectClass,
+    ) -> Result<Called, CallError> {
         let key = self.derived_key(phase);
         faults! { let key = super::mutants::key(key); }
         movable_task::move_back().await;
@@ -137,15 +155,27 @@ impl<S: Store> Run<S> {
             self.hint = self.core.withdraw(&self.whose(), hint);
         }
         let (called, under_way) = called?;
-        observe::phase_took(self.definition.name, name, began.elapsed());
+        observe::phase_took(self.definition.name, phase.name, began.elapsed());
+        let at_most_once = effect == EffectClass::AtMostOnce;
         if let Some(outcome) = called.outcome() {
             let effect = if at_most_once { "at_most_once" } else { "idempotent" };
-            observe::called(self.definition.name, name, effect, outcome);
+            observe::called(self.definition.name, phase.name, effect, outcome);
         }
         // Where the provider honors no key, whatever is not certain is unknown once the call began: `release`
         // sees to it.
-        self.may_be_executed = (at_most_once && under_way).then_some(name);
+        self.may_be_executed = (at_most_once && under_way).then_some(phase.name);
         self.may_be_called |= under_way && !called.is_denied();
+        Ok(called)
+    }
+
+    /// Goes on from what the call came to.
+    async fn after_call(
+        &mut self,
+        phase: &'static Phase,
+        effect: EffectClass,
+        called: Called,
+    ) -> PhaseEnd {
+        let name = phase.name;
         let body = match called {
             Called::Ended(body) | Called::Skipped(body) => body,
             Called::Lost => {
@@ -165,14 +195,13 @@ impl<S: Store> Run<S> {
             }
         };
         if asked!(name, AfterCall, AnswerLost) {
-            let cause = FailureCause::Phase { phase: name, reason: "asked for" };
-            return self.halt(cause, Some(Duration::ZERO)).await;
+            return self.halt(asked_for(phase), Some(Duration::ZERO)).await;
         }
-        self.after_call(phase, effect, body).await
+        self.after_body(phase, effect, body).await
     }
 
     /// Goes on from how the body of the phase ended.
-    async fn after_call(
+    async fn after_body(
         &mut self,
         phase: &'static Phase,
         effect: EffectClass,

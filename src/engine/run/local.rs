@@ -36,9 +36,34 @@ enum Undone {
 }
 
 impl Undone {
+    /// After a commit that wrote nothing.
+    fn of(phase: &Phase, failure: CommitFailure) -> Self {
+        let cause = match failure {
+            CommitFailure::Refused(refusal) => refused(phase, refusal),
+            CommitFailure::Failed(StoreError::TimeLimit) => timed_out(phase),
+            CommitFailure::Failed(error) if error.is_worth_a_rerun() => return Self::Again(error),
+            CommitFailure::Failed(error) => store_failed(phase, &error),
+            // It would be as slow again.
+            CommitFailure::NeverArrived(error)
+                if phase.kind.is_batch() && error.is_unanswered() =>
+            {
+                timed_out(phase)
+            }
+            CommitFailure::NeverArrived(error) => return Self::Again(error),
+        };
+        Self::Stopped(cause, None)
+    }
+
     /// Whether another connection may do better.
     fn is_of_the_connection(&self) -> bool {
         matches!(self, Self::Again(error) if error.is_of_the_connection())
+    }
+
+    fn may_be_of_a_replaced_type(&self) -> bool {
+        matches!(
+            self,
+            Self::Again(StoreError::Database { error, .. }) if error.may_be_of_a_replaced_type()
+        )
     }
 }
 
@@ -59,6 +84,8 @@ impl<S: Store> Run<S> {
             self.outputs.truncate(index);
             if undone.is_of_the_connection() {
                 self.core.store.forget_idle();
+            } else if undone.may_be_of_a_replaced_type() {
+                self.core.store.forget_types();
             }
             let (cause, after) = match undone {
                 Undone::Rejected(reply) => return self.finish(phase, reply, new).await,
@@ -146,22 +173,7 @@ impl<S: Store> Run<S> {
             CommitFate::EndsRound(end) => return Ok(Ok(Break(end))),
             CommitFate::NotCommitted(failure) => failure,
         };
-        let cause = match failure {
-            CommitFailure::Refused(refusal) => refused(phase, refusal),
-            CommitFailure::Failed(StoreError::TimeLimit) => timed_out(phase),
-            CommitFailure::Failed(error) if error.is_worth_a_rerun() => {
-                return Ok(Err(Undone::Again(error)));
-            }
-            CommitFailure::Failed(error) => store_failed(phase, &error),
-            // It would be as slow again.
-            CommitFailure::NeverArrived(error)
-                if phase.kind.is_batch() && error.is_unanswered() =>
-            {
-                timed_out(phase)
-            }
-            CommitFailure::NeverArrived(error) => return Ok(Err(Undone::Again(error))),
-        };
-        Ok(Err(Undone::Stopped(cause, None)))
+        Ok(Err(Undone::of(phase, failure)))
     }
 
     /// What the phase is to write into. `None` where the row was found to be another holder's.

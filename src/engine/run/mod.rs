@@ -8,6 +8,7 @@ mod attended;
 mod body;
 mod commit;
 mod foreign;
+mod leave;
 mod local;
 mod mutants;
 mod reconcile;

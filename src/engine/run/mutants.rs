@@ -97,7 +97,7 @@ pub(super) fn key(key: DerivedKey) -> DerivedKey {
 }
 
 /// The reply made once more for its first client, at a later time.
-pub(super) fn told(mut reply: Reply) -> Reply {
+pub(super) fn reply(mut reply: Reply) -> Reply {
     if mutated!(ReplyBuiltTwice) {
         reply.body.extend_from_slice(b" ");
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::release::{ATTEMPT_CAP, at_cap};
-use super::{RoundEnd, Run, Transition};
+use super::{PhaseEnd, RoundEnd, Run, Transition};
 use crate::definition::{Phase, PhaseKind};
 use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::pauses::Unread;
@@ -44,56 +44,68 @@ impl<S: Store> Run<S> {
         if row.reconciles > self.core.settings.max_reconciles {
             return self.still_unknown(row, Some(phase.name), Some(NEVER_ANSWERED)).await;
         }
-        let found = match self.found(index, phase).await {
+        let found = match self.ask_function(index, phase).await {
             Ok(found) => found,
             Err(why) => return self.not_found_out(row, Some(phase.name), Some(&why)).await,
         };
         match found {
-            Reconciled::Executed(step) => {
-                observe::reconciled(self.definition.name, phase.name, "executed");
-                let behind = match step {
-                    Step::Output(output) => self.resumed_behind(phase, output, executed(phase)),
-                    Step::Reply(reply) => self.finished_with(reply),
-                };
-                let behind = match behind {
-                    Ok(behind) => self.reconciled(behind, phase, EXECUTED),
-                    Err(why) if mutated!(ReleaseReconciled) => {
-                        return self.release(why.at(phase.name), None).await;
-                    }
-                    // The call was executed, but its output cannot be stored: never release it (G2).
-                    Err(why) => {
-                        return self.still_unknown(row, Some(phase.name), Some(why.reason())).await;
-                    }
-                };
-                match self.write_and_arrive(behind).await? {
-                    Continue(()) => self.resume().await,
-                    Break(end) => Ok(end),
-                }
-            }
-            Reconciled::NotExecuted => {
-                observe::reconciled(self.definition.name, phase.name, "not_executed");
-                // An attempt like any other: one that never comes to its effect ends at the cap (G17).
-                self.may_be_called = false;
-                let settings = &self.core.settings;
-                if self.failures() >= settings.max_attempts {
-                    let reason = Some(at_cap(ATTEMPT_CAP, Some(NOT_EXECUTED)));
-                    return self.leave(Status::DeadLetter, None, None, reason).await;
-                }
-                let hold = settings.back_off(self.failures());
-                let said = not_executed(phase, self.context.attempt);
-                let released = self.released(said, Settles::Window, hold);
-                let released = self.reconciled(released, phase, NOT_EXECUTED);
-                if let Break(end) = self.write(&released).await? {
-                    return Ok(end);
-                }
-                let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
-                Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
-            }
+            Reconciled::Executed(step) => match self.after_executed(row, phase, step).await? {
+                Continue(()) => self.resume().await,
+                Break(end) => Ok(end),
+            },
+            Reconciled::NotExecuted => self.after_not_executed(phase).await,
             Reconciled::StillUnknown => {
                 observe::still_unknown(self.definition.name, phase.name);
                 self.not_found_out(row, Some(phase.name), None).await
             }
         }
+    }
+
+    /// Stores what the call had come to, and goes on from there.
+    async fn after_executed(
+        &mut self,
+        row: &KeyRow,
+        phase: &'static Phase,
+        step: Step,
+    ) -> PhaseEnd {
+        observe::reconciled(self.definition.name, phase.name, "executed");
+        let behind = match step {
+            Step::Output(output) => self.resumed_behind(phase, output, executed(phase)),
+            Step::Reply(reply) => self.finished_with(reply),
+        };
+        let behind = match behind {
+            Ok(behind) => self.reconciled(behind, phase, EXECUTED),
+            Err(why) if mutated!(ReleaseReconciled) => {
+                return self.halt(why.at(phase.name), None).await;
+            }
+            // The call was executed, but its output cannot be stored: never release it (G2).
+            Err(why) => {
+                let why = Some(why.reason());
+                return self.still_unknown(row, Some(phase.name), why).await.map(Break);
+            }
+        };
+        self.write_and_arrive(behind).await
+    }
+
+    /// Releases the request for another attempt. It is one like any other: a call that never comes to its effect ends at
+    /// the cap (G17).
+    async fn after_not_executed(&mut self, phase: &'static Phase) -> Result<RoundEnd, CallError> {
+        observe::reconciled(self.definition.name, phase.name, "not_executed");
+        self.may_be_called = false;
+        let settings = &self.core.settings;
+        if self.failures() >= settings.max_attempts {
+            let reason = Some(at_cap(ATTEMPT_CAP, Some(NOT_EXECUTED)));
+            return self.leave(Status::DeadLetter, None, None, reason).await;
+        }
+        let hold = settings.back_off(self.failures());
+        let said = not_executed(phase, self.context.attempt);
+        let released = self.released(said, Settles::Window, hold);
+        let released = self.reconciled(released, phase, NOT_EXECUTED);
+        if let Break(end) = self.write(&released).await? {
+            return Ok(end);
+        }
+        let cause = FailureCause::Phase { phase: phase.name, reason: NOT_EXECUTED };
+        Ok(RoundEnd::Outcome(Outcome::Failed { cause, retry_after: hold }))
     }
 
     fn reconciled(&self, to: Transition, phase: &Phase, said: &str) -> Transition {
@@ -110,7 +122,11 @@ impl<S: Store> Run<S> {
 
     /// What the reconcile function says; why it says nothing, where it failed, panicked or did not answer
     /// within a lease.
-    async fn found(&self, index: usize, phase: &'static Phase) -> Result<Reconciled<Step>, String> {
+    async fn ask_function(
+        &self,
+        index: usize,
+        phase: &'static Phase,
+    ) -> Result<Reconciled<Step>, String> {
         let key = self.derived_key(phase);
         let inputs =
             PhaseInputs { context: &self.context, outputs: &self.outputs, derived_key: Some(&key) };

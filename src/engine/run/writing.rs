@@ -1,4 +1,4 @@
-//! [`Writing`]: what a phase writes, on its way to the database.
+//! [`Writing`]: what a phase writes, on its way to the database, and where the row is before it gets there.
 
 use crate::definition::Isolation;
 use crate::store::{NewRow, Statements, Store, Transaction};
@@ -15,15 +15,24 @@ pub(super) enum Writing<'r, S: Store> {
     Create(&'r NewRow<'r>, Statements<S>),
 }
 
-impl<S: Store> Writing<'_, S> {
-    /// Whether the row is created by the same commit, and nothing of it is there before.
-    pub(super) fn creates_row(&self) -> bool {
-        matches!(self, Self::Create(..))
-    }
+/// Where the key's row is before the commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowBefore {
+    /// In the table: the outcome of the commit can be asked for there.
+    Committed,
+    /// In the same transaction only.
+    Reserved,
+    /// Nowhere: the commit creates it.
+    Absent,
+}
 
-    /// Whether the run has no committed row yet, which could be asked for the outcome of the commit.
-    pub(super) fn is_of_new_row(&self) -> bool {
-        matches!(self, Self::Reserved(_) | Self::Create(..))
+impl<S: Store> Writing<'_, S> {
+    pub(super) fn row_before(&self) -> RowBefore {
+        match self {
+            Self::Open(_) | Self::Statements(..) => RowBefore::Committed,
+            Self::Reserved(_) => RowBefore::Reserved,
+            Self::Create(..) => RowBefore::Absent,
+        }
     }
 
     /// Undoes what was written so far.

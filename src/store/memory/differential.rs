@@ -391,8 +391,13 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
             write!(line, " up to {scope}/{key}").unwrap();
         }
         let left = store.read_key(scope, key).await.unwrap();
-        write!(line, "\n    {:?} {:?}", left.as_ref().map(row), told(store, scope, key).await)
-            .unwrap();
+        write!(
+            line,
+            "\n    {:?} {:?}",
+            left.as_ref().map(row),
+            events_text(store, scope, key).await
+        )
+        .unwrap();
         log.push(std::mem::take(line));
     }
     let survey = store.survey_keys(100, 100, Duration::from_secs(60)).await.unwrap();
@@ -432,7 +437,11 @@ fn entry(id: Uuid, scope: &Scope, request_id: Uuid) -> AuditEntry {
 }
 
 /// The events of a row, but for their times, and how many are gone.
-async fn told<S: OperatorStore>(store: &S, scope: &Scope, key: &IdempotencyKey) -> Option<String> {
+async fn events_text<S: OperatorStore>(
+    store: &S,
+    scope: &Scope,
+    key: &IdempotencyKey,
+) -> Option<String> {
     let at = RequestAt::Key(scope, key);
     let found = store.find_request(at, &ScopeLimits::default()).await.unwrap()?;
     let events = store.events(&found).await.unwrap();

@@ -7,7 +7,7 @@ pub(super) fn error(kind: DatabaseErrorKind, message: &str) -> Error {
     Error::DatabaseError(kind, Box::new(message.to_owned()))
 }
 
-pub(super) fn lost() -> Error {
+pub(super) fn connection_lost() -> Error {
     error(DatabaseErrorKind::ClosedConnection, "connection closed")
 }
 

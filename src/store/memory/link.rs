@@ -11,7 +11,7 @@ use tokio::task;
 use tokio::time::Instant;
 
 use super::database::Database;
-use super::error::lost;
+use super::error::connection_lost;
 use super::network::Network;
 use super::session::{Message, Session, Work};
 use crate::lock::lock;
@@ -60,15 +60,18 @@ impl Link {
         });
         let arrives = Instant::now() + passage.there;
         let message = Message { arrives, sender: task::try_id(), passage, work };
-        self.messages.send(message).map_err(|_| lost())?;
+        self.messages.send(message).map_err(|_| connection_lost())?;
         let answered = async {
             // That the connection has ended takes as long to be heard as an answer.
-            let (answer, arrives) =
-                told.await.unwrap_or_else(|_| (Err(lost()), Instant::now() + passage.back));
+            let (answer, arrives) = told
+                .await
+                .unwrap_or_else(|_| (Err(connection_lost()), Instant::now() + passage.back));
             tokio::time::sleep_until(arrives).await;
             answer
         };
-        tokio::time::timeout(ANSWER_WITHIN, answered).await.unwrap_or_else(|_| Err(lost()))
+        tokio::time::timeout(ANSWER_WITHIN, answered)
+            .await
+            .unwrap_or_else(|_| Err(connection_lost()))
     }
 }
 
@@ -119,7 +122,7 @@ impl Pool {
         if self.db.state().down {
             let passage = self.network.passage("connect");
             tokio::time::sleep(passage.there + passage.back).await;
-            return Err(refused(lost()));
+            return Err(refused(connection_lost()));
         }
         let link = Link::open(&self.db, &self.network);
         link.ask("connect", |session| async { session.hello() }.boxed()).await.map_err(refused)?;
@@ -150,7 +153,7 @@ impl ConnectionGuard {
         async move {
             match &self.link {
                 Some(link) => link.ask(what, work).await,
-                None => Err(lost()),
+                None => Err(connection_lost()),
             }
         }
         .boxed()

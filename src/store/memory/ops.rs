@@ -9,15 +9,18 @@ use uuid::Uuid;
 use super::Memory;
 use super::census::{by_standing, of_jobs};
 use super::ops_bulk::{BulkChange, row};
-use super::ops_rows::{MAX_ROWS, audited, is_asked_for, is_behind, late, listed, looked, operated};
+use super::ops_rows::{
+    MAX_ROWS, audited, is_asked_for, is_behind, late, listed, operated, page_of,
+};
 use super::record::{AuditRecord, JobRecord, KeyRecord, Place, Time};
 use super::round_trips::{read_jobs, read_keys, write_audit};
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::key::Scope;
 use crate::lock::lock;
+use crate::number::to_u32;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited};
-use crate::store::bulk::{BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem};
+use crate::store::bulk::{BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem};
 use crate::store::census::{CensusGroup, CensusLease, JobCensus};
 use crate::store::events::StoredEvents;
 use crate::store::nodes::{NodeEntry, NodeRow};
@@ -114,7 +117,7 @@ impl OperatorStore for Memory {
             rows.reverse();
         }
         let asked = |row: &ListedRequest| is_asked_for(row, list, now).then(|| row.clone());
-        Ok(looked(rows, list.limit, asked, |row| row.place(list.walk)))
+        Ok(page_of(rows, list.limit, asked, |row| row.place(list.walk)))
     }
 
     async fn requests_by_ids(
@@ -167,10 +170,9 @@ impl OperatorStore for Memory {
         waiting.truncate(MAX_ROWS + 1);
         due.truncate(MAX_ROWS + 1);
         let allowed = |key: &&&KeyRecord| limits.allow(&key.scope);
-        let count = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let of = |all: &[&str]| {
             let those = |key: &&&KeyRecord| all.contains(&key.status.as_str());
-            count(waiting.iter().filter(allowed).filter(those).count())
+            to_u32(waiting.iter().filter(allowed).filter(those).count())
         };
         // A row that waits and is in progress is looked into: its outcome is still unknown.
         let unknown = ["unknown", "in_progress"];
@@ -186,11 +188,11 @@ impl OperatorStore for Memory {
                 .filter_map(|key| key.waiting_since)
                 .map(|since| since.0)
                 .min(),
-            due: count(working().filter(is_due).count()),
-            dead_jobs: count(
+            due: to_u32(working().filter(is_due).count()),
+            dead_jobs: to_u32(
                 dead.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
-            late_jobs: count(
+            late_jobs: to_u32(
                 late.iter().take(MAX_ROWS + 1).filter(|job| limits.allow(&job.scope)).count(),
             ),
             waiting_is_more: more[0],
@@ -244,7 +246,7 @@ impl OperatorStore for Memory {
         jobs.retain(|job| job.run_after.is_none() && place_of(job) > place);
         jobs.sort_by_key(place_of);
         let seen = |job: &JobRecord| limits.allow(&job.scope).then(|| operated(job));
-        Ok(looked(jobs, limit, seen, place_of))
+        Ok(page_of(jobs, limit, seen, place_of))
     }
 
     async fn late_jobs(
@@ -349,13 +351,13 @@ impl OperatorStore for Memory {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
         let bulks = self.read_bulks().await?;
         let bulk = bulks.into_iter().find(|bulk| bulk.id.uuid() == id);
         let items = (0..).zip(bulk.into_iter().flat_map(|bulk| bulk.items));
-        let wanted = items.filter(|(_, item)| all || item.outcome.is_none());
+        let wanted = items.filter(|(_, item)| part == BulkPart::All || item.outcome.is_none());
         let told = wanted.map(|(position, item)| BulkItem {
             position,
             request_id: item.request_id.uuid(),
@@ -415,6 +417,6 @@ impl OperatorStore for Memory {
                 && search.acts.as_ref().is_none_or(|acts| acts.contains(&row.act));
             (is_allowed && is_asked_for).then(|| audited(row))
         };
-        Ok(looked(rows, limit, seen, place))
+        Ok(page_of(rows, limit, seen, place))
     }
 }

@@ -112,7 +112,7 @@ pub(super) fn audited(row: &AuditRecord) -> Audited {
 }
 
 /// Of the rows that a search looks at, a page of those that are asked for, and how far it looked.
-pub(super) fn looked<R, T, P>(
+pub(super) fn page_of<R, T, P>(
     rows: Vec<R>,
     limit: u32,
     found: impl Fn(&R) -> Option<T>,

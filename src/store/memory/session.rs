@@ -14,7 +14,7 @@ use tokio::task;
 use tokio::time::Instant;
 
 use super::database::Database;
-use super::error::{error, lost};
+use super::error::{connection_lost, error};
 use super::network::{Cut, Network, Passage};
 use super::record::{Place, Record};
 use super::state::By;
@@ -141,7 +141,7 @@ impl Session {
         let is_cut = matches!(self.passage.cut, Some(Cut::Inside { statements }) if self.executed >= statements);
         if is_cut || self.dead || self.db.state().life != self.life {
             self.end();
-            return Err(lost());
+            return Err(connection_lost());
         }
         self.executed += 1;
         Ok(())
@@ -218,7 +218,7 @@ impl Session {
         let answer = tx.lock(place, &mut self.patience).await;
         if self.db.state().life != self.life {
             self.end();
-            return Err(lost());
+            return Err(connection_lost());
         }
         answer?;
         self.open()

@@ -21,6 +21,7 @@ use super::{Memory, Statement, place_of};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, KEYLESS, Scope};
+use crate::number::to_u32;
 use crate::store::audit::AuditEntry;
 use crate::store::patience::{Patience, patiently};
 use crate::store::row::{key_row, key_summary};
@@ -239,7 +240,7 @@ impl Store for Memory {
                 && key.expires_at.0 > now
                 && !key.idempotency_key.starts_with(KEYLESS)
         };
-        Ok(keys.iter().filter(live).take(cap as usize).count() as u32)
+        Ok(to_u32(keys.iter().filter(live).take(cap as usize).count()))
     }
 
     #[cfg(feature = "fault-injection")]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::database::Database;
-use super::error::{error, lost};
+use super::error::{connection_lost, error};
 use super::record::{Place, Record};
 use super::state::{By, DEADLOCK_TIMEOUT, State};
 use crate::definition::Isolation;
@@ -117,12 +117,11 @@ impl OpenTx {
     /// Acquires the row's lock; an insert waits in the same way for another of the same key.
     pub(super) async fn lock(&mut self, place: &Place, patience: &mut Patience) -> QueryResult<()> {
         let began = Instant::now();
-        let until = patience.lock_timeout.map(|bound| began + bound);
         loop {
             let ended = {
                 let mut state = self.db.state();
                 if !state.open.contains_key(&self.id) {
-                    return Err(lost());
+                    return Err(connection_lost());
                 }
                 let slot = state.slots.entry(place.clone()).or_default();
                 match slot.holder {
@@ -130,7 +129,7 @@ impl OpenTx {
                     Some(other) => {
                         let Some(ended) = state.open.get(&other).map(|open| open.ended.clone())
                         else {
-                            return Err(lost());
+                            return Err(connection_lost());
                         };
                         if let Some(open) = state.open.get_mut(&self.id) {
                             open.waits_for = Some(other);
@@ -155,36 +154,9 @@ impl OpenTx {
                     }
                 }
             };
-            let detector = async {
-                match began + DEADLOCK_TIMEOUT {
-                    then if then > Instant::now() => tokio::time::sleep_until(then).await,
-                    _ => std::future::pending().await,
-                }
-            };
-            let timeout = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let client = &mut patience.client;
-            let gone = async {
-                while client.changed().await.is_ok() {}
-                tokio::time::sleep(CLIENT_CHECK).await;
-            };
-            tokio::select! {
-                biased;
-                () = ended => {}
-                () = timeout => {
-                    self.waits_no_more();
-                    let message = "canceling statement due to lock timeout";
-                    return Err(error(DatabaseErrorKind::Unknown, message));
-                }
-                () = gone => {
-                    self.waits_no_more();
-                    return Err(lost());
-                }
-                () = detector => {}
+            if let Err(given_up) = wait_for(ended, began, patience).await {
+                self.waits_no_more();
+                return Err(given_up);
             }
         }
     }
@@ -193,7 +165,7 @@ impl OpenTx {
     pub(super) fn try_lock(&mut self, place: &Place) -> QueryResult<bool> {
         let mut state = self.db.state();
         if !state.open.contains_key(&self.id) {
-            return Err(lost());
+            return Err(connection_lost());
         }
         let slot = state.slots.entry(place.clone()).or_default();
         match slot.holder {
@@ -262,7 +234,7 @@ impl OpenTx {
         let db = self.db.clone();
         let mut state = db.state();
         if !state.open.contains_key(&self.id) {
-            return Err(lost());
+            return Err(connection_lost());
         }
         let is_stale = |place: &Place, snapshot| {
             state.slots.get(place).is_some_and(|slot| slot.changed_since(snapshot))
@@ -299,4 +271,41 @@ fn could_not_serialize() -> diesel::result::Error {
         DatabaseErrorKind::SerializationFailure,
         "could not serialize access due to concurrent update",
     )
+}
+
+/// Waits for the end of the holder's transaction, or until it is time to look for a deadlock. `began`: when the wait for the
+/// lock did.
+async fn wait_for(
+    ended: impl Future<Output = ()>,
+    began: Instant,
+    patience: &mut Patience,
+) -> QueryResult<()> {
+    let until = patience.lock_timeout.map(|bound| began + bound);
+    let detector = async {
+        match began + DEADLOCK_TIMEOUT {
+            then if then > Instant::now() => tokio::time::sleep_until(then).await,
+            _ => std::future::pending().await,
+        }
+    };
+    let timeout = async {
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    let client = &mut patience.client;
+    let gone = async {
+        while client.changed().await.is_ok() {}
+        tokio::time::sleep(CLIENT_CHECK).await;
+    };
+    tokio::select! {
+        biased;
+        () = ended => Ok(()),
+        () = timeout => {
+            let message = "canceling statement due to lock timeout";
+            Err(error(DatabaseErrorKind::Unknown, message))
+        }
+        () = gone => Err(connection_lost()),
+        () = detector => Ok(()),
+    }
 }

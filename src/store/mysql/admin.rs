@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use diesel_async::RunQueryDsl;
 
-use super::ask::{as_u32, ask, ask_again};
+use super::ask::{ask, ask_again};
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
@@ -74,7 +75,7 @@ impl AdminStore for Mysql {
             limit: i64::try_from(keys.len()).unwrap_or(i64::MAX),
             keys: sql::Listed(keys.clone()),
         };
-        Ok(as_u32(ask!(self.pool, DOING, |conn| batch().execute(conn))?))
+        Ok(to_u32(ask!(self.pool, DOING, |conn| batch().execute(conn))?))
     }
 
     async fn keys_to_erase(
@@ -112,7 +113,7 @@ impl AdminStore for Mysql {
             }
             .rows::<Vec<u8>>(conn)
         })?;
-        Ok(as_u32(self.erase_jobs_of(DOING, scope, requests).await?))
+        Ok(to_u32(self.erase_jobs_of(DOING, scope, requests).await?))
     }
 
     async fn count_orphans(

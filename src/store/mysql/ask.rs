@@ -13,7 +13,7 @@ use super::literal::BoundStatement;
 use crate::store::StoreError;
 
 /// The server's answer to a statement of the engine's, if one comes in time.
-pub(super) async fn answered<R>(
+pub(super) async fn await_answer<R>(
     doing: &'static str,
     answer: impl Future<Output = QueryResult<R>>,
 ) -> Result<R, StoreError> {
@@ -44,7 +44,7 @@ macro_rules! ask {
         $crate::store::mysql::waits::patiently(|| async {
             let mut connection = $crate::store::mysql::pool::ConnectionGuard::of(&$pool).await?;
             let $conn: &mut $crate::store::mysql::MysqlConn = &mut connection;
-            $crate::store::mysql::ask::answered($doing, $query).await
+            $crate::store::mysql::ask::await_answer($doing, $query).await
         })
         .await
     };
@@ -71,7 +71,7 @@ macro_rules! read_back {
         let mut patience =
             $crate::store::patience::Patience::new($crate::store::mysql::waits::LOCKED_WAIT);
         loop {
-            match $crate::store::mysql::ask::answered($doing, $query).await {
+            match $crate::store::mysql::ask::await_answer($doing, $query).await {
                 Err($crate::store::StoreError::Locked) if patience.pause().await => {}
                 answer => break answer,
             }
@@ -85,8 +85,4 @@ pub(super) fn bound(
     query: &impl QueryFragment<Db>,
 ) -> Result<BoundStatement, StoreError> {
     BoundStatement::of(query).map_err(|error| StoreError::database(doing, error))
-}
-
-pub(super) fn as_u32(rows: usize) -> u32 {
-    u32::try_from(rows).unwrap_or(u32::MAX)
 }

@@ -14,6 +14,7 @@ use super::block::{Block, Place, Trouble};
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::BoundStatement;
+use super::named_statements::NamedStatements;
 use super::session::Session;
 use super::statement::Statement;
 use super::statements as sql;
@@ -84,11 +85,14 @@ impl Mysql {
     ) -> Commit<RowTimes> {
         let mut patience = Patience::new(until.saturating_duration_since(Instant::now()));
         let handed_over = (&writes.statements.all[..], writes.jobs);
-        let make = |session: &Session| Block::creating(session, row, insert()?, handed_over);
+        let make = |session: &Session, named: &NamedStatements| {
+            Block::creating(session, named, row, insert()?, handed_over)
+        };
         let mut deadlocks = 0;
         loop {
             let another = Another::until(until, row.caller);
-            let trouble = match self.as_block(row.scope, another, writes.within, make).await {
+            let sent = self.as_block(row.scope, another, writes.within, handed_over.0, make);
+            let trouble = match sent.await {
                 Ok(Ok(rows)) => return created(row, &[rows]),
                 Ok(Err(trouble)) => trouble,
                 Err(error) => return Commit::Failed(error),
@@ -116,8 +120,11 @@ impl Mysql {
     ) -> Commit {
         let write = sql::Write::new(guard, change);
         let handed_over = (&writes.statements.all[..], writes.jobs);
-        let make = |session: &Session| Block::advancing(session, guard, &write, handed_over);
-        match self.as_block(guard.scope, Another::default(), writes.within, make).await {
+        let make = |session: &Session, named: &NamedStatements| {
+            Block::advancing(session, named, guard, &write, handed_over)
+        };
+        let another = Another::default();
+        match self.as_block(guard.scope, another, writes.within, handed_over.0, make).await {
             Ok(Ok(_)) => Commit::Done(()),
             Ok(Err(trouble)) => trouble.judge(),
             Err(error) => Commit::Failed(error),
@@ -131,20 +138,32 @@ impl Mysql {
         scope: &Scope,
         mut another: Another<'_>,
         within: Duration,
-        make: impl Fn(&Session) -> QueryResult<Block>,
+        statements: &[Statement],
+        make: impl Fn(&Session, &NamedStatements) -> QueryResult<Block>,
     ) -> Result<Result<Vec<Row>, Trouble>, StoreError> {
+        // A server that prepares no more statements has room for the block first.
+        let mut may_name = true;
         loop {
             let place = self.shares.for_a_phase(scope).await?;
             let mut tx = MysqlTransaction::on(&self.pool).await?;
             tx.place = Some(place);
-            let block = match make(tx.connection.session()) {
-                Ok(block) => block,
-                Err(error) => {
-                    tx.end();
-                    return Err(StoreError::database("write the phase", error));
-                }
+            let named = match may_name {
+                true => tx.connection.name_statements(statements).await,
+                false => Ok(()),
             };
-            let told = block.send(&mut tx.connection, time::Instant::now() + within).await;
+            let told = match named {
+                Ok(()) => {
+                    let block = match make(tx.connection.session(), tx.connection.named()) {
+                        Ok(block) => block,
+                        Err(error) => {
+                            tx.end();
+                            return Err(StoreError::database("write the phase", error));
+                        }
+                    };
+                    block.send(&mut tx.connection, time::Instant::now() + within).await
+                }
+                Err(failure) => Err(Trouble { at: Place::Nowhere, failure }),
+            };
             let Err(trouble) = &told else {
                 tx.end();
                 return Ok(told);
@@ -160,6 +179,7 @@ impl Mysql {
                 return Ok(told);
             }
             let reason = Reason::of(&trouble.failure);
+            may_name = reason != Reason::Full;
             if !another.is_to_be_tried(self, reason).await {
                 return Ok(told);
             }

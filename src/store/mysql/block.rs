@@ -9,12 +9,15 @@
 //! one has a block in front of them and one behind: its transaction, and the mark in it, outlive a block.
 //!
 //! MariaDB understands the statements of a block when the block is executed first, and not again: with the views, triggers,
-//! functions and columns of then. Of a user's statement that would be wrong (G4), so each is in the block as a text, which
-//! the server prepares at each execution (`EXECUTE IMMEDIATE`). The engine's own statements name columns of tables, which
-//! it finds anew; behind another trigger on such a table, the connections are left.
+//! functions and columns of then. Of a user's statement that would be wrong (G4), so the block only executes it: by the name
+//! under which its connection has prepared it (`EXECUTE`), or as a text, which the server prepares at each execution
+//! (`EXECUTE IMMEDIATE`). The engine's own statements name columns of tables, which it finds anew. Behind another trigger on
+//! such a table, or on one that a prepared statement writes to, the connections are left.
 //!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.
+
+use std::ops::Range;
 
 use diesel::QueryResult;
 use mysql_async::{Row, from_row_opt};
@@ -24,6 +27,7 @@ use super::ANSWER_WITHIN;
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::BoundStatement;
+use super::named_statements::{NamedStatements, name};
 use super::session::Session;
 use super::statement::Statement;
 use super::statements as sql;
@@ -38,6 +42,8 @@ use crate::store::{Commit, Guard, NewRow, Refusal, StoreError};
 /// A block so far.
 pub(super) struct Block {
     bound: BoundStatement,
+    /// Where in its text the statements stand that a block may have several times.
+    several: Vec<Range<usize>>,
 }
 
 /// Where in the block the server is.
@@ -65,7 +71,8 @@ pub(super) struct Trouble {
 /// A prepared statement has 65,535 at most, of which some are the engine's.
 const MAX_VALUES: usize = 60_000;
 
-/// What a user's statement has around it in a block, without its values: more bytes than a short statement itself.
+/// What a user's statement has around it in a block, without its values: more bytes than a short statement itself. By its name,
+/// it has fewer in all.
 const AROUND_A_TEXT: usize = "; EXECUTE IMMEDIATE ''".len();
 
 /// A block that leaves nothing of its transaction behind where it fails.
@@ -135,7 +142,8 @@ impl Block {
         let mut sql = String::with_capacity(USUAL_LENGTH);
         sql.push_str(with);
         sql.push_str(first);
-        Self { bound: BoundStatement { sql, values: Vec::new(), varying: 0 } }
+        let bound = BoundStatement { sql, values: Vec::new(), varying: 0 };
+        Self { bound, several: Vec::new() }
     }
 
     fn push(&mut self, sql: &str) {
@@ -150,9 +158,15 @@ impl Block {
 
     fn push_bound(&mut self, bound: BoundStatement) {
         // One that is in it already was added by a loop: the next block has more of it, or fewer.
-        let is_repeated = self.bound.sql.contains(&bound.sql);
-        let varying = if is_repeated { bound.sql.len() } else { bound.varying };
+        let is_same = |at: &Range<usize>| self.bound.sql.get(at.clone()) == Some(&*bound.sql);
+        let is_repeated = self.several.iter().any(is_same);
+        let length = bound.sql.len();
+        let varying = if is_repeated { length } else { bound.varying };
         self.push_once(BoundStatement { varying, ..bound });
+        if !is_repeated {
+            let end = self.bound.sql.len();
+            self.several.push(end - length..end);
+        }
     }
 
     /// The same of one that each block has once.
@@ -175,7 +189,7 @@ impl Block {
         isolation: Isolation,
         pin: Option<BoundStatement>,
     ) -> Self {
-        let waits = LockWait::of_a_begin(pin.is_some());
+        let waits = LockWait::of_a_begin(pin.as_ref());
         let mut block = Self::part(&session.begin(isolation, waits));
         if let Some(pin) = pin {
             block.push_once(pin);
@@ -211,6 +225,7 @@ impl Block {
     /// Creates the row as its first phase leaves it, with what the phase writes. Its time is the first row.
     pub(super) fn creating(
         session: &Session,
+        named: &NamedStatements,
         row: &NewRow<'_>,
         insert: BoundStatement,
         (statements, jobs): (&[Statement], &[StagedJob]),
@@ -218,19 +233,20 @@ impl Block {
         let mut block = Self::whole();
         block.come_to_with(Place::Reservation, WAIT_A_SECOND_FOR_TABLES);
         block.insert(row, insert)?;
-        block.phase(session, statements)?;
+        block.phase(session, named, statements)?;
         block.end(session, &row.guard(), jobs, None)
     }
 
     /// What a later phase writes, and its recovery point.
     pub(super) fn advancing(
         session: &Session,
+        named: &NamedStatements,
         guard: &Guard<'_>,
         write: &sql::Write,
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
-        block.phase(session, statements)?;
+        block.phase(session, named, statements)?;
         block.end(session, guard, jobs, Some(write))
     }
 
@@ -243,10 +259,15 @@ impl Block {
         Ok(())
     }
 
-    fn phase(&mut self, session: &Session, statements: &[Statement]) -> QueryResult<()> {
+    fn phase(
+        &mut self,
+        session: &Session,
+        named: &NamedStatements,
+        statements: &[Statement],
+    ) -> QueryResult<()> {
         self.come_to_with(Place::Phase, &session.server_lock_wait());
         for statement in statements {
-            self.push_bound(prepared_anew(statement.bound()?));
+            self.push_bound(executed(statement.bound()?, named));
         }
         Ok(())
     }
@@ -311,16 +332,21 @@ impl Block {
     }
 }
 
-/// The same as a text that the server prepares at each execution of the block. Such a statement takes no place of
-/// `max_prepared_stmt_count`. Its values keep their types and character sets; its rows, the counts behind it and its error are
-/// those of the statement itself. No text has a quote or a backslash ([`is_one_statement`]).
-fn prepared_anew(bound: BoundStatement) -> BoundStatement {
+/// The same executed by its name, if it has one, and otherwise as a text that the server prepares at each execution of the
+/// block. Such a text takes no place of `max_prepared_stmt_count`. Either way the values keep their types and character sets;
+/// the rows, the counts behind it and the error are those of the statement itself. No text has a quote or a backslash
+/// ([`is_one_statement`]).
+fn executed(bound: &BoundStatement, named: &NamedStatements) -> BoundStatement {
     let BoundStatement { sql: text, values, varying } = bound;
+    let execute = match named.number(text) {
+        Some(number) => format!("EXECUTE {}", name(number)),
+        None => format!("EXECUTE IMMEDIATE '{text}'"),
+    };
     let using = if values.is_empty() { "" } else { " USING " };
     let places = vec!["?"; values.len()].join(", ");
-    let sql = format!("EXECUTE IMMEDIATE '{text}'{using}{places}");
-    let varying = if varying == 0 { 0 } else { sql.len() };
-    BoundStatement { sql, values, varying }
+    let sql = format!("{execute}{using}{places}");
+    let varying = if *varying == 0 { 0 } else { sql.len() };
+    BoundStatement { sql, values: values.clone(), varying }
 }
 
 /// The statement that notes where the block is.
@@ -470,20 +496,30 @@ mod tests {
         }
     }
 
-    /// The server prepares it at each execution of the block.
+    /// The server prepares it at each execution of the block; or once, and again behind a change.
     #[test]
-    fn g4_a_statement_of_a_phase_stands_in_a_block_as_a_text() {
+    fn g4_a_statement_of_a_phase_stands_in_a_block_as_a_text_or_a_name() {
         let statement = |sql: &str, values: usize, varying| {
             let values = vec![mysql_async::Value::Int(1); values];
             Statement { bound: Ok(BoundStatement { sql: sql.to_owned(), values, varying }) }
         };
         let statements =
             [statement("DELETE FROM t", 0, 0), statement("UPDATE t SET a = ?, b = ?", 2, 25)];
+        let mut named = NamedStatements::default();
         let mut block = Block::whole();
-        block.phase(&Session::of_mariadb(), &statements).unwrap();
+        block.phase(&Session::of_mariadb(), &named, &statements).unwrap();
         let updates = "EXECUTE IMMEDIATE 'UPDATE t SET a = ?, b = ?' USING ?, ?";
         let texts = format!("; EXECUTE IMMEDIATE 'DELETE FROM t'; {updates}");
         assert!(block.bound.sql.ends_with(&texts), "{}", block.bound.sql);
+        assert_eq!((block.bound.values.len(), block.bound.varying), (2, updates.len()));
+
+        named.insert("DELETE FROM t", None);
+        named.insert("UPDATE t SET a = ?, b = ?", Some(3));
+        let mut block = Block::whole();
+        block.phase(&Session::of_mariadb(), &named, &statements).unwrap();
+        let updates = "EXECUTE atomic_phases_3 USING ?, ?";
+        let executes = format!("; EXECUTE IMMEDIATE 'DELETE FROM t'; {updates}");
+        assert!(block.bound.sql.ends_with(&executes), "{}", block.bound.sql);
         assert_eq!((block.bound.values.len(), block.bound.varying), (2, updates.len()));
     }
 

@@ -36,11 +36,13 @@ use super::ANSWER_WITHIN;
 use super::error::Failure;
 use super::killer::Killer;
 use super::literal::{BoundStatement, size_of};
+use super::named_statements::{NamedStatements, name};
 use super::opener::SessionOpener;
 use super::prepared_cache::PreparedCache;
 use super::rewritten::may_be_rewritten;
 use super::server::Server;
 use super::session::{self, Session};
+use super::statement::Statement as PhaseStatement;
 use super::statement_registry::StatementRegistry;
 use super::watch::{Admission, Watch, leaves_its_session_alone, only_begins_or_commits};
 use crate::error::TOO_LARGE;
@@ -63,6 +65,7 @@ pub struct MysqlConn {
     killer: Option<Arc<Killer>>,
     registry: Arc<StatementRegistry>,
     prepared: PreparedCache<Statement>,
+    named: NamedStatements,
     /// An answer is on its way, or will never come.
     in_flight: bool,
     watch: Watch,
@@ -115,6 +118,7 @@ impl MysqlConn {
             killer: opener.killer_of(server),
             registry: opener.registry(),
             prepared,
+            named: NamedStatements::default(),
             in_flight: false,
             watch: Watch::Off,
             was_with_application: false,
@@ -127,6 +131,10 @@ impl MysqlConn {
 
     pub(super) fn session(&self) -> &Session {
         &self.session
+    }
+
+    pub(super) fn named(&self) -> &NamedStatements {
+        &self.named
     }
 
     pub(super) fn killer(&self) -> Option<Arc<Killer>> {
@@ -220,7 +228,7 @@ impl MysqlConn {
             },
             Err(failure) => Err(failure),
         };
-        let failure = self.answered(done).err();
+        let failure = self.note_answer(done).err();
         Answers { rows, failure }
     }
 
@@ -233,7 +241,7 @@ impl MysqlConn {
             },
             Err(failure) => Err(failure),
         };
-        self.answered(answered)
+        self.note_answer(answered)
     }
 
     /// Sends one statement of a batch, prepared.
@@ -269,7 +277,7 @@ impl MysqlConn {
             },
             Err(failure) => Err(failure),
         };
-        let statement = self.answered(done)?;
+        let statement = self.note_answer(done)?;
         if stays {
             self.prepared.insert(sql, statement.clone());
         }
@@ -287,7 +295,35 @@ impl MysqlConn {
             Err(_) => Err(Failure::Unanswered),
         };
         // What failed is noted: the connection is of no use any more.
-        let _ = self.answered(done);
+        let _ = self.note_answer(done);
+    }
+
+    /// Prepares statements that blocks may have as parts, where the store executes them by name and this connection does not
+    /// have them. One that the server refuses to prepare has no name. An error says that the connection is of no use any more.
+    pub(super) async fn name_statements(
+        &mut self,
+        statements: &[PhaseStatement],
+    ) -> Result<(), Failure> {
+        // Behind a proxy, the next command may go to another session.
+        if self.killer.is_none() {
+            return Ok(());
+        }
+        for statement in statements {
+            let Some(text) = statement.sql() else { continue };
+            if self.named.knows(text) {
+                continue;
+            }
+            let Some(number) = self.registry.number(text) else { continue };
+            // Nothing in it ends the quotes: it may be a part of a block.
+            let prepare = format!("PREPARE {} FROM '{text}'", name(number));
+            let failure = self.texts(&prepare).await.failure;
+            match failure {
+                None => self.named.insert(text, Some(number)),
+                Some(failure) if failure.is_lost() => return Err(failure),
+                Some(_) => self.named.insert(text, None),
+            }
+        }
+        Ok(())
     }
 
     /// Sends a block of statements that was prepared. The rows of the first of them that has any.
@@ -300,7 +336,9 @@ impl MysqlConn {
         // That the phase has left its transaction is said with the same code as that a function is not there.
         let is_stale =
             |failure: &Failure| failure.may_be_stale() && !failure.is_of_a_missing_savepoint();
-        self.has_stale_statement |= prepared.was_kept && done.as_ref().is_err_and(is_stale);
+        // A statement that the block executes by its name was kept, too.
+        let was_kept = prepared.was_kept || !self.named.is_empty();
+        self.has_stale_statement |= was_kept && done.as_ref().is_err_and(is_stale);
         Ok(done?.0)
     }
 
@@ -333,7 +371,7 @@ impl MysqlConn {
             Ok(conn) => executed::<R>(conn, statement, values).await.map_err(Failure::of),
             Err(failure) => Err(failure),
         };
-        let done = self.answered(done);
+        let done = self.note_answer(done);
         self.has_strayed |= done.as_ref().is_err_and(Failure::may_be_stale);
         done
     }
@@ -361,7 +399,7 @@ impl MysqlConn {
     }
 
     /// Notes that its last byte was read.
-    fn answered<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+    fn note_answer<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
         self.in_flight = done.as_ref().is_err_and(Failure::is_lost);
         done
     }

@@ -390,7 +390,7 @@ mod tests {
             (1044, "privilege"),
             (1142, "privilege"),
             (1665, "binlog_format"),
-            (1146, "table"),
+            (1146, "a table is missing, or a trigger uses a view"),
             (1054, "column"),
             (1064, "syntax"),
             (1205, "lock timeout"),

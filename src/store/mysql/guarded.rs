@@ -20,7 +20,7 @@ use crate::store::{Commit, JobAt, StoreError};
 /// Makes a statement, anew each time that it is sent.
 type Make<'a> = dyn Fn() -> QueryResult<BoundStatement> + Sync + 'a;
 
-fn made(doing: &'static str, each: &[&Make<'_>]) -> Result<Vec<BoundStatement>, StoreError> {
+fn make_all(doing: &'static str, each: &[&Make<'_>]) -> Result<Vec<BoundStatement>, StoreError> {
     let made = each.iter().map(|make| make()).collect::<QueryResult<Vec<_>>>();
     made.map_err(|error| StoreError::database(doing, error))
 }
@@ -107,9 +107,9 @@ impl Mysql {
         let (mut tries, mut patience) = (0, Patience::new(LOCKED_WAIT));
         loop {
             tries += 1;
-            let mut up_to_guarded = made(doing, lock.as_slice())?;
+            let mut up_to_guarded = make_all(doing, lock.as_slice())?;
             up_to_guarded.push(bound(doing, guarded)?);
-            let then = made(doing, then)?;
+            let then = make_all(doing, then)?;
             match in_one_go(&self.pool, checkout, up_to_guarded, then).await {
                 Commit::Done(()) => return Ok(true),
                 Commit::Fenced => return Ok(false),

@@ -4,7 +4,7 @@ use diesel::result::Error;
 use diesel_async::RunQueryDsl;
 use tokio::time::timeout;
 
-use super::ask::{answered, bound, read_back};
+use super::ask::{await_answer, bound, read_back};
 use super::error::{Failure, failure_of};
 use super::pool::{Checkout, ConnectionGuard};
 use super::server::Server;
@@ -73,7 +73,7 @@ impl Mysql {
         }
         let conn: &mut MysqlConn = &mut connection;
         let told = sql::Sessions { number }.rows::<(i64, i64)>(conn);
-        match answered(DOING, told).await?.as_slice().first() {
+        match await_answer(DOING, told).await?.as_slice().first() {
             Some((sessions, 1)) => Ok(*sessions > 0),
             _ => Err(unknown()),
         }
@@ -90,7 +90,7 @@ impl Mysql {
         const DOING: &str = "take over the key";
         let mut connection = ConnectionGuard::of(&self.pool).await?;
         let conn: &mut MysqlConn = &mut connection;
-        if answered(DOING, sql::TakeOver::new(claim, hold).execute(conn)).await? != 1 {
+        if await_answer(DOING, sql::TakeOver::new(claim, hold).execute(conn)).await? != 1 {
             return Ok(None);
         }
         let read = || sql::Read::of(claim.scope, claim.key);

@@ -9,7 +9,7 @@
 //! | `ask`, `guarded` | how that is sent: a statement by itself, or several in one transaction |
 //! | `standby` | a copy of all tables, for an explorer |
 //! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `ops_nodes`, `words`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
-//! | `error`, `statement`, `literal`, `statement_registry`, `prepared_cache`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, and whether the driver changes it |
+//! | `error`, `statement`, `literal`, `statement_registry`, `prepared_cache`, `named_statements`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, under which name a block executes it, and whether the driver changes it |
 
 mod admin;
 mod another;
@@ -26,6 +26,7 @@ mod job_statements;
 mod keys;
 mod killer;
 mod literal;
+mod named_statements;
 mod opener;
 mod ops;
 mod ops_nodes;
@@ -68,10 +69,10 @@ use self::session::Session;
 use self::statement::Statement;
 use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
+use super::left_sessions::ReadOnlyServer;
 use super::migrations::Terms;
 #[cfg(feature = "fault-injection")]
 use super::migrations::{revert_migrations, run_migrations};
-use super::read_only::ReadOnlyServer;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};

@@ -11,7 +11,7 @@ use diesel::query_builder::QueryFragment;
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-use super::ask::{answered, answered_within, ask};
+use super::ask::{answered_within, ask, await_answer};
 use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
 use super::ops_nodes as node_sql;
@@ -24,7 +24,7 @@ use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
-    BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
+    BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
@@ -83,7 +83,7 @@ macro_rules! look {
     ($store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr) => {{
         let limit = $limit as usize;
         search!($store, $doing, |conn| async {
-            told(conn, OF_ONE_MOMENT).await?;
+            send_text(conn, OF_ONE_MOMENT).await?;
             let looked = async {
                 let rows = $rows.rows::<$row>(conn).await?;
                 let end = match rows.len() >= limit {
@@ -93,7 +93,7 @@ macro_rules! look {
                 Ok((rows, place(end)))
             };
             let looked = looked.await;
-            let ended = told(conn, ITS_END).await;
+            let ended = send_text(conn, ITS_END).await;
             looked.and_then(|looked| ended.map(|()| looked))
         })
     }};
@@ -101,7 +101,7 @@ macro_rules! look {
 
 /// Sends a text of the engine's, which knows what it does to its session: what is sent as an application's statement is
 /// would have the connection closed behind it.
-async fn told(conn: &mut MysqlConn, text: &str) -> QueryResult<()> {
+async fn send_text(conn: &mut MysqlConn, text: &str) -> QueryResult<()> {
     conn.texts(text).await.failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
@@ -134,9 +134,9 @@ impl OperatorStore for Mysql {
     async fn is_read_only(&self) -> Result<bool, StoreError> {
         match search!(self, "tell whether it can be written to", |conn| async {
             // Less than the probe's caller waits for the probe.
-            told(conn, WAIT_A_SECOND_FOR_TABLES).await?;
+            send_text(conn, WAIT_A_SECOND_FOR_TABLES).await?;
             let written = ops::WriteNothing {}.execute(conn).await;
-            let ended = told(conn, WAIT_FOR_TABLES_AS_SERVER_SAYS).await;
+            let ended = send_text(conn, WAIT_FOR_TABLES_AS_SERVER_SAYS).await;
             written.and_then(|written| ended.map(|()| written))
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
@@ -438,9 +438,10 @@ impl OperatorStore for Mysql {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
+        let all = part == BulkPart::All;
         let rows = search!(self, "read a bulk act", |conn| {
             bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() }
                 .rows::<bulk_sql::StoredItem>(conn)
@@ -503,7 +504,7 @@ impl OperatorStore for Mysql {
                 let mut connection = ConnectionGuard::by(&self.pool, Checkout::Pinged).await?;
                 let conn: &mut MysqlConn = &mut connection;
                 let written = ops::InsertAudit::of(entry).execute(conn);
-                answered("write the audit", written).await.map(drop)
+                await_answer("write the audit", written).await.map(drop)
             })
         });
         recorded.await

@@ -11,7 +11,7 @@ use super::connection::MysqlConn;
 use super::error::Failure;
 use super::opener::SessionOpener;
 use crate::observe;
-use crate::store::read_only::ReadOnlyServer;
+use crate::store::left_sessions::ReadOnlyServer;
 use crate::store::{PoolSettings, StoreError};
 
 pub(super) type MysqlPool = managed::Pool<Manager>;

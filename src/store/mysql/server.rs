@@ -1,4 +1,4 @@
-//! [`Server`]: which server a connection leads to, and which of its starts.
+//! [`Server`]: which server a connection leads to, and which of its starts; [`Product`]: whose it is.
 //!
 //! A session's number is one of its server's, and of that server's present start: another server gives the same number to
 //! a session of another client. A URL leads to another server behind a failover, and to a later start behind a restart.
@@ -22,6 +22,20 @@ const NAMED: &str = "SELECT CONNECTION_ID(), CONCAT_WS(' ', @@hostname, @@port, 
      (SELECT CAST(UNIX_TIMESTAMP() - variable_value AS SIGNED) \
       FROM /*!80000 performance_schema.session_status */ /*M!100000 information_schema.session_status */ \
       WHERE variable_name = 'Uptime'), RIGHT(UUID(), 17))";
+
+/// Whose server it is. The two have other settings, and other ways to be sent statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Product {
+    Mariadb,
+    Mysql,
+}
+
+impl Product {
+    /// By what the server says to `VERSION()`.
+    pub(super) fn of(version: &str) -> Self {
+        if version.contains("MariaDB") { Self::Mariadb } else { Self::Mysql }
+    }
+}
 
 /// A server, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Row, SslOpts, UrlError, from_row_opt};
 
 use super::error::Failure;
-use super::server::Server;
+use super::server::{Product, Server};
 use super::waits::{LockWait, RowWaits};
 use crate::definition::Isolation;
 
@@ -51,7 +51,7 @@ pub(super) enum Blocks {
 pub(super) struct Session {
     /// As many bytes as a command may have.
     pub(super) max_packet: usize,
-    is_mariadb: bool,
+    product: Product,
     /// Whether several statements may be one prepared block.
     pub(super) has_blocks: bool,
     row_waits: RowWaits,
@@ -141,16 +141,17 @@ fn name_a_provider() {
 /// The rest of the engine's SQL is written so that no `sql_mode` changes its meaning; a strict one keeps a value
 /// that does not fit from being cut off (G8). And what an administrator limits for careless people is not a limit
 /// here: a list that is cut off lacks a pause.
-fn settings(is_mariadb: bool, sql_mode: &str, waits: &str) -> String {
-    let of_the_server = if is_mariadb {
-        format!(
+fn settings(product: Product, sql_mode: &str, waits: &str) -> String {
+    let of_the_server = match product {
+        Product::Mariadb => format!(
             "SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
              SESSION idle_transaction_timeout = {IDLE_WITHIN}, SESSION max_statement_time = 0"
-        )
-    } else {
-        "SESSION transaction_isolation = 'READ-COMMITTED', SESSION transaction_read_only = 0, \
-         SESSION max_execution_time = 0"
-            .to_owned()
+        ),
+        Product::Mysql => {
+            "SESSION transaction_isolation = 'READ-COMMITTED', SESSION transaction_read_only = 0, \
+             SESSION max_execution_time = 0"
+                .to_owned()
+        }
     };
     format!(
         "SESSION completion_type = 0, SESSION time_zone = '+00:00', SESSION timestamp = DEFAULT, \
@@ -188,19 +189,22 @@ pub(super) async fn set_up(
     let [version, sql_mode] =
         [version, sql_mode].map(|text| String::from_utf8_lossy(&text).into_owned());
     let database = database.map(|name| String::from_utf8_lossy(&name).into_owned());
-    let is_mariadb = version.contains("MariaDB");
-    if !is_supported(&version, is_mariadb) {
+    let product = Product::of(&version);
+    if !is_supported(&version, product) {
         return Err(Failure::Lost(format!(
             "the server is {version}: MariaDB 10.6 or MySQL 8.0 is needed, or newer"
         )));
     }
-    let row_waits = RowWaits::new(is_mariadb, lock_wait);
+    let row_waits = RowWaits::new(product, lock_wait);
     let waits = row_waits.settings(match purpose {
         Purpose::Requests => LockWait::AtRest,
         Purpose::Searches => LockWait::Search,
     });
-    let settings = settings(is_mariadb, &modes(&sql_mode), &waits);
-    let idle = if is_mariadb { "" } else { "SESSION wait_timeout = DEFAULT, " };
+    let settings = settings(product, &modes(&sql_mode), &waits);
+    let idle = match product {
+        Product::Mariadb => "",
+        Product::Mysql => "SESSION wait_timeout = DEFAULT, ",
+    };
     let at_rest = format!("SET SESSION autocommit = 1, {idle}{settings}");
     let server = Server::behind(conn, &at_rest).await.map_err(Failure::of)?;
     let settings = format!("SET {settings}");
@@ -209,31 +213,33 @@ pub(super) async fn set_up(
     // a bind takes besides its value, are in it.
     let of_the_url = conn.opts().max_allowed_packet().unwrap_or(LARGEST_PACKET);
     let max_packet = max_packet.min(of_the_url).saturating_sub(1024);
-    let blocks = if is_mariadb { blocks } else { Blocks::Never };
-    let has_blocks = blocks == Blocks::Sent;
-    let session =
-        Session { max_packet, is_mariadb, has_blocks, row_waits, at_rest, settings, home };
+    let has_blocks = product == Product::Mariadb && blocks == Blocks::Sent;
+    let session = Session { max_packet, product, has_blocks, row_waits, at_rest, settings, home };
     Ok((session, server))
 }
 
-fn is_supported(version: &str, is_mariadb: bool) -> bool {
+fn is_supported(version: &str, product: Product) -> bool {
     // MariaDB names itself 5.5.5-10.6.. to old replicas, in the handshake only.
     let mut numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= if is_mariadb { (10, 6) } else { (8, 0) }
+    let oldest = match product {
+        Product::Mariadb => (10, 6),
+        Product::Mysql => (8, 0),
+    };
+    version >= oldest
 }
 
 #[cfg(test)]
 impl Session {
     pub(super) fn of_mariadb() -> Self {
-        let row_waits = RowWaits::new(true, 50);
+        let row_waits = RowWaits::new(Product::Mariadb, 50);
         let waits = row_waits.settings(LockWait::AtRest);
-        let settings = settings(true, "STRICT_TRANS_TABLES", &waits);
+        let settings = settings(Product::Mariadb, "STRICT_TRANS_TABLES", &waits);
         let at_rest = format!("SET SESSION autocommit = 1, {settings}");
         let settings = format!("SET {settings}");
-        let (is_mariadb, has_blocks, home) = (true, true, None);
+        let (product, has_blocks, home) = (Product::Mariadb, true, None);
         let max_packet = 1 << 20;
-        Self { max_packet, is_mariadb, has_blocks, row_waits, at_rest, settings, home }
+        Self { max_packet, product, has_blocks, row_waits, at_rest, settings, home }
     }
 }
 
@@ -249,9 +255,9 @@ impl Session {
             Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; ",
         };
         let waits = self.row_waits.settings(of);
-        let idle = match self.is_mariadb {
-            true => String::new(),
-            false => format!(", SESSION wait_timeout = {IDLE_WITHIN}"),
+        let idle = match self.product {
+            Product::Mariadb => String::new(),
+            Product::Mysql => format!(", SESSION wait_timeout = {IDLE_WITHIN}"),
         };
         format!(
             "ROLLBACK AND NO CHAIN NO RELEASE; \
@@ -297,7 +303,7 @@ mod tests {
             ("5.7.44", false),
             ("", false),
         ] {
-            assert_eq!(is_supported(version, version.contains("MariaDB")), supported, "{version}");
+            assert_eq!(is_supported(version, Product::of(version)), supported, "{version}");
         }
     }
 

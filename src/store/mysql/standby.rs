@@ -5,7 +5,7 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::SimpleAsyncConnection;
 
-use super::ask::answered;
+use super::ask::await_answer;
 use super::{Mysql, MysqlConn};
 use crate::store::StoreError;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
@@ -39,7 +39,7 @@ struct Table {
 async fn tables(conn: &mut MysqlConn) -> Result<Vec<Table>, StoreError> {
     let columns = Columns {}.rows::<(String, String, String)>(conn);
     let mut tables: Vec<Table> = Vec::new();
-    for (name, copy, column) in answered("list the tables", columns).await? {
+    for (name, copy, column) in await_answer("list the tables", columns).await? {
         match tables.last_mut().filter(|table| table.name == name) {
             Some(table) => {
                 table.columns.push_str(", ");
@@ -55,7 +55,7 @@ impl Mysql {
     pub(super) async fn copy_tables(&self) -> Result<(), StoreError> {
         let mut conn = self.connection().await?;
         let counted = CountTriggers {}.rows::<i64>(&mut conn);
-        if answered("count the triggers", counted).await? != [0] {
+        if await_answer("count the triggers", counted).await? != [0] {
             let error = "there are triggers, which cannot be kept from running meanwhile";
             return Err(StoreError::Configuration(error.to_owned()));
         }
@@ -65,7 +65,7 @@ impl Mysql {
             )
         });
         let copies = copies.collect::<Vec<_>>().join(" ");
-        answered("copy all tables", conn.batch_execute(&copies)).await
+        await_answer("copy all tables", conn.batch_execute(&copies)).await
     }
 
     /// In one transaction. Nothing follows from what comes back: no foreign key is checked, and no row is deleted with
@@ -83,6 +83,6 @@ impl Mysql {
         let text = format!(
             "SET SESSION foreign_key_checks = 0; START TRANSACTION; {back} COMMIT; DROP TABLE {copies}"
         );
-        answered("bring all tables back", conn.batch_execute(&text)).await
+        await_answer("bring all tables back", conn.batch_execute(&text)).await
     }
 }

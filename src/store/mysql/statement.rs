@@ -31,9 +31,9 @@ impl Statement {
         self.bound.as_ref().map_or(0, |bound| bound.values.len())
     }
 
-    pub(super) fn bound(&self) -> QueryResult<BoundStatement> {
+    pub(super) fn bound(&self) -> QueryResult<&BoundStatement> {
         let unreadable = |error: &Error| Error::QueryBuilderError(error.to_string().into());
-        self.bound.as_ref().map(BoundStatement::clone).map_err(unreadable)
+        self.bound.as_ref().map_err(unreadable)
     }
 
     pub(super) fn is_refused(&self) -> bool {

@@ -4,8 +4,10 @@
 //! are mostly the same, too (an `INSERT`, an `UPDATE`, a `sql_query`). But one may grow with its values, of many rows, and
 //! the server needs megabytes for a thousand of them, on each connection that keeps it. So a text is kept from its second
 //! execution on, and all of them together have at most [`MAX_BYTES`]. Any other is closed after its execution.
+//!
+//! The same is true of a statement that blocks execute by its name (`named_statements`), which has a number here.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
@@ -20,6 +22,9 @@ const MAX_BYTES: usize = 128 * 1024;
 /// How many are remembered that were seen once.
 const MAX_SEEN_ONCE: usize = 4096;
 
+/// How many statements have a number: a connection closes none of them.
+const MAX_NAMED: usize = 64;
+
 /// Those of one store, as hashes.
 #[derive(Debug, Default)]
 pub(super) struct StatementRegistry {
@@ -31,8 +36,24 @@ pub(super) struct StatementRegistry {
 struct Known {
     seen_once: HashSet<u64>,
     kept: HashSet<u64>,
-    /// Of those that are kept.
+    /// The numbers of texts that blocks execute by name.
+    named: HashMap<Box<str>, usize>,
+    /// Of those that are kept, or have a number.
     bytes: usize,
+}
+
+impl Known {
+    /// Whether a text was seen before. Otherwise it is remembered.
+    fn has_seen(&mut self, text: u64) -> bool {
+        if self.seen_once.remove(&text) {
+            return true;
+        }
+        if self.seen_once.len() == MAX_SEEN_ONCE {
+            self.seen_once.clear();
+        }
+        self.seen_once.insert(text);
+        false
+    }
 }
 
 impl StatementRegistry {
@@ -52,15 +73,30 @@ impl StatementRegistry {
         if known.bytes + varying > MAX_BYTES {
             return false;
         }
-        if known.seen_once.remove(&text) {
-            known.bytes += varying;
-            return known.kept.insert(text);
+        if !known.has_seen(text) {
+            return false;
         }
-        if known.seen_once.len() == MAX_SEEN_ONCE {
-            known.seen_once.clear();
+        known.bytes += varying;
+        known.kept.insert(text)
+    }
+
+    /// The number of a statement that blocks execute by its name, if they do so: from its second execution on.
+    pub(super) fn number(&self, text: &str) -> Option<usize> {
+        // Other than as a text that is sent by itself.
+        let seen = self.hasher.hash_one(("named", text));
+        let mut known = lock(&self.known);
+        if let Some(number) = known.named.get(text) {
+            return Some(*number);
         }
-        known.seen_once.insert(text);
-        false
+        let number = known.named.len();
+        let has_room =
+            text.len() <= LONGEST && number < MAX_NAMED && known.bytes + text.len() <= MAX_BYTES;
+        if !has_room || !known.has_seen(seen) {
+            return None;
+        }
+        known.bytes += text.len();
+        known.named.insert(text.into(), number);
+        Some(number)
     }
 }
 
@@ -89,6 +125,22 @@ mod tests {
         assert_eq!(kept, MAX_BYTES / LONGEST);
         assert!(registry.keeps("0", LONGEST), "it is kept");
         assert!(registry.keeps("constant", 0));
+    }
+
+    #[test]
+    fn so_many_statements_have_a_number_from_their_second_execution_on() {
+        let registry = StatementRegistry::default();
+        for number in 0..MAX_NAMED {
+            let text = format!("UPDATE a SET b = {number}");
+            // A statement by itself is another matter.
+            assert!(!registry.keeps(&text, text.len()));
+            let numbers = [(); 3].map(|()| registry.number(&text));
+            assert_eq!(numbers, [None, Some(number), Some(number)]);
+        }
+        assert_eq!([(); 3].map(|()| registry.number("UPDATE a SET b = ?")), [None; 3]);
+        let registry = StatementRegistry::default();
+        let long = "?".repeat(LONGEST + 1);
+        assert_eq!([(); 3].map(|()| registry.number(&long)), [None; 3]);
     }
 
     #[test]

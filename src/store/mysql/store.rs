@@ -9,7 +9,7 @@ use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
 #[cfg(feature = "fault-injection")]
-use super::ask::answered;
+use super::ask::await_answer;
 use super::ask::{ask_again, bound};
 use super::batch::{Created, refusal, row_times};
 use super::block::Block;
@@ -263,7 +263,7 @@ impl Store for Mysql {
             let mut connection = ConnectionGuard::of(&self.pool).await?;
             let conn: &mut MysqlConn = &mut connection;
             let (scope, key) = (scope.as_str().to_owned(), key.as_str().to_owned());
-            answered("pass time", sql::PassTime { scope, key }.execute(conn)).await
+            await_answer("pass time", sql::PassTime { scope, key }.execute(conn)).await
         });
         match passed.await {
             // An update finds a row that is not committed yet, and is not to wait for its transaction.

@@ -113,7 +113,7 @@ impl MysqlTransaction {
             return opened.map_err(|trouble| trouble.failure);
         }
         let mut script = Script::default();
-        script.push(&session.begin(isolation, LockWait::of_a_begin(pin.is_some())));
+        script.push(&session.begin(isolation, LockWait::of_a_begin(pin.as_ref())));
         if let Some(pin) = pin {
             script.push_bound(pin);
             script.push(&session.server_lock_wait());

@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+use super::server::Product;
 use crate::store::StoreError;
 use crate::store::patience::patiently_for;
 
@@ -58,8 +59,8 @@ pub(super) enum LockWait {
 
 impl LockWait {
     /// Of the begin of a transaction, behind which the engine pins the row, or the phase begins.
-    pub(super) const fn of_a_begin(pins: bool) -> Self {
-        if pins { Self::Engine } else { Self::Phase }
+    pub(super) fn of_a_begin<P>(pin: Option<&P>) -> Self {
+        if pin.is_some() { Self::Engine } else { Self::Phase }
     }
 }
 
@@ -74,8 +75,13 @@ pub(super) struct RowWaits {
 }
 
 impl RowWaits {
-    pub(super) fn new(is_mariadb: bool, of_the_server: u32) -> Self {
-        Self { engine: if is_mariadb { 0 } else { 1 }, phase: of_the_server }
+    /// `of_the_server`: the server's own setting.
+    pub(super) fn new(product: Product, of_the_server: u32) -> Self {
+        let engine = match product {
+            Product::Mariadb => 0,
+            Product::Mysql => 1,
+        };
+        Self { engine, phase: of_the_server }
     }
 
     /// Both settings, as a part of a `SET`.
@@ -105,7 +111,8 @@ mod tests {
                 "SESSION innodb_lock_wait_timeout = {rows}, SESSION lock_wait_timeout = {tables}"
             )
         };
-        let (mariadb, mysql) = (RowWaits::new(true, 50), RowWaits::new(false, 50));
+        let (mariadb, mysql) =
+            (RowWaits::new(Product::Mariadb, 50), RowWaits::new(Product::Mysql, 50));
         for (of, on_mariadb, on_mysql) in [
             (LockWait::AtRest, both("0", "0"), both("1", "1")),
             (LockWait::Search, both("0", DEFAULT), both("1", DEFAULT)),

@@ -6,13 +6,14 @@ use chrono::{DateTime, Utc};
 use diesel_async::RunQueryDsl;
 use mysql_async::{Row, from_row_opt};
 
-use super::ask::{answered, as_u32, ask_again, read_back};
+use super::ask::{ask_again, await_answer, read_back};
 use super::error::is_of_a_deadlock;
 use super::literal::BoundStatement;
 use super::pool::ConnectionGuard;
 use super::transaction::EachTold;
 use super::waits::patiently;
 use super::{Mysql, MysqlConn, ops_statements, statements as sql};
+use crate::number::to_u32;
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, job, page};
 use crate::store::first_answer::first_answer;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
@@ -88,7 +89,7 @@ impl WorkerStore for Mysql {
         let reaped = ask_again!(self, "reap expired keys", |conn| {
             sql::Reap { limit: limit.into() }.execute(conn)
         })?;
-        Ok(as_u32(reaped))
+        Ok(to_u32(reaped))
     }
 
     async fn expired_keys(
@@ -112,7 +113,7 @@ impl WorkerStore for Mysql {
         };
         let script = expired.iter().map(row).collect();
         let told = self.of_each("reap expired keys", script).await?;
-        Ok(as_u32(told.into_iter().map(is_one).filter(|is_reaped| *is_reaped).count()))
+        Ok(to_u32(told.into_iter().map(is_one).filter(|is_reaped| *is_reaped).count()))
     }
 
     async fn jobs_due(
@@ -138,7 +139,7 @@ impl WorkerStore for Mysql {
         let claimed = patiently(|| async {
             let mut connection = ConnectionGuard::of(&self.pool).await?;
             let conn: &mut MysqlConn = &mut connection;
-            let claim = answered(DOING, sql::ClaimJob::new(at, lease).execute(conn)).await;
+            let claim = await_answer(DOING, sql::ClaimJob::new(at, lease).execute(conn)).await;
             // Of a deadlock with another claim nothing is left.
             let claim = match claim {
                 Err(error) if is_of_a_deadlock(&error) => Err(StoreError::Locked),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
@@ -62,7 +63,7 @@ impl<P: Pool> AdminStore for Postgres<P> {
         let erased = ask_within!(LOCKED_WAIT, self, "erase the jobs of reaped keys", |conn| {
             sql::EraseOrphanedJobs { scope, is_any, key, limit }.execute(&mut conn)
         })?;
-        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
+        Ok(to_u32(erased))
     }
 
     async fn count_orphans(

@@ -78,7 +78,7 @@ impl<P: Pool> ConnectionGuard<P> {
         self.pooled.as_deref_mut().map(|pooled| &mut *pooled.handle).ok_or_else(gone)
     }
 
-    /// Returns the connection to its pool, unless its server was left since. No transaction is open on it any more.
+    /// Returns the connection to its pool, unless its session was left since. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
         if let Some(pooled) = &mut self.pooled {
             *pooled.handle.transaction_state() = AnsiTransactionManager::default();

@@ -123,7 +123,8 @@ pub(super) fn is_of_the_client(error: &Error) -> bool {
                 .iter()
                 .any(|of_the_client| message.contains(of_the_client))
         }
-        Error::DatabaseError(..) => false,
+        // Of an answer, which the client cannot read: `COMMIT` was sent, and may have been executed.
+        Error::DatabaseError(..) | Error::DeserializationError(_) | Error::NotFound => false,
         _ => true,
     }
 }
@@ -221,6 +222,10 @@ mod tests {
         {
             assert!(!is_lost(&error) && !is_of_the_server(&error), "{error:?}");
         }
+        for unread in [Error::NotFound, Error::DeserializationError("a time".into())] {
+            assert!(!is_of_the_client(&unread), "{unread:?}");
+        }
+        assert!(is_of_the_client(&Error::SerializationError("a time".into())));
     }
 
     const STALE_TYPE: &str = "cache lookup failed for type 16385";
@@ -245,6 +250,21 @@ mod tests {
         }
         let other = told("type of parameter 5 is not known");
         assert!(!is_of_a_stale_session(&other) && may_be_refused_as_single_statement(&other));
+    }
+
+    #[test]
+    fn a_type_that_was_replaced_is_suspected_in_the_words_of_a_wrong_one() {
+        let told = |message| crate::error::DbError(raised(DatabaseErrorKind::Unknown, message));
+        for replaced in [
+            "column \"mood\" is of type mood but expression is of type mood_before",
+            "operator does not exist: mood = mood_before",
+        ] {
+            assert!(told(replaced).may_be_of_a_replaced_type(), "{replaced}");
+            assert!(!told(replaced).is_of_a_stale_session(), "{replaced}");
+        }
+        for other in [STALE_TYPE, "column \"mood\" does not exist", "deadlock detected"] {
+            assert!(!told(other).may_be_of_a_replaced_type(), "{other}");
+        }
     }
 
     /// Of a server that speaks English.

@@ -17,10 +17,11 @@ use super::session::{self, KnownRow};
 use super::time_limit::answered;
 use super::transaction::{PgTransaction, both};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, PoolOrigin, Postgres, sql};
+use super::{Pool, PoolOrigin, Postgres, numbered, sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::patience::LOCKED_WAIT;
 use crate::store::row::{KeySummaryRow, Row, millis};
 use crate::store::{
@@ -102,14 +103,13 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let sent =
-            join4(
-                sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
-                OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
-                OptionFuture::from(make_room),
-                commit_statements::Reserve { row: commit_statements::BornRow::at_start(row) }
-                    .load::<(KnownRow, DateTime<Utc>, DateTime<Utc>)>(&mut &*conn),
-            );
+        let reserve = commit_statements::Reserve { row: commit_statements::BornRow::at_start(row) };
+        let sent = join4(
+            sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn),
+            OptionFuture::from(settings.map(|settings| settings.execute(&mut &*conn))),
+            OptionFuture::from(make_room),
+            numbered::load::<_, (KnownRow, DateTime<Utc>, DateTime<Utc>)>(conn, &reserve),
+        );
         let inserted = answered(async {
             let (begun, set, room, inserted) = sent.await;
             begun.and(set.unwrap_or(Ok(0))).and(room.unwrap_or(Ok(0)))?;
@@ -249,7 +249,7 @@ impl<P: Pool> Postgres<P> {
         });
         let answer = answer.await;
         let deleted = connection.settle("reap expired keys", answer).await?;
-        Ok(u32::try_from(deleted).unwrap_or(u32::MAX))
+        Ok(to_u32(deleted))
     }
 
     /// One guarded update. It commits by itself, but for a connection on which the application has left a

@@ -10,6 +10,7 @@
 //! | `ask`, `together`, `group` | how that is sent: a statement by itself, again if its connection was dead, or what many ask for at one moment as a single statement |
 //! | `twin` | how a reservation waits for another one of its key |
 //! | `transaction`, `statement`, `pipelined`, `single_statement` | a phase's transaction: an open one, what a phase hands over, in one round trip, in one statement |
+//! | `numbered` | how a statement of the engine's is sent whose text depends on what it holds |
 //! | `statements`, `commit_statements`, `group_statements`, `ops_statements`, `ops_bulk`, `ops_nodes`, `census` | the SQL, and what it returns |
 //! | `error` | what an error says for certain, and what it leaves open |
 
@@ -22,6 +23,7 @@ mod error;
 mod group;
 mod group_statements;
 mod keys;
+mod numbered;
 mod ops;
 mod ops_bulk;
 mod ops_nodes;
@@ -54,6 +56,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
+pub(in crate::store) use self::numbered::{Shape, Shaped};
 use self::ops::Operators;
 use self::ops_statements::AppliedHere;
 pub use self::pool::{DeadpoolPool, Pool};

@@ -29,8 +29,8 @@ use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditRow, AuditSearch, Audited, audited};
 use crate::store::bulk::{
-    BulkClaim, BulkColumns, BulkItem, BulkRow, ItemColumns, NewBulk, SettledItem, bulk_item,
-    bulk_row,
+    BulkClaim, BulkColumns, BulkItem, BulkPart, BulkRow, ItemColumns, NewBulk, SettledItem,
+    bulk_item, bulk_row,
 };
 use crate::store::census::{CensusGroup, CensusLease, GroupColumns, JobCensus, census_group};
 use crate::store::events::StoredEvents;
@@ -538,10 +538,10 @@ impl<P: Pool> OperatorStore for Postgres<P> {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
-        let limit = limit.into();
+        let (all, limit) = (part == BulkPart::All, limit.into());
         let rows = search!(self, "read a bulk act", |conn| {
             bulk_sql::BulkItems { id, all, limit }.load::<ItemColumns>(&mut conn)
         })?;

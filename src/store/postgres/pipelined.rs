@@ -18,7 +18,7 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::Error;
 use diesel::sql_types::Integer;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
-use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join5, maybe_done};
+use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join4, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
 use super::commit_statements::{
@@ -29,7 +29,7 @@ use super::error::{is_of_the_client, is_of_the_server};
 use super::single_statement::{self, Answer};
 use super::transaction::{PgTransaction, refused};
 use super::twin::ROW_LOCK_WAIT;
-use super::{Pool, Postgres, answered, answered_within, session, sql};
+use super::{Pool, Postgres, answered, answered_within, numbered, session, sql};
 use crate::definition::Isolation;
 use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
@@ -111,14 +111,16 @@ impl<P: Pool> Postgres<P> {
         writes: &mut Writes<'_, Self>,
     ) -> Answer {
         let all = &writes.statements.all;
-        let alone = all.iter().any(|statement| statement.about().alone);
+        let alone = all.iter().any(|statement| statement.about().alone());
         let statements = all.iter().map(|statement| {
             let mut conn = conn;
             conn.execute_returning_count(statement.to_send(&self.registry))
         });
         let jobs = writes.jobs.iter().map(|job| told(InsertJob::new(guard, job), conn));
         // Made in this order, too: that is the one in which diesel's instrumentation sees them.
-        let proof = writes.jobs.is_empty().then_some(session::StillOurs {});
+        let may_leave = all.iter().any(|statement| !statement.about().merges);
+        let proof = (writes.jobs.is_empty() && may_leave).then_some(session::StillOurs {});
+        let ends_with_ours = proof.is_some() || !writes.jobs.is_empty();
         let proof = proof.into_iter().map(|proof| told(proof, conn));
         let mut written: Vec<MaybeDone<Executed<'_>>> =
             statements.chain(jobs).chain(proof).map(maybe_done).collect();
@@ -155,7 +157,8 @@ impl<P: Pool> Postgres<P> {
             written.iter_mut().map(|statement| Pin::new(statement).take_output()).collect();
         // The engine's last statement succeeded behind one that failed: the phase went back to a savepoint,
         // and the transaction was not undone.
-        let was_revived = answers.iter().any(|answer| matches!(answer, Some(Err(_))))
+        let was_revived = ends_with_ours
+            && answers.iter().any(|answer| matches!(answer, Some(Err(_))))
             && matches!(answers.last(), Some(Some(Ok(_))));
         // The first error is the cause: what follows it fails for being in a failed transaction.
         let errors = answers.iter_mut().filter_map(|answer| answer.take()?.err());
@@ -200,15 +203,12 @@ fn create_row(
             .execute(&mut &*conn)
     });
     let create = Create { row: BornRow::new(row, created_at, change) };
-    let create = create.load::<Made>(&mut &*conn);
-    // The bound is for the row only: the phase's statements keep the session's own.
-    let reset = session::RestoreLockTimeout {}.execute(&mut &*conn);
+    let create = numbered::load::<_, Made>(conn, &create);
     async move {
         let room = OptionFuture::from(make_room);
-        let (begun, set, room, created, reset) = join5(begin, set, room, create, reset).await;
+        let (begun, set, room, created) = join4(begin, set, room, create).await;
         begun.and(set).and(room.unwrap_or(Ok(0)))?;
-        let made = created?.into_iter().next().ok_or(Error::NotFound)?;
-        reset.map(|_| made)
+        created?.into_iter().next().ok_or(Error::NotFound)
     }
 }
 
@@ -222,7 +222,7 @@ fn advance_row(
     let begin = sql::Begin(isolation).execute(&mut &*conn);
     let set = session::Settings::new(None).execute(&mut &*conn);
     let advance = AdvanceFirst { update: UpdateRow::new(guard, change) };
-    let advance = advance.load::<i32>(&mut &*conn);
+    let advance = numbered::load::<_, i32>(conn, &advance);
     async move {
         let (begun, set, told) = join3(begin, set, advance).await;
         begun.and(set)?;

@@ -1,5 +1,5 @@
 //! [`Pool`]: what the store asks of a connection pool, answered for deadpool and bb8. [`WritablePool`]: one that
-//! leaves a server which can only be read.
+//! leaves a server which can only be read, and sessions that may remember a former type.
 
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
@@ -19,10 +19,11 @@ use futures_util::future::{Either, select};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
+use super::numbered::{Shape, Shaped};
 use super::session::SAY;
 use crate::error::POOLER;
 use crate::repeats::Repeats;
-use crate::store::read_only::ReadOnlyServer;
+use crate::store::left_sessions::{LeftSessions, ReadOnlyServer};
 use crate::store::{PoolSettings, StoreError};
 
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
@@ -34,6 +35,12 @@ pub(super) enum PoolOrigin {
     Engine,
     /// The application, which may leave a transaction open on a connection, or change its settings.
     Application,
+}
+
+impl Shaped for PoolOrigin {
+    fn note(&self, shape: &mut Shape) {
+        shape.note(self.is_application(), 2);
+    }
 }
 
 impl PoolOrigin {
@@ -78,11 +85,16 @@ pub trait Pool: Clone + Send + Sync + 'static {
 pub(super) struct WritablePool<P> {
     pool: P,
     read_only: Arc<ReadOnlyServer>,
+    types: Arc<ReplacedTypes>,
 }
+
+/// Sessions that may remember a type which a migration has replaced. A phase with a value of a wrong type, which is refused in
+/// the same words, would have each of its runs on a connection of its own, if they were left each time.
+type ReplacedTypes = LeftSessions<60>;
 
 impl<P: Pool> WritablePool<P> {
     pub(super) fn of(pool: P) -> Self {
-        Self { pool, read_only: Arc::default() }
+        Self { pool, read_only: Arc::default(), types: Arc::default() }
     }
 
     /// Closes the connections to a server that can only be read: the idle ones now, and those in use when they come back.
@@ -93,9 +105,17 @@ impl<P: Pool> WritablePool<P> {
         }
     }
 
-    /// Whether a connection that was taken then is of a server that was left since.
+    /// Closes the connections that may remember a type which was replaced: the idle ones now, and those in use when they come
+    /// back. Those of bb8 that are idle stay.
+    pub(super) fn leave_types(&self) {
+        if self.types.is_to_be_left(Instant::now()) {
+            self.pool.forget_idle();
+        }
+    }
+
+    /// Whether a connection that was taken then is one of those that were left since.
     pub(super) fn was_left_since(&self, taken: Instant) -> bool {
-        self.read_only.was_left_since(taken)
+        self.read_only.was_left_since(taken) || self.types.was_left_since(taken)
     }
 }
 

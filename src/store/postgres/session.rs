@@ -128,14 +128,10 @@ impl Settings {
 }
 
 statement! {
-    /// Gives the phase the lock timeout that its session had.
-    RestoreLockTimeout for Pg, rows sql_types::Untyped, {}, "SELECT ", [WAIT_AS_BEFORE]
-}
-
-statement! {
     /// Last before the `COMMIT` of statements that were sent without waiting for an answer: an error
     /// where they left the transaction, or put the engine's tables out of reach, which turns that `COMMIT`
-    /// into a rollback. A staged job says the same, so this is for phases without one.
+    /// into a rollback. A staged job says the same, so this is for phases without one, of which a statement is more than an
+    /// `INSERT`, `UPDATE` or `DELETE`: these cannot leave a transaction, and the key's row is written before them.
     StillOurs for Pg, rows Integer, {},
     "SELECT CASE WHEN (", [OURS], ") IS NOT TRUE THEN ", (Mark::Left.sql()), " WHEN (", [SAME_JOBS],
     ") IS NOT TRUE THEN ", (Mark::Strayed.sql()), " ELSE '1' END::integer"

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::pg::Pg;
-use diesel::query_builder::{Query, QueryFragment};
+use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::Error;
-use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
 use futures_util::future::{OptionFuture, join3};
 
@@ -21,13 +21,14 @@ use super::commit_statements::{Made, Ready, Restore};
 use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_single_statement,
 };
+use super::numbered::{self, Shaped};
 use super::statement::MergeAttempt;
 use super::{Pool, PoolOrigin, Postgres, answered, answered_within, sql};
-use crate::store::{ByText, Writes};
+use crate::store::Writes;
 
 /// Most parts of a single statement, and most binds in it: a statement that long has no round trip to
 /// save, and PostgreSQL takes 65,535 binds at most.
-const MAX_PARTS: usize = 32;
+pub(super) const MAX_PARTS: usize = 32;
 const MAX_BINDS: usize = 10_000;
 
 /// A server that does not take writes as a single statement says so before it executes them, and so immediately.
@@ -70,12 +71,12 @@ pub(super) fn send<S, T>(
     made: impl FnOnce(T) -> Made + Send,
 ) -> impl Future<Output = Option<Answer>> + Send
 where
-    S: Query + QueryFragment<Pg>,
+    S: Shaped + QueryId + Query + QueryFragment<Pg>,
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
     let began = Instant::now();
     let ready = origin.is_application().then(|| Ready {}.execute(&mut conn));
-    let sent = AsyncConnectionCore::load(&mut conn, ByText { query: statement, kept: true });
+    let sent = numbered::send(conn, &statement);
     let restore = origin.is_application().then(|| Restore {}.execute(&mut conn));
     async move {
         let rows = async { sent.await?.try_collect::<Vec<_>>().await };

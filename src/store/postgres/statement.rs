@@ -1,10 +1,11 @@
 //! [`Statement`]: what a phase handed over, until it is sent.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::borrow::Borrow;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use diesel::QueryResult;
@@ -26,30 +27,75 @@ pub struct Statement {
     about: Arc<About>,
 }
 
-/// What can be told of a statement by its text.
+/// What can be told of a statement before it is sent.
 pub(super) struct About {
-    text: String,
-    /// Of the text.
-    hash: u64,
+    form: Form,
     pub(super) binds: usize,
-    /// Whether its text is the same each time, as far as diesel knows.
-    is_constant: bool,
     /// Whether it would end the transaction.
     pub(super) ends: bool,
-    /// Whether it has to travel alone: a type whose number diesel has to ask the server for is asked
-    /// for in front of the lock on which the order of statements rests, so that others would overtake it.
-    pub(super) alone: bool,
     /// Whether it can be a part of another statement.
     pub(super) merges: bool,
     /// Whether it changes rows and returns none: it stays valid whatever becomes of its table. Where a
     /// column is added to what a prepared statement returns, it is an error for as long as it is kept
     /// ("cached plan must not change result type").
     lasts: bool,
+    /// Whether it has an SQL form, with its values.
+    has_form: bool,
 }
 
-/// What is known of the statements whose text is the same each time: those to which diesel gives a
-/// static query id, as many as the program has.
-static KNOWN: LazyLock<RwLock<HashMap<TypeId, Arc<About>>>> = LazyLock::new(RwLock::default);
+/// What tells a statement from others.
+#[derive(PartialEq, Eq)]
+struct Form {
+    /// Of the text.
+    hash: u64,
+    text: String,
+    /// Of its binds.
+    types: Vec<PgTypeMetadata>,
+    /// Whether its text is the same each time, as far as diesel knows.
+    is_constant: bool,
+    /// Whether it has to travel alone: a type whose number diesel has to ask the server for is asked
+    /// for in front of the lock on which the order of statements rests, so that others would overtake it.
+    alone: bool,
+}
+
+/// What is known of the statements to which diesel gives a static query id, as many as the program has: their text is the
+/// same each time.
+static CONSTANT: LazyLock<RwLock<HashMap<TypeId, Arc<About>>>> = LazyLock::new(RwLock::default);
+
+/// What is known of the others, by their form, of [`MAX_FORMS`] at most. When it is full it begins anew, and those that are in
+/// use come back: an application that makes a text for each value has no end of them.
+static VARYING: LazyLock<RwLock<HashSet<Arc<About>>>> = LazyLock::new(RwLock::default);
+
+const MAX_FORMS: usize = 256;
+
+/// Most bytes of a text that is kept there.
+const MAX_LENGTH: usize = 16 << 10;
+
+impl Hash for Form {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+impl PartialEq for About {
+    fn eq(&self, other: &Self) -> bool {
+        self.form == other.form
+    }
+}
+
+impl Eq for About {}
+
+impl Hash for About {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.form.hash(state);
+    }
+}
+
+impl Borrow<Form> for Arc<About> {
+    fn borrow(&self) -> &Form {
+        &self.form
+    }
+}
 
 impl Statement {
     pub(super) fn of<Q>(query: Q) -> Self
@@ -58,18 +104,10 @@ impl Statement {
     {
         // diesel's own rule for keeping a statement prepared by its type.
         let is_constant = query.is_safe_to_cache_prepared(&Pg).unwrap_or(false);
-        let id = Q::query_id().filter(|_| is_constant);
-        let known = id
-            .and_then(|id| KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned());
-        let about = known.unwrap_or_else(|| {
-            let (about, has_form) = About::of(&query, is_constant);
-            let about = Arc::new(about);
-            if let Some(id) = id.filter(|_| has_form) {
-                let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-                known.insert(id, about.clone());
-            }
-            about
-        });
+        let about = match Q::query_id().filter(|_| is_constant) {
+            Some(id) => About::of_a_type(id, &query),
+            None => About::of_a_form(&query, is_constant),
+        };
         Self { query: Box::new(query), about }
     }
 
@@ -79,7 +117,7 @@ impl Statement {
         registry: &StatementRegistry,
     ) -> ByText<&(dyn QueryFragment<Pg> + Send)> {
         let about = self.about();
-        let kept = about.is_constant || (about.lasts && registry.admits(&about.text));
+        let kept = about.form.is_constant || (about.lasts && registry.admits(&about.form.text));
         ByText { query: &*self.query, kept }
     }
 
@@ -91,9 +129,67 @@ impl Statement {
     pub(super) fn about(&self) -> &About {
         &self.about
     }
+
+    /// It is equal to that of a statement with the same text and the same types of binds, and of no other. `None` where that
+    /// cannot be said: two types of the application may look the same until the server is asked for their numbers.
+    pub(super) fn known(&self) -> Option<&Arc<About>> {
+        (self.about.has_form && !self.about.form.alone).then_some(&self.about)
+    }
 }
 
 impl About {
+    fn of_a_type(id: TypeId, query: &impl QueryFragment<Pg>) -> Arc<Self> {
+        let known = CONSTANT.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        known.unwrap_or_else(|| {
+            let (form, has_form) = Form::of(query, true);
+            if !has_form {
+                return Arc::new(Self::of(form, false));
+            }
+            let mut all = CONSTANT.write().unwrap_or_else(PoisonError::into_inner);
+            all.entry(id).or_insert_with(|| Arc::new(Self::of(form, true))).clone()
+        })
+    }
+
+    /// To read a text costs five times as much as to build it.
+    fn of_a_form(query: &impl QueryFragment<Pg>, is_constant: bool) -> Arc<Self> {
+        let (form, has_form) = Form::of(query, is_constant);
+        if !has_form {
+            return Arc::new(Self::of(form, false));
+        }
+        let known = VARYING.read().unwrap_or_else(PoisonError::into_inner).get(&form).cloned();
+        known.unwrap_or_else(|| {
+            // Read outside of the lock, for which the statements of other requests would wait.
+            let about = Arc::new(Self::of(form, true));
+            if about.form.text.len() <= MAX_LENGTH {
+                let mut all = VARYING.write().unwrap_or_else(PoisonError::into_inner);
+                if all.len() >= MAX_FORMS {
+                    all.clear();
+                }
+                all.insert(about.clone());
+            }
+            about
+        })
+    }
+
+    fn of(form: Form, has_form: bool) -> Self {
+        let text = &form.text;
+        Self {
+            binds: form.types.len(),
+            ends: controls_transaction(text, Dialect::Postgres),
+            merges: is_a_part(text),
+            lasts: lasts(text),
+            has_form,
+            form,
+        }
+    }
+
+    /// Whether it has to travel alone.
+    pub(super) fn alone(&self) -> bool {
+        self.form.alone
+    }
+}
+
+impl Form {
     /// And whether the statement has an SQL form, with these values. What has none is told again when it
     /// is to be sent, as that statement's error.
     fn of(query: &impl QueryFragment<Pg>, is_constant: bool) -> (Self, bool) {
@@ -103,24 +199,16 @@ impl About {
         let mut binds = RawBytesBindCollector::new();
         let bound = query.collect_binds(&mut binds, &mut asked, &Pg);
         let told = query.to_sql(&mut text, &Pg);
-        let (text, binds) = (text.finish(), binds.binds.len());
-        let about = Self {
-            binds,
-            is_constant,
-            ends: controls_transaction(&text, Dialect::Postgres),
-            alone: asked.0,
-            merges: is_a_part(&text),
-            lasts: lasts(&text),
-            hash: BuildHasherDefault::<DefaultHasher>::default().hash_one(&text),
-            text,
-        };
-        (about, bound.and(told).is_ok())
+        let (text, types) = (text.finish(), binds.metadata);
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
+        let form = Self { hash, text, types, is_constant, alone: asked.0 };
+        (form, bound.and(told).is_ok())
     }
 }
 
 impl Hash for Statement {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.about.hash.hash(state);
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.about.hash(state);
     }
 }
 
@@ -255,10 +343,12 @@ opaque! {
 
 #[cfg(test)]
 mod tests {
+    use diesel::query_builder::SqlQuery;
+    use diesel::result::Error;
     use diesel::sql_query;
-    use diesel::sql_types::Integer;
+    use diesel::sql_types::{BigInt, Integer};
 
-    use super::{Statement, StatementRegistry};
+    use super::*;
 
     #[test]
     fn what_can_be_a_part_of_another_statement() {
@@ -294,6 +384,81 @@ mod tests {
         assert!(!Statement::of(numbered).about().merges);
         let literal = diesel::dsl::sql::<Integer>("DELETE FROM a WHERE b = ").bind::<Integer, _>(1);
         assert!(Statement::of(literal).about().merges, "diesel numbers this one");
+    }
+
+    /// One that is told from others by its text and the types of its binds.
+    fn update(column: &str) -> SqlQuery {
+        sql_query(format!("UPDATE a SET {column} = $1"))
+    }
+
+    #[test]
+    fn statements_are_one_where_text_and_types_are() {
+        let number = Statement::of(update("b").bind::<Integer, _>(1));
+        let other_value = Statement::of(update("b").bind::<Integer, _>(2));
+        let other_type = Statement::of(update("b").bind::<BigInt, _>(1));
+        let other_text = Statement::of(update("c").bind::<Integer, _>(1));
+        assert!(number.known().is_some());
+        assert!(number.known() == other_value.known());
+        assert!(number.known() != other_type.known());
+        assert!(number.known() != other_text.known());
+        // Its number is the server's to say, and another type may have the same name in another schema.
+        let own = Statement::of(update("b").bind::<OwnType, _>("a"));
+        assert!(own.about().alone() && own.known().is_none());
+    }
+
+    /// So many texts that come once keep no other one from being known, and are not kept for ever.
+    #[test]
+    fn a_text_is_known_however_many_others_the_application_has_made() {
+        for column in 0..2 * MAX_FORMS {
+            Statement::of(update(&format!("made_{column}")).bind::<Integer, _>(1));
+        }
+        let late = || Statement::of(update("late").bind::<Integer, _>(1));
+        let (one, other) = (late(), late());
+        assert!(one.known().is_some() && one.known() == other.known());
+        let long = Statement::of(update(&"l".repeat(MAX_LENGTH)).bind::<Integer, _>(1));
+        assert!(long.known().is_some());
+        let kept = VARYING.read().unwrap();
+        assert!(kept.len() <= MAX_FORMS, "{}", kept.len());
+        assert!(!kept.contains(long.about()), "a long one");
+    }
+
+    /// Its text is that of another one up to where it has none.
+    #[test]
+    fn a_statement_without_an_sql_form_is_not_known_by_that_of_another() {
+        let of = |has_form| Statement::of(Sometimes { has_form });
+        assert!(of(true).known().is_some());
+        assert!(of(false).known().is_none());
+    }
+
+    #[derive(diesel::query_builder::QueryId)]
+    struct Sometimes {
+        has_form: bool,
+    }
+
+    impl QueryFragment<Pg> for Sometimes {
+        fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+            out.unsafe_to_cache_prepared();
+            out.push_sql("UPDATE a SET b = 1");
+            match self.has_form {
+                true => Ok(()),
+                false => Err(Error::QueryBuilderError("it has none".into())),
+            }
+        }
+    }
+
+    /// A type of an application's.
+    #[derive(diesel::sql_types::SqlType, diesel::query_builder::QueryId)]
+    #[diesel(postgres_type(name = "own"))]
+    struct OwnType;
+
+    impl diesel::serialize::ToSql<OwnType, diesel::pg::Pg> for str {
+        fn to_sql<'b>(
+            &'b self,
+            out: &mut diesel::serialize::Output<'b, '_, diesel::pg::Pg>,
+        ) -> diesel::serialize::Result {
+            std::io::Write::write_all(out, self.as_bytes())?;
+            Ok(diesel::serialize::IsNull::No)
+        }
     }
 
     #[test]

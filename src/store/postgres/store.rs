@@ -96,6 +96,10 @@ impl<P: Pool> Store for Postgres<P> {
         self.pool.forget_idle();
     }
 
+    fn forget_types(&self) {
+        self.pool.leave_types();
+    }
+
     async fn begin_transaction(
         &self,
         isolation: Isolation,

@@ -12,13 +12,13 @@ use futures_util::future::{join, maybe_done};
 
 use super::connection::ConnectionGuard;
 use super::error::{
-    Mark, cannot_stage, is_lost, is_of_a_failed_transaction, is_of_the_client, is_of_the_server,
+    Mark, cannot_stage, is_of_a_failed_transaction, is_of_the_client, is_of_the_server,
     is_out_of_reach, is_refused_by_server,
 };
 use super::pool::WritablePool;
 use super::session::{Known, KnownRow};
 use super::time_limit::{answered, answered_within};
-use super::{Pool, Postgres, commit_statements, session, sql};
+use super::{Pool, Postgres, commit_statements, numbered, session, sql};
 use crate::job::StagedJob;
 use crate::store::keyed_limit::KeyPermit;
 use crate::store::row::{KeySummaryRow, key_summary};
@@ -188,17 +188,17 @@ impl<P: Pool> PgTransaction<P> {
         let advance = commit_statements::Advance::new(guard, change, known);
         let sent = match jobs {
             [] => {
-                let advance = advance.load::<i32>(&mut &*conn);
+                let advance = numbered::load::<_, i32>(conn, &advance);
                 answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
             [job] => {
                 let advance = commit_statements::AdvanceAndStageOne::new(advance, guard, job);
-                let advance = advance.load::<i32>(&mut &*conn);
+                let advance = numbered::load::<_, i32>(conn, &advance);
                 answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
             jobs => {
                 let advance = commit_statements::AdvanceAndStage::new(advance, guard, jobs);
-                let advance = advance.load::<i32>(&mut &*conn);
+                let advance = numbered::load::<_, i32>(conn, &advance);
                 answered(and_commit(advance, sql::CommitTx {}.execute(&mut &*conn))).await
             }
         };
@@ -220,7 +220,8 @@ impl<P: Pool> PgTransaction<P> {
         let Err(error) = head else {
             return self.committed(commit.map(drop));
         };
-        if is_lost(&error) {
+        // Lost, or an answer that the client cannot read.
+        if !is_of_the_server(&error) {
             return Commit::Unknown(StoreError::database("commit", error));
         }
         // The server refused a statement, so its COMMIT was a rollback, whatever it answered.
@@ -339,7 +340,8 @@ mod tests {
     }
 
     /// What the client refuses is not sent, and nothing is behind it that would commit the phase's writes alone. An error
-    /// of the server's turns the `COMMIT` into a rollback.
+    /// of the server's turns the `COMMIT` into a rollback. Behind an answer that the client cannot read, `COMMIT` may have been
+    /// executed: it is not taken for one that was not sent (G7).
     #[tokio::test]
     async fn g4_no_commit_is_sent_behind_what_the_client_refused() {
         let of_a_kind = |kind, text: &str| Error::DatabaseError(kind, Box::new(text.to_owned()));
@@ -349,5 +351,6 @@ mod tests {
         assert_eq!(is_committed(|| Error::SerializationError("no".into())).await, [false; 2]);
         let of_the_server = || of_a_kind(DatabaseErrorKind::Unknown, "fenced");
         assert_eq!(is_committed(of_the_server).await, [true; 2]);
+        assert_eq!(is_committed(|| Error::DeserializationError("no".into())).await, [true; 2]);
     }
 }

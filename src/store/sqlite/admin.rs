@@ -7,6 +7,7 @@ use diesel::RunQueryDsl;
 use super::ops_statements::InsertAudit;
 use super::{Sqlite, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
+use crate::number::to_u32;
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
@@ -32,7 +33,7 @@ impl AdminStore for Sqlite {
                 Ok(erased)
             })
         });
-        Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
+        Ok(to_u32(erased.await?))
     }
 
     async fn erase_between(
@@ -56,7 +57,7 @@ impl AdminStore for Sqlite {
                 Ok(erased)
             })
         });
-        Ok(u32::try_from(erased.await?).unwrap_or(u32::MAX))
+        Ok(to_u32(erased.await?))
     }
 
     async fn keys_to_erase(
@@ -90,7 +91,7 @@ impl AdminStore for Sqlite {
             limit: limit.into(),
         };
         let erased = self.run("erase the jobs of reaped keys", |conn| erase.execute(conn)).await?;
-        Ok(u32::try_from(erased).unwrap_or(u32::MAX))
+        Ok(to_u32(erased))
     }
 
     async fn count_orphans(

@@ -39,7 +39,7 @@ impl Sqlite {
                 let _ = answer.send(conn.outside(work));
             }
         }));
-        match self.answered(statement, start, answered).await {
+        match self.hand_over(statement, start, answered).await {
             Some(answer) => answer
                 .unwrap_or_else(|_| Err(thread_gone()))
                 .map_err(|error| StoreError::database(doing, error)),
@@ -48,7 +48,7 @@ impl Sqlite {
     }
 
     /// Hands `work` over and waits for its answer; `None` where it did not begin in time.
-    async fn answered<T>(
+    async fn hand_over<T>(
         &self,
         work: Work,
         start: Start,
@@ -106,7 +106,7 @@ impl Sqlite {
         let (answer, answered) = oneshot::channel();
         let start = Start::default();
         let waiting = Waiting { work, came_to: None, start: start.clone(), answer };
-        match self.answered(Work::Transaction(Box::new(waiting)), start, answered).await {
+        match self.hand_over(Work::Transaction(Box::new(waiting)), start, answered).await {
             Some(Ok(told)) => told,
             Some(Err(_)) => {
                 (Commit::Unknown(StoreError::database("write the phase", thread_gone())), None)

@@ -18,6 +18,7 @@ use diesel::{QueryResult, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::not_written;
+use super::file::replaced;
 use super::thread::caught;
 use super::transaction::{RELEASE, commit};
 use super::turns::ConnectionLock;
@@ -105,10 +106,15 @@ pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
         // On this very thread, so it cannot be gone; and each is answered by itself.
         if !group.is_empty() {
             let run = |conn: &mut WatchedConnection| {
-                conn.outside(|conn| {
-                    run(conn, group);
+                let begun = conn.outside(|conn| {
+                    run(conn, std::mem::take(&mut group));
                     Ok(())
-                })
+                });
+                // Those that were not begun, because the file was replaced.
+                for transaction in group {
+                    transaction.answer(refused(Err(replaced())));
+                }
+                begun
             };
             let _ = conn.spawn_blocking(run).await;
         }

@@ -10,6 +10,7 @@
 mod admin;
 mod ask;
 mod error;
+mod file;
 mod group;
 mod ops;
 mod ops_nodes;
@@ -40,9 +41,10 @@ use futures_util::{FutureExt, future};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use self::file::OpenFile;
 use self::group::{Queued, work_off};
 use self::ops::Operators;
-use self::reader::{Reader, absolute};
+use self::reader::{Reader, absolute, logged_file};
 use self::thread::{HandedOver, TaskQueue, Worker};
 pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, OfferQueue};
@@ -80,8 +82,9 @@ pub type SqliteConn = SyncConnectionWrapper<WatchedConnection, Worker>;
 /// isolation level a phase declares.
 ///
 /// While a process has the file open, neither replace nor delete it: SQLite does not notice, and what it acknowledges from then
-/// on is lost. To restore a copy, stop each process, delete the files of that name with `-wal` and `-shm`, and start them again
-/// behind it.
+/// on is lost. On Unix the store notices it, and the engine neither reads nor writes any more. It does not notice that another
+/// program writes into the file (`cp`), or deletes only its log. To restore a copy, stop each process, delete the files of that
+/// name with `-wal` and `-shm`, and start them again behind it.
 ///
 /// Phases with a [`Batch`](crate::Batch) that write concurrently share a commit, and
 /// so an fsync; each still succeeds or fails on its own. A [`Tx`](crate::Tx) has a commit of its own.
@@ -129,20 +132,22 @@ impl Sqlite {
         let mut worker = Worker::start(beside, offers.clone(), handed_over.clone())
             .map_err(|error| StoreError::NoConnection(error.to_string()))?;
         let url = url.to_owned();
-        let (opened, reader, url) = worker
+        let (opened, reader, operators) = worker
             .run(move || {
                 let mut conn =
                     SqliteConnection::establish(&url).map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
-                let url = absolute(&mut conn, &url);
-                let reader = Reader::open(url.as_deref());
-                Ok((WatchedConnection::new(conn), reader, url))
+                let path = logged_file(&mut conn);
+                let file = path.as_deref().map(OpenFile::at).unwrap_or_default();
+                let url = path.map(|path| absolute(path, &url));
+                let reader = Reader::open(url.as_deref(), file.clone());
+                let operators = Operators::beside(url.filter(|_| reader.is_open()), &file);
+                Ok((WatchedConnection::new(conn, file), reader, operators))
             })
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .map_err(StoreError::NoConnection)?;
         let conn = SqliteConn::with_runtime(opened, worker);
-        let operators = Operators::beside(url.filter(|_| reader.is_open()));
         let (lock, task_queue) = (ConnectionLock::new(conn, offers), Arc::new(task_queue));
         Ok(Self { lock, work, task_queue, handed_over, reader, operators })
     }
@@ -158,12 +163,12 @@ impl Sqlite {
     /// dropped, or a raw `BEGIN`), it is rolled back before the engine or another caller uses the connection.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] if other writers hold it for ten seconds.
+    /// [`StoreError::NoConnection`] if other writers hold it for ten seconds; [`StoreError::Database`] if the file was replaced.
     pub async fn connection(&self) -> Result<ConnectionGuard, StoreError> {
         let mut conn = self.writer(Instant::now() + WRITER_WAIT).await?;
         let ended = conn.spawn_blocking(|conn| {
             conn.end_what_was_left();
-            Ok(())
+            conn.check_file()
         });
         ended.await.map_err(|error| StoreError::database("lend the connection", error))?;
         Ok(conn)

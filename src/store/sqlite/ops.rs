@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::ask::thread_gone;
 use super::error::{is_of_another_writer, is_of_reading_only};
+use super::file::OpenFile;
 use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, statements as sql};
@@ -21,7 +22,7 @@ use crate::lock::lock;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
 use crate::store::bulk::{
-    BulkClaim, BulkItem, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
+    BulkClaim, BulkItem, BulkPart, BulkRow, NewBulk, SettledItem, bulk_item, bulk_row, limits_text,
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
@@ -54,13 +55,17 @@ pub(super) struct Operators {
 /// A connection, opened for the first search.
 struct Own {
     url: String,
+    file: OpenFile,
     conn: Mutex<Option<SqliteConnection>>,
 }
 
 impl Operators {
     /// Beside the connections to the file at `url`.
-    pub(super) fn beside(url: Option<String>) -> Self {
-        let own = || url.clone().map(|url| Arc::new(Own { url, conn: Mutex::default() }));
+    pub(super) fn beside(url: Option<String>, file: &OpenFile) -> Self {
+        let own = || {
+            let url = url.clone()?;
+            Some(Arc::new(Own { url, file: file.clone(), conn: Mutex::default() }))
+        };
         Self { own: own(), probes: own(), workers: own() }
     }
 }
@@ -71,6 +76,8 @@ impl Own {
         &self,
         search: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
+        // Opened by its path, another file would get what the log of this one has.
+        self.file.check()?;
         let mut slot = lock(&self.conn);
         let mut conn = match slot.take() {
             Some(conn) => conn,
@@ -112,7 +119,7 @@ pub(super) fn paused(rows: Vec<ops::StoredPause>) -> Vec<PausedPhase> {
 }
 
 /// A page, and, where it is not full, how far was looked.
-fn looked<R, P>(
+fn page_of<R, P>(
     rows: Vec<R>,
     limit: u32,
     end: impl FnOnce() -> QueryResult<Vec<P>>,
@@ -171,7 +178,7 @@ impl OperatorStore for Sqlite {
         let (rows, end) = self
             .search("list requests", move |conn| {
                 let found = rows.rows::<ops::StoredListed>(conn)?;
-                looked(found, limit, || end.rows(conn))
+                page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let place = |(time, request_id)| ListPlace { time, request_id };
@@ -284,7 +291,7 @@ impl OperatorStore for Sqlite {
         let (rows, end) = self
             .search("list dead jobs", move |conn| {
                 let found = rows.rows::<ops::StoredJob>(conn)?;
-                looked(found, limit, || end.rows(conn))
+                page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
@@ -448,9 +455,10 @@ impl OperatorStore for Sqlite {
     async fn bulk_items(
         &self,
         id: Uuid,
-        all: bool,
+        part: BulkPart,
         limit: u32,
     ) -> Result<Vec<BulkItem>, StoreError> {
+        let all = part == BulkPart::All;
         let items = bulk_sql::BulkItems { id: id.as_bytes().to_vec(), all, limit: limit.into() };
         let load = move |conn: &mut SqliteConnection| items.rows::<bulk_sql::StoredItem>(conn);
         let rows = self.search("read a bulk act", load).await?;
@@ -513,7 +521,7 @@ impl OperatorStore for Sqlite {
         let (rows, end) = self
             .search("read the audit", move |conn| {
                 let found = rows.rows::<ops::StoredAudit>(conn)?;
-                looked(found, limit, || end.rows(conn))
+                page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();

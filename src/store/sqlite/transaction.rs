@@ -37,6 +37,9 @@ impl Transaction<Sqlite> for SqliteTransaction {
         let write = sql::Write::new(guard, change);
         let jobs: Vec<_> = jobs.iter().map(|job| sql::InsertJob::new(guard, job)).collect();
         self.finish(move |conn| {
+            if let Err(error) = conn.check_file() {
+                return Commit::Failed(StoreError::database("commit", error));
+            }
             if conn.has_failed() {
                 return Commit::Refused(Refusal::SwallowedError);
             }

@@ -19,6 +19,7 @@ use diesel::sql_types::TypeMetadata;
 use diesel::sqlite::{Sqlite, SqliteQueryBuilder};
 use diesel::{QueryResult, SqliteConnection};
 
+use super::file::OpenFile;
 use super::statement_registry::{Known, StatementRegistry};
 use crate::store::ByText;
 use crate::store::tokenizer::{Dialect, Token, Tokens};
@@ -29,6 +30,7 @@ use crate::store::tokenizer::{Dialect, Token, Tokens};
 /// to a savepoint, as PostgreSQL does. Outside of phases it is diesel's connection and nothing more.
 pub struct WatchedConnection {
     inner: SqliteConnection,
+    file: OpenFile,
     state: State,
     registry: StatementRegistry,
 }
@@ -53,8 +55,13 @@ enum State {
 }
 
 impl WatchedConnection {
-    pub(super) fn new(inner: SqliteConnection) -> Self {
-        Self { inner, state: State::MayBeOpen, registry: StatementRegistry::default() }
+    pub(super) fn new(inner: SqliteConnection, file: OpenFile) -> Self {
+        Self { inner, file, state: State::MayBeOpen, registry: StatementRegistry::default() }
+    }
+
+    /// An error if the file was replaced: nothing may be read from the former one, or committed there.
+    pub(super) fn check_file(&self) -> QueryResult<()> {
+        self.file.check()
     }
 
     /// diesel's own connection, for what is asked of that type only: to register a function or a
@@ -71,11 +78,12 @@ impl WatchedConnection {
 
     /// For the engine's own statements outside of any transaction: what an application left open is
     /// rolled back first. Else what the engine writes would be part of it, and would be undone with it
-    /// after the engine relied on it (G2, G8).
+    /// after the engine relied on it (G2, G8). If the file was replaced, `work` does not begin.
     pub(super) fn outside<R>(
         &mut self,
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
+        self.check_file()?;
         self.end_what_was_left();
         // An error, or a panic, may leave a transaction open, too.
         self.state = State::MayBeOpen;
@@ -214,7 +222,7 @@ impl Connection for WatchedConnection {
     type TransactionManager = AnsiTransactionManager;
 
     fn establish(database_url: &str) -> ConnectionResult<Self> {
-        SqliteConnection::establish(database_url).map(Self::new)
+        SqliteConnection::establish(database_url).map(|inner| Self::new(inner, OpenFile::default()))
     }
 
     fn execute_returning_count<T>(&mut self, source: &T) -> QueryResult<usize>

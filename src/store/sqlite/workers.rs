@@ -9,6 +9,7 @@ use super::ask::guarded_then;
 use super::ops::paused;
 use super::ops_statements::Pauses;
 use super::{Sqlite, statements as sql};
+use crate::number::to_u32;
 use crate::store::due::{due_job, due_key, expired_keys, held_keys, page};
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::pauses::PausedPhase;
@@ -78,7 +79,7 @@ impl WorkerStore for Sqlite {
     async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
         let reap = sql::Reap { limit: limit.into() };
         let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
-        Ok(u32::try_from(reaped).unwrap_or(u32::MAX))
+        Ok(to_u32(reaped))
     }
 
     async fn expired_keys(
@@ -102,7 +103,7 @@ impl WorkerStore for Sqlite {
                     .sum::<QueryResult<usize>>()
             })
         });
-        Ok(u32::try_from(reaped.await?).unwrap_or(u32::MAX))
+        Ok(to_u32(reaped.await?))
     }
 
     async fn jobs_due(

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 #[cfg(feature = "sqlite")]
 use super::holds_several;
-use super::{Dialect, Token, Tokens, controls_transaction};
+use super::{Backslash, Dialect, Token, Tokens, controls_transaction};
 
 const BOTH: [Dialect; 2] = [Dialect::Postgres, Dialect::Sqlite];
 
@@ -168,8 +168,8 @@ proptest! {
     #[test]
     fn no_text_is_too_strange_to_be_read(text in "[-/*'\"$`\\[\\]EeA-B0-9;\\\\ \r\n\u{feff}ä]{0,40}") {
         for dialect in BOTH {
-            for escapes in [false, true] {
-                let tokens = Tokens { text: &text, dialect, escapes };
+            for backslash in [Backslash::IsALetter, Backslash::Escapes] {
+                let tokens = Tokens { text: &text, dialect, backslash };
                 prop_assert!(tokens.count() <= text.chars().count());
             }
             controls_transaction(&text, dialect);

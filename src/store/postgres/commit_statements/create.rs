@@ -3,11 +3,12 @@
 use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::pg::Pg;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Integer, Nullable, Timestamptz};
 
 use super::super::PoolOrigin;
 use super::super::error::Mark;
+use super::super::numbered::{Shape, Shaped};
 use super::super::session::{JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use super::phase_writes::PhaseWrites;
 use super::row::BornRow;
@@ -22,7 +23,7 @@ statement! {
     ///
     /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
     /// had.
-    Reserve<'a> for Pg as varying, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
+    Reserve<'a> for Pg as shaped, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
     " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), made AS (", {row}, " FROM begun \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at) \
@@ -34,13 +35,14 @@ statement! {
     /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`](super::Advance)), and
     /// not a unique violation, for which the server writes the key into its log (G19).
     /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
-    /// this inserts nothing and ends the connection, before the server reads them.
-    Create<'a> for Pg as varying, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    /// this inserts nothing and ends the connection, before the server reads them. The server makes the row first, then
+    /// answers, which gives the phase's statements the lock timeout that their session had.
+    Create<'a> for Pg as shaped, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { row: BornRow<'a> },
     "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
     " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL THEN '1' WHEN ", [OURS],
-    " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL AND ", [WAIT_AS_BEFORE],
+    " IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
     "made ON true"
 }
 
@@ -52,6 +54,19 @@ pub(in crate::store::postgres) struct CreateAndWrite<'a> {
     pub(in crate::store::postgres) pool_origin: PoolOrigin,
     pub(in crate::store::postgres) row: BornRow<'a>,
     pub(in crate::store::postgres) writes: PhaseWrites<'a>,
+}
+
+impl QueryId for CreateAndWrite<'_> {
+    type QueryId = CreateAndWrite<'static>;
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Shaped for CreateAndWrite<'_> {
+    fn note(&self, shape: &mut Shape) {
+        self.pool_origin.note(shape);
+        self.row.note(shape);
+        self.writes.note(shape);
+    }
 }
 
 impl Query for CreateAndWrite<'_> {

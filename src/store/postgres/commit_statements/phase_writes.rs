@@ -7,7 +7,9 @@ use diesel::sql_types::{self, Integer};
 use uuid::Uuid;
 
 use super::super::error::Mark;
+use super::super::numbered::{Shape, Shaped};
 use super::super::session::{OURS, SAME_JOBS};
+use super::super::single_statement::MAX_PARTS;
 use super::super::statement::Statement;
 use super::super::statements::WAITS;
 use super::super::{Pool, Postgres};
@@ -84,6 +86,13 @@ impl<'a> PhaseWrites<'a> {
     }
 }
 
+impl Shaped for PhaseWrites<'_> {
+    fn note(&self, shape: &mut Shape) {
+        shape.note(self.jobs.len() as u64, MAX_PARTS as u64 + 1);
+        self.statements.iter().for_each(|statement| shape.note_statement(statement));
+    }
+}
+
 impl QueryFragment<Pg> for PhaseWrites<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         // PostgreSQL executes the parts that nothing refers to from the last to the first. So the first
@@ -118,6 +127,10 @@ statement! {
     },
     [INSERT_JOBS], scope, ", idempotency_key, request_id, ", job_id, ", ", position, ", ", name, ", ", args,
     ", advanced_at, CASE WHEN ", waits, " THEN ", [WAITS], " ELSE advanced_at END, ", trace, " FROM atomic_phases_key"
+}
+
+impl Shaped for JobPart<'_> {
+    fn note(&self, _: &mut Shape) {}
 }
 
 impl<'a> JobPart<'a> {

@@ -11,6 +11,7 @@ use diesel::serialize::ToSql;
 use diesel::sql_types::{self, HasSqlType};
 use uuid::Uuid;
 
+use super::super::numbered::{Shape, Shaped};
 use crate::definition::STARTED;
 use crate::store::row::millis;
 use crate::store::statement::{Bind, push_bind, statement};
@@ -93,6 +94,30 @@ impl<'a> BornKnown<'a> {
             fingerprint: row.fingerprint,
             to: recovery_point,
         }
+    }
+}
+
+impl Shaped for BornRow<'_> {
+    fn note(&self, shape: &mut Shape) {
+        shape.note(self.birth == Birth::Pending, 2);
+        self.status.note(shape);
+        for is_there in [
+            self.lease.is_some(),
+            self.due.is_some(),
+            self.created_at.is_some(),
+            self.context.is_some(),
+            self.trace.is_some(),
+            self.outputs.is_some(),
+            self.response.is_some(),
+        ] {
+            shape.note(is_there, 2);
+        }
+    }
+}
+
+impl Shaped for Status {
+    fn note(&self, shape: &mut Shape) {
+        shape.note(*self as u8, 16);
     }
 }
 
@@ -218,6 +243,22 @@ impl<'a> NextState<'a> {
     }
 }
 
+impl Shaped for NextState<'_> {
+    fn note(&self, shape: &mut Shape) {
+        self.status.note(shape);
+        for is_there in [
+            self.outputs.is_some(),
+            self.open_intent.is_some(),
+            self.lease.is_some(),
+            self.due.is_some(),
+            self.response.is_some(),
+            self.keep_for.is_some(),
+        ] {
+            shape.note(is_there, 2);
+        }
+    }
+}
+
 impl QueryFragment<Pg> for NextState<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("UPDATE atomic_phases_keys SET status = ");
@@ -268,5 +309,108 @@ impl QueryFragment<Pg> for NextState<'_> {
             out.push_sql(")");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use diesel::pg::PgQueryBuilder;
+    use diesel::query_builder::QueryBuilder;
+
+    use super::super::super::statements::Guarded;
+    use super::super::{Create, UpdateRow};
+    use super::*;
+
+    const STATUSES: [Status; 6] = [
+        Status::Pending,
+        Status::InProgress,
+        Status::FailedRetryable,
+        Status::Completed,
+        Status::Unknown,
+        Status::DeadLetter,
+    ];
+
+    fn text(statement: &impl QueryFragment<Pg>) -> String {
+        let mut text = PgQueryBuilder::default();
+        statement.to_sql(&mut text, &Pg).unwrap();
+        text.finish()
+    }
+
+    fn response() -> Response<'static> {
+        Response { status: 200, headers: b"{}", body: None }
+    }
+
+    /// Of the fields that a row may have, those whose bit is set.
+    fn born(birth: Birth, status: Status, has: u32) -> BornRow<'static> {
+        let is = |bit: u32| has & (1 << bit) != 0;
+        let bytes = |bit| is(bit).then_some(&b"{}"[..]);
+        let length = |bit| is(bit).then(|| interval(Duration::from_secs(1)));
+        BornRow {
+            known: BornKnown {
+                scope: "s",
+                key: "k",
+                request_id: Uuid::nil(),
+                definition: "d",
+                version: 1,
+                phases: "p",
+                fingerprint: "f",
+                to: "t",
+            },
+            birth,
+            status,
+            lease: length(0),
+            due: length(1),
+            created_at: is(2).then_some(DateTime::UNIX_EPOCH),
+            retention: interval(Duration::from_secs(1)),
+            params: b"{}",
+            context: bytes(3),
+            trace: bytes(4),
+            outputs: bytes(5),
+            response: is(6).then(response),
+        }
+    }
+
+    fn next(status: Status, has: u32) -> NextState<'static> {
+        let is = |bit: u32| has & (1 << bit) != 0;
+        let length = |bit| is(bit).then(|| interval(Duration::from_secs(1)));
+        NextState {
+            status,
+            to: "t",
+            outputs: is(0).then_some(b"{}"),
+            open_intent: is(1).then_some("i"),
+            lease: length(2),
+            due: length(3),
+            response: is(4).then(response),
+            keep_for: length(5),
+        }
+    }
+
+    /// One shape for each text, and one text for each shape: a connection that has prepared one executes it where the
+    /// other is meant.
+    #[test]
+    fn rows_of_one_shape_have_one_text() {
+        let mut texts = HashMap::new();
+        let mut shapes = HashMap::new();
+        let mut note = |shape: Shape, text: String| {
+            assert_eq!(texts.entry(shape.clone()).or_insert(text.clone()), &text);
+            assert!(*shapes.entry(text.clone()).or_insert(shape.clone()) == shape, "{text}");
+        };
+        for status in STATUSES {
+            for has in 0..1 << 7 {
+                for birth in [Birth::Held(Duration::from_secs(1)), Birth::Pending] {
+                    let create = Create { row: born(birth, status, has) };
+                    note(Shape::of(&create).unwrap(), text(&create));
+                }
+            }
+            for has in 0..1 << 6 {
+                let guarded =
+                    Guarded { scope: "s", key: "k", request_id: Uuid::nil(), token: 1, from: "f" };
+                let update = UpdateRow { next: next(status, has), guarded };
+                note(Shape::of(&update).unwrap(), text(&update));
+            }
+        }
+        assert_eq!(texts.len(), 6 * (2 * (1 << 7) + (1 << 6)));
     }
 }

@@ -6,6 +6,7 @@ use diesel::sql_types::Bool;
 use diesel::{QueryResult, sql_types};
 use uuid::Uuid;
 
+use super::super::numbered::{Shape, Shaped};
 use super::rows::{COLUMNS, RowSql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::row::millis;
@@ -18,6 +19,10 @@ statement! {
     { scope: &'a str, key: &'a str, request_id: Uuid, token: i64, from: &'a str },
     " WHERE scope = ", scope, " AND idempotency_key = ", key, " AND request_id = ", request_id,
     " AND lease_token = ", token, " AND recovery_point = ", from, " AND status = 'in_progress'"
+}
+
+impl Shaped for Guarded<'_> {
+    fn note(&self, _: &mut Shape) {}
 }
 
 impl<'a> Guarded<'a> {

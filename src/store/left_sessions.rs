@@ -1,32 +1,33 @@
-//! [`ReadOnlyServer`]: when a server that is read only was left last.
+//! [`LeftSessions`]: when the sessions of a pool were left last, because new ones may do better.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// How often the idle connections of a server that is read only are closed, at most. One that stays so, and serves
-/// replays, would have each of them on a connection of its own (G16).
-const LEAVES_EVERY: Duration = Duration::from_secs(1);
-
-/// When a server that is read only was left last.
+/// When all sessions were left last: once in so many seconds at most.
 #[derive(Debug, Default)]
-pub(super) struct ReadOnlyServer(Mutex<Option<Instant>>);
+pub(super) struct LeftSessions<const SECONDS: u64>(Mutex<Option<Instant>>);
 
-impl ReadOnlyServer {
-    /// Whether it is to be left now: then this is the last time.
+/// Those on a server that is read only. One that stays so, and serves replays, would have each of them on a connection of its
+/// own, if they were left each time (G16).
+pub(super) type ReadOnlyServer = LeftSessions<1>;
+
+impl<const SECONDS: u64> LeftSessions<SECONDS> {
+    /// Whether they are to be left now: then this is the last time.
     pub(super) fn is_to_be_left(&self, now: Instant) -> bool {
         let mut last = lock(&self.0);
-        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= LEAVES_EVERY);
+        let every = Duration::from_secs(SECONDS);
+        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= every);
         if is_due {
             *last = Some(now);
         }
         is_due
     }
 
-    /// Whether that was later than a connection was opened.
-    pub(super) fn was_left_since(&self, opened: Instant) -> bool {
-        lock(&self.0).is_some_and(|last| last >= opened)
+    /// Whether that was later than a connection was opened, or taken from its pool.
+    pub(super) fn was_left_since(&self, then: Instant) -> bool {
+        lock(&self.0).is_some_and(|last| last >= then)
     }
 }
 

@@ -1,0 +1,38 @@
+//! `docs/bench.md` repeats what the bench has counted on MariaDB and has written to `docs/bench/mariadb.md`. No machine changes
+//! these counts, so both pages have the same.
+
+const PAGE: &str = include_str!("../../docs/bench.md");
+const WRITTEN: &str = include_str!("../../docs/bench/mariadb.md");
+
+/// Commits that write, statements and round trips of each contestant.
+fn counted<'p>(page: &'p str, heading: &str) -> Vec<(&'p str, [f64; 3])> {
+    let number = |cell: &str| cell.trim().parse::<f64>().ok();
+    let of = |row: &'p str| {
+        let cells: Vec<&'p str> = row.split('|').collect();
+        let [_, name, commits, statements, trips, ..] = cells[..] else { return None };
+        // A name in italics may have a word about it behind it.
+        let name = name.split('*').nth(1).unwrap_or(name).trim();
+        Some((name, [number(commits)?, number(statements)?, number(trips)?]))
+    };
+    super::rows(page, heading).into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn the_counts_on_mariadb_are_those_that_the_bench_has_written() {
+    let told = counted(PAGE, "MariaDB");
+    let written = counted(WRITTEN, "Counted, for each request");
+    assert!(told.len() >= 14, "{told:?}");
+    let others: Vec<_> = told.iter().filter(|row| !written.contains(row)).collect();
+    assert!(others.is_empty(), "docs/bench/mariadb.md has other counts: {others:?}");
+}
+
+#[test]
+fn a_row_of_counts_is_read_in_both_forms() {
+    let page = "\n## A\n| | a | b | c |\n|---|---|---|---|\n| *by hand, new* x | 2 | 12 | 2 |\n";
+    assert_eq!(counted(page, "A"), [("by hand, new", [2.0, 12.0, 2.0])]);
+    let page =
+        "\n## B\n| | a | b | c | d |\n|---|---|---|---|---|\n| tx | 2.00 | 76.0 | 8.0 | 4428 |\n";
+    assert_eq!(counted(page, "B"), [("tx", [2.0, 76.0, 8.0])]);
+    let goals = "\n## C\n| goal | x | y | z |\n|---|---|---|---|\n| *tx* | no: 0.7 | 0.9 | 1 |\n";
+    assert!(counted(goals, "C").is_empty());
+}
