@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) reconcile_after: Duration,
     /// How often it is looked into before it is a dead letter. 20, with back-off: about half a day.
     pub(crate) max_reconciles: u32,
-    /// How long before the end of a provider's window calls are no longer repeated: the call may
+    /// The margin before the end of a provider's window within which no call is repeated: the call may
     /// take a while, and two clocks never agree exactly (G11).
     pub(crate) window_margin: Duration,
     /// How often the engine reads which phases operators have paused. 5 s: an operator waits for it.

@@ -152,8 +152,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// How long a call waits while another one is creating the row of its key, until that row is committed; default 1 s.
-    /// Then it is answered as in progress. A call of the same process waits in memory, one of another in the database.
+    /// How long a call waits for another call that is about to commit the row of its key; default 1 s. It waits in memory
+    /// for a call of its own process, and in the database for one of another. After that, the answer is *in progress*.
     pub fn creation_wait(mut self, creation_wait: Duration) -> Self {
         self.parts.settings.creation_wait = creation_wait;
         self
@@ -195,8 +195,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// How long before the end of a provider's window calls are no longer repeated (G11); default 5 min,
-    /// and never more than a tenth of the window.
+    /// The margin before the end of a provider's window within which the engine no longer repeats a call (G11);
+    /// default 5 min, and never more than a tenth of the window.
     pub fn window_margin(mut self, margin: Duration) -> Self {
         self.parts.settings.window_margin = margin;
         self

@@ -83,8 +83,8 @@ pub struct Finished {
     pub reply: Reply,
     /// Whether an earlier call produced the reply.
     pub replayed: bool,
-    /// Until when, at least, the key replays it. A request that takes longer than a third of its lease extends it, also by
-    /// its end, so a replay may return a later time than the first answer.
+    /// The key replays the reply at least until this time. If a request takes longer than a third of its lease, its
+    /// renewals and its end set a later time, so a replay may return a later one than the first answer.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -111,8 +111,8 @@ pub enum FailureCause {
         phase: &'static str,
         /// What kind of error.
         kind: &'static str,
-        /// Of which constraint, table or column of the application's: `constraint rides_pkey of table
-        /// rides`. Names of the schema, never a value.
+        /// The constraint, table or column of the application's that the error names: `constraint rides_pkey
+        /// of table rides`. It has names of the schema, never a value.
         about: Option<String>,
     },
     /// The phase broke a rule of its transaction, or returned a value that cannot be stored; its writes were

@@ -110,7 +110,7 @@ pub struct BulkPlan {
     /// Identifies this plan: these requests, and the state of those to which the act applies. Pass it to
     /// [`Ops::start_bulk`], which then starts nothing else, and starts it once.
     pub version: RowVersion,
-    /// To how many of them the act applies. The others would be refused, each with its reason.
+    /// The number of those to which the act applies. The others would be refused, each with its reason.
     pub fitting: u32,
     /// How many of these have a call that [may have had its effect](Summary::perhaps_called), and whose outcome is not stored.
     pub with_call: u32,

@@ -113,8 +113,8 @@ pub struct Summary {
     pub stranded: Option<StrandedBecause>,
     /// The last committed phase; `started` before the first, `finished` after the last.
     pub recovery_point: String,
-    /// The phase at which it stands: the one that is next, or whose call is open. `None` once it is finished, and if this
-    /// build cannot read its phase list or does not find its recovery point there.
+    /// The phase at which it stands: the one that is next, or whose call is open. `None` in three cases: it is finished,
+    /// this build cannot read its phase list, or this build does not find its recovery point there.
     pub phase: Option<String>,
     /// The phase whose intent to call is stored, and no outcome: an `at_most_once` phase, or one whose outcome is unknown.
     /// An idempotent phase stores no intent: see [`may_have_been_called`](Self::may_have_been_called).

@@ -24,10 +24,10 @@ pub enum What {
     Outputs,
     /// The stored reply.
     Reply,
-    /// The derived keys under which its idempotent phases call their providers, whether they have called or not, to look a
-    /// call up there. That of a call that may have been made and whose outcome is not stored is certain. They are made with
-    /// the secret with which the row was run last: phases that were committed before the secret was replaced had other keys,
-    /// and so will those that are called after it is.
+    /// The derived keys under which its idempotent phases call their providers, to look a call up there. Every such phase
+    /// has one, even if it has not called. If a call may have been made and its outcome is not stored, its key is certain.
+    /// The keys are made with the secret of the last attempt. Phases that were committed before the secret was replaced had
+    /// other keys, and so will phases that call after the next replacement.
     DerivedKey,
 }
 

@@ -20,8 +20,8 @@ pub struct Why {
     pub ended_by: EndedBy,
     /// When the wait ends, if that is known, by the database's clock.
     pub until: Option<DateTime<Utc>>,
-    /// When the next call may not be made any more, because its provider may have forgotten an earlier one (G11): by the
-    /// phase's `window`, less the margin. `None` if there is no such call.
+    /// Until when the next call may be made: after that time, its provider may have forgotten an earlier one (G11). It
+    /// goes by the phase's `window`, less the margin. `None` if there is no such call.
     pub window_ends: Option<DateTime<Utc>>,
     /// The sentence for an operator. Contains no key, scope or value.
     pub sentence: String,

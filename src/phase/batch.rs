@@ -92,8 +92,8 @@ impl<'b, S: Store> Batch<'b, S> {
         self.statements.all.push(S::statement(statement));
     }
 
-    /// Adds a statement that is independent of the others in this batch: neither it nor their triggers need to see
-    /// the effects of the others, nor the reverse. Inserts into several tables are the
+    /// Adds a statement that is independent of the others in this batch: no statement of the two sides, and no trigger
+    /// of one, needs to see the effects of the other side. Inserts into several tables are the
     /// common case; a foreign key between them is fine, because it is checked at the end.
     ///
     /// The engine then sends PostgreSQL a single statement instead of a transaction of several, which is about half

@@ -81,8 +81,8 @@ impl WorkerConfig {
         self
     }
 
-    /// How many requests or jobs a worker runs concurrently; default 8, of which one scope holds at most
-    /// half. Each local phase among them takes a connection.
+    /// How many requests or jobs a worker runs concurrently; default 8. One scope holds at most half of
+    /// them. Each local phase among them takes a connection.
     ///
     /// Jobs, and on PostgreSQL accepted requests that have never run, are claimed in bulk: if those of a scope end within
     /// a second, up to a [`batch`](Self::batch) more are claimed, and wait in this process. What has
@@ -120,9 +120,9 @@ impl WorkerConfig {
         self
     }
 
-    /// How many rows the reaper deletes at most in one batch; default 200, which takes a few milliseconds. Between two
-    /// full batches it rests four times as long as one took, five seconds at most: so where one takes longer than 1.25 s, as
-    /// it may where the server refuses many rows, more than a fifth of its time is spent on deleting.
+    /// How many rows the reaper deletes at most in one batch; default 200, which takes a few milliseconds. After a full
+    /// batch it rests four times as long as the batch took, five seconds at most. So if a batch takes longer than 1.25 s,
+    /// as it may if the server refuses many rows, the reaper spends more than a fifth of its time on deleting.
     pub fn reap_batch(mut self, reap_batch: u32) -> Self {
         self.reap_batch = reap_batch;
         self

@@ -12,8 +12,8 @@ type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
 type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 
 /// Functions of this process, by the name of the job that they handle. Jobs with other names are left to
-/// nodes that have a function for them. If no node has one, such a job is not delivered and not a dead letter: it is late
-/// ([`Ops::late_jobs`](crate::ops::Ops::late_jobs)).
+/// nodes that have a function for them. If no node has one, the job stays staged, and does not become a dead letter: it is
+/// late ([`Ops::late_jobs`](crate::ops::Ops::late_jobs)).
 ///
 /// So when workers start, the names are compared with those of the jobs that the registered definitions are known to stage: in
 /// `stage_job("name", ..)` in their blocks, by [`Definitions::job`](crate::compat::Definitions::job), and
