@@ -244,8 +244,20 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    async fn settle(&self, row_at_start: RowAtStart) -> Result<Outcome, CallError> {
-        let settled = self.run_rounds(row_at_start).await;
+    /// Round after round, until there is an answer.
+    async fn settle(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
+        let mut rounds = Rounds::default();
+        let settled = loop {
+            let next = match self.run_round(row_at_start, &mut rounds).await {
+                Ok(end) => self.after_round(end, &mut rounds).await,
+                Err(error) => Err(error),
+            };
+            match next {
+                Ok(Continue(next)) => row_at_start = next,
+                Ok(Break(outcome)) => break Ok(outcome),
+                Err(error) => break Err(error),
+            }
+        };
         if self.creation.is_unknown() {
             self.verify_creation();
         }
@@ -299,18 +311,6 @@ impl<S: Store> Attempt<S> {
             }
         };
         task::spawn(span.around(Box::pin(verification)));
-    }
-
-    /// Round after round, until there is an answer.
-    async fn run_rounds(&self, mut row_at_start: RowAtStart) -> Result<Outcome, CallError> {
-        let mut rounds = Rounds::default();
-        loop {
-            let end = self.run_round(row_at_start, &mut rounds).await?;
-            match self.after_round(end, &mut rounds).await? {
-                Break(outcome) => return Ok(outcome),
-                Continue(next) => row_at_start = next,
-            }
-        }
     }
 
     /// Reads the key's row, unless it is known, and does what it asks for.
