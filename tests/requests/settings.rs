@@ -8,7 +8,7 @@ use atomic_phases::config::{Limits, OnDuplicate, Quota};
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
-use atomic_phases::worker::{Completer, Webhook, WebhookError, WorkerConfig};
+use atomic_phases::worker::{Completer, Handlers, Webhook, WebhookError, WorkerConfig};
 
 #[tokio::test]
 async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
@@ -122,6 +122,17 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
         let refused = Idempotency::new(engine.clone(), single_tenant()).with_policy(policy);
         assert_eq!(refused.err().map(|error| error.setting), Some(setting));
     }
+}
+
+#[test]
+fn a_limit_of_a_name_of_jobs_that_cannot_work_is_refused() {
+    for most in [0, 100_001, usize::MAX] {
+        let error = Handlers::new().concurrency("receipt", most).unwrap_err();
+        assert_eq!(error.setting, "Handlers::concurrency");
+        let says = format!("is {most}, but it must be 1 to 100000");
+        assert!(error.to_string().contains(&says), "{error}");
+    }
+    assert!(Handlers::new().concurrency("receipt", 1).is_ok());
 }
 
 #[test]
