@@ -5,10 +5,14 @@ use std::time::Duration;
 use atomic_phases::Engine;
 use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
+#[cfg(feature = "console")]
+use atomic_phases::console::Console;
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
 use atomic_phases::worker::{Completer, Handlers, Webhook, WebhookError, WorkerConfig};
+
+use crate::support::*;
 
 #[tokio::test]
 async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
@@ -36,6 +40,8 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("window_margin", Box::new(move |b| b.window_margin(ever))),
         ("pauses_every", Box::new(move |b| b.pauses_every(zero))),
         ("pauses_every", Box::new(move |b| b.pauses_every(ever))),
+        ("store_header", Box::new(|b| b.store_header(""))),
+        ("store_header", Box::new(|b| b.store_header("x-total: 1"))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(0))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(1001))),
         ("Limits::params", limits(Limits::default().params(0))),
@@ -83,6 +89,19 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
         assert!(matches!(refused, Err(StoreError::Configuration(_))));
     }
+}
+
+/// The default margin is shorter than a tenth of a short window. One that was set is not made shorter.
+#[tokio::test]
+async fn a_margin_that_is_too_long_for_a_window_is_refused() {
+    let db = Sqlite::connect(":memory:").await.unwrap();
+    let with = |minutes: u64| {
+        let builder = Engine::builder(db.clone()).app(App::default()).register::<Book>();
+        builder.window_margin(Duration::from_secs(60 * minutes)).build()
+    };
+    assert!(with(144).is_ok(), "a tenth of the window, which is 24 hours");
+    let Err(BuildError::Setting(error)) = with(145) else { panic!("it is not refused") };
+    assert_eq!(error.to_string(), "window_margin is 8700s, but it must be 0ns to 8640s");
 }
 
 #[tokio::test]
@@ -146,4 +165,15 @@ fn a_time_limit_of_a_webhook_that_cannot_work_is_refused() {
         }
     }
     assert!(webhook.within(Duration::from_millis(1)).is_ok());
+}
+
+#[cfg(feature = "console")]
+#[tokio::test]
+async fn a_time_limit_of_the_console_that_cannot_work_is_refused() {
+    let engine = Engine::builder(Sqlite::connect(":memory:").await.unwrap()).build().unwrap();
+    let within = |limit| Console::new(engine.clone(), |_| None).time_limit(limit);
+    for limit in [Duration::ZERO, Duration::MAX] {
+        assert_eq!(within(limit).unwrap_err().setting, "Console::time_limit");
+    }
+    assert!(within(Duration::from_secs(1)).is_ok());
 }
