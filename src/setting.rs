@@ -2,7 +2,7 @@
 //!
 //! Nothing that an application sets is clamped: who sets a number has a reason, and finds out at the start that it does not
 //! hold. An argument of a call is refused by that call, such as the number of rows of a page. What another system asks for is
-//! bounded instead, such as the back-off of a receiver's `Retry-After`: a refusal would reach nobody who could change it.
+//! bounded instead, such as the back-off of a receiver's `Retry-After`: the application cannot change what it asks for.
 //! `tests/readme/refusals.rs` has the list of these.
 
 use std::time::Duration;

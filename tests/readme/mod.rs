@@ -21,6 +21,7 @@ mod hooks;
 mod house_names;
 mod ignored_errors;
 mod imports;
+mod refusals;
 mod root;
 mod rows;
 mod sleeps;
