@@ -48,7 +48,8 @@ impl Handlers {
         Self::default()
     }
 
-    /// Handles the jobs called `name`. A job whose arguments are not a `T` becomes a dead letter immediately.
+    /// Handles the jobs called `name`, instead of an earlier function for that name. A job whose arguments are not a `T`
+    /// becomes a dead letter immediately.
     #[must_use]
     pub fn on<T, F, R>(mut self, name: impl Into<String>, handler: F) -> Self
     where

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use atomic_phases::Engine;
 use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
+#[cfg(feature = "encryption")]
+use atomic_phases::codec::EncryptingCodec;
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
 #[cfg(feature = "console")]
 use atomic_phases::console::Console;
@@ -141,6 +143,15 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
         let refused = Idempotency::new(engine.clone(), single_tenant()).with_policy(policy);
         assert_eq!(refused.err().map(|error| error.setting), Some(setting));
     }
+}
+
+#[cfg(feature = "encryption")]
+#[test]
+fn two_keys_of_one_number_are_refused() {
+    let codec = EncryptingCodec::new(1, &[1; 32]).also_read(2, &[2; 32]).unwrap();
+    let error = codec.also_read(1, &[3; 32]).unwrap_err();
+    let says = "EncryptingCodec::also_read (id) is 1, but it must be the number of no other key";
+    assert_eq!(error.to_string(), says);
 }
 
 #[test]
