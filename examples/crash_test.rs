@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use atomic_phases::fault::{Explore, crash_test, explore};
 use atomic_phases::store::Sqlite;
 use atomic_phases::{
     Engine, ForeignCall, PhaseResult, Reply, RequestContext, Store, Tx, atomic_phases, crash_point,
 };
 use diesel::{dsl::sql, select, sql_types::BigInt};
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

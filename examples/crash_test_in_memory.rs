@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use atomic_phases::fault::{Explore, Report, crash_test, explore};
 use atomic_phases::simulation::{Database, Memory, Write, simulate};
 use atomic_phases::store::{Postgres, Sqlite};
@@ -13,7 +14,6 @@ use atomic_phases::{
     Engine, ForeignCall, PhaseResult, Reply, RequestContext, Store, Tx, atomic_phases,
 };
 use diesel::QueryResult;
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
 /// What the phases do to the tables of the application: on each store in its own language.

@@ -4,12 +4,12 @@
 use std::{env, fs, process, time::Duration};
 
 use atomic_phases::config::OnDuplicate;
+use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use atomic_phases::store::Sqlite;
 use atomic_phases::{
     Engine, ForeignCall, IdempotencyKey, PhaseError, PhaseResult, Reply, RequestContext, Scope,
     Store, Tx, atomic_phases,
 };
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use atomic_phases::config::SettingError;
+use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use atomic_phases::engine::Resolution;
 use atomic_phases::http::{Answer, Idempotency, Keyed, Params, Policy};
 use atomic_phases::phase::{DerivedKey, ForeignError, Reconciled};
@@ -20,7 +21,6 @@ use atomic_phases::{
 };
 use axum::{Router, routing::post};
 use diesel::prelude::*;
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;

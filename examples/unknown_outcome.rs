@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use atomic_phases::engine::Resolution;
 use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::store::Sqlite;
@@ -14,7 +15,6 @@ use atomic_phases::{
     Batch, Engine, ForeignCall, IdempotencyKey, Outcome, PhaseResult, Reply, RequestContext, Scope,
     Store, Tx, atomic_phases,
 };
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

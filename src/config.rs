@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::chance::shortened;
 pub use crate::derived_key::{DerivedKeys, SecretTooShort};
 pub use crate::setting::SettingError;
-use crate::setting::{CENTURY, DAY, HOUR, MILLISECOND, duration, number};
+use crate::setting::{CENTURY, DAY, HOUR, LEASE, MILLISECOND, duration, number};
 use crate::store::Hold;
 
 /// What happens to a call whose key another holder is running.
@@ -239,7 +239,7 @@ impl Settings {
         let month = DAY * 30;
         // Counts are kept as 32-bit integers, by which databases count too.
         let most = i32::MAX as u64;
-        duration("lease", self.lease, MILLISECOND * 100, DAY)?;
+        duration("lease", self.lease, LEASE.0, LEASE.1)?;
         duration("retention", self.retention, self.lease, CENTURY)?;
         duration("creation_wait", self.creation_wait, MILLISECOND, HOUR)?;
         self.on_duplicate.check()?;

@@ -183,9 +183,15 @@
 //!
 //! # diesel
 //!
-//! Phases use diesel and diesel-async, which an application has as dependencies of its own, in the versions that the
-//! README states. They are not re-exported: `table!`, `#[derive(Queryable)]` and the other macros of diesel name the
-//! crate `diesel`, so a re-export would save no line of a `Cargo.toml`.
+//! Phases use diesel and diesel-async. Both are re-exported, in the versions whose traits [`Tx`] and [`Batch`] implement:
+//!
+//! ```
+//! use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
+//! ```
+//!
+//! So an application needs no dependency on diesel-async. It needs one on diesel as soon as it has a `table!`: the macro
+//! expands to paths of a crate `diesel`, which no re-export provides. Cargo then selects one version for both, or a statement
+//! of the other version does not compile.
 //!
 //! [`assert_sound`]: request::assert_sound
 //! [`Call::accept`]: engine::Call::accept
@@ -257,7 +263,7 @@ pub mod worker;
 /// ```
 /// use atomic_phases::prelude::*;
 /// # use atomic_phases::store::Sqlite as Db;
-/// # use diesel_async::RunQueryDsl;
+/// # use atomic_phases::diesel_async::RunQueryDsl;
 /// # use serde::{Deserialize, Serialize};
 /// # diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }
 /// # #[derive(Serialize, Deserialize)] struct Ride { id: String }
@@ -312,10 +318,10 @@ pub mod worker;
 ///
 /// ```
 /// use atomic_phases::Store;
+/// use atomic_phases::diesel_async::RunQueryDsl;
 /// use atomic_phases::prelude::*;
 /// use atomic_phases::store::Sqlite;
 /// use diesel::{ExpressionMethods, QueryResult};
-/// use diesel_async::RunQueryDsl;
 /// # use serde::{Deserialize, Serialize};
 /// # diesel::table! { rides (id) { id -> Text, user_id -> BigInt, } }
 /// # #[derive(Serialize, Deserialize)] struct CreateRide { user_id: i64 }
@@ -391,6 +397,9 @@ pub use atomic_phases_macros::phase;
 /// }
 /// ```
 pub use atomic_phases_macros::reconcile;
+// What phases are written with: see `# diesel` above.
+pub use diesel;
+pub use diesel_async;
 #[doc(inline)]
 pub use engine::{Engine, Outcome};
 #[doc(inline)]

@@ -10,19 +10,19 @@
 //! asked as a whole ([`talk`], [`forms`], [`alternatives`]). Where there is no such value, the application can
 //! give a sample.
 
-mod access;
 mod alternatives;
 mod answer;
 mod asked;
+mod candidates;
 mod catalogue;
-mod deserializer;
 mod explore;
+mod fact;
 mod forms;
 mod given;
 mod hints;
 mod join;
 mod outline;
-mod parts;
+mod path;
 mod question;
 mod refine;
 mod search;
@@ -34,7 +34,7 @@ use serde_json::Value;
 
 use self::answer::Answers;
 pub(crate) use self::catalogue::Catalogue;
-pub use self::value_type::ValueType;
+use self::written::Written;
 use atomic_phases_compat::{List, Shape, Variant, fits};
 
 /// So many values of a type stand in its lock file at most. Its shape knows all variants.
@@ -42,6 +42,44 @@ const MAX_SAMPLES: usize = 12;
 
 /// So many values of a type are asked for at most.
 const MAX_PASSES: usize = 2000;
+
+/// A type whose values are stored, without its name. These functions are all that is compiled for each type of an
+/// application; what asks them is compiled once.
+#[derive(Clone, Copy)]
+pub struct ValueType {
+    answered: fn(&mut Answers<'_>) -> (bool, Shape, Value),
+    written: fn(&str) -> Option<Written>,
+    rewritten: fn(&str) -> Option<String>,
+    reads: fn(&str) -> bool,
+}
+
+impl ValueType {
+    /// Whether stored JSON decodes.
+    pub(crate) fn reads(self, json: &str) -> bool {
+        (self.reads)(json)
+    }
+
+    /// What the type writes after it has read this, if it reads that.
+    fn rewritten(self, json: &str) -> Option<String> {
+        (self.rewritten)(json)
+    }
+
+    /// How the type writes what it reads here.
+    fn written(self, json: &str) -> Option<Written> {
+        (self.written)(json)
+    }
+
+    /// Asks for a value: whether there is one, what was asked for, and what was given.
+    fn answered(self, answers: &mut Answers<'_>) -> (bool, Shape, Value) {
+        (self.answered)(answers)
+    }
+}
+
+impl std::fmt::Debug for ValueType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ValueType")
+    }
+}
 
 /// What was found out about one type.
 #[derive(Clone, Debug, PartialEq)]

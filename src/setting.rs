@@ -1,10 +1,9 @@
 //! [`SettingError`]: a number or a text of the configuration that cannot work, with the bound that it breaks.
 //!
-//! No setting that is checked here is clamped: an application that sets a number has a reason, and finds out at the start
-//! that it does not hold. An argument of a call is clamped instead, such as the number of rows of a page, or the back-off that
-//! a phase asks for: it has no start at which to fail. Two settings have a bound that is known only later: the connections of
-//! a scope, of which the pool has a share for all scopes, and a sink's concurrency, which is asked for each name. The
-//! documentation of each of these says the bounds.
+//! Nothing that an application sets is clamped: who sets a number has a reason, and finds out at the start that it does not
+//! hold. An argument of a call is refused by that call, such as the number of rows of a page. What another system asks for is
+//! bounded instead, such as the back-off of a receiver's `Retry-After`: the application cannot change what it asks for.
+//! `tests/readme/refusals.rs` has the list of these.
 
 use std::time::Duration;
 
@@ -24,6 +23,8 @@ pub struct SettingError {
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+/// The shortest lease and the longest.
+pub(crate) const LEASE: (Duration, Duration) = (Duration::from_millis(100), DAY);
 /// The longest time that is kept in a row: every database's timestamps hold it.
 pub(crate) const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 

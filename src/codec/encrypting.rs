@@ -12,6 +12,7 @@ use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 use super::{Codec, CodecError, Place};
+use crate::setting::SettingError;
 
 /// Why a value is not decrypted whose key this process does not have.
 const NO_KEY: &str = "this process does not have its key: add it by `also_read`";
@@ -36,11 +37,12 @@ const TAG: usize = 16;
 /// # let (old, new) = ([1; 32], [2; 32]);
 /// let codec = EncryptingCodec::new(1, &old);
 /// // To replace it, in three deployments: first each node learns to read the new key …
-/// let codec = EncryptingCodec::new(1, &old).also_read(2, &new);
+/// let codec = EncryptingCodec::new(1, &old).also_read(2, &new)?;
 /// // … then to write with it …
-/// let codec = EncryptingCodec::new(2, &new).also_read(1, &old);
+/// let codec = EncryptingCodec::new(2, &new).also_read(1, &old)?;
 /// // … and after a retention, when nothing is stored under the old one any more, it goes.
 /// let codec = EncryptingCodec::new(2, &new);
+/// # Ok::<(), atomic_phases::config::SettingError>(())
 /// ```
 ///
 /// What is open for longer than the retention (an unknown outcome, a dead letter, a staged job that gave up)
@@ -64,12 +66,16 @@ impl EncryptingCodec {
         Self { current: id, keys, reads_plain: false }
     }
 
-    /// Reads what was encrypted with this key, too. A number that is given twice stands for the first of
-    /// its keys.
-    #[must_use]
-    pub fn also_read(mut self, id: u32, key: &[u8; 32]) -> Self {
-        self.keys.entry(id).or_insert_with(|| XChaCha20Poly1305::new(key.into()));
-        self
+    /// Reads what was encrypted with this key, too.
+    ///
+    /// # Errors
+    /// [`SettingError`] if another key has this number: what was encrypted with one of them could not be read.
+    pub fn also_read(mut self, id: u32, key: &[u8; 32]) -> Result<Self, SettingError> {
+        if self.keys.insert(id, XChaCha20Poly1305::new(key.into())).is_none() {
+            return Ok(self);
+        }
+        let (value, bound) = (id.to_string(), "the number of no other key".to_owned());
+        Err(SettingError { setting: "EncryptingCodec::also_read (id)", value, bound })
     }
 
     /// Reads what was stored before there was encryption. For the first retention only: as long as it is
@@ -224,8 +230,8 @@ mod tests {
     fn a_key_is_replaced_in_three_steps_and_no_step_loses_anything() {
         let steps = [
             EncryptingCodec::new(1, &OLD),
-            EncryptingCodec::new(1, &OLD).also_read(2, &NEW),
-            EncryptingCodec::new(2, &NEW).also_read(1, &OLD),
+            EncryptingCodec::new(1, &OLD).also_read(2, &NEW).unwrap(),
+            EncryptingCodec::new(2, &NEW).also_read(1, &OLD).unwrap(),
             EncryptingCodec::new(2, &NEW),
         ];
         // Two steps that run at the same time read each other.
@@ -257,7 +263,7 @@ mod tests {
 
     #[test]
     fn g19_debug_shows_the_numbers_of_the_keys_alone() {
-        let codec = EncryptingCodec::new(1, &[77; 32]).also_read(2, &NEW);
+        let codec = EncryptingCodec::new(1, &[77; 32]).also_read(2, &NEW).unwrap();
         assert_eq!(
             format!("{codec:?}"),
             "EncryptingCodec { current: 1, keys: [1, 2], reads_plain: false }"

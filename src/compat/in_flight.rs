@@ -8,7 +8,7 @@ use super::staged::{self, LeftJobs, StagedJobs};
 use super::{Finding, Lock, Locks, Resumed, phases_done};
 use crate::definition::PhaseList;
 use crate::engine::{CheckReport, Stands, StrandedBecause, counted_alike};
-use crate::setting::DAY;
+use crate::setting::{DAY, LEASE, duration};
 use crate::store::{FoundBy, Standing, Store, StoreError, UnknownStatus};
 
 /// How many rows each search returns at most.
@@ -95,13 +95,15 @@ impl InFlight {
     }
 
     /// As [`read`](Self::read), for a database whose engines have at most this
-    /// [lease](crate::engine::EngineBuilder::lease); one longer than a day counts as a day. If the result is not
-    /// [truncated](Self::truncated), it also has each request that had just begun.
+    /// [lease](crate::engine::EngineBuilder::lease). If the result is not [truncated](Self::truncated), it also has each
+    /// request that had just begun.
     ///
     /// # Errors
-    /// Any [`StoreError`] if the tables cannot be read.
+    /// [`StoreError::Configuration`] for a lease that no engine can have: less than 100 ms, or more than a day. Otherwise any
+    /// [`StoreError`] if the tables cannot be read.
     pub async fn read_with_lease<S: Store>(store: &S, lease: Duration) -> Result<Self, StoreError> {
-        let youth = lease.min(DAY) + ENROLLED_WITHIN;
+        duration("InFlight::read_with_lease", lease, LEASE.0, LEASE.1)?;
+        let youth = lease + ENROLLED_WITHIN;
         let mut seen = std::collections::HashSet::new();
         let mut counts = [0; 2];
         let mut found = Self::default();

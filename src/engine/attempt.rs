@@ -131,7 +131,7 @@ impl<S: Store> Attempt<S> {
             });
             let row_at_start =
                 if self.reads_first { RowAtStart::Read(row) } else { RowAtStart::ExpectedNew };
-            let settled = self.settle(row_at_start).await;
+            let settled = boxed!(self.settle(row_at_start)).await;
             lost.ended();
             settled
         }));
@@ -157,7 +157,8 @@ impl<S: Store> Attempt<S> {
         }
         let row_at_start =
             if self.reads_first { RowAtStart::NotRead } else { RowAtStart::ExpectedNew };
-        self.settle(row_at_start).await
+        // Boxed, because the future of a whole request is deep, and its caller's is deeper.
+        boxed!(self.settle(row_at_start)).await
     }
 
     /// The answer to this very request, where the replay cache has it: it is finished, so there is nothing else that
@@ -326,9 +327,9 @@ impl<S: Store> Attempt<S> {
             RowAtStart::NotRead => self.look().await?,
         };
         self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
-        // Boxed, because the future of a whole request is large and deep, and its caller's is deeper.
-        match boxed!(self.act(row, rounds)).await? {
-            RoundEnd::Busy => Ok(RoundEnd::Outcome(self.busy().await?)),
+        match self.act(row, rounds).await? {
+            // Boxed, because it is rare and deep: a compiler has a limit for futures in futures.
+            RoundEnd::Busy => Ok(RoundEnd::Outcome(boxed!(self.busy()).await?)),
             // What the row of a key says that was wrongly expected to be new comes before why nothing
             // was begun (G8, G9). A row of its own has begun, and waits out its back-off.
             RoundEnd::Outcome(failed @ Outcome::Failed { .. }) if is_expected_new => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::encoding::is_header_name;
 use super::lease::{Heartbeats, Running};
 use super::pauses::Pauses;
 use super::quota::{Creating, RateLimits};
@@ -16,11 +17,12 @@ use super::waiting::WAITING_JOB;
 use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
+use crate::definition::{EffectClass, PhaseKind};
 use crate::derived_key::DerivedKeys;
 use crate::observe::{self, Scopes};
 use crate::replay_cache::CachedReplays;
 use crate::request::RequestDefinition;
-use crate::setting::SettingError;
+use crate::setting::{SettingError, duration};
 use crate::store::Store;
 use crate::traces::TraceContext;
 
@@ -50,6 +52,8 @@ pub struct EngineBuilder<S: Store, A = (), D = Registered> {
 struct Parts<S> {
     store: S,
     settings: Settings,
+    /// If it was set: then it has to fit the windows of the definitions.
+    window_margin: Option<Duration>,
     codec: Arc<dyn Codec>,
     derived_keys: DerivedKeys,
     cached_replays: Option<CachedReplays>,
@@ -91,6 +95,7 @@ impl<S: Store> Engine<S, ()> {
         let parts = Parts {
             store,
             settings: Settings::default(),
+            window_margin: None,
             codec: Arc::new(PlainCodec),
             derived_keys: DerivedKeys::plain(),
             cached_replays: None,
@@ -195,10 +200,11 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// The margin before the end of a provider's window within which the engine no longer repeats a call (G11);
-    /// default 5 min, and never more than a tenth of the window.
+    /// The margin before the end of a provider's window within which the engine no longer repeats a call (G11); default
+    /// 5 min, or a tenth of the window if that is shorter. [`build`](Self::build) refuses more than a tenth of the
+    /// shortest window that is registered.
     pub fn window_margin(mut self, margin: Duration) -> Self {
-        self.parts.settings.window_margin = margin;
+        self.parts.window_margin = Some(margin);
         self
     }
 
@@ -218,7 +224,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
 
     /// Stores and replays this header of a reply as well. The defaults are `location`, `content-location`,
     /// `etag`, `last-modified`, `link`, `content-type`, `content-encoding` and `content-language`; other lines
-    /// reach the first caller only, which is right for a cookie, a date or a request id.
+    /// reach the first caller only, which is right for a cookie, a date or a request id. [`build`](Self::build) refuses what is
+    /// not the name of a header.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
         self.parts.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
         self
@@ -289,9 +296,22 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         if let Some((name, version)) = self.twice {
             return Err(BuildError::Twice { name, version });
         }
-        let Parts { store, settings, codec, derived_keys, cached_replays, traces, mut jobs } =
-            self.parts;
+        let Parts {
+            store,
+            mut settings,
+            window_margin,
+            codec,
+            derived_keys,
+            cached_replays,
+            traces,
+            mut jobs,
+        } = self.parts;
+        settings.window_margin = window_margin.unwrap_or(settings.window_margin);
         settings.check()?;
+        check_stored_headers(&settings.stored_headers)?;
+        if let Some(margin) = window_margin {
+            check_margin(margin, &self.registry)?;
+        }
         if settings.tells_of_waiting {
             jobs.insert(WAITING_JOB);
         }
@@ -323,6 +343,29 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         };
         observe::described();
         Ok(Engine { core: Arc::new(core), app: self.app })
+    }
+}
+
+/// No reply has a line of another name, so it would never be stored.
+fn check_stored_headers(names: &[String]) -> Result<(), SettingError> {
+    let Some(name) = names.iter().find(|name| !is_header_name(name)) else { return Ok(()) };
+    Err(SettingError {
+        setting: "store_header",
+        value: name.escape_debug().take(100).collect(),
+        bound: "the name of a header (RFC 9110, 5.1)".to_owned(),
+    })
+}
+
+/// A margin that was set holds for each window.
+fn check_margin<S: Store>(margin: Duration, registry: &Registry<S>) -> Result<(), SettingError> {
+    let phases = registry.entries().flat_map(|entry| entry.definition.phases);
+    let windows = phases.filter_map(|phase| match phase.kind {
+        PhaseKind::Foreign(EffectClass::Idempotent { window }) => window,
+        _ => None,
+    });
+    match windows.min() {
+        Some(shortest) => duration("window_margin", margin, Duration::ZERO, shortest / 10),
+        None => Ok(()),
     }
 }
 

@@ -244,10 +244,13 @@ impl<S: Store> Core<S> {
     }
 }
 
+pub(super) fn is_header_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_token)
+}
+
 /// Whether it is one line (RFC 9110, 5.1 and 5.5): a line break in a value would begin another.
 fn is_header_line(name: &str, value: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty()
-        && name.bytes().all(is_token)
+    is_header_name(name)
         && value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::act::Done;
 use super::bound::{At, CellSearch, Goes};
+use super::filter::page_size;
 use super::until::{Until, page};
 use super::{
     Audience, Filter, Ops, OpsError, Page, Permissions, Place, RowVersion, State, Summary,
@@ -419,21 +420,21 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Bulk acts, the newest first, at most `rows` of them. `rows` is clamped to 1 to 100. An actor gets those that
-    /// were started under limits within their own, of any operator: of an act that may be about requests of other
-    /// scopes they learn nothing. Reads a thousand at most. Needs [`Permissions::READ`].
+    /// Bulk acts, the newest first, at most `rows` of them: 1 to 100. An actor gets those that were started under limits
+    /// within their own, of any operator: of an act that may be about requests of other scopes they learn nothing. Reads a
+    /// thousand at most. Needs [`Permissions::READ`].
     ///
     /// # Errors
-    /// [`OpsError`].
+    /// [`OpsError::BadPage`] for another number of rows.
     pub async fn bulks(
         &self,
         before: Option<Place>,
         rows: u32,
     ) -> Result<Page<BulkView, Place>, OpsError> {
         self.needs(Permissions::READ)?;
+        let limit = page_size(rows, MAX_BULKS_PER_PAGE)?;
         let newest = Walk::Newest.start().time;
         let before = before.map_or((newest, Uuid::max()), |at| (at.time, at.id));
-        let limit = rows.clamp(1, MAX_BULKS_PER_PAGE);
         let (until, mut rows) = match self.actor.sees_every_scope() {
             true => (Until::AsSearched, self.store.bulks(before, limit + 1).await?),
             false => self.bulks_within_limits(before).await?,

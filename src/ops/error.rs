@@ -49,6 +49,17 @@ pub enum OpsError {
     /// The filter is invalid.
     #[error("{0}")]
     BadFilter(&'static str),
+    /// A page cannot have so many rows.
+    #[error(
+        "{rows} rows were asked for, and a page has 1 to {most}: ask for one of these numbers, and for the rest by the \
+         cursor of each page"
+    )]
+    BadPage {
+        /// How many were asked for.
+        rows: u32,
+        /// The most rows that a page of this list has.
+        most: u32,
+    },
     /// The cursor belongs to another filter, or is incomplete.
     #[error(
         "the cursor belongs to another filter, or is incomplete: start again at the first page"

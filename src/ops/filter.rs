@@ -18,7 +18,7 @@ use crate::store::operators::{ListPlace, ListRequests, ListedRequest, ScopeLimit
 /// How many rows a page has, unless it is said.
 const PAGE: u32 = 50;
 
-/// The largest page.
+/// The largest page of every list but that of the bulk acts.
 pub(super) const MAX_PAGE: u32 = 1000;
 
 /// The longest time that is asked for: a database's clock holds what is so long ago, and what is so far ahead.
@@ -288,10 +288,7 @@ impl Filter {
         if times.any(|time| time > LONGEST) {
             return Err(OpsError::BadFilter("a time of a filter is ten years at most"));
         }
-        match self.page.unwrap_or(PAGE) {
-            rows @ 1..=MAX_PAGE => Ok(rows),
-            _ => Err(OpsError::BadFilter("a page has 1 to 1000 rows")),
-        }
+        page_size(self.page.unwrap_or(PAGE), MAX_PAGE)
     }
 
     /// Where the list goes on.
@@ -360,6 +357,15 @@ impl Filter {
             older_ms: self.older_than.map(millis),
             waiting_ms: self.waiting_for.map(millis),
         }
+    }
+}
+
+/// How many rows a page has, of a list whose pages have `most` at most. A number of rows is refused rather than reduced: a
+/// program that asked for more would take a part of the list for all of it.
+pub(super) fn page_size(rows: u32, most: u32) -> Result<u32, OpsError> {
+    match (1..=most).contains(&rows) {
+        true => Ok(rows),
+        false => Err(OpsError::BadPage { rows, most }),
     }
 }
 

@@ -51,7 +51,7 @@ pub use crate::store::events::EventKind;
 pub use crate::store::operators::OperatorStore;
 
 use self::bound::Goes;
-use self::filter::{MAX_PAGE, WalkPlace};
+use self::filter::{MAX_PAGE, WalkPlace, page_size};
 use self::request::{happened, listed, phases};
 use self::until::{List, Until, at_of, goes_of, page, place_of};
 use self::why::{Facts, why};
@@ -369,11 +369,11 @@ impl<S: OperatorStore> Ops<S> {
         self.reason_of(&found, &summary, &phases).await
     }
 
-    /// Staged jobs that are dead letters, the oldest first, at most `rows` of them. `rows` is clamped to 1 to 1000. Needs
+    /// Staged jobs that are dead letters, the oldest first, at most `rows` of them: 1 to 1000. Needs
     /// [`Permissions::READ`].
     ///
     /// # Errors
-    /// [`OpsError`].
+    /// [`OpsError::BadPage`] for another number of rows.
     pub async fn dead_jobs(
         &self,
         after: Option<Place>,
@@ -381,25 +381,26 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Page<JobView, Place>, OpsError> {
         self.needs(Permissions::READ)?;
         let place = after.map_or((DateTime::UNIX_EPOCH, Uuid::nil()), |at| (at.time, at.id));
-        let limit = rows.clamp(1, MAX_PAGE);
+        let limit = page_size(rows, MAX_PAGE)?;
         let until = self.until(List::DeadJobs, place).await?;
         let found = self.store.dead_jobs_after(self.actor.limits(), place, limit + 1).await?;
         let page = page(&until, Goes::Up, place, limit, found, |job| (job.staged_at, job.id));
         Ok(page.map(JobView::from))
     }
 
-    /// Staged jobs that have been due for a minute, the longest due first, at most `rows` of them. `rows` is clamped to 1 to
-    /// 1000. The list has one page: it reads the ten thousand jobs that have been due for longest, and [`counts`](Self::counts)
-    /// says how many there are. Needs [`Permissions::READ`].
+    /// Staged jobs that have been due for a minute, the longest due first, at most `rows` of them: 1 to 1000. The list has one
+    /// page: it reads the ten thousand jobs that have been due for longest, and [`counts`](Self::counts) says how many there
+    /// are. Needs [`Permissions::READ`].
     ///
     /// Most often no node's sink [handles](crate::worker::JobSink::handles) their name, no node has a sink, or the workers do
     /// not keep up. A job also counts as late if it waits for an earlier one of its request whose delivery fails.
     ///
     /// # Errors
-    /// [`OpsError`].
+    /// [`OpsError::BadPage`] for another number of rows.
     pub async fn late_jobs(&self, rows: u32) -> Result<Vec<JobView>, OpsError> {
         self.needs(Permissions::READ)?;
-        let jobs = self.store.late_jobs(self.actor.limits(), rows.clamp(1, MAX_PAGE)).await?;
+        let limit = page_size(rows, MAX_PAGE)?;
+        let jobs = self.store.late_jobs(self.actor.limits(), limit).await?;
         Ok(jobs.into_iter().map(JobView::from).collect())
     }
 
@@ -413,13 +414,12 @@ impl<S: OperatorStore> Ops<S> {
         job.map(JobView::from).ok_or(OpsError::NoSuchJob)
     }
 
-    /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, clamped to 1 to
-    /// 1000, of an [`AuditFilter`]; `None` is every record, and `Some` of a request's id its records. A page reads ten
-    /// thousand rows of the request, or of the audit, at most, and says [how far](Page::searched_to) it came. Needs
-    /// [`Permissions::AUDIT`].
+    /// What operators did, and what they were refused, the newest first. Returns at most `rows` records, 1 to 1000, of an
+    /// [`AuditFilter`]; `None` is every record, and `Some` of a request's id its records. A page reads ten thousand rows of
+    /// the request, or of the audit, at most, and says [how far](Page::searched_to) it came. Needs [`Permissions::AUDIT`].
     ///
     /// # Errors
-    /// [`OpsError::BadFilter`] if there is no act of the filter's name.
+    /// [`OpsError::BadFilter`] if there is no act of the filter's name; [`OpsError::BadPage`] for another number of rows.
     pub async fn audit(
         &self,
         filter: impl Into<AuditFilter>,
@@ -428,7 +428,7 @@ impl<S: OperatorStore> Ops<S> {
     ) -> Result<Page<AuditRecord, Place>, OpsError> {
         let search = filter.into().search();
         self.needs(Permissions::AUDIT)?;
-        self.audit_page(&search?, before, rows.clamp(1, MAX_PAGE)).await
+        self.audit_page(&search?, before, page_size(rows, MAX_PAGE)?).await
     }
 
     async fn audit_page(

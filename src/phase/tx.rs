@@ -34,9 +34,9 @@ use crate::store::{ByText, Store};
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")] mod example {
+/// use atomic_phases::diesel_async::RunQueryDsl;
 /// use atomic_phases::store::Sqlite;
 /// use atomic_phases::{PhaseResult, Tx};
-/// use diesel_async::RunQueryDsl;
 ///
 /// diesel::table! { rides (id) { id -> BigInt, user_id -> BigInt, } }
 ///

@@ -6,17 +6,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::forms::{Asking, Form};
+use super::candidates::kinds;
+use super::forms::Asking;
 use super::hints::Hint;
-use super::talk::kinds;
+use super::join::Form;
 use atomic_phases_compat::{StrFormat, TEXTS};
-
-/// Integers of which each width takes one that no narrower one takes.
-pub(super) fn integers() -> impl Iterator<Item = Value> {
-    const SIGNED: [i64; 8] =
-        [-1, 1 << 8, 1 << 16, 1 << 32, -129, -32_769, -2_147_483_649, i64::MIN];
-    SIGNED.into_iter().map(Value::from).chain([u64::MAX.into()])
-}
 
 impl Asking<'_, '_> {
     /// How often it is refused before it is taken; `None` where it is not.

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::asked::{Asked, Forced, Frame, Key, Leaf, LeafKind, STEP, Ways, is_inside};
+use super::asked::{
+    Asked, Forced, Frame, Key, Leaf, LeafId, LeafKind, Owner, STEP, Ways, is_inside,
+};
+use super::candidates::kinds;
 use super::catalogue::OtherName;
-use super::explore::{Fact, LeafId, Owner};
+use super::fact::{Fact, Talked};
 use super::hints::{Hint, Refused};
-use super::search::Attempt;
-use super::talk::{Talked, kinds};
 use super::written::Written;
 use super::{Catalogue, Place, ValueType};
 use atomic_phases_compat::Shape;
@@ -18,6 +19,17 @@ pub(super) struct Within {
     pub(super) index: usize,
     variant: Option<usize>,
     depth: usize,
+}
+
+/// What was made of an attempt.
+pub(super) struct Attempt {
+    pub(super) shape: Shape,
+    /// Whether the type took what it was given, be it as JSON or not.
+    pub(super) is_taken: bool,
+    /// What the type was given.
+    pub(super) input: Value,
+    /// What the type was given, and the value as it writes it.
+    pub(super) built: Option<(Value, String)>,
 }
 
 /// What the type was answered.

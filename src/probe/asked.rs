@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::explore::LeafId;
 use atomic_phases_compat::Integer;
 
 /// No type has a member or a variant of that name.
@@ -32,6 +31,22 @@ pub(super) fn widest(integer: Integer) -> i128 {
         (true, bits) => (1 << (bits - 1)) - 1,
         (false, bits) => (1 << bits) - 1,
     }
+}
+
+/// Where a question belongs to: the innermost named type, and the way from there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LeafId {
+    pub(super) owner: Owner,
+    pub(super) path: String,
+    pub(super) nth: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// No named type: of this probe.
+    Probe(usize),
+    /// A type, or a variant of it.
+    Type(usize, Option<usize>),
 }
 
 /// An answer that was given.

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::asked::KEY;
-use super::explore::{Fact, LeafId};
-use super::refine::at;
-use super::talk::Talked;
+use super::asked::{KEY, LeafId};
+use super::fact::{Fact, Talked};
+use super::path::at;
 use super::{Built, Place};
 use atomic_phases_compat::{Absent, Field, List, Shape, Types, Variant};
 

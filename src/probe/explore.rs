@@ -6,53 +6,19 @@
 use serde_json::Value;
 
 use super::ValueType;
-use super::answer::Answers;
+use super::answer::{Answers, Attempt};
 use super::asked::{Forced, KEY, Leaf, LeafKind, is_inside, widest};
+use super::fact::Fact;
 use super::forms::Forms;
 use super::hints::Refused;
-use super::refine::at;
-use super::search::Attempt;
+use super::path::{at, at_mut};
 use crate::number::to_u32;
 use atomic_phases_compat::{
-    FLOATS, Float, INTEGERS, Integer, LETTERS, Length, Letter, Order, Shape, StrFormat, TEXTS,
+    FLOATS, Float, INTEGERS, Integer, LETTERS, Length, Letter, Order, StrFormat, TEXTS,
 };
 
 /// So many values that a rule refuses are remembered of one place.
 const MAX_REFUSED: usize = 4;
-
-/// Where a question belongs to: the innermost named type, and the way from there.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LeafId {
-    pub(super) owner: Owner,
-    pub(super) path: String,
-    pub(super) nth: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
-    /// No named type: of this probe.
-    Probe(usize),
-    /// A type, or a variant of it.
-    Type(usize, Option<usize>),
-}
-
-/// What was found out about a place.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Fact {
-    Text(StrFormat),
-    Char(Letter),
-    /// `None`: it refuses all that were tried.
-    Integer(Option<Integer>),
-    Float(Float),
-    List(Length, Order),
-    /// What it looks like that is asked as a whole, and a value of each of its forms.
-    Whole {
-        shape: Shape,
-        values: Vec<Value>,
-    },
-    /// Whether it takes variants that it does not know.
-    Open(bool),
-}
 
 /// What came of a candidate.
 struct Tried {
@@ -271,7 +237,7 @@ fn is_sorted(of: ValueType, input: &Value, path: &[String]) -> Option<bool> {
     let first = at(input, path)?.get(0)?.clone();
     let write = |elements: Vec<Value>| -> Option<Value> {
         let mut input = input.clone();
-        *super::talk::at_mut(&mut input, path)? = elements.into();
+        *at_mut(&mut input, path)? = elements.into();
         let written: Value = serde_json::from_str(&of.rewritten(&input.to_string())?).ok()?;
         at(&written, path).cloned()
     };
@@ -313,7 +279,7 @@ fn distinct(of: ValueType, input: &Value, path: &[String]) -> Value {
     };
     for element in others_of(&first) {
         let mut with_it = distinct.clone();
-        let list = super::talk::at_mut(&mut with_it, path).and_then(Value::as_array_mut);
+        let list = at_mut(&mut with_it, path).and_then(Value::as_array_mut);
         list.into_iter().for_each(|list| list.push(element.clone()));
         if of.reads(&with_it.to_string()) {
             distinct = with_it;

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::answer::Answers;
 use super::asked::{Forced, Leaf};
-use super::join::add;
-use super::refine::at;
-use super::talk::{Talked, Trial, kinds};
+use super::candidates::{Trial, kinds};
+use super::fact::Talked;
+use super::join::{Form, add};
+use super::path::at;
 use super::written::Written;
 use atomic_phases_compat::{Field, Shape};
 
@@ -20,9 +21,6 @@ const MAX_FORMS: usize = 64;
 const MAX_FILLED: usize = 32;
 
 pub(super) type Path = Vec<String>;
-
-/// What values of a form look like, and one of them.
-pub(super) type Form = (Shape, Value);
 
 /// What a place looks like, and a value of each of its forms.
 pub(super) struct Forms {

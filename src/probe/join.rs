@@ -1,7 +1,11 @@
 //! Forms that are one, or differ in the alternatives of one member only.
 
-use super::forms::Form;
+use serde_json::Value;
+
 use atomic_phases_compat::{List, OTHER, Shape, Variant};
+
+/// What values of a form look like, and one of them.
+pub(super) type Form = (Shape, Value);
 
 /// Adds a form, unless it is known, or is another one that differs in the alternatives of one member.
 pub(super) fn add(forms: &mut Vec<Form>, (shape, value): Form) {

@@ -6,11 +6,12 @@ use std::mem::discriminant;
 use serde_json::Value;
 
 use super::asked::UNKNOWN;
+use super::candidates::{Trial, kinds};
 use super::explore::limits;
-use super::forms::{Asking, Echo, Form, Path};
-use super::join::add;
-use super::refine::{at, constant, left_out};
-use super::talk::{Trial, at_mut, kinds};
+use super::forms::{Asking, Echo, Path};
+use super::join::{Form, add};
+use super::path::{at, at_mut};
+use super::refine::{constant, left_out};
 use super::written::Written;
 use atomic_phases_compat::{
     Absent, Field, Float, Integer, Letter, List, Manner, Order, Shape, StrFormat, TEXTS, Types,

@@ -1,12 +1,16 @@
 //! [`Question`]: one question of a type, and the answers to those that have no parts of their own.
 
+mod access;
+mod deserializer;
+mod parts;
+
 use serde::de::{Deserializer, Visitor};
 use serde_json::{Map, Value};
 
-use super::access::{Elements, Members};
+use self::access::{Elements, Members};
 use super::answer::Answers;
 use super::asked::{Forced, Frame, LeafKind, Ways, widest};
-use super::explore::Fact;
+use super::fact::Fact;
 use super::given::Given;
 use super::hints::{self, Refused};
 use atomic_phases_compat::{

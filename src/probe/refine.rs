@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::asked::UNKNOWN;
+use super::path::at;
 use super::{Built, Catalogue, Place, ValueType};
 use atomic_phases_compat::{
     Absent, FLOATS, Field, INTEGERS, LETTERS, Manner, Shape, StrFormat, TEXTS, Unknown,
@@ -182,15 +183,6 @@ pub(super) fn left_out(
     // Of several it is not known which.
     let first = found.next()?;
     found.next().is_none().then_some(first)
-}
-
-/// What stands at a place of a value.
-pub(super) fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, step| match value {
-        Value::Array(elements) => elements.get(step.parse::<usize>().ok()?),
-        Value::Object(members) => members.get(step),
-        _ => None,
-    })
 }
 
 /// A default that was made twice, where it is a constant: what looks like a time or an id would be another one in the

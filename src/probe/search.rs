@@ -4,28 +4,16 @@
 //! whole: only answers within that place are changed. So the work grows with the number of places, and not
 //! with the number of their combinations, and one place that refuses everything does not hide the others.
 
-use super::answer::Answers;
+use super::answer::{Answers, Attempt};
 use super::asked::{Frame, Ways, is_inside};
 use super::hints::Refused;
 use super::{Built, Pass};
-use atomic_phases_compat::Shape;
 
 /// So often a value is asked for in one pass at most.
 const MAX_ATTEMPTS: usize = 5000;
 
 /// So many answers are tried at one place at most.
 const MAX_TRIES: usize = 200;
-
-/// What was made of an attempt.
-pub(super) struct Attempt {
-    pub(super) shape: Shape,
-    /// Whether the type took what it was given, be it as JSON or not.
-    pub(super) is_taken: bool,
-    /// What the type was given.
-    pub(super) input: serde_json::Value,
-    /// What the type was given, and the value as it writes it.
-    pub(super) built: Option<(serde_json::Value, String)>,
-}
 
 impl Answers<'_> {
     /// Finds a value of `T`, or what of it can be asked without one, and remembers it.

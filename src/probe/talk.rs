@@ -6,11 +6,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::alternatives::integers;
 use super::answer::Answers;
 use super::asked::{Forced, Leaf, LeafKind, UNKNOWN};
+use super::candidates::{Trial, integers, kinds};
+use super::fact::Talked;
 use super::hints::Hint;
-use super::refine::at;
+use super::path::{at, at_mut};
 use atomic_phases_compat::{INTEGERS, TEXTS};
 
 /// So many values are tried at one place at most.
@@ -18,48 +19,6 @@ const MAX_VALUES: usize = 600;
 
 /// And so many where one member of it is filled.
 const MAX_VALUES_OF_MEMBER: usize = 80;
-
-/// Of the texts that are tried those that tell kinds apart; the others are of the same forms.
-const MAX_TEXTS: usize = 12;
-
-/// What a place takes.
-#[derive(Clone, Debug)]
-pub(super) enum Talked {
-    Everything,
-    /// These values, and others like them.
-    Takes(Vec<Value>),
-}
-
-/// A value that is tried, and the place in it that was changed last: what is refused is mostly that.
-#[derive(Clone)]
-pub(super) struct Trial {
-    pub(super) value: Value,
-    pub(super) cursor: Option<Vec<String>>,
-}
-
-impl Trial {
-    /// A value with another one inside of it.
-    pub(super) fn with(value: &Value, place: &[String], inner: Value) -> Option<Self> {
-        let mut value = value.clone();
-        *at_mut(&mut value, place)? = inner;
-        Some(Self { value, cursor: Some(place.to_vec()) })
-    }
-}
-
-pub(super) fn at_mut<'v>(value: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
-    path.iter().try_fold(value, |value, step| match value {
-        Value::Array(elements) => elements.get_mut(step.parse::<usize>().ok()?),
-        Value::Object(members) => members.get_mut(step),
-        _ => None,
-    })
-}
-
-/// A value of each kind.
-pub(super) fn kinds() -> Vec<Value> {
-    let plain = json!([null, true, 0, 1, 0.5, [], {}]);
-    let texts = TEXTS.iter().take(MAX_TEXTS).map(|(_, text)| Value::from(*text));
-    plain.as_array().into_iter().flatten().cloned().chain(texts).collect()
-}
 
 impl Answers<'_> {
     /// Finds values for the places of this attempt that were not tried yet. `false`: there is none.

@@ -1,23 +1,14 @@
-//! [`ValueType`]: a type whose values are stored, behind functions that do not name it.
+//! How a type is put behind the functions of a [`ValueType`].
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::ValueType;
 use super::answer::Answers;
 use super::question::Question;
 use super::written::Written;
 use atomic_phases_compat::Shape;
-
-/// A type whose values are stored, without its name. These functions are all that is compiled for each type of an
-/// application; what asks them is compiled once.
-#[derive(Clone, Copy)]
-pub struct ValueType {
-    answered: fn(&mut Answers<'_>) -> (bool, Shape, Value),
-    written: fn(&str) -> Option<Written>,
-    rewritten: fn(&str) -> Option<String>,
-    reads: fn(&str) -> bool,
-}
 
 impl ValueType {
     /// Of `T`.
@@ -30,26 +21,6 @@ impl ValueType {
             reads: |json| serde_json::from_str::<T>(json).is_ok(),
         }
     }
-
-    /// Whether stored JSON decodes.
-    pub(crate) fn reads(self, json: &str) -> bool {
-        (self.reads)(json)
-    }
-
-    /// What the type writes after it has read this, if it reads that.
-    pub(super) fn rewritten(self, json: &str) -> Option<String> {
-        (self.rewritten)(json)
-    }
-
-    /// How the type writes what it reads here.
-    pub(super) fn written(self, json: &str) -> Option<Written> {
-        (self.written)(json)
-    }
-
-    /// Asks for a value: whether there is one, what was asked for, and what was given.
-    pub(super) fn answered(self, answers: &mut Answers<'_>) -> (bool, Shape, Value) {
-        (self.answered)(answers)
-    }
 }
 
 fn answered<T: Serialize + DeserializeOwned>(answers: &mut Answers<'_>) -> (bool, Shape, Value) {
@@ -60,10 +31,4 @@ fn answered<T: Serialize + DeserializeOwned>(answers: &mut Answers<'_>) -> (bool
         answers.written = Written::of(value);
     }
     (value.is_ok(), shape, input)
-}
-
-impl std::fmt::Debug for ValueType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ValueType")
-    }
 }

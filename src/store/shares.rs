@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::keyed_limit::{KeyedLimit, KeyedPermit};
 use crate::key::Scope;
-use crate::setting::HOUR;
+use crate::setting::{HOUR, SettingError, number};
 use crate::store::StoreError;
 
 /// Which phases of this process may hold a connection.
@@ -32,7 +32,8 @@ pub(super) struct Shares {
     pool: usize,
     per_scope: usize,
     in_all: usize,
-    chosen: Option<usize>,
+    /// What the application wants for each scope, and by which setting.
+    chosen: Option<(&'static str, usize)>,
     wait: Duration,
     scopes: KeyedLimit<Scope>,
     all: Arc<Semaphore>,
@@ -45,33 +46,43 @@ pub(super) struct PhaseSlot {
 }
 
 impl Shares {
-    /// Of a pool with so many connections, for which a request waits so long. `chosen`: what the
-    /// application wants for each scope.
-    pub(super) fn new(pool: usize, wait: Duration, chosen: Option<usize>) -> Self {
-        let in_all = pool.saturating_sub((pool / 8).max(1)).max(1);
-        let per_scope = match chosen {
-            Some(most) => most.clamp(1, in_all),
-            None => (pool - pool / 4).min(in_all - 1).max(1),
-        };
+    /// Of a pool with so many connections, for which a request waits so long.
+    pub(super) fn new(pool: usize, wait: Duration) -> Self {
+        let in_all = in_all(pool);
+        Self::of(pool, wait, (pool - pool / 4).min(in_all - 1).max(1))
+    }
+
+    fn of(pool: usize, wait: Duration, per_scope: usize) -> Self {
+        let in_all = in_all(pool);
         Self {
             pool,
             per_scope,
             in_all,
-            chosen,
-            // Beyond that, the end of the wait may be a time that the clock does not know.
+            chosen: None,
+            // An application's pool may wait for longer: the end may then be a time that the clock does not know.
             wait: wait.min(HOUR),
             scopes: KeyedLimit::new(per_scope),
             all: Arc::new(Semaphore::new(in_all)),
         }
     }
 
-    pub(super) fn pool_size(&self) -> usize {
-        self.pool
+    /// The same with what the application wants for each scope, by this setting.
+    pub(super) fn for_each_scope(
+        &self,
+        setting: &'static str,
+        most: usize,
+    ) -> Result<Self, SettingError> {
+        number(setting, most, 1, self.in_all as u64)?;
+        Ok(Self { chosen: Some((setting, most)), ..Self::of(self.pool, self.wait, most) })
     }
 
-    /// What the application wants for each scope.
-    pub(super) fn chosen(&self) -> Option<usize> {
-        self.chosen
+    /// The same of a pool with so many connections, if it has as many as the application wants for each scope.
+    pub(super) fn resized(&self, pool: usize) -> Result<Self, SettingError> {
+        let shares = Self::new(pool, self.wait);
+        match self.chosen {
+            Some((setting, most)) => shares.for_each_scope(setting, most),
+            None => Ok(shares),
+        }
     }
 
     /// Waits until a phase of the scope may hold a connection.
@@ -111,6 +122,11 @@ impl Shares {
     }
 }
 
+/// How many of so many connections the phases of all scopes hold at most.
+fn in_all(pool: usize) -> usize {
+    pool.saturating_sub((pool / 8).max(1)).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +135,7 @@ mod tests {
     fn shares_leave_something_to_others_where_there_is_something() {
         let wait = Duration::from_secs(5);
         let shares = [1, 2, 3, 4, 8, 10, 16, 64].map(|size| {
-            let shares = Shares::new(size, wait, None);
+            let shares = Shares::new(size, wait);
             (size, shares.per_scope, shares.in_all)
         });
         assert_eq!(
@@ -135,13 +151,23 @@ mod tests {
                 (64, 48, 56)
             ]
         );
-        let chosen = [1, 14, 16].map(|most| Shares::new(16, wait, Some(most)).per_scope);
-        assert_eq!(chosen, [1, 14, 14]);
+        let chosen = |most| Shares::new(16, wait).for_each_scope("each", most);
+        assert_eq!([1, 14].map(|most| chosen(most).unwrap().per_scope), [1, 14]);
+        for most in [0, 15, usize::MAX] {
+            assert_eq!(chosen(most).unwrap_err().bound, "1 to 14", "{most}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_too_small_for_the_share_of_a_scope_is_refused() {
+        let shares = Shares::new(16, Duration::from_secs(5)).for_each_scope("each", 12).unwrap();
+        assert_eq!(shares.resized(32).unwrap().per_scope, 12);
+        assert_eq!(shares.resized(8).unwrap_err().bound, "1 to 7");
     }
 
     #[tokio::test]
     async fn who_waits_too_long_hears_for_what() {
-        let shares = Shares::new(4, Duration::from_millis(1), None);
+        let shares = Shares::new(4, Duration::from_millis(1));
         let [bad, good] = ["bad", "good"].map(|name| Scope::new(name).unwrap());
         let one = shares.for_a_phase(&bad).await.ok().unwrap();
         let _two = shares.for_a_phase(&bad).await.ok().unwrap();

@@ -146,7 +146,7 @@ impl WorkerConfig {
     /// a second to an hour, less up to a quarter by chance: about seven hours. A sink may ask for a longer back-off
     /// ([`DeliveryError::retry_after`](crate::worker::DeliveryError::retry_after)), up to that hour.
     /// A delivery that is cut off, because its process ends or it takes longer than
-    /// [`delivery`](Self::delivery), counts as well.
+    /// [`delivery`](Self::delivery), counts, too.
     pub fn max_deliveries(mut self, max_deliveries: u32) -> Self {
         self.max_deliveries = max_deliveries;
         self

@@ -1,6 +1,7 @@
 //! [`Delivery`]: a job from its claim to its outcome.
 
 use std::future::poll_fn;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl<S: Store> Delivery<S> {
     /// How many of these jobs are delivered at the same time, where the sink says so.
     pub(super) fn max_concurrency(&self, name: &str) -> Option<usize> {
         let most = catch_unwind(AssertUnwindSafe(|| self.sink.concurrency(name)));
-        most.unwrap_or(Some(1)).map(|most| most.max(1))
+        most.unwrap_or(Some(NonZeroUsize::MIN)).map(NonZeroUsize::get)
     }
 
     /// `claimed`: the answer to the claim, to come.

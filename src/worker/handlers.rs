@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 
 use serde::de::DeserializeOwned;
 
 use super::job::{DeliveryError, Job, JobSink};
+use crate::setting::{SettingError, number};
 
 type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
 type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
@@ -36,7 +38,7 @@ type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 #[derive(Default)]
 pub struct Handlers {
     handlers: HashMap<String, Handler>,
-    concurrency: HashMap<String, usize>,
+    concurrency: HashMap<String, NonZeroUsize>,
 }
 
 impl Handlers {
@@ -46,7 +48,8 @@ impl Handlers {
         Self::default()
     }
 
-    /// Handles the jobs called `name`. A job whose arguments are not a `T` becomes a dead letter immediately.
+    /// Handles the jobs called `name`, instead of an earlier function for that name. A job whose arguments are not a `T`
+    /// becomes a dead letter immediately.
     #[must_use]
     pub fn on<T, F, R>(mut self, name: impl Into<String>, handler: F) -> Self
     where
@@ -64,12 +67,20 @@ impl Handlers {
         self
     }
 
-    /// Handles at most `most` jobs called `name` concurrently, in this process; zero counts as one. See
+    /// Handles at most `most` jobs called `name` concurrently, in this process: 1 to 100,000. See
     /// [`JobSink::concurrency`].
-    #[must_use]
-    pub fn concurrency(mut self, name: impl Into<String>, most: usize) -> Self {
-        self.concurrency.insert(name.into(), most);
-        self
+    ///
+    /// # Errors
+    /// [`SettingError`] for another number. To leave a name to other nodes, add no function for it.
+    pub fn concurrency(
+        mut self,
+        name: impl Into<String>,
+        most: usize,
+    ) -> Result<Self, SettingError> {
+        number("Handlers::concurrency", most, 1, 100_000)?;
+        // It is not zero: see above.
+        self.concurrency.extend(NonZeroUsize::new(most).map(|most| (name.into(), most)));
+        Ok(self)
     }
 }
 
@@ -89,7 +100,7 @@ impl JobSink for Handlers {
         self.handlers.contains_key(name)
     }
 
-    fn concurrency(&self, name: &str) -> Option<usize> {
+    fn concurrency(&self, name: &str) -> Option<NonZeroUsize> {
         self.concurrency.get(name).copied()
     }
 }

@@ -1,6 +1,7 @@
 //! [`Job`]: a staged job on its way, and [`JobSink`]: where it goes.
 
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -137,9 +138,9 @@ pub trait JobSink: Send + Sync + 'static {
     ///
     /// A lower limit keeps a slow name from delaying the others. A higher one is for a sink that takes many at a time
     /// (a connection that pipelines): if a scope's deliveries end within a second, up to that many are under
-    /// way, at most a [batch](crate::worker::WorkerConfig::batch) more than its share. Zero and a panic count as a limit of 1:
-    /// to leave a name to other nodes, see [`handles`](Self::handles).
-    fn concurrency(&self, name: &str) -> Option<usize> {
+    /// way, at most a [batch](crate::worker::WorkerConfig::batch) more than its share. To leave a name to other nodes, see
+    /// [`handles`](Self::handles). While this panics, one job of the name is delivered at a time.
+    fn concurrency(&self, name: &str) -> Option<NonZeroUsize> {
         let _ = name;
         None
     }
@@ -161,7 +162,7 @@ pub(crate) trait DynSink: Send + Sync {
         job: &'a Job,
     ) -> Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send + 'a>>;
 
-    fn concurrency(&self, name: &str) -> Option<usize>;
+    fn concurrency(&self, name: &str) -> Option<NonZeroUsize>;
 
     fn handles(&self, name: &str) -> bool;
 }
@@ -174,7 +175,7 @@ impl<T: JobSink> DynSink for T {
         Box::pin(JobSink::deliver(self, job))
     }
 
-    fn concurrency(&self, name: &str) -> Option<usize> {
+    fn concurrency(&self, name: &str) -> Option<NonZeroUsize> {
         JobSink::concurrency(self, name)
     }
 

@@ -1,10 +1,13 @@
 //! [`RedisStream`]: a sink that appends to a Redis stream.
 
+use std::num::NonZeroUsize;
+
 use redis::streams::StreamMaxlen;
 use redis::{RedisError, pipe};
 
 use super::job::{DeliveryError, Job, JobSink};
 use crate::redis_connection::{NotDone, RedisConnection};
+use crate::setting::{SettingError, number};
 
 /// Appends each job to a Redis stream (`XADD`), for consumer groups to read.
 ///
@@ -35,12 +38,15 @@ impl RedisStream {
         Ok(Self { connection, stream: stream.into(), max_length: None })
     }
 
-    /// Limits the stream to about this many entries (`MAXLEN ~`): Redis drops the oldest. Without it, the
+    /// Limits the stream to about this many entries (`MAXLEN ~`), at least one: Redis drops the oldest. Without it, the
     /// stream grows until it is trimmed.
-    #[must_use]
-    pub fn max_length(mut self, entries: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`SettingError`] for a number that Redis refuses, and for zero: each job would be dropped when it is appended.
+    pub fn max_length(mut self, entries: usize) -> Result<Self, SettingError> {
+        number("RedisStream::max_length", entries, 1, i64::MAX as u64)?;
         self.max_length = Some(entries);
-        self
+        Ok(self)
     }
 }
 
@@ -70,8 +76,8 @@ impl JobSink for RedisStream {
 
     /// They share a connection, which sends what is there and waits for no answer before the next: as in a
     /// pipeline.
-    fn concurrency(&self, _: &str) -> Option<usize> {
-        Some(usize::MAX)
+    fn concurrency(&self, _: &str) -> Option<NonZeroUsize> {
+        Some(NonZeroUsize::MAX)
     }
 }
 

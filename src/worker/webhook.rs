@@ -1,5 +1,6 @@
 //! [`Webhook`]: notifies a receiver over HTTP of requests that begin to wait.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -258,7 +259,7 @@ impl<J: JobSink> JobSink for Beside<J> {
         }
     }
 
-    fn concurrency(&self, name: &str) -> Option<usize> {
+    fn concurrency(&self, name: &str) -> Option<NonZeroUsize> {
         if self.webhook.handles(name) { None } else { self.sink.concurrency(name) }
     }
 

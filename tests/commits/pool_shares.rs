@@ -229,10 +229,17 @@ async fn g16_a_request_that_waits_too_long_for_its_scope_is_refused() {
     let db = Postgres::fresh().await;
     let settings = PoolSettings::default().max_size(4).wait(Duration::from_secs(2));
     let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
-    let refused = store.clone().connections_per_scope(0).err().unwrap().to_string();
-    assert!(refused.contains("connections_per_scope") && refused.contains("1 to"), "{refused}");
+    for connections in [0, 4] {
+        let refused = store.clone().connections_per_scope(connections).err().unwrap().to_string();
+        let says =
+            format!("Postgres::connections_per_scope is {connections}, but it must be 1 to 3");
+        assert_eq!(refused, says, "the share of all scopes is three connections");
+    }
     let refused = store.clone().pool_size(0).err().unwrap().to_string();
     assert!(refused.contains("pool_size") && refused.contains("1 to"), "{refused}");
+    let greedy = store.clone().connections_per_scope(3).unwrap();
+    let refused = greedy.pool_size(3).err().unwrap().to_string();
+    assert!(refused.contains("connections_per_scope is 3"), "{refused}");
     let store = store.connections_per_scope(1).unwrap();
     let engine = Engine::builder(store).app(Gate::default()).register::<WaitsInTx>();
     let engine = engine.build().unwrap();

@@ -564,7 +564,8 @@ async fn a_form_that_does_not_arrive_is_refused_and_is_no_act() {
     let engine = engine(&db, &App::default());
     dead_letter(&engine, "k").await;
     let id = id_of(&engine, "k").await;
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let console =
+        Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300)).unwrap();
     let desk = Desk::with(console).await;
     let (url, host) = (desk.url(&format!("requests/{id}/act")), desk.root.authority());
     let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();

@@ -68,7 +68,8 @@ async fn a_page_says_that_mariadb_is_slow_or_gone() {
     let engine = engine(&open_my(&proxy.url(db.__url()), 4).await, &App::default());
     dead_letter(&engine, "dead").await;
     let id = id_of(&engine, "dead").await;
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(900));
+    let console =
+        Console::new(engine.clone(), operator).time_limit(Duration::from_millis(900)).unwrap();
     let desk = Desk::with(console).await;
     let (bulk, stop) = stop_of_a_bulk_act(&engine, &desk).await;
     let pages = pages(id, bulk);
@@ -121,7 +122,8 @@ async fn stop_of_a_bulk_act<S: TestDb + OperatorStore>(
 async fn an_act_that_the_page_gives_up_runs_to_its_end() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
+    let console =
+        Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3)).unwrap();
     let desk = Desk::with(console).await;
     dead_letter(&engine, "dead").await;
     let (_, stop) = stop_of_a_bulk_act(&engine, &desk).await;
@@ -142,7 +144,8 @@ async fn an_act_that_the_page_gives_up_runs_to_its_end() {
 async fn a_slow_database_is_given_up_and_no_request_waits_for_it() {
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    let console = Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300));
+    let console =
+        Console::new(engine.clone(), operator).time_limit(Duration::from_millis(300)).unwrap();
     let desk = Desk::with(console).await;
     finish(&engine, "before").await;
     // Operators' searches wait for a lock that no request needs.
@@ -257,7 +260,7 @@ async fn a_form_that_only_reads_and_is_given_up_says_that_nothing_was_changed() 
     let engine = engine(&db, &App::default());
     let desk = Desk::of(&engine).await;
     let hurried = Console::new(engine.clone(), operator).time_limit(Duration::from_secs(3));
-    let hurried = Desk::with(hurried).await;
+    let hurried = Desk::with(hurried.unwrap()).await;
     dead_letter(&engine, "dead").await;
     let find = desk.get("requests").await.form("/find").with("scope", "tenant-1");
     let page = desk.request(id_of(&engine, "dead").await).await;

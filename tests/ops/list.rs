@@ -26,6 +26,7 @@ on_every_store! {
     counts_are_bounded_and_within_the_scopes,
     g18_a_job_that_no_node_takes_is_counted_and_listed_as_late,
     g16_no_list_leaves_the_scopes_of_its_actor,
+    a_number_of_rows_that_no_page_has_is_refused_and_not_reduced,
 }
 
 async fn a_list_of_several_indexes_tells_each_row_once<S: TestDb + OperatorStore>(db: S) {
@@ -253,7 +254,10 @@ async fn each_filter_finds_its_rows_and_no_others<S: TestDb + OperatorStore>(db:
 
     for rows in [0, 1001] {
         let refused = admin(&engine).list(Filter::new().page(rows)).await;
-        assert!(matches!(refused, Err(OpsError::BadFilter(_))), "{refused:?}");
+        let Err(OpsError::BadPage { rows: told, most: 1000 }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(told, rows);
     }
     let filters = [
         Filter::new().reason("\0"),
@@ -383,10 +387,8 @@ async fn g18_a_job_that_no_node_takes_is_counted_and_listed_as_late<S: TestDb + 
     let expected =
         [("thanks".to_owned(), None), ("receipt".to_owned(), Some("not here".to_owned()))];
     assert_eq!(names, expected, "the longest due first");
-    for rows in [0, 1] {
-        let first = ops.late_jobs(rows).await.unwrap();
-        assert_eq!((first.len(), &*first[0].name), (1, "thanks"));
-    }
+    let first = ops.late_jobs(1).await.unwrap();
+    assert_eq!((first.len(), &*first[0].name), (1, "thanks"));
 
     let jobs = Handlers::new()
         .on("receipt", async |_: String, _: Job| Ok::<_, DeliveryError>(()))
@@ -398,6 +400,38 @@ async fn g18_a_job_that_no_node_takes_is_counted_and_listed_as_late<S: TestDb + 
     }
     assert_eq!(delivered, 2);
     assert!(late().await.is_empty());
+}
+
+async fn a_number_of_rows_that_no_page_has_is_refused_and_not_reduced<S: TestDb + OperatorStore>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    let ops = admin(&engine);
+    let told = async |list: &str, rows: u32| match list {
+        "requests" => ops.list(Filter::new().page(rows)).await.map(drop),
+        "dead jobs" => ops.dead_jobs(None, rows).await.map(drop),
+        "late jobs" => ops.late_jobs(rows).await.map(drop),
+        "audit" => ops.audit(None, None, rows).await.map(drop),
+        _ => ops.bulks(None, rows).await.map(drop),
+    };
+    let lists = [
+        ("requests", 1000),
+        ("dead jobs", 1000),
+        ("late jobs", 1000),
+        ("audit", 1000),
+        ("bulks", 100),
+    ];
+    for (list, largest) in lists {
+        for rows in [1, largest] {
+            assert!(told(list, rows).await.is_ok(), "{list} {rows}");
+        }
+        for rows in [0, largest + 1, u32::MAX] {
+            let refused = told(list, rows).await.unwrap_err();
+            let text = refused.to_string();
+            let says = format!("{rows} rows were asked for, and a page has 1 to {largest}");
+            assert!(matches!(refused, OpsError::BadPage { .. }) && text.contains(&says), "{text}");
+        }
+    }
 }
 
 async fn g16_no_list_leaves_the_scopes_of_its_actor<S: TestDb + OperatorStore>(db: S) {

@@ -3,9 +3,13 @@
 
 /// Each with why it reads one.
 const PLACES: [(&str, &str); 3] = [
-    ("src/engine/run/commit.rs", "the commits of a run, of which the row is asked by its lease"),
-    ("src/engine/resolve/mod.rs", "a resolution holds no lease: it is sent again"),
-    ("src/engine/run/mutants.rs", "stands in for a store, in tests of the explorer"),
+    ("src/engine/run/commit.rs", "the commits of a run, which asks the row by its lease"),
+    (
+        "src/engine/resolve/mod.rs",
+        "a resolution acquires the lease by its own commit: it has no token to ask with, and is sent again. The table in \
+         run/commit.rs has each answer",
+    ),
+    ("src/engine/run/mutants.rs", "breaks a store's answers on purpose, in tests of the explorer"),
 ];
 
 /// Those who give the answer, and what a test does to it.

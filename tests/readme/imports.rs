@@ -39,27 +39,6 @@ const ROOMS: [&[&str]; 12] = [
 /// Modules that only re-export others: for generated code, and for a file with phases. They are above everything.
 const ENTRANCES: [&str; 2] = ["__private", "prelude"];
 
-/// Probing a type recurses through files of this room: a part of a type is probed as the type is.
-const ONE_RECURSION: &str = "probe";
-
-/// Those files, and no others: a file that joins the circle is reported, and one that has left it leaves this list.
-const OF_THE_RECURSION: [&str; 14] = [
-    "access",
-    "alternatives",
-    "answer",
-    "asked",
-    "catalogue",
-    "explore",
-    "forms",
-    "join",
-    "parts",
-    "question",
-    "refine",
-    "search",
-    "talk",
-    "value_type",
-];
-
 /// Where the engine asks what a test has arranged. Builds without fault injection and simulation have none of it.
 const HOOKS: [(&str, &str); 8] = [
     ("chance", "simulation"),
@@ -199,22 +178,8 @@ impl Sources {
             let room = rooms.entry(file[..1].to_vec()).or_default();
             room.extend(other_rooms.filter(|other| other[0] != file[0]));
         }
-        let is_one = |module: &Module| match module.as_slice() {
-            [room, file] => room == ONE_RECURSION && OF_THE_RECURSION.contains(&file.as_str()),
-            _ => false,
-        };
         let edges = circular(&files).into_iter().chain(circular(&rooms));
-        let edges = edges.filter(|(from, to)| !(is_one(from) && is_one(to)));
         edges.map(|(from, to)| format!("{} -> {}", from.join("/"), to.join("/"))).collect()
-    }
-
-    /// The files of [`ONE_RECURSION`] that import each other in a circle.
-    fn recursion(&self) -> Vec<String> {
-        let files = self.edges();
-        let of_the_room = |(from, _): &(&Module, &Module)| from[0] == ONE_RECURSION;
-        let edges = circular(&files).into_iter().filter(of_the_room);
-        let files: BTreeSet<String> = edges.map(|(from, _)| from[1..].join("/")).collect();
-        files.into_iter().collect()
     }
 }
 
@@ -338,7 +303,6 @@ fn imports_go_down() {
         "files or rooms that import each other in a circle:\n{}",
         circles.join("\n")
     );
-    assert_eq!(sources.recursion(), OF_THE_RECURSION);
 }
 
 fn sources<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Sources {
@@ -393,21 +357,6 @@ fn a_circle_is_seen_behind_a_name_that_is_given_on() {
     let both = ["store/pool -> store/rows", "store/rows -> store/pool"];
     assert_eq!(pool("use crate::store::Pool;\nstruct Row;").circles(), both);
     assert_eq!(pool("struct Row(super::Pool);").circles(), both);
-}
-
-#[test]
-fn a_file_that_joins_the_one_recursion_is_seen() {
-    let with = |file: &'static str| {
-        let talk = ("probe::talk", "use super::forms::Forms;");
-        let forms = ("probe::forms", "use super::talk::Talk;\nuse super::hints::Hint;");
-        sources([("probe", "mod forms;\nmod talk;"), talk, forms, ("probe::hints", file)])
-    };
-    assert_eq!(with("struct Hint;").circles(), Vec::<String>::new());
-    assert_eq!(with("struct Hint;").recursion(), ["forms", "talk"]);
-    let joined = with("use super::talk::Talk;");
-    let both = ["probe/forms -> probe/hints", "probe/hints -> probe/talk"];
-    assert_eq!(joined.circles(), both);
-    assert_eq!(joined.recursion(), ["forms", "hints", "talk"]);
 }
 
 #[test]

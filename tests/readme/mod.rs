@@ -23,6 +23,7 @@ mod house_names;
 mod ignored_errors;
 mod imports;
 mod one_server;
+mod refusals;
 mod root;
 mod rows;
 mod sleeps;

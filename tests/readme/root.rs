@@ -28,8 +28,8 @@ const MODULES: [&str; 21] = [
     "worker",
 ];
 
-/// A dozen, and the attributes. Which stores are compiled changes none of them: an application meets one store.
-const NAMES: [&str; 15] = [
+/// A dozen, the attributes, and the crates that phases are written with. Which stores are compiled changes none of them: an application meets one store.
+const NAMES: [&str; 17] = [
     "Batch",
     "Engine",
     "ForeignCall",
@@ -43,6 +43,8 @@ const NAMES: [&str; 15] = [
     "Store",
     "Tx",
     "atomic_phases",
+    "diesel",
+    "diesel_async",
     "phase",
     "reconcile",
 ];

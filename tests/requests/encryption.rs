@@ -79,8 +79,10 @@ async fn a_key_is_replaced_while_requests_are_under_way<S: TestDb>(db: S) {
     failed(old.call(&scope(), &key("open"), troubled(Trouble::RetryLastOnce)).await);
     finished(old.call(&scope(), &key("done"), book(20)).await);
     // Nodes of the second and the third step run side by side.
-    let reads = sealing_with(&db, &app, EncryptingCodec::new(1, &ONE).also_read(2, &ANOTHER));
-    let writes = sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER).also_read(1, &ONE));
+    let reads =
+        sealing_with(&db, &app, EncryptingCodec::new(1, &ONE).also_read(2, &ANOTHER).unwrap());
+    let writes =
+        sealing_with(&db, &app, EncryptingCodec::new(2, &ANOTHER).also_read(1, &ONE).unwrap());
     assert!(finished(writes.call(&scope(), &key("done"), book(20)).await).replayed);
     finished(writes.call(&scope(), &key("open"), book(20)).await);
     finished(writes.call(&scope(), &key("new"), book(20)).await);

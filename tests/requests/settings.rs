@@ -4,11 +4,17 @@ use std::time::Duration;
 
 use atomic_phases::Engine;
 use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
+#[cfg(feature = "encryption")]
+use atomic_phases::codec::EncryptingCodec;
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
+#[cfg(feature = "console")]
+use atomic_phases::console::Console;
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
-use atomic_phases::worker::{Completer, Webhook, WebhookError, WorkerConfig};
+use atomic_phases::worker::{Completer, Handlers, Webhook, WebhookError, WorkerConfig};
+
+use crate::support::*;
 
 #[tokio::test]
 async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
@@ -36,6 +42,8 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("window_margin", Box::new(move |b| b.window_margin(ever))),
         ("pauses_every", Box::new(move |b| b.pauses_every(zero))),
         ("pauses_every", Box::new(move |b| b.pauses_every(ever))),
+        ("store_header", Box::new(|b| b.store_header(""))),
+        ("store_header", Box::new(|b| b.store_header("x-total: 1"))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(0))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(1001))),
         ("Limits::params", limits(Limits::default().params(0))),
@@ -85,6 +93,19 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
     }
 }
 
+/// The default margin is shorter than a tenth of a short window. One that was set is not made shorter.
+#[tokio::test]
+async fn a_margin_that_is_too_long_for_a_window_is_refused() {
+    let db = Sqlite::connect(":memory:").await.unwrap();
+    let with = |minutes: u64| {
+        let builder = Engine::builder(db.clone()).app(App::default()).register::<Book>();
+        builder.window_margin(Duration::from_secs(60 * minutes)).build()
+    };
+    assert!(with(144).is_ok(), "a tenth of the window, which is 24 hours");
+    let Err(BuildError::Setting(error)) = with(145) else { panic!("it is not refused") };
+    assert_eq!(error.to_string(), "window_margin is 8700s, but it must be 0ns to 8640s");
+}
+
 #[tokio::test]
 async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_it_is_used() {
     let (zero, ever, second) = (Duration::ZERO, Duration::MAX, Duration::from_secs(1));
@@ -124,6 +145,26 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
     }
 }
 
+#[cfg(feature = "encryption")]
+#[test]
+fn two_keys_of_one_number_are_refused() {
+    let codec = EncryptingCodec::new(1, &[1; 32]).also_read(2, &[2; 32]).unwrap();
+    let error = codec.also_read(1, &[3; 32]).unwrap_err();
+    let says = "EncryptingCodec::also_read (id) is 1, but it must be the number of no other key";
+    assert_eq!(error.to_string(), says);
+}
+
+#[test]
+fn a_limit_of_a_name_of_jobs_that_cannot_work_is_refused() {
+    for most in [0, 100_001, usize::MAX] {
+        let error = Handlers::new().concurrency("receipt", most).unwrap_err();
+        assert_eq!(error.setting, "Handlers::concurrency");
+        let says = format!("is {most}, but it must be 1 to 100000");
+        assert!(error.to_string().contains(&says), "{error}");
+    }
+    assert!(Handlers::new().concurrency("receipt", 1).is_ok());
+}
+
 #[test]
 fn a_time_limit_of_a_webhook_that_cannot_work_is_refused() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -135,4 +176,15 @@ fn a_time_limit_of_a_webhook_that_cannot_work_is_refused() {
         }
     }
     assert!(webhook.within(Duration::from_millis(1)).is_ok());
+}
+
+#[cfg(feature = "console")]
+#[tokio::test]
+async fn a_time_limit_of_the_console_that_cannot_work_is_refused() {
+    let engine = Engine::builder(Sqlite::connect(":memory:").await.unwrap()).build().unwrap();
+    let within = |limit| Console::new(engine.clone(), |_| None).time_limit(limit);
+    for limit in [Duration::ZERO, Duration::MAX] {
+        assert_eq!(within(limit).unwrap_err().setting, "Console::time_limit");
+    }
+    assert!(within(Duration::from_secs(1)).is_ok());
 }

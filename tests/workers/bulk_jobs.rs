@@ -2,6 +2,7 @@
 //! hang, are locked or cannot be read do not delay the others (G16).
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -147,8 +148,8 @@ impl JobSink for Counts {
         Ok(())
     }
 
-    fn concurrency(&self, name: &str) -> Option<usize> {
-        (name == "slow").then_some(3)
+    fn concurrency(&self, name: &str) -> Option<NonZeroUsize> {
+        if name == "slow" { NonZeroUsize::new(3) } else { None }
     }
 }
 

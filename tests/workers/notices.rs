@@ -2,6 +2,7 @@
 //! the same commit, and that waits for no other job. Also the webhook that receives these jobs.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -322,9 +323,9 @@ async fn a_webhook_is_sent_again_until_its_receiver_accepts<S: TestDb>(db: S) {
 fn a_webhook_takes_notices_alone_and_leaves_the_others_to_its_neighbour() {
     let webhook = || Webhook::new("http://127.0.0.1:1/", SECRET).unwrap();
     assert!(webhook().handles(WAITING_JOB) && !webhook().handles("receipt"));
-    let beside = webhook().beside(
-        Handlers::new().on("receipt", async |_: String, _| Ok(())).concurrency("receipt", 3),
-    );
+    let receipts = Handlers::new().on("receipt", async |_: String, _| Ok(()));
+    let beside = webhook().beside(receipts.concurrency("receipt", 3).unwrap());
     assert!(beside.handles(WAITING_JOB) && beside.handles("receipt") && !beside.handles("thanks"));
-    assert_eq!((beside.concurrency("receipt"), beside.concurrency(WAITING_JOB)), (Some(3), None));
+    assert_eq!(beside.concurrency("receipt"), NonZeroUsize::new(3));
+    assert_eq!(beside.concurrency(WAITING_JOB), None);
 }

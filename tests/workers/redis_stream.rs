@@ -23,6 +23,11 @@ async fn g18_jobs_reach_the_stream_through_a_crash_of_redis<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     let sink = RedisStream::connect(&redis.url(), "jobs").await.unwrap();
+    for length in [0, usize::MAX] {
+        let refused = sink.clone().max_length(length).unwrap_err();
+        assert_eq!(refused.setting, "RedisStream::max_length", "every job would be dropped");
+    }
+    let sink = sink.max_length(1000).unwrap();
     let mut enqueuer = Enqueuer::new(&engine, sink, WorkerConfig::default());
     let book_some = async |from: u32| {
         for round in from..from + 5 {

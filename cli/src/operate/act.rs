@@ -292,7 +292,7 @@ pub(crate) async fn jobs(api: &Api, command: &Jobs, format: Format) -> Result<En
         Jobs::List { state, part } => {
             let is_late = *state == Some(JobState::Late);
             let path = if is_late { "/jobs?state=late" } else { "/jobs" };
-            let (rows, page, now) = rows_of(api, path, part).await?;
+            let (rows, page, now) = rows_of(api, path, part, read::LARGEST).await?;
             print(&rows, &JOBS, now, format);
             if_there_is_more(&page);
             match state {

@@ -20,6 +20,9 @@ const BULKS: [Column; 8] = [
     ("BY", |row, _| text(&row["actor"])),
 ];
 
+/// The largest page of bulk acts that the API answers.
+const LARGEST: usize = 100;
+
 const REFUSALS: [Column; 3] = [
     ("REQUEST", |row, _| text(&row["request"])),
     ("OUTCOME", |row, _| text(&row["outcome"])),
@@ -46,7 +49,7 @@ pub(crate) async fn run(api: &Api, command: &Bulk, format: Format) -> Result<End
         Bulk::Retry(of) => start(api, "retry", of).await,
         Bulk::Erase(of) => start(api, "erase", of).await,
         Bulk::List { part } => {
-            let (rows, page, now) = rows_of(api, "/bulk", part).await?;
+            let (rows, page, now) = rows_of(api, "/bulk", part, LARGEST).await?;
             print(&rows, &BULKS, now, format);
             if_there_is_more(&page);
             Ok(End::Fine)

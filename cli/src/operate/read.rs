@@ -134,7 +134,7 @@ pub(crate) fn conditions(api: &Api, filter: &Condition) -> Result<Map<String, Va
 /// Requests, and what may be wrong with the conditions where there are none.
 pub(crate) async fn list(api: &Api, filter: &Filter, format: Format) -> Result<End, Failure> {
     let body = conditions(api, &filter.condition)?;
-    let (mut rows, page, now) = pages(&filter.part, async |limit, cursor| {
+    let (mut rows, page, now) = pages(&filter.part, LARGEST, async |limit, cursor| {
         let mut body = body.clone();
         body.insert("limit".to_owned(), limit.into());
         body.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor.into())));
@@ -190,28 +190,30 @@ pub(crate) async fn rows_of(
     api: &Api,
     path: &str,
     part: &Part,
+    largest: usize,
 ) -> Result<(Vec<Value>, Value, Now), Failure> {
     let and = if path.contains('?') { '&' } else { '?' };
-    pages(part, async |limit, cursor| {
+    pages(part, largest, async |limit, cursor| {
         let place = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
         api.get(&format!("{path}{and}limit={limit}{place}")).await
     })
     .await
 }
 
-/// The largest page that the API answers.
-const LARGEST: usize = 1000;
+/// The largest page that the API answers; it refuses a larger one.
+pub(crate) const LARGEST: usize = 1000;
 
 /// Page by page, until there are as many rows as were asked for, the list ends, or a page has searched ten thousand rows:
 /// enough for one command. With the last page, which says how it goes on.
 async fn pages(
     part: &Part,
+    largest: usize,
     ask: impl AsyncFn(usize, Option<&str>) -> Result<Answer, Failure>,
 ) -> Result<(Vec<Value>, Value, Now), Failure> {
     let limit = part.limit as usize;
     let (mut rows, mut cursor) = (Vec::new(), part.after.clone());
     loop {
-        let left = limit.saturating_sub(rows.len()).min(LARGEST);
+        let left = limit.saturating_sub(rows.len()).min(largest);
         let (found, page, now) = ask(left, cursor.as_deref()).await?.rows()?;
         rows.extend(found);
         match page["next"].as_str().filter(|_| page["searched_to"].is_null()) {
@@ -514,7 +516,7 @@ pub(crate) async fn audit(
     ];
     let of = conditions.into_iter().flatten().collect::<Vec<_>>().join("&");
     let path = if of.is_empty() { "/audit".to_owned() } else { format!("/audit?{of}") };
-    let (rows, page, now) = rows_of(api, &path, part).await?;
+    let (rows, page, now) = rows_of(api, &path, part, LARGEST).await?;
     print(&rows, &AUDIT, now, format);
     if_there_is_more(&page);
     Ok(End::Fine)

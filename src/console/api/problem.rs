@@ -223,6 +223,7 @@ impl From<OpsError> for Problem {
             OpsError::MovedOn => Kind::MovedOn,
             OpsError::BadReason
             | OpsError::BadFilter(_)
+            | OpsError::BadPage { .. }
             | OpsError::BadCursor
             | OpsError::TooLong
             | OpsError::TooShort => Kind::Invalid,

@@ -41,6 +41,7 @@ use super::access::Access;
 use super::largest_body;
 use crate::engine::Engine;
 use crate::ops::{Actor, OperatorStore};
+use crate::setting::{HOUR, MILLISECOND, SettingError, duration};
 
 /// How long a page may take, unless it is said: longer than the five seconds that one search has.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -140,9 +141,12 @@ impl<S: OperatorStore> Console<S> {
 
     /// How long a page may take before it reports that the database does not answer; default 10 s. It does
     /// not interrupt an act that has begun.
-    #[must_use]
-    pub fn time_limit(self, limit: Duration) -> Self {
-        self.changed(self.shared.access.clone(), limit)
+    ///
+    /// # Errors
+    /// [`SettingError`]: less than a millisecond, or more than an hour.
+    pub fn time_limit(self, limit: Duration) -> Result<Self, SettingError> {
+        duration("Console::time_limit", limit, MILLISECOND, HOUR)?;
+        Ok(self.changed(self.shared.access.clone(), limit))
     }
 
     fn changed(&self, access: Access, time_limit: Duration) -> Self {

@@ -38,7 +38,9 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
         | OpsError::NoSuchPhase
         | OpsError::NoSuchBulk => StatusCode::NOT_FOUND,
         OpsError::MovedOn => StatusCode::PRECONDITION_FAILED,
-        OpsError::BadFilter(_) | OpsError::BadCursor => StatusCode::BAD_REQUEST,
+        OpsError::BadFilter(_) | OpsError::BadPage { .. } | OpsError::BadCursor => {
+            StatusCode::BAD_REQUEST
+        }
         OpsError::BadReason | OpsError::TooLong | OpsError::TooShort => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

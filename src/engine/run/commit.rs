@@ -1,6 +1,20 @@
 //! Sends a transition to the store, and finds out its outcome: the one place that reads the answer to a commit of
-//! a run. A resolution by an operator holds no lease by which it could be asked about, so `engine/resolve` sends it
-//! again instead, and reads the answer itself (`tests/readme/commits.rs`).
+//! a run.
+//!
+//! `engine/resolve` reads the answer to a resolution itself, because no answer means the same there. A run has the lease
+//! before it commits: its token says afterwards whose the row is. A resolution acquires the lease in the transaction that
+//! writes it: if no answer comes, there is no token to ask with, and the only question is the resolution itself, sent again
+//! with the row as it was read.
+//!
+//! | answer | run | resolution |
+//! |---|---|---|
+//! | `Done` | confirms the lease, wakes workers, goes on to the next phase | the operator is told; another worker runs the request |
+//! | `Fenced` | the row is another holder's (G3), or the key has a row | the row was overtaken; after an answer that did not come, perhaps by the resolution itself: the row is read again |
+//! | `Refused` | the phase broke the rules of its transaction | there is no phase, so nothing was written: as `Fenced` |
+//! | `Failed` | nothing was written: the phase runs again, or the request is released | sent again, within bounds; after an answer that did not come, it is not known that nothing was written |
+//! | `Unknown` | asked by the lease, with a locking read (G7) | sent again: it waits for the first, and finds the row as that one left it (G7) |
+//!
+//! So one reader of both would be two, selected at each answer. `tests/readme/commits.rs` keeps a third from being added.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;

@@ -25,6 +25,16 @@ const TOO_LARGE_ARGS: &str = "the arguments of the phase's staged jobs together 
 /// What a phase has staged, encoded.
 type Staged = Result<Vec<StagedJob>, Unstorable>;
 
+/// How one run of a local phase ended.
+enum LocalEnd {
+    /// Its transition is durable: the request goes on to the next phase, or is finished.
+    Committed(ControlFlow<RoundEnd>),
+    /// The row is another holder's, or has to be read before anything else.
+    EndsRound(RoundEnd),
+    /// It has written nothing.
+    Undone(Undone),
+}
+
 /// Why a phase has written nothing.
 enum Undone {
     /// It rejected the request: this reply is to be stored.
@@ -78,8 +88,9 @@ impl<S: Store> Run<S> {
         let new = row.uncommitted();
         loop {
             let undone = match self.try_local(index, phase, row).await? {
-                Ok(end) => return Ok(end),
-                Err(undone) => undone,
+                LocalEnd::Committed(flow) => return Ok(flow),
+                LocalEnd::EndsRound(end) => return Ok(Break(end)),
+                LocalEnd::Undone(undone) => undone,
             };
             self.outputs.truncate(index);
             if undone.is_of_the_connection() {
@@ -126,16 +137,18 @@ impl<S: Store> Run<S> {
         index: usize,
         phase: &'static Phase,
         row: Row<'_, S>,
-    ) -> Result<Result<ControlFlow<RoundEnd>, Undone>, CallError> {
+    ) -> Result<LocalEnd, CallError> {
         let mut writing = match self.open(phase, row).await {
             Ok(Some(writing)) => writing,
             Ok(None) => {
                 observe::lost(self.definition.name);
-                return Ok(Ok(Break(RoundEnd::Lost)));
+                return Ok(LocalEnd::EndsRound(RoundEnd::Lost));
             }
-            Err(error @ StoreError::NoConnection(_)) => return Ok(Err(Undone::Again(error))),
+            Err(error @ StoreError::NoConnection(_)) => {
+                return Ok(LocalEnd::Undone(Undone::Again(error)));
+            }
             Err(error) if error.is_worth_a_rerun() && self.may_rerun() => {
-                return Ok(Err(Undone::Again(error)));
+                return Ok(LocalEnd::Undone(Undone::Again(error)));
             }
             Err(error) => return Err(error.into()),
         };
@@ -143,7 +156,7 @@ impl<S: Store> Run<S> {
         let Some(body) = body else {
             drop(writing);
             observe::lost(self.definition.name);
-            return Ok(Ok(Break(RoundEnd::Lost)));
+            return Ok(LocalEnd::EndsRound(RoundEnd::Lost));
         };
         let can_only_read = body.is_of_reading_only();
         let ready = self.transition_of(phase, body).and_then(|transition| match staged {
@@ -155,25 +168,27 @@ impl<S: Store> Run<S> {
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
                 // A statement of it may still be running: its connection is closed, which undoes it.
                 drop(writing);
-                return Ok(Err(undone));
+                return Ok(LocalEnd::Undone(undone));
             }
             Err(undone) if can_only_read || undone.is_of_the_connection() => {
                 // It would fail again there: the connection is closed.
                 drop(writing);
-                return Ok(Err(undone));
+                return Ok(LocalEnd::Undone(undone));
             }
             Err(undone) => {
                 writing.undo().await;
-                return Ok(Err(undone));
+                return Ok(LocalEnd::Undone(undone));
             }
         };
         let within = phase.time_limit().unwrap_or(BATCH_TIME_LIMIT);
         let failure = match self.commit(Some(writing), within, &transition, &jobs).await? {
-            CommitFate::Applied(sent) => return Ok(Ok(self.arrive(transition, sent))),
-            CommitFate::EndsRound(end) => return Ok(Ok(Break(end))),
+            CommitFate::Applied(sent) => {
+                return Ok(LocalEnd::Committed(self.arrive(transition, sent)));
+            }
+            CommitFate::EndsRound(end) => return Ok(LocalEnd::EndsRound(end)),
             CommitFate::NotCommitted(failure) => failure,
         };
-        Ok(Err(Undone::of(phase, failure)))
+        Ok(LocalEnd::Undone(Undone::of(phase, failure)))
     }
 
     /// What the phase is to write into. `None` where the row was found to be another holder's.

@@ -76,7 +76,6 @@ use super::migrations::{revert_migrations, run_migrations};
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
-use crate::setting::number;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/mysql");
 
@@ -180,7 +179,7 @@ impl Mysql {
         let (operators, probes, workers) = (beside(OPERATORS_CONNECTIONS)?, beside(1)?, beside(1)?);
         let searches = operators.clone();
         let pool = pool::open(opener, read_only.clone(), settings)?;
-        let shares = Arc::new(Shares::new(settings.max_size, settings.wait, None));
+        let shares = Arc::new(Shares::new(settings.max_size, settings.wait));
         let keys = Arc::new(KeyedLimit::new(1));
         let (session, killer) = {
             let first = ConnectionGuard::of(&pool).await?;
@@ -209,15 +208,12 @@ impl Mysql {
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters
-    /// of the pool's. The share of all scopes together is the upper limit: larger numbers, up to 100,000, mean the same.
+    /// of the pool's. The share of all scopes together is the upper limit: seven eighths of the pool's connections.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for zero, or more than 100,000.
+    /// [`StoreError::Configuration`] for zero, or more than the share of all scopes.
     pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
-        number("Mysql::connections_per_scope", most, 1, 100_000)?;
-        let status = self.pool.status();
-        let wait = self.pool.timeouts().wait.unwrap_or(PoolSettings::default().wait);
-        let shares = Shares::new(status.max_size, wait, Some(most));
+        let shares = self.shares.for_each_scope("Mysql::connections_per_scope", most)?;
         Ok(Self { shares: Arc::new(shares), ..self })
     }
 

@@ -209,7 +209,7 @@ impl<P: Pool> Postgres<P> {
     pub fn with_pool(pool: P) -> Self {
         let size = pool.max_size();
         let waits = Arc::new(Waits::new(size));
-        let shares = Arc::new(Shares::new(size, pool.wait(), None));
+        let shares = Arc::new(Shares::new(size, pool.wait()));
         let registry = Arc::new(StatementRegistry::new());
         let operators = Operators::beside_requests(size);
         Self {
@@ -227,10 +227,11 @@ impl<P: Pool> Postgres<P> {
     /// for bb8's, the default is 10. The shares of scopes are shares of this number, and so is what searches take.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for a number out of these bounds.
+    /// [`StoreError::Configuration`] for a number out of these bounds, or too small for the
+    /// [`connections_per_scope`](Self::connections_per_scope) that were set.
     pub fn pool_size(self, connections: usize) -> Result<Self, StoreError> {
         number("Postgres::pool_size", connections, 1, MAX_CONNECTIONS)?;
-        let shares = Shares::new(connections, self.pool.wait(), self.shares.chosen());
+        let shares = self.shares.resized(connections)?;
         let waits = Arc::new(Waits::new(connections));
         let operators = self.operators.clone().resized(connections);
         Ok(Self { waits, shares: Arc::new(shares), operators, ..self })
@@ -238,13 +239,13 @@ impl<P: Pool> Postgres<P> {
 
     /// How many connections the local phases of one scope hold at most; by default three quarters
     /// of the pool's. Fewer isolate scopes better; more are for an application with one scope. The share of all
-    /// scopes together is the upper limit: larger numbers, up to 100,000, mean the same.
+    /// scopes together is the upper limit: seven eighths of the pool's connections. For a pool that does not report its
+    /// size, set [`pool_size`](Self::pool_size) first.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for zero, or more than 100,000.
+    /// [`StoreError::Configuration`] for zero, or more than the share of all scopes.
     pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
-        number("Postgres::connections_per_scope", most, 1, MAX_CONNECTIONS)?;
-        let shares = Shares::new(self.shares.pool_size(), self.pool.wait(), Some(most));
+        let shares = self.shares.for_each_scope("Postgres::connections_per_scope", most)?;
         Ok(Self { shares: Arc::new(shares), ..self })
     }
 

@@ -69,7 +69,7 @@ pub trait Pool: Clone + Send + Sync + 'static {
     }
 
     /// How long [`get`](Self::get) waits for a connection, or 5 s where the pool does not tell, or waits
-    /// without a bound. A phase waits as long for its scope's share of the connections.
+    /// without a bound. A phase waits as long for its scope's share of the connections, but no longer than an hour.
     fn wait(&self) -> Duration {
         PoolSettings::default().wait
     }

@@ -55,6 +55,17 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     ] {
         get(&routes, &format!("/requests?{query}")).await.is(status, code);
     }
+    let lists = [("jobs", 1000), ("jobs?state=late", 1000), ("bulk", 100), ("audit", 1000)];
+    for (list, largest) in lists {
+        let and = if list.contains('?') { '&' } else { '?' };
+        get(&routes, &format!("/{list}{and}limit={largest}")).await.ok();
+        for rows in [0, largest + 1] {
+            let told = get(&routes, &format!("/{list}{and}limit={rows}")).await;
+            told.is(422, "invalid");
+            let detail = told.json["detail"].as_str().unwrap();
+            assert!(detail.contains(&format!("1 to {largest}")), "{detail}");
+        }
+    }
     // A forged time in the year 253509 BC: no database has it.
     for list in ["jobs", "bulk", "audit"] {
         let told = get(&routes, &format!("/{list}?cursor=kPpKYsTgAAAAAAAAAAAAAAAAAAAAAAAA")).await;

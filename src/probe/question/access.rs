@@ -6,11 +6,11 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
-use super::answer::Answers;
-use super::asked::KEY;
-use super::hints::Refused;
+use super::Question;
 use super::parts::Found;
-use super::question::Question;
+use crate::probe::answer::Answers;
+use crate::probe::asked::KEY;
+use crate::probe::hints::Refused;
 use atomic_phases_compat::{Absent, Field, Shape};
 
 pub(super) struct Elements<'a, 'c> {

@@ -5,10 +5,10 @@ use std::any::type_name;
 use serde::de::{Deserializer, Visitor};
 use serde_json::Value;
 
+use super::Question;
 use super::access::{Chosen, Entries};
-use super::hints::Refused;
 use super::parts::List;
-use super::question::Question;
+use crate::probe::hints::Refused;
 use atomic_phases_compat::Shape;
 
 impl<'de> Deserializer<'de> for Question<'_, '_> {

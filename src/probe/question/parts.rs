@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::asked::{Forced, LeafKind, UNKNOWN, Ways, is_inside};
-use super::catalogue::NamedKind;
-use super::explore::Fact;
-use super::hints::Refused;
-use super::question::Question;
+use super::Question;
+use crate::probe::asked::{Forced, LeafKind, UNKNOWN, Ways, is_inside};
+use crate::probe::catalogue::NamedKind;
+use crate::probe::fact::Fact;
+use crate::probe::hints::Refused;
 use atomic_phases_compat::{self as compat, OTHER, Shape, Variant};
 
 /// How many elements are given, and whether each is asked for as the first is.
