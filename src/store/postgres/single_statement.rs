@@ -17,7 +17,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use futures_util::TryStreamExt;
 use futures_util::future::{OptionFuture, join3};
 
-use super::commit_statements::{Made, Ready, Restore};
+use super::commit_statements::{MAX_PARTS, Made, Ready, Restore};
 use super::error::{
     is_of_the_client, is_of_the_server, is_refused_by_server, may_be_refused_as_single_statement,
 };
@@ -26,9 +26,7 @@ use super::statement::MergeAttempt;
 use super::{Pool, PoolOrigin, Postgres, answered, answered_within, sql};
 use crate::store::Writes;
 
-/// Most parts of a single statement, and most binds in it: a statement that long has no round trip to
-/// save, and PostgreSQL takes 65,535 binds at most.
-pub(super) const MAX_PARTS: usize = 32;
+/// Most binds in a single statement: PostgreSQL takes 65,535 at most.
 const MAX_BINDS: usize = 10_000;
 
 /// A server that does not take writes as a single statement says so before it executes them, and so immediately.

@@ -32,7 +32,7 @@ pub(super) use self::advance::{
     Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceAndWrite, AdvanceFirst, UpdateRow,
 };
 pub(super) use self::create::{Create, CreateAndWrite, Made, Reserve};
-pub(super) use self::phase_writes::{InsertJob, PhaseWrites};
+pub(super) use self::phase_writes::{InsertJob, MAX_PARTS, PhaseWrites};
 pub(super) use self::row::BornRow;
 pub(super) use self::write::{Write, WriteWithNotice};
 

@@ -9,7 +9,6 @@ use uuid::Uuid;
 use super::super::error::Mark;
 use super::super::numbered::{Shape, Shaped};
 use super::super::session::{OURS, SAME_JOBS};
-use super::super::single_statement::MAX_PARTS;
 use super::super::statement::Statement;
 use super::super::statements::WAITS;
 use super::super::{Pool, Postgres};
@@ -51,6 +50,9 @@ impl<'a> InsertJob<'a> {
         }
     }
 }
+
+/// Most parts of a single statement: one that long has no round trip to save.
+pub(in crate::store::postgres) const MAX_PARTS: usize = 32;
 
 /// What a phase writes, as parts of the statement that commits.
 pub(in crate::store::postgres) struct PhaseWrites<'a> {
