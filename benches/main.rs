@@ -19,6 +19,7 @@ mod load;
 #[cfg(feature = "mysql")]
 mod on_mariadb;
 mod options;
+mod page;
 mod plot;
 mod profile;
 mod report;
@@ -32,7 +33,6 @@ mod watched;
 mod yardstick;
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -101,9 +101,7 @@ async fn main() {
         let field = Field::open(&server, plan.pool).await;
         let length = options.seconds.map_or(PROFILED, Duration::from_secs);
         let text = profile::measure(&field, &Embedded::open().await, length).await;
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("profile.md"), &text).unwrap();
-        println!("{text}");
+        page::write("profile", &text);
         return;
     }
     if let Some(other) = &options.beside {
@@ -112,9 +110,7 @@ async fn main() {
     }
     if options.drained {
         let text = abandoned::measured(&server, &plan).await;
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("abandoned.md"), &text).unwrap();
-        println!("{text}");
+        page::write("abandoned", &text);
         return;
     }
     if options.background {
@@ -125,39 +121,29 @@ async fn main() {
              requests, medians of {} rounds, each contestant once in each.\n{text}",
             plan.jobs, plan.rounds
         );
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("background.md"), &text).unwrap();
-        println!("{text}");
+        page::write("background", &text);
         return;
     }
     #[cfg(feature = "redis")]
     if options.replay_cache {
         let text = cached::measure(&server, &plan).await;
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("replay-cache.md"), &text).unwrap();
-        println!("{text}");
+        page::write("replay-cache", &text);
         return;
     }
     #[cfg(feature = "metrics")]
     if options.watched {
         let text = watched::measure(&server, &plan).await;
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("watched.md"), &text).unwrap();
-        println!("{text}");
+        page::write("watched", &text);
         return;
     }
     if options.several {
         let text = several::measure(&server, &plan).await;
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("several.md"), &text).unwrap();
-        println!("{text}");
+        page::write("several", &text);
         return;
     }
     if options.workers {
         let text = tending::measure(&server, plan.large, plan.rounds, plan.length()).await;
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-        std::fs::write(folder.join("workers.md"), &text).unwrap();
-        println!("{text}");
+        page::write("workers", &text);
         return;
     }
     main_cases(&server, &plan, &mut samples).await;
@@ -435,23 +421,21 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
     }
     settings.push(("connections of the pool".to_owned(), plan.pool.to_string()));
     let version = server.text("split_part(version(), ' on ', 1)").await;
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-    std::fs::create_dir_all(&folder).unwrap();
     let title = "# Results\n\nWritten by `sh benches/run`; `../bench.md` says what it means.";
     let machine = report::machine(title, &version, &settings, plan.rounds, plan.seconds);
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
-    std::fs::write(folder.join("results.md"), format!("{machine}{images}{text}")).unwrap();
-    std::fs::write(folder.join("plans.md"), plans).unwrap();
+    page::write("results", &format!("{machine}{images}{text}"));
+    page::write("plans", plans);
     let names =
         ["limit2_pipe", "by hand, single statement", "batch, new key", "batch, independent", "tx"];
     let fresh = plot::ratios("Fresh requests/s as a ratio to limit2", samples, &names, "limit2");
-    std::fs::write(folder.join("fresh.svg"), fresh).unwrap();
+    std::fs::write(page::path("fresh.svg"), fresh).unwrap();
     let replay = plot::ratios(
         "Replays/s as a ratio to one SELECT",
         samples,
         &["replay by hand", "replay"],
         "select1",
     );
-    std::fs::write(folder.join("replay.svg"), replay).unwrap();
-    println!("{text}\nwritten to docs/bench");
+    std::fs::write(page::path("replay.svg"), replay).unwrap();
+    println!("written to docs/bench");
 }

@@ -5,7 +5,6 @@ mod by_hand;
 mod guarded;
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -297,11 +296,7 @@ fn reached(samples: &Samples, concurrent: &[usize]) -> String {
 
 /// The same, into its file.
 pub async fn write(plan: &Plan) {
-    let text = measure(plan).await;
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("mariadb.md"), &text).unwrap();
-    println!("{text}");
+    crate::page::write("mariadb", &measure(plan).await);
 }
 
 /// Each contestant for a moment.
