@@ -130,12 +130,14 @@ async fn a_margin_that_is_too_long_for_a_window_is_refused() {
     assert!(of_both().window_margin(minutes(3)).build().is_ok(), "a tenth of the shorter window");
     let of_none = Engine::builder(db.clone()).window_margin(minutes(365 * 24 * 60));
     assert!(of_none.build().is_ok(), "no window is registered");
-    for (builder, set, most) in [
-        (of_a_day().window_margin(minutes(145)), "8700s", "8640s"),
-        (of_both().window_margin(minutes(4)), "240s", "180s"),
+    for (builder, set, most, of) in [
+        (of_a_day().window_margin(minutes(145)), "8700s", "8640s", "`charged` in `book`"),
+        (of_both().window_margin(minutes(4)), "240s", "180s", "`asked` in `forgotten`"),
     ] {
         let Err(BuildError::Setting(error)) = builder.build() else { panic!("{set}") };
-        let says = format!("window_margin is {set}, but it must be 0ns to {most}");
+        let says = format!(
+            "window_margin is {set}, but it must be 0ns to {most}, a tenth of the window of {of}"
+        );
         assert_eq!(error.to_string(), says);
     }
 }
