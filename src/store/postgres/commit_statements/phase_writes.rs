@@ -17,9 +17,6 @@ use crate::job::StagedJob;
 use crate::store::statement::statement;
 use crate::store::{Guard, Writes};
 
-/// Most parts of a single statement: one that is longer has no round trip to save.
-pub(in crate::store::postgres) const MAX_PARTS: usize = 32;
-
 statement! {
     /// A staged job of a batch. As in [`AdvanceAndStage`](super::AdvanceAndStage), that there is no row is an error, which
     /// also undoes a row that is in the wrong transaction.
