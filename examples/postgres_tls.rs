@@ -12,12 +12,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use atomic_phases::Store;
-use atomic_phases::store::{DeadpoolPool, Postgres};
-use diesel::{ConnectionError, ConnectionResult};
-use diesel_async::pooled_connection::{
+use atomic_phases::diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
 };
-use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use atomic_phases::diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use atomic_phases::store::{DeadpoolPool, Postgres};
+use diesel::{ConnectionError, ConnectionResult};
 use futures_util::FutureExt;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

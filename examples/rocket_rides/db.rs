@@ -2,12 +2,12 @@
 
 use std::future::Future;
 
+use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 #[cfg(feature = "mysql")]
 use atomic_phases::store::Mysql;
 use atomic_phases::store::{Postgres, Sqlite};
 use atomic_phases::{Batch, RequestContext, Store, Tx};
 use diesel::prelude::*;
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 
 use crate::create_ride::CreateRide;
 

@@ -17,7 +17,7 @@ use super::waiting::WAITING_JOB;
 use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
 use crate::config::{Limits, OnDuplicate, Quota, Settings};
-use crate::definition::{EffectClass, PhaseKind};
+use crate::definition::{Definition, EffectClass, PhaseKind};
 use crate::derived_key::DerivedKeys;
 use crate::observe::{self, Scopes};
 use crate::replay_cache::CachedReplays;
@@ -358,15 +358,20 @@ fn check_stored_headers(names: &[String]) -> Result<(), SettingError> {
 
 /// A margin that was set holds for each window.
 fn check_margin<S: Store>(margin: Duration, registry: &Registry<S>) -> Result<(), SettingError> {
-    let phases = registry.entries().flat_map(|entry| entry.definition.phases);
-    let windows = phases.filter_map(|phase| match phase.kind {
-        PhaseKind::Foreign(EffectClass::Idempotent { window }) => window,
-        _ => None,
+    let windows = registry.entries().flat_map(|entry| {
+        let Definition { name, phases, .. } = entry.definition;
+        phases.iter().filter_map(move |phase| match phase.kind {
+            PhaseKind::Foreign(EffectClass::Idempotent { window }) => {
+                Some((window?, phase.name, name))
+            }
+            _ => None,
+        })
     });
-    match windows.min() {
-        Some(shortest) => duration("window_margin", margin, Duration::ZERO, shortest / 10),
-        None => Ok(()),
-    }
+    let Some((shortest, phase, name)) = windows.min() else { return Ok(()) };
+    duration("window_margin", margin, Duration::ZERO, shortest / 10).map_err(|error| {
+        let bound = format!("{}, a tenth of the window of `{phase}` in `{name}`", error.bound);
+        SettingError { bound, ..error }
+    })
 }
 
 impl<S: Store, A, D> std::fmt::Debug for EngineBuilder<S, A, D> {

@@ -96,7 +96,8 @@ impl BulkAct {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Selection {
-    /// All requests that this filter lists. A filter without a condition is refused.
+    /// All requests that this filter lists. A filter without a condition is refused, and so is one with a
+    /// [page](Filter::page) or a [place](Filter::after).
     Filter(Filter),
     /// The requests with these ids.
     Requests(Vec<Uuid>),
@@ -163,6 +164,9 @@ impl Selection {
             Self::Filter(filter) if !filter.has_condition() => {
                 Err(OpsError::BadFilter("a bulk act needs a condition"))
             }
+            Self::Filter(filter) if !filter.is_of_conditions_only() => Err(OpsError::BadFilter(
+                "a bulk act is about all requests that its filter lists: leave out the page and the place",
+            )),
             _ => Ok(()),
         }
     }
@@ -315,7 +319,7 @@ impl<S: OperatorStore> Ops<S> {
     /// Plans a bulk act: returns what it would do, and changes nothing. Needs [`Permissions::READ`].
     ///
     /// # Errors
-    /// [`OpsError::BadFilter`]: a filter without a condition, or more than a thousand requests.
+    /// [`OpsError::BadFilter`]: a filter without a condition, or with a page or a place; or more than a thousand requests.
     pub async fn plan_bulk(
         &self,
         act: BulkAct,
@@ -542,7 +546,7 @@ impl<S: OperatorStore> Ops<S> {
                 }
             }
             Selection::Filter(filter) => {
-                let (mut filter, mut pages) = (filter.whole(), 0);
+                let (mut filter, mut pages) = (filter.in_large_pages(), 0);
                 loop {
                     // Not the caller's place but the one where the search ended, so that nothing is read twice.
                     let page = self.list_as(filter.clone(), Audience::BulkPlan).await?;

@@ -51,8 +51,8 @@ pub enum OpsError {
     BadFilter(&'static str),
     /// A page cannot have so many rows.
     #[error(
-        "{rows} rows were asked for, and a page has 1 to {most}: ask for one of these numbers, and for the rest by the \
-         cursor of each page"
+        "{rows} rows were asked for, and a page has 1 to {most}: ask for such a number, and go on with the page's cursor, \
+         if it has one"
     )]
     BadPage {
         /// How many were asked for.

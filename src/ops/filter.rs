@@ -197,9 +197,14 @@ impl Filter {
         !states.is_empty() || self.stranded || definition.is_some() || has_text || has_time
     }
 
-    /// The same from its beginning, in the largest pages.
-    pub(super) fn whole(&self) -> Self {
-        Self { page: Some(MAX_PAGE), after: None, ..self.clone() }
+    /// Whether it has neither a size of its pages nor a place to continue from.
+    pub(super) fn is_of_conditions_only(&self) -> bool {
+        self.page.is_none() && self.after.is_none()
+    }
+
+    /// The same in the largest pages.
+    pub(super) fn in_large_pages(&self) -> Self {
+        Self { page: Some(MAX_PAGE), ..self.clone() }
     }
 
     /// Which indexes have all that is asked for, each walked behind the last.

@@ -144,6 +144,8 @@ async fn a_selection_has_a_condition_and_a_thousand_requests_at_most<S: TestDb +
     for selection in [
         Selection::Filter(Filter::new()),
         Selection::Filter(Filter::new().page(5)),
+        // All that are finished would be erased, not one of them.
+        Selection::Filter(Filter::new().states([State::Finished]).page(1)),
         Selection::Filter(Filter::new().definition("none", None)),
         // What a script asks for whose variable is empty.
         Selection::Filter(Filter::new().reason("")),

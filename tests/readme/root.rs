@@ -28,7 +28,8 @@ const MODULES: [&str; 21] = [
     "worker",
 ];
 
-/// A dozen, the attributes, and the crates that phases are written with. Which stores are compiled changes none of them: an application meets one store.
+/// A dozen, the attributes, and the crates that phases are written with. Which stores are compiled changes none of them: an
+/// application meets one store.
 const NAMES: [&str; 17] = [
     "Batch",
     "Engine",

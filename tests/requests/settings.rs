@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use atomic_phases::Engine;
 use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
 #[cfg(feature = "encryption")]
 use atomic_phases::codec::EncryptingCodec;
+use atomic_phases::compat::InFlight;
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
 #[cfg(feature = "console")]
 use atomic_phases::console::Console;
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
+use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
 use atomic_phases::worker::{Completer, Handlers, Webhook, WebhookError, WorkerConfig};
+use atomic_phases::{Batch, Engine, ForeignCall, PhaseResult, Reply, atomic_phases};
+use serde::{Deserialize, Serialize};
 
 use crate::support::*;
 
@@ -91,19 +94,52 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
         assert!(matches!(refused, Err(StoreError::Configuration(_))));
     }
+    for lease in [zero, ever] {
+        let refused = InFlight::read_with_lease(&db, lease).await;
+        assert!(matches!(refused, Err(StoreError::Configuration(_))), "{refused:?}");
+    }
 }
 
-/// The default margin is shorter than a tenth of a short window. One that was set is not made shorter.
+/// Its provider forgets a key after half an hour.
+#[derive(Serialize, Deserialize)]
+struct Forgotten;
+
+#[atomic_phases(name = "forgotten", version = 1)]
+impl<Db: TestDb> Forgotten {
+    #[phase(foreign(idempotent, window = "30m"))]
+    async fn asked(&self, call: ForeignCall) -> PhaseResult<u8, ForeignError> {
+        call.make(async |_| Ok::<_, ForeignError>(1)).await
+    }
+
+    #[phase]
+    async fn answered(&self, batch: &mut Batch<'_, Db>, _asked: &u8) -> PhaseResult<Reply> {
+        Db::add_step(batch, "forgotten", "answered");
+        Ok(Reply::new(204))
+    }
+}
+
+/// The default margin fits each window. One that was set is not made shorter.
 #[tokio::test]
 async fn a_margin_that_is_too_long_for_a_window_is_refused() {
     let db = Sqlite::connect(":memory:").await.unwrap();
-    let with = |minutes: u64| {
-        let builder = Engine::builder(db.clone()).app(App::default()).register::<Book>();
-        builder.window_margin(Duration::from_secs(60 * minutes)).build()
-    };
-    assert!(with(144).is_ok(), "a tenth of the window, which is 24 hours");
-    let Err(BuildError::Setting(error)) = with(145) else { panic!("it is not refused") };
-    assert_eq!(error.to_string(), "window_margin is 8700s, but it must be 0ns to 8640s");
+    let minutes = |number: u64| Duration::from_secs(60 * number);
+    let of_a_day = || Engine::builder(db.clone()).app(App::default()).register::<Book>();
+    let of_both = || of_a_day().register::<Forgotten>();
+    assert!(of_both().build().is_ok(), "five minutes are too long, and were not set");
+    assert!(of_a_day().window_margin(minutes(144)).build().is_ok(), "a tenth of its window");
+    assert!(of_both().window_margin(minutes(3)).build().is_ok(), "a tenth of the shorter window");
+    let of_none = Engine::builder(db.clone()).window_margin(minutes(365 * 24 * 60));
+    assert!(of_none.build().is_ok(), "no window is registered");
+    for (builder, set, most, of) in [
+        (of_a_day().window_margin(minutes(145)), "8700s", "8640s", "`charged` in `book`"),
+        (of_both().window_margin(minutes(4)), "240s", "180s", "`asked` in `forgotten`"),
+    ] {
+        let Err(BuildError::Setting(error)) = builder.build() else { panic!("{set}") };
+        let says = format!(
+            "window_margin is {set}, but it must be 0ns to {most}, a tenth of the window of {of}"
+        );
+        assert_eq!(error.to_string(), says);
+    }
 }
 
 #[tokio::test]

@@ -211,8 +211,8 @@ impl<S: Store> Core<S> {
     }
 
     /// Acquires the row as it was read and writes the resolution to it, in one transaction: a process that dies
-    /// leaves the resolution with its audit row, or the row as it was. Why the answer is read here, and not as that to a
-    /// commit of a run: see `engine/run/commit`.
+    /// leaves the resolution with its audit row, or the row as it was. Why it reads the answer itself: see
+    /// `engine/run/commit`.
     async fn write_resolution(
         &self,
         scope: &Scope,

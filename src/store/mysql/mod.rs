@@ -208,7 +208,8 @@ impl Mysql {
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters
-    /// of the pool's. The share of all scopes together is the upper limit: seven eighths of the pool's connections.
+    /// of the pool's. The upper limit is the share of all scopes together: of two connections or more, it leaves an eighth,
+    /// and at least one, to other statements.
     ///
     /// # Errors
     /// [`StoreError::Configuration`] for zero, or more than the share of all scopes.

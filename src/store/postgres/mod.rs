@@ -238,9 +238,9 @@ impl<P: Pool> Postgres<P> {
     }
 
     /// How many connections the local phases of one scope hold at most; by default three quarters
-    /// of the pool's. Fewer isolate scopes better; more are for an application with one scope. The share of all
-    /// scopes together is the upper limit: seven eighths of the pool's connections. For a pool that does not report its
-    /// size, set [`pool_size`](Self::pool_size) first.
+    /// of the pool's. Fewer isolate scopes better; more are for an application with one scope. The upper limit is the share
+    /// of all scopes together: of two connections or more, it leaves an eighth, and at least one, to other statements. For a
+    /// pool that does not report its size, set [`pool_size`](Self::pool_size) first.
     ///
     /// # Errors
     /// [`StoreError::Configuration`] for zero, or more than the share of all scopes.
