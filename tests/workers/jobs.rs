@@ -330,20 +330,21 @@ async fn g18_a_job_is_not_delivered_under_a_claim_that_was_read_late() {
     let (db, behind, proxy) = proxied().await;
     let app = App::default();
     let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
+    let claimed_for = || config().delivery(Duration::from_secs(2));
     let (late, early) = (Inbox::default(), Inbox::default());
     // Its connection and its statements are prepared before answers become slow.
     finished(prompt.call(&scope(), &key("first"), book(20)).await);
-    let mut slowly = Enqueuer::new(&slow, late.sink(), config().delivery(Duration::from_secs(2)));
+    let mut slowly = Enqueuer::new(&slow, late.sink(), claimed_for());
     while slowly.run_once().await.unwrap().delivered > 0 {}
     assert_eq!(late.take().len(), 2);
 
     finished(prompt.call(&scope(), &key("k"), book(20)).await);
-    proxy.answer_slowly(60_000);
+    proxy.answer_slowly(8000);
     let slowly = tokio::spawn(async move { slowly.run_once().await.unwrap() });
     let claimed = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE attempts = 1";
     until(async || db.number(claimed).await == 1).await;
     until(async || {
-        let mut promptly = Enqueuer::new(&prompt, early.sink(), config());
+        let mut promptly = Enqueuer::new(&prompt, early.sink(), claimed_for());
         promptly.run_once().await.unwrap();
         db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0
     })
