@@ -2,7 +2,7 @@
 //!
 //! diesel finds a prepared statement again by its Rust type, or, where the type does not tell the text, by the text: it
 //! builds that at each execution, copies it twice and hashes it. For the two statements of a request that was a quarter
-//! of what the engine costs the client (`docs/bench.md`). Here a statement says what its text depends on, its
+//! of the engine's instructions on the client (`docs/bench.md`). Here a statement says what its text depends on, its
 //! [`Shape`]. The first [`NUMBERS`] shapes have a number, for which a Rust type stands, and their text is built once.
 
 use std::any::TypeId;
