@@ -175,7 +175,7 @@ pub(crate) fn left_of_window(
 pub(super) mod tests {
     use super::*;
     use crate::definition::{Isolation, Phase};
-    use crate::store::ERASED;
+    use crate::store::{ERASED, EVERY_STATUS};
     use chrono::DateTime;
     use uuid::Uuid;
 
@@ -260,15 +260,6 @@ pub(super) mod tests {
             comparison,
         }
     }
-
-    pub(in crate::engine) const EVERY_STATUS: [Status; 6] = [
-        Status::Pending,
-        Status::InProgress,
-        Status::FailedRetryable,
-        Status::Completed,
-        Status::Unknown,
-        Status::DeadLetter,
-    ];
 
     #[test]
     fn every_status_has_its_decision() {

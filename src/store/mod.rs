@@ -105,6 +105,8 @@ pub(crate) use self::survey::{FoundBy, SurveyedJob, SurveyedRow};
 pub use self::survey::{Standing, UnknownStatus};
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use self::types::ERASED;
+#[cfg(test)]
+pub(crate) use self::types::EVERY_STATUS;
 pub use self::types::Status;
 pub(crate) use self::types::{
     KeyRow, KeySummary, ParamsAndContext, StoredResponse, TransactionId, Work,

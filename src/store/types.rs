@@ -34,6 +34,16 @@ pub enum Status {
     DeadLetter,
 }
 
+#[cfg(test)]
+pub(crate) const EVERY_STATUS: [Status; 6] = [
+    Status::Pending,
+    Status::InProgress,
+    Status::FailedRetryable,
+    Status::Completed,
+    Status::Unknown,
+    Status::DeadLetter,
+];
+
 impl Status {
     /// The status as it is stored.
     #[must_use]

@@ -187,7 +187,7 @@ async fn g16_a_duplicate_of_a_batch_takes_nothing_of_the_rate<S: TestDb>(db: S) 
     let first_may_end = begun.recv().await.unwrap();
     let second = tokio::spawn(call("k").into_future());
     let second_may_end = begun.recv().await.unwrap();
-    // One after the other: a commit that waits too long for the other one is told that the request is in progress.
+    // One after the other: for a commit that waits too long for the other one, the answer is *in progress*.
     drop(first_may_end);
     assert!(!finished(first.await.unwrap()).replayed);
     drop(second_may_end);

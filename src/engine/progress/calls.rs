@@ -5,7 +5,8 @@ use atomic_phases_compat::CallState::{IntentOpen as Open, MayHaveBeenMade as Per
 use super::tests::phase;
 use super::*;
 use crate::definition::{EffectClass, Isolation, PhaseKind};
-use crate::engine::decide::tests::{EVERY_STATUS, row};
+use crate::engine::decide::tests::row;
+use crate::store::EVERY_STATUS;
 
 const LOCAL: PhaseKind = PhaseKind::Local(Isolation::ReadCommitted);
 const IDEMPOTENT: PhaseKind = PhaseKind::Foreign(EffectClass::Idempotent { window: None });

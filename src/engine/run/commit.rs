@@ -8,7 +8,7 @@
 //!
 //! | answer | run | resolution |
 //! |---|---|---|
-//! | `Done` | confirms the lease, wakes workers, goes on to the next phase | the operator is told; another worker runs the request |
+//! | `Done` | confirms the lease, wakes workers, goes on to the next phase | the caller of `resolve` has its answer; another worker runs the request |
 //! | `Fenced` | the row is another holder's (G3), or the key has a row | the row was overtaken; after an answer that did not come, perhaps by the resolution itself: the row is read again |
 //! | `Refused` | the phase broke the rules of its transaction | there is no phase, so nothing was written: as `Fenced` |
 //! | `Failed` | nothing was written: the phase runs again, or the request is released | sent again, within bounds; after an answer that did not come, it is not known that nothing was written |

@@ -386,7 +386,7 @@ mod tests {
         assert!(Statement::of(literal).about().merges, "diesel numbers this one");
     }
 
-    /// One that is told from others by its text and the types of its binds.
+    /// One that differs from others in its text or in the types of its binds.
     fn update(column: &str) -> SqlQuery {
         sql_query(format!("UPDATE a SET {column} = $1"))
     }

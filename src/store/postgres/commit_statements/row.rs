@@ -322,15 +322,7 @@ mod tests {
     use super::super::super::statements::Guarded;
     use super::super::{Create, UpdateRow};
     use super::*;
-
-    const STATUSES: [Status; 6] = [
-        Status::Pending,
-        Status::InProgress,
-        Status::FailedRetryable,
-        Status::Completed,
-        Status::Unknown,
-        Status::DeadLetter,
-    ];
+    use crate::store::EVERY_STATUS;
 
     fn text(statement: &impl QueryFragment<Pg>) -> String {
         let mut text = PgQueryBuilder::default();
@@ -397,7 +389,7 @@ mod tests {
             assert_eq!(texts.entry(shape.clone()).or_insert(text.clone()), &text);
             assert!(*shapes.entry(text.clone()).or_insert(shape.clone()) == shape, "{text}");
         };
-        for status in STATUSES {
+        for status in EVERY_STATUS {
             for has in 0..1 << 7 {
                 for birth in [Birth::Held(Duration::from_secs(1)), Birth::Pending] {
                     let create = Create { row: born(birth, status, has) };
