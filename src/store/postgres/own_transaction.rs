@@ -9,11 +9,12 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 use uuid::Uuid;
 
 use super::commit_statements::{
-    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Create, Made, UpdateRow,
+    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Committed, Create, Made,
+    UpdateRow,
 };
 use super::error::{Mark, is_lost, is_of_the_server};
 use super::session::{self, Known, KnownRow};
-use super::sql;
+use super::{PoolOrigin, sql};
 use crate::caller::Caller;
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -75,7 +76,10 @@ impl Bench {
         let id = Uuid::new_v4();
         begun_by_the_engine(conn).await;
         let row = BornRow::new(&self.row(id), Utc::now(), &to("a"));
-        Create { row }.load::<Made>(conn).await.unwrap();
+        Create { row, committed: Committed(PoolOrigin::Application) }
+            .load::<Made>(conn)
+            .await
+            .unwrap();
         conn.batch_execute("COMMIT").await.unwrap();
         id
     }
@@ -163,13 +167,19 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
     // In front of the phase's statements: they must not come to run by themselves, so that the connection ends.
     let mut other = bench.connect().await;
     begun_by_another(&mut other).await;
-    let first = AdvanceFirst { update: update() };
+    let first = AdvanceFirst { update: update(), committed: Committed(PoolOrigin::Application) };
     assert!(first.load::<i32>(&mut other).await.is_err());
     assert!(other.batch_execute("COMMIT").await.is_err(), "the server reads no more of it");
     assert_eq!(bench.point(&mut conn).await, "a");
 
     begun_by_the_engine(&mut conn).await;
-    assert_eq!(AdvanceFirst { update: update() }.load::<i32>(&mut conn).await.unwrap(), [1]);
+    assert_eq!(
+        AdvanceFirst { update: update(), committed: Committed(PoolOrigin::Application) }
+            .load::<i32>(&mut conn)
+            .await
+            .unwrap(),
+        [1]
+    );
     conn.batch_execute("COMMIT").await.unwrap();
     assert_eq!(bench.point(&mut conn).await, "b");
 }
@@ -180,7 +190,12 @@ async fn g4_a_row_is_created_in_the_engines_transaction_only() {
     let mut conn = bench.connect().await;
     begun_by_another(&mut conn).await;
     let row = BornRow::new(&bench.row(Uuid::new_v4()), Utc::now(), &to("a"));
-    assert!(Create { row }.load::<Made>(&mut conn).await.is_err());
+    assert!(
+        Create { row, committed: Committed(PoolOrigin::Application) }
+            .load::<Made>(&mut conn)
+            .await
+            .is_err()
+    );
     assert!(conn.batch_execute("COMMIT").await.is_err(), "the server reads no more of it");
     let mut conn = bench.connect().await;
     assert_eq!(bench.point(&mut conn).await, "", "there is no row");

@@ -18,12 +18,12 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::Error;
 use diesel::sql_types::Integer;
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
-use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join3, join4, maybe_done};
+use futures_util::future::{BoxFuture, MaybeDone, OptionFuture, join, join3, maybe_done};
 use futures_util::{FutureExt, TryStreamExt};
 
 use super::commit_statements::{
-    AdvanceAndWrite, AdvanceFirst, BornRow, COMMITTED_AND_LOST, Create, CreateAndWrite, InsertJob,
-    Made, PhaseWrites, UpdateRow,
+    AdvanceAndWrite, AdvanceFirst, BornRow, COMMITTED_AND_LOST, Committed, Create, CreateAndWrite,
+    InsertJob, Made, PhaseWrites, UpdateRow,
 };
 use super::error::{is_of_the_client, is_of_the_server};
 use super::single_statement::{self, Answer};
@@ -77,8 +77,7 @@ impl<P: Pool> Postgres<P> {
             };
             if let Some(answer) = answer {
                 self.registry.ended(attempt, true);
-                let has_lost = matches!(&answer, Answer::Commit((.., COMMITTED_AND_LOST), Ok(_)));
-                return Ok(tx.set_up_if(has_lost).await.ended_by(answer, write, known));
+                return Ok(tx.ended_by(answer, write, known).await);
             }
             tx.connection.give_back();
         }
@@ -86,15 +85,15 @@ impl<P: Pool> Postgres<P> {
         let conn = tx.connection.shared()?;
         let answer = match write {
             RowWrite::Create { row, created_at, change } => {
-                let head = create_row(conn, row, created_at, change);
+                let head = self.create_row(conn, row, (created_at, change), writes);
                 self.send(conn, head, &row.guard(), writes).await
             }
             RowWrite::Advance { isolation, guard, change } => {
-                let head = advance_row(conn, isolation, guard, change);
+                let head = self.advance_row(conn, isolation, (guard, change), writes);
                 self.send(conn, head, guard, writes).await
             }
         };
-        let commit = tx.ended_by(answer, write, known);
+        let commit = tx.ended_by(answer, write, known).await;
         if let (Some(attempt), Commit::Done(_)) = (attempt, &commit) {
             self.registry.ended(attempt, false);
         }
@@ -118,8 +117,7 @@ impl<P: Pool> Postgres<P> {
         });
         let jobs = writes.jobs.iter().map(|job| told(InsertJob::new(guard, job), conn));
         // Made in this order, too: that is the one in which diesel's instrumentation sees them.
-        let may_leave = all.iter().any(|statement| !statement.about().merges);
-        let proof = (writes.jobs.is_empty() && may_leave).then_some(session::StillOurs {});
+        let proof = (writes.jobs.is_empty() && may_leave(writes)).then_some(session::StillOurs {});
         let ends_with_ours = proof.is_some() || !writes.jobs.is_empty();
         let proof = proof.into_iter().map(|proof| told(proof, conn));
         let mut written: Vec<MaybeDone<Executed<'_>>> =
@@ -188,46 +186,76 @@ where
     async move { Ok(sent.await?.try_collect::<Vec<_>>().await?.len()) }.boxed()
 }
 
-/// `BEGIN`, and the row as its first phase leaves it. Made in the order in which they are to be sent.
-fn create_row(
-    conn: &AsyncPgConnection,
-    row: &NewRow<'_>,
-    created_at: DateTime<Utc>,
-    change: &Change<'_>,
-) -> impl Future<Output = QueryResult<Made>> + Send {
-    let begin = sql::Begin(Isolation::ReadCommitted).execute(&mut &*conn);
-    let set = session::Settings::new(Some(ROW_LOCK_WAIT));
-    let set = set.execute(&mut &*conn);
-    let make_room = row.replaces.map(|request_id| {
-        sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
-            .execute(&mut &*conn)
-    });
-    let create = Create { row: BornRow::new(row, created_at, change) };
-    let create = numbered::load::<_, Made>(conn, &create);
-    async move {
-        let room = OptionFuture::from(make_room);
-        let (begun, set, room, created) = join4(begin, set, room, create).await;
-        begun.and(set).and(room.unwrap_or(Ok(0)))?;
-        created?.into_iter().next().ok_or(Error::NotFound)
+impl<P: Pool> Postgres<P> {
+    /// `BEGIN`, and the row as its first phase leaves it. Made in the order in which they are to be sent.
+    fn create_row<'c>(
+        &self,
+        conn: &'c AsyncPgConnection,
+        row: &NewRow<'c>,
+        (created_at, change): (DateTime<Utc>, &Change<'c>),
+        writes: &Writes<'_, Self>,
+    ) -> impl Future<Output = QueryResult<Made>> + Send + use<'c, P> {
+        let begin = self.begin(conn, Isolation::ReadCommitted, row.replaces.is_some(), writes);
+        let make_room = row.replaces.map(|request_id| {
+            sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
+                .execute(&mut &*conn)
+        });
+        let committed = Committed(self.pool_origin);
+        let create = Create { row: BornRow::new(row, created_at, change), committed };
+        let create = numbered::load::<_, Made>(conn, &create);
+        async move {
+            let room = OptionFuture::from(make_room);
+            let (begun, room, created) = join3(begin, room, create).await;
+            begun.and(room.unwrap_or(Ok(0)))?;
+            created?.into_iter().next().ok_or(Error::NotFound)
+        }
+    }
+
+    /// `BEGIN`, and the row's next state.
+    fn advance_row<'c>(
+        &self,
+        conn: &'c AsyncPgConnection,
+        isolation: Isolation,
+        (guard, change): (&Guard<'c>, &Change<'c>),
+        writes: &Writes<'_, Self>,
+    ) -> impl Future<Output = QueryResult<Made>> + Send + use<'c, P> {
+        let begin = self.begin(conn, isolation, false, writes);
+        let committed = Committed(self.pool_origin);
+        let advance = AdvanceFirst { update: UpdateRow::new(guard, change), committed };
+        let advance = numbered::load::<_, i32>(conn, &advance);
+        async move {
+            let (begun, told) = join(begin, advance).await;
+            begun?;
+            told?.into_iter().next().map(advanced).ok_or(Error::NotFound)
+        }
+    }
+
+    /// `BEGIN`, and behind it what the statements compare: a session that the engine opened has all else, and answers
+    /// with the row whether it still has.
+    fn begin<'c>(
+        &self,
+        mut conn: &'c AsyncPgConnection,
+        isolation: Isolation,
+        makes_room: bool,
+        writes: &Writes<'_, Self>,
+    ) -> impl Future<Output = QueryResult<usize>> + Send + use<'c, P> {
+        let begin = sql::Begin(isolation).execute(&mut conn);
+        let set = if makes_room || self.pool_origin.is_application() {
+            // A row that makes room is waited for by a statement that sets no bound of its own.
+            session::Settings::new(makes_room.then_some(ROW_LOCK_WAIT)).execute(&mut conn).boxed()
+        } else if may_leave(writes) || !writes.jobs.is_empty() {
+            session::MarkTransactionAndJobs {}.execute(&mut conn).boxed()
+        } else {
+            session::MarkTransaction {}.execute(&mut conn).boxed()
+        };
+        join(begin, set).map(|(begun, set)| begun.and(set))
     }
 }
 
-/// `BEGIN`, and the row's next state.
-fn advance_row(
-    conn: &AsyncPgConnection,
-    isolation: Isolation,
-    guard: &Guard<'_>,
-    change: &Change<'_>,
-) -> impl Future<Output = QueryResult<Made>> + Send {
-    let begin = sql::Begin(isolation).execute(&mut &*conn);
-    let set = session::Settings::new(None).execute(&mut &*conn);
-    let advance = AdvanceFirst { update: UpdateRow::new(guard, change) };
-    let advance = numbered::load::<_, i32>(conn, &advance);
-    async move {
-        let (begun, set, told) = join3(begin, set, advance).await;
-        begun.and(set)?;
-        told?.into_iter().next().map(advanced).ok_or(Error::NotFound)
-    }
+/// Whether a statement is more than an `INSERT`, `UPDATE` or `DELETE`, and so may end the transaction or put the engine's
+/// tables out of reach.
+fn may_leave<P: Pool>(writes: &Writes<'_, Postgres<P>>) -> bool {
+    writes.statements.all.iter().any(|statement| !statement.about().merges)
 }
 
 /// What a row that was there before tells is a number, and no times.
@@ -260,22 +288,19 @@ impl RowWrite<'_> {
 }
 
 impl<P: Pool> PgTransaction<P> {
-    /// Says again to a session what it has lost, for the statements that it is used for next. Where that fails,
-    /// the next transaction finds it out.
-    async fn set_up_if(self, has_lost: bool) -> Self {
-        if has_lost && let Ok(conn) = self.connection.shared() {
-            let _ = answered(session::SetUp {}.execute(&mut &*conn)).await;
-        }
-        self
-    }
-
-    /// What became of it, by the answer to all that was sent.
-    fn ended_by<T>(
+    /// What became of it, by the answer to all that was sent. A session that has lost what the engine said to it is told
+    /// again, for the statements that it is used for next. Where that fails, the next transaction finds it out.
+    async fn ended_by<T>(
         self,
         answer: Answer,
         write: RowWrite<'_>,
         known: impl FnOnce(Made) -> Option<T>,
     ) -> Commit<T> {
+        if let Answer::Commit((.., COMMITTED_AND_LOST), Ok(_)) = &answer
+            && let Ok(conn) = self.connection.shared()
+        {
+            let _ = answered(session::SetUp {}.execute(&mut &*conn)).await;
+        }
         let (doing, doing_refused) = write.doing();
         let failed = |error| StoreError::database(doing, error);
         match answer {

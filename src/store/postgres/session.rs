@@ -89,23 +89,25 @@ statement! {
     "SELECT ", [NUMBER], ", ", [JOBS], ", (", [SAY_LOCALLY], ") IS NOT NULL"
 }
 
-// A bound for a lock that rides in the statement which waits for it. Written down once in a transaction: what the
-// second statement of one finds is the first one's.
+// A bound for a lock that rides in the statement which waits for it.
 
-/// From here on a lock is waited for [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most.
-pub(super) const WAIT_BRIEFLY: &str = "set_config('atomic_phases.lock_timeout', \
-    coalesce(nullif(current_setting('atomic_phases.lock_timeout', true), ''), current_setting('lock_timeout')), \
-    true), set_config('lock_timeout', '20', true)";
+/// Columns of a part that is executed before the wait: the lock timeout that the session has (behind [`Settings`], the one
+/// that it had before them), and from here on a lock is waited for [`ROW_LOCK_WAIT`](super::twin::ROW_LOCK_WAIT) at most.
+pub(super) const WAIT_BRIEFLY: &str = "coalesce(nullif(current_setting('atomic_phases.lock_timeout', true), ''), \
+    current_setting('lock_timeout')) AS lock_timeout, set_config('lock_timeout', '20', true)";
 
-/// From here on as long as the session says.
-pub(super) const WAIT_AS_BEFORE: &str =
-    "set_config('lock_timeout', current_setting('atomic_phases.lock_timeout'), true)";
+/// The same in a statement that is a transaction by itself, and so behind no [`Settings`].
+pub(super) const WAIT_BRIEFLY_ALONE: &str =
+    "current_setting('lock_timeout') AS lock_timeout, set_config('lock_timeout', '20', true)";
+
+/// Where the columns of [`WAIT_BRIEFLY`] are in reach: from here on as long as the session says.
+pub(super) const WAIT_AS_BEFORE: &str = "set_config('lock_timeout', lock_timeout, true)";
 
 // Transactions whose statements are all sent before the first of them is answered: what they are known by is
 // written down in settings that end with them.
 
-/// Whether a statement runs in the transaction that the engine began: [`Settings`] wrote that transaction's number
-/// down.
+/// Whether a statement runs in the transaction that the engine began: [`Settings`] or [`MarkTransaction`] wrote that transaction's
+/// number down.
 pub(super) const OURS: &str =
     "current_setting('atomic_phases.transaction', true) = pg_current_xact_id()::text";
 
@@ -128,6 +130,20 @@ impl Settings {
 }
 
 statement! {
+    /// What [`OURS`] compares, in a session that the engine opened. Whether that session is still [`SET_UP`], the engine's
+    /// next statement answers.
+    MarkTransaction for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('atomic_phases.transaction', ", [NUMBER], ", true)"
+}
+
+statement! {
+    /// What [`SAME_JOBS`] compares, too.
+    MarkTransactionAndJobs for Pg, rows sql_types::Untyped, {},
+    "SELECT set_config('atomic_phases.transaction', ", [NUMBER], ", true), set_config('atomic_phases.jobs', ", [JOBS],
+    ", true)"
+}
+
+statement! {
     /// Last before the `COMMIT` of statements that were sent without waiting for an answer: an error
     /// where they left the transaction, or put the engine's tables out of reach, which turns that `COMMIT`
     /// into a rollback. A staged job says the same, so this is for phases without one, of which a statement is more than an
@@ -139,12 +155,14 @@ statement! {
 
 #[cfg(test)]
 mod tests {
-    use super::WAIT_BRIEFLY;
+    use super::{WAIT_BRIEFLY, WAIT_BRIEFLY_ALONE};
     use crate::store::postgres::twin::ROW_LOCK_WAIT;
 
     #[test]
     fn a_reservation_waits_as_long_as_the_rest_of_the_store_says() {
         let wait = ROW_LOCK_WAIT.as_millis();
-        assert!(WAIT_BRIEFLY.contains(&format!("'lock_timeout', '{wait}', true")), "{wait} ms");
+        for says in [WAIT_BRIEFLY, WAIT_BRIEFLY_ALONE] {
+            assert!(says.contains(&format!("'lock_timeout', '{wait}', true")), "{wait} ms: {says}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::super::session::{JOBS, Known, NUMBER, OURS};
 use super::super::statements::{Guarded, WAITS};
 use super::phase_writes::{JobPart, PhaseWrites};
 use super::row::NextState;
-use super::{INSERT_JOBS, ONE_ROW_OF, push_committed, push_left_open};
+use super::{Committed, INSERT_JOBS, ONE_ROW_OF, push_left_open};
 use crate::job::StagedJob;
 use crate::store::statement::statement;
 use crate::store::{Change, Guard};
@@ -151,9 +151,9 @@ statement! {
     /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
-    AdvanceFirst<'a> for Pg as shaped, rows Integer, { update: UpdateRow<'a> },
+    AdvanceFirst<'a> for Pg as shaped, rows Integer, { update: UpdateRow<'a>, committed: Committed },
     "WITH advanced AS (", {update}, " AND ", [OURS], " RETURNING scope) \
-     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
+     SELECT CASE WHEN scope IS NOT NULL THEN ", {committed}, " WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
     " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 
@@ -196,8 +196,11 @@ impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
             out.push_sql(" WHEN ");
             self.writes.push_unstaged(&mut out);
         }
-        out.push_sql(" WHEN true");
-        push_committed(&mut out, self.pool_origin);
+        out.push_sql(" ELSE ");
+        Committed(self.pool_origin).walk_ast(out.reborrow())?;
+        out.push_sql(" END::integer");
+        out.push_sql(ONE_ROW_OF);
+        out.push_sql("atomic_phases_key ON true");
         Ok(())
     }
 }

@@ -9,10 +9,12 @@ use diesel::sql_types::{Integer, Nullable, Timestamptz};
 use super::super::PoolOrigin;
 use super::super::error::Mark;
 use super::super::numbered::{Shape, Shaped};
-use super::super::session::{JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
+use super::super::session::{
+    JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY, WAIT_BRIEFLY_ALONE,
+};
 use super::phase_writes::PhaseWrites;
 use super::row::BornRow;
-use super::{ONE_ROW_OF, push_committed, push_left_open};
+use super::{Committed, ONE_ROW_OF, push_left_open};
 use crate::store::statement::statement;
 
 statement! {
@@ -38,12 +40,13 @@ statement! {
     /// this inserts nothing and ends the connection, before the server reads them. The server makes the row first, then
     /// answers, which gives the phase's statements the lock timeout that their session had.
     Create<'a> for Pg as shaped, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
-    { row: BornRow<'a> },
-    "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
-    " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL AND ", [WAIT_AS_BEFORE],
-    " IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Exists.sql()), " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
-    "made ON true"
+    { row: BornRow<'a>, committed: Committed },
+    "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [WAIT_BRIEFLY], " WHERE ", [OURS], "), made AS (",
+    {row}, " FROM begun ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL AND ", [WAIT_AS_BEFORE], " IS NOT NULL THEN ",
+    {committed}, " WHEN ", [OURS], " THEN ", (Mark::Exists.sql()),
+    " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
+    "begun ON true LEFT JOIN made ON true"
 }
 
 /// The same with the phase's writes in it, as one statement that is a transaction by itself. The lock
@@ -76,7 +79,7 @@ impl Query for CreateAndWrite<'_> {
 impl QueryFragment<Pg> for CreateAndWrite<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("WITH atomic_phases_begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ");
-        out.push_sql(WAIT_BRIEFLY);
+        out.push_sql(WAIT_BRIEFLY_ALONE);
         out.push_sql("), atomic_phases_key AS (");
         self.row.walk_ast(out.reborrow())?;
         out.push_sql(
@@ -91,14 +94,15 @@ impl QueryFragment<Pg> for CreateAndWrite<'_> {
         out.push_sql(" WHEN ");
         out.push_sql(WAIT_AS_BEFORE);
         if self.writes.stages() {
-            // Counted, and so inserted, behind that: what the application's triggers wait for is not bounded.
+            // Looked for, and so inserted, behind that: what the application's triggers wait for is not bounded.
             out.push_sql(" IS NULL OR ");
             self.writes.push_unstaged(&mut out);
-            out.push_sql(" WHEN true");
+            out.push_sql(" ELSE ");
         } else {
-            out.push_sql(" IS NOT NULL");
+            out.push_sql(" IS NOT NULL THEN ");
         }
-        push_committed(&mut out, self.pool_origin);
+        Committed(self.pool_origin).walk_ast(out.reborrow())?;
+        out.push_sql(" END::integer FROM atomic_phases_begun LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }
 }

@@ -19,12 +19,14 @@ mod phase_writes;
 mod row;
 mod write;
 
+use diesel::QueryResult;
 use diesel::pg::Pg;
-use diesel::query_builder::AstPass;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types;
 
 use super::PoolOrigin;
 use super::error::Mark;
+use super::numbered::{Shape, Shaped};
 use super::session::SET_UP;
 use crate::store::statement::statement;
 
@@ -62,20 +64,30 @@ statement! {
      current_setting('client_connection_check_interval')), false)"
 }
 
-/// What such a statement answers, in one row: 1; or, in a session that has lost what the engine said to it,
-/// [`COMMITTED_AND_LOST`].
-fn push_committed(out: &mut AstPass<'_, '_, Pg>, origin: PoolOrigin) {
-    if origin == PoolOrigin::Engine {
-        out.push_sql(" AND ");
-        out.push_sql(SET_UP);
-        out.push_sql(" IS TRUE");
+/// What a statement answers that commits, or that `COMMIT` is right behind: 1; or, in a session of the engine's that has
+/// lost what the engine said to it, [`COMMITTED_AND_LOST`].
+pub(super) struct Committed(pub(super) PoolOrigin);
+
+impl QueryFragment<Pg> for Committed {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        if self.0.is_application() {
+            out.push_sql("'1'");
+        } else {
+            out.push_sql("CASE WHEN ");
+            out.push_sql(SET_UP);
+            out.push_sql(" THEN '1' ELSE '2' END");
+        }
+        Ok(())
     }
-    out.push_sql(" THEN '1' ELSE '2' END::integer");
-    out.push_sql(ONE_ROW_OF);
-    out.push_sql("atomic_phases_key ON true");
 }
 
-/// See [`push_committed`].
+impl Shaped for Committed {
+    fn note(&self, shape: &mut Shape) {
+        self.0.note(shape);
+    }
+}
+
+/// See [`Committed`].
 pub(super) const COMMITTED_AND_LOST: i32 = 2;
 
 /// On a session of an application's: the mark of [`Ready`] is an error where the statement would not
