@@ -37,7 +37,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 36] = [
     ("tests/commits/visits.rs", &[(2, TAKES)]),
     ("tests/commits/waits.rs", &[(1, NOTHING)]),
     ("tests/commits/windows.rs", &[(3, TAKES)]),
-    ("tests/console/browser.rs", &[(4, NOTHING)]),
+    ("tests/console/browser_live.rs", &[(4, NOTHING)]),
     ("tests/http/health.rs", &[(1, "an answer is kept for a second")]),
     ("tests/migrations/locks.rs", &[(1, NOTHING)]),
     ("tests/migrations/mod.rs", &[(1, "requests go on between two tries for a lock")]),
