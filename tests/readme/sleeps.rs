@@ -29,7 +29,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 36] = [
     ("tests/commits/infrastructure_faults.rs", &[(1, "it polls within a phase")]),
     ("tests/commits/lease.rs", &[(2, TAKES)]),
     ("tests/commits/mysql_faults.rs", &[(1, LOAD)]),
-    ("tests/commits/mysql_statements.rs", &[(1, "the server is short of statements for so long")]),
+    ("tests/commits/mysql_prepared.rs", &[(1, "the server is short of statements for so long")]),
     ("tests/commits/mysql_waits.rs", &[(1, NOTHING), (1, "replays go on for as long as a backup")]),
     ("tests/commits/races.rs", &[(1, ENDS), (1, LOAD)]),
     ("tests/commits/sessions.rs", &[(1, "a connection grows old")]),
