@@ -234,7 +234,8 @@ pub struct Details {
     pub earlier_acts: Option<Place>,
     /// How often the reconcile function was called since the outcome became unknown.
     pub reconciles: u32,
-    /// The last resolution of an unknown outcome, from a reconcile function, a webhook or an operator.
+    /// The last resolution of an unknown outcome, from a reconcile function, a webhook or an operator. It stays until the
+    /// next one, whatever becomes of the attempts in between.
     pub resolution: Option<String>,
     /// Its staged jobs that are not yet delivered, a hundred at most.
     pub jobs: Vec<JobView>,

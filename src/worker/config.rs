@@ -160,7 +160,7 @@ impl WorkerConfig {
         self
     }
 
-    /// Whether all numbers can work.
+    /// Whether all numbers can work, and the settings of the [`sink`](Self::sink).
     ///
     /// # Errors
     /// [`SettingError`] names the first that cannot.
@@ -177,7 +177,8 @@ impl WorkerConfig {
         duration("WorkerConfig::delivery", self.delivery, MILLISECOND * 1000, DAY)?;
         number("WorkerConfig::max_deliveries", self.max_deliveries, 1, most)?;
         text("WorkerConfig::node (name)", &self.node.0, NODE)?;
-        text("WorkerConfig::node (build)", &self.node.1, NODE)
+        text("WorkerConfig::node (build)", &self.node.1, NODE)?;
+        self.sink.as_ref().map_or(Ok(()), |sink| sink.check())
     }
 
     /// Where staged jobs go.

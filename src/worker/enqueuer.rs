@@ -75,6 +75,8 @@ impl<S: Store> Enqueuer<S> {
     }
 
     pub(super) fn with(engine: &Engine<S>, sink: Arc<dyn DynSink>, config: WorkerConfig) -> Self {
+        // The sink that is checked is the one that is used.
+        let config = WorkerConfig { sink: Some(sink.clone()), ..config };
         let delivery = Delivery {
             engine: engine.clone(),
             sink,

@@ -68,7 +68,8 @@ impl Handlers {
     }
 
     /// Handles at most `most` jobs called `name` concurrently, in this process: 1 to 100,000. See
-    /// [`JobSink::concurrency`].
+    /// [`JobSink::concurrency`]. A name that has no function when workers start is refused then, like any other
+    /// setting that cannot work.
     ///
     /// # Errors
     /// [`SettingError`] for another number. To leave a name to other nodes, add no function for it.
@@ -102,6 +103,19 @@ impl JobSink for Handlers {
 
     fn concurrency(&self, name: &str) -> Option<NonZeroUsize> {
         self.concurrency.get(name).copied()
+    }
+
+    /// A limit of a name that has no function would limit nothing.
+    fn check(&self) -> Result<(), SettingError> {
+        let limited = self.concurrency.keys();
+        match limited.filter(|name| !self.handlers.contains_key(*name)).min() {
+            None => Ok(()),
+            Some(name) => Err(SettingError {
+                setting: "Handlers::concurrency (name)",
+                value: format!("{name:?}"),
+                bound: "a name that has a function: see `Handlers::on`".to_owned(),
+            }),
+        }
     }
 }
 

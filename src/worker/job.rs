@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::JobId;
+use crate::setting::SettingError;
 use crate::traces::Traceparent;
 
 /// A job that a phase staged, to be delivered.
@@ -153,6 +154,15 @@ pub trait JobSink: Send + Sync + 'static {
         let _ = name;
         true
     }
+
+    /// Whether its settings can work; by default there are none. Workers ask before they start. A sink that passes jobs on to
+    /// another sink asks that one.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the first setting that cannot; then nothing is delivered.
+    fn check(&self) -> Result<(), SettingError> {
+        Ok(())
+    }
 }
 
 /// A sink behind a pointer.
@@ -165,6 +175,8 @@ pub(crate) trait DynSink: Send + Sync {
     fn concurrency(&self, name: &str) -> Option<NonZeroUsize>;
 
     fn handles(&self, name: &str) -> bool;
+
+    fn check(&self) -> Result<(), SettingError>;
 }
 
 impl<T: JobSink> DynSink for T {
@@ -181,5 +193,9 @@ impl<T: JobSink> DynSink for T {
 
     fn handles(&self, name: &str) -> bool {
         JobSink::handles(self, name)
+    }
+
+    fn check(&self) -> Result<(), SettingError> {
+        JobSink::check(self)
     }
 }

@@ -266,6 +266,10 @@ impl<J: JobSink> JobSink for Beside<J> {
     fn handles(&self, name: &str) -> bool {
         self.webhook.handles(name) || self.sink.handles(name)
     }
+
+    fn check(&self) -> Result<(), SettingError> {
+        self.sink.check()
+    }
 }
 
 /// Without its URL, which may have a secret in it.

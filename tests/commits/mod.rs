@@ -15,6 +15,8 @@ mod lost_answers;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]
+mod mysql_altered;
+#[cfg(feature = "mysql")]
 mod mysql_batch;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
@@ -24,6 +26,8 @@ mod mysql_kills;
 mod mysql_large;
 #[cfg(feature = "mysql")]
 mod mysql_open_phases;
+#[cfg(feature = "mysql")]
+mod mysql_prepared;
 #[cfg(feature = "mysql")]
 mod mysql_refusals;
 #[cfg(feature = "mysql")]

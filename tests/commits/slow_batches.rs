@@ -47,6 +47,15 @@ impl Crossing {
     }
 }
 
+/// How the statements of a batch travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+enum Travel {
+    SingleStatement,
+    InOrder,
+    /// One of them has a type of the application's, so nothing is sent before the answer to what stands in front of it.
+    OneByOne,
+}
+
 macro_rules! slow {
     ($module:ident, $first:literal, $last:literal) => {
         mod $module {
@@ -57,7 +66,7 @@ macro_rules! slow {
             pub struct Slow {
                 pub first: Option<String>,
                 pub last: Option<String>,
-                pub in_order: bool,
+                pub(super) travel: Travel,
             }
 
             #[atomic_phases(name = "slow", version = 1, app = Gate)]
@@ -68,7 +77,7 @@ macro_rules! slow {
                     batch: &mut Batch<'_, Postgres>,
                     gate: &Gate,
                 ) -> PhaseResult<Begun> {
-                    self.add(batch, gate, self.first.as_deref());
+                    add(batch, gate, self.travel, self.first.as_deref());
                     Ok(Begun)
                 }
 
@@ -78,18 +87,8 @@ macro_rules! slow {
                     batch: &mut Batch<'_, Postgres>,
                     gate: &Gate,
                 ) -> PhaseResult<Reply> {
-                    self.add(batch, gate, self.last.as_deref());
+                    add(batch, gate, self.travel, self.last.as_deref());
                     Ok(Reply::new(204))
-                }
-
-                fn add(&self, batch: &mut Batch<'_, Postgres>, gate: &Gate, slow: Option<&str>) {
-                    gate.bodies.fetch_add(u32::from(slow.is_some()), Ordering::SeqCst);
-                    let slow = slow.unwrap_or("''");
-                    let sql = format!("INSERT INTO steps SELECT 'k', {slow}");
-                    batch.add(diesel::sql_query(sql));
-                    if self.in_order {
-                        batch.add(diesel::sql_query("SELECT nextval('times')"));
-                    }
                 }
             }
         }
@@ -100,19 +99,47 @@ slow!(impatient_first, "1s", "1m");
 slow!(impatient_last, "1m", "1s");
 slow!(patient, "1m", "1m");
 
+fn add(batch: &mut Batch<'_, Postgres>, gate: &Gate, travel: Travel, slow: Option<&str>) {
+    use diesel::ExpressionMethods;
+    gate.bodies.fetch_add(u32::from(slow.is_some()), Ordering::SeqCst);
+    if travel == Travel::OneByOne && slow.is_some() {
+        let row = (moods::id.eq("k"), moods::mood.eq(Glad));
+        batch.add(diesel::insert_into(moods::table).values(row));
+    }
+    let slow = slow.unwrap_or("''");
+    batch.add(diesel::sql_query(format!("INSERT INTO steps SELECT 'k', {slow}")));
+    if travel == Travel::InOrder {
+        batch.add(diesel::sql_query("SELECT nextval('times')"));
+    }
+}
+
 /// G17: a batch past its time limit is not committed and not run again by itself, and the error names phase and
 /// limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_batch_past_its_time_limit_is_not_run_again() {
     let db = Postgres::fresh().await;
     db.sql("CREATE SEQUENCE times").await;
-    let slow = || Some("pg_sleep(30)::text".to_owned());
-    for in_order in [true, false] {
-        let first = impatient_first::Slow { first: slow(), last: None, in_order };
-        is_not_run_again(&db, "begun", &format!("f-{in_order}"), first).await;
-        let last = impatient_last::Slow { first: None, last: slow(), in_order };
-        is_not_run_again(&db, "answered", &format!("l-{in_order}"), last).await;
+    for travel in [Travel::InOrder, Travel::SingleStatement] {
+        are_not_run_again(&db, travel).await;
     }
+}
+
+/// G17: the same where nothing of it is sent before the answer to what stands in front of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_batch_that_travels_one_by_one_is_not_run_again_past_its_time_limit() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TYPE mood AS ENUM ('glad'); CREATE TABLE moods (id text, mood mood)").await;
+    are_not_run_again(&db, Travel::OneByOne).await;
+    assert_eq!(db.number("SELECT count(*) FROM moods").await, 0);
+}
+
+/// A slow first phase and a slow last one.
+async fn are_not_run_again(db: &Postgres, travel: Travel) {
+    let slow = || Some("pg_sleep(30)::text".to_owned());
+    let first = impatient_first::Slow { first: slow(), last: None, travel };
+    is_not_run_again(db, "begun", &format!("f-{travel:?}"), first).await;
+    let last = impatient_last::Slow { first: None, last: slow(), travel };
+    is_not_run_again(db, "answered", &format!("l-{travel:?}"), last).await;
 }
 
 /// It is this phase that is slow.
@@ -133,93 +160,22 @@ async fn is_not_run_again<R: RequestDefinition<Postgres, Gate>>(
     assert_eq!(db.number("SELECT count(*) FROM steps").await, begun, "{name}");
 }
 
-macro_rules! dozes {
-    ($module:ident, $first:literal $dozes_first:literal, $last:literal $dozes_last:literal) => {
-        mod $module {
-            use super::*;
-
-            /// Its statements travel one by one, because one of them has a type of the application's.
-            #[derive(Clone, serde::Serialize, serde::Deserialize)]
-            pub struct Dozes;
-
-            #[atomic_phases(name = "dozes", version = 1, app = Gate)]
-            impl Dozes {
-                #[phase(timeout = $first)]
-                async fn begun(
-                    &self,
-                    batch: &mut Batch<'_, Postgres>,
-                    gate: &Gate,
-                ) -> PhaseResult<Begun> {
-                    doze(batch, gate, $dozes_first);
-                    Ok(Begun)
-                }
-
-                #[phase(commit, timeout = $last)]
-                async fn answered(
-                    &self,
-                    batch: &mut Batch<'_, Postgres>,
-                    gate: &Gate,
-                ) -> PhaseResult<Reply> {
-                    doze(batch, gate, $dozes_last);
-                    Ok(Reply::new(204))
-                }
-            }
-        }
-    };
-}
-
-dozes!(dozes_first, "1s" true, "1m" false);
-dozes!(dozes_last, "1m" false, "1s" true);
-
-fn doze(batch: &mut Batch<'_, Postgres>, gate: &Gate, here: bool) {
-    use diesel::ExpressionMethods;
-    if here {
-        gate.bodies.fetch_add(1, Ordering::SeqCst);
-        let row = (moods::id.eq("k"), moods::mood.eq(Glad));
-        batch.add(diesel::insert_into(moods::table).values(row));
-        batch.add(diesel::sql_query("SELECT pg_sleep(60)"));
-    }
-}
-
-/// G17: the same where nothing of it is sent before the answer to what stands in front of it.
-#[tokio::test(flavor = "multi_thread")]
-async fn g17_a_batch_that_travels_one_by_one_is_not_run_again_past_its_time_limit() {
-    let db = Postgres::fresh().await;
-    db.sql("CREATE TYPE mood AS ENUM ('glad'); CREATE TABLE moods (id text, mood mood)").await;
-    ends_in_its_doze(&db, "begun", dozes_first::Dozes).await;
-    ends_in_its_doze(&db, "answered", dozes_last::Dozes).await;
-}
-
-async fn ends_in_its_doze<R: RequestDefinition<Postgres, Gate>>(
-    db: &Postgres,
-    phase: &'static str,
-    request: R,
-) {
-    let gate = Gate::default();
-    let engine = Engine::builder(db.clone()).app(gate.clone()).register::<R>().build().unwrap();
-    let cause = failed(engine.call(&scope(), &key(phase), request).await);
-    let limit = Duration::from_secs(1);
-    assert_eq!(cause, FailureCause::TimeLimit { phase, limit });
-    assert_eq!(gate.bodies.load(Ordering::SeqCst), 1, "{phase}");
-    assert_eq!(db.number("SELECT count(*) FROM moods").await, 0, "{phase}");
-}
-
 /// G3: a batch within its time limit may take longer than the lease, because it holds the row's lock meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_batch_may_be_longer_than_its_lease() {
     use patient::Slow;
     let db = Postgres::fresh().await;
     db.sql("CREATE SEQUENCE times").await;
-    for in_order in [true, false] {
+    for travel in [Travel::InOrder, Travel::SingleStatement] {
         let mut aside = crate::support::db::pg(&url_of(&db)).await;
         aside.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
         let gate = Gate::default();
         let engine = Engine::builder(db.clone()).app(gate.clone()).register::<Slow>();
         let engine = engine.lease(Duration::from_millis(400)).build().unwrap();
-        let name = key(&format!("k-{in_order}"));
+        let name = key(&format!("k-{travel:?}"));
         // Until the test unlocks it.
         let last = Some("pg_advisory_xact_lock(7)::text".to_owned());
-        let request = Slow { first: None, last, in_order };
+        let request = Slow { first: None, last, travel };
         let call = tokio::spawn(engine.call(&scope(), &name, request.clone()).into_future());
         let in_its_batch = format!("{WAITING} AND wait_event = 'advisory'");
         until(async || db.number(&in_its_batch).await == 1).await;

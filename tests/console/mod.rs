@@ -3,11 +3,15 @@
 mod accessibility;
 mod acts;
 mod browser;
+mod browser_acts;
+mod browser_live;
 mod desk;
 mod guards;
 mod hostile;
 mod html;
 mod pages;
+mod pause_acts;
+mod refused_acts;
 mod unanswered;
 mod walk;
 mod webdriver;

@@ -19,8 +19,12 @@ mod provider;
 mod support;
 
 mod bookings;
+mod mutants;
+mod points;
+mod reports;
 mod rides;
 mod unanswered;
+mod worlds;
 
 // The modules that the flagship's own files import from their root.
 use support::rides::signature;

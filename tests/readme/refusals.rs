@@ -10,7 +10,7 @@ use super::imports::code;
 const CLAMPS: [(&str, &str); 5] = [
     ("src/console/pages/chart.rs", "a row that is outside of the chart's time, at its edge"),
     ("src/http/retry_after.rs", "a header of an answer (RFC 9110, 10.2.3): the engine computes it"),
-    ("src/store/postgres/ops.rs", "a share of the pool's connections: it is computed"),
+    ("src/store/postgres/search_slots.rs", "a share of the pool's connections: it is computed"),
     ("src/worker/delivery.rs", ASKED_FOR),
     ("src/worker/reaper.rs", "half of a batch that was too large: it is computed"),
 ];

@@ -13,7 +13,7 @@ use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
 use atomic_phases::http::{Idempotency, Policy, single_tenant};
 use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
-use atomic_phases::worker::{Completer, Handlers, Webhook, WebhookError, WorkerConfig};
+use atomic_phases::worker::{Completer, Enqueuer, Handlers, Webhook, WebhookError, WorkerConfig};
 use atomic_phases::{Batch, Engine, ForeignCall, PhaseResult, Reply, atomic_phases};
 use serde::{Deserialize, Serialize};
 
@@ -199,6 +199,30 @@ fn a_limit_of_a_name_of_jobs_that_cannot_work_is_refused() {
         assert!(error.to_string().contains(&says), "{error}");
     }
     assert!(Handlers::new().concurrency("receipt", 1).is_ok());
+}
+
+/// It would limit nothing: most often the name is mistyped. The function may be added behind the limit, so the workers
+/// find it.
+#[tokio::test]
+async fn a_limit_of_a_name_of_jobs_without_a_function_is_refused_when_workers_start() {
+    let engine = Engine::builder(Sqlite::connect(":memory:").await.unwrap()).build().unwrap();
+    let receipts = |jobs: Handlers| jobs.on("receipt", async |_: String, _| Ok(()));
+    let limited = |name| Handlers::new().concurrency(name, 2).unwrap();
+    let before = || receipts(limited("receipts"));
+    let behind = || receipts(Handlers::new()).concurrency("receipts", 2).unwrap();
+    let webhook = Webhook::new("http://127.0.0.1:9/", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let beside = webhook.unwrap().beside(before());
+    let config = WorkerConfig::default;
+    for refused in [config().sink(before()), config().sink(behind()), config().sink(beside)] {
+        let error = engine.spawn_workers(refused).unwrap_err();
+        assert_eq!(error.setting, "Handlers::concurrency (name)");
+        assert!(error.to_string().contains("is \"receipts\", but it must be a name"), "{error}");
+    }
+    let told = Enqueuer::new(&engine, before(), config()).run_once().await;
+    assert!(matches!(told, Err(StoreError::Configuration(_))), "{told:?}");
+    for taken in [receipts(limited("receipt")), receipts(Handlers::new())] {
+        assert_eq!(config().sink(taken).check(), Ok(()));
+    }
 }
 
 #[test]

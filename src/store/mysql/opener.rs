@@ -7,8 +7,8 @@ use std::time::Duration;
 use mysql_async::Opts;
 
 use super::killer::Killer;
-use super::server::Server;
-use super::session::{Blocks, Purpose};
+use super::server::{Product, Server};
+use super::session::Purpose;
 use super::statement_registry::StatementRegistry;
 use crate::lock::lock;
 use crate::observe;
@@ -27,8 +27,8 @@ const A_DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct SessionOpener {
     opts: Opts,
     pub(super) purpose: Purpose,
-    /// On a server that has them.
-    pub(super) blocks: Blocks,
+    /// The products whose servers are sent blocks: MySQL has none.
+    pub(super) blocks: &'static [Product],
     known: Arc<Mutex<Known>>,
     /// What each of its sessions keeps prepared.
     registry: Arc<StatementRegistry>,
@@ -49,7 +49,7 @@ impl SessionOpener {
         Self {
             opts,
             purpose: Purpose::Requests,
-            blocks: Blocks::Sent,
+            blocks: &[Product::Mariadb],
             known: Arc::default(),
             registry: Arc::default(),
         }
@@ -58,7 +58,7 @@ impl SessionOpener {
     /// The same for sessions that are sent no blocks, as on MySQL.
     #[cfg(feature = "fault-injection")]
     pub(super) fn without_blocks(self) -> Self {
-        Self { blocks: Blocks::Never, ..self }
+        Self { blocks: &[], ..self }
     }
 
     /// The same for sessions that search, and have a time limit for that.

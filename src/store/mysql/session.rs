@@ -37,15 +37,6 @@ pub(super) enum Purpose {
     Searches,
 }
 
-/// How several statements are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blocks {
-    /// As one prepared block, where the texts allow it.
-    Sent,
-    /// Without blocks: MySQL has none.
-    Never,
-}
-
 /// What a session was found to have, and is given back at the end of each transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
@@ -177,11 +168,12 @@ const ASKED: &str = "SELECT CAST(VERSION() AS BINARY), @@max_allowed_packet, @@G
 
 type Told = (Vec<u8>, usize, u32, Vec<u8>, Option<Vec<u8>>);
 
-/// The session, and its server, as [`Server::behind`] tells it.
+/// The session, and its server, as [`Server::behind`] tells it. `blocks`: the products whose servers are sent several
+/// statements as one prepared block, where the texts allow it.
 pub(super) async fn set_up(
     conn: &mut Conn,
     purpose: Purpose,
-    blocks: Blocks,
+    blocks: &[Product],
 ) -> Result<(Session, Option<Server>), Failure> {
     let told: Option<Row> = conn.query_first(ASKED).await.map_err(Failure::of)?;
     let told: Told = told.and_then(|row| from_row_opt(row).ok()).unwrap_or_default();
@@ -213,7 +205,7 @@ pub(super) async fn set_up(
     // a bind takes besides its value, are in it.
     let of_the_url = conn.opts().max_allowed_packet().unwrap_or(LARGEST_PACKET);
     let max_packet = max_packet.min(of_the_url).saturating_sub(1024);
-    let has_blocks = product == Product::Mariadb && blocks == Blocks::Sent;
+    let has_blocks = blocks.contains(&product);
     let session = Session { max_packet, product, has_blocks, row_waits, at_rest, settings, home };
     Ok((session, server))
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `pool`, `connection`, `session`, `time_limit` | a connection: where it is from, when it goes back, what it is set to, how long its answers are waited for |
+//! | `pool`, `search_slots`, `connection`, `session`, `time_limit` | a connection: where it is from, when it goes back, what it is set to, how long its answers are waited for |
 //! | `store`, `keys`, `settle`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
 //! | `ask`, `together`, `group` | how that is sent: a statement by itself, again if its connection was dead, or what many ask for at one moment as a single statement |
 //! | `twin` | how a reservation waits for another one of its key |
@@ -32,6 +32,7 @@ mod ops_statements;
 mod own_transaction;
 mod pipelined;
 mod pool;
+mod search_slots;
 mod session;
 mod settle;
 mod single_statement;
@@ -57,10 +58,10 @@ use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on
 use self::connection::ConnectionGuard;
 use self::group::Groups;
 pub(in crate::store) use self::numbered::{Shape, Shaped};
-use self::ops::Operators;
 use self::ops_statements::AppliedHere;
 pub use self::pool::{DeadpoolPool, Pool};
 use self::pool::{PoolOrigin, WritablePool};
+use self::search_slots::Operators;
 use self::statement::StatementRegistry;
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
@@ -172,7 +173,7 @@ impl Postgres {
     /// As there.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         // Each is opened when it is needed for the first time.
-        let of_operators = settings.max_size(ops::CONNECTIONS);
+        let of_operators = settings.max_size(search_slots::CONNECTIONS);
         let operators = Operators::on(pool::open(url, of_operators)?);
         let pool = pool::open(url, settings)?;
         let store = Self { pool_origin: PoolOrigin::Engine, operators, ..Self::with_pool(pool) };

@@ -122,7 +122,7 @@ impl Sqlite {
     /// SQLite has them; `:memory:` for one that lives as long as this value. The process may change its directory later.
     ///
     /// # Errors
-    /// [`StoreError::NoConnection`] if the file cannot be opened.
+    /// [`StoreError::NoConnection`] if the file cannot be opened, or was replaced meanwhile.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (work, queue) = mpsc::unbounded_channel();
         let offers = Arc::<OfferQueue>::default();
@@ -134,11 +134,12 @@ impl Sqlite {
         let url = url.to_owned();
         let (opened, reader, operators) = worker
             .run(move || {
-                let mut conn =
-                    SqliteConnection::establish(&url).map_err(|error| error.to_string())?;
+                let (mut conn, file) = file::open(|| SqliteConnection::establish(&url))
+                    .map_err(|error| error.to_string())?;
                 conn.batch_execute(PRAGMAS).map_err(|error| error.to_string())?;
                 let path = logged_file(&mut conn);
-                let file = path.as_deref().map(OpenFile::at).unwrap_or_default();
+                // Without a write-ahead log, SQLite itself notices that its file was replaced.
+                let file = path.as_ref().map_or_else(OpenFile::default, |_| file);
                 let url = path.map(|path| absolute(path, &url));
                 let reader = Reader::open(url.as_deref(), file.clone());
                 let operators = Operators::beside(url.filter(|_| reader.is_open()), &file);

@@ -81,7 +81,11 @@ impl Own {
         let mut slot = lock(&self.conn);
         let mut conn = match slot.take() {
             Some(conn) => conn,
-            None => open(&self.url)?,
+            None => {
+                let opened = open(&self.url)?;
+                self.file.check()?;
+                opened
+            }
         };
         let found = conn.transaction(search)?;
         *slot = Some(conn);

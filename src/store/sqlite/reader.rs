@@ -25,6 +25,8 @@ impl Reader {
     pub(super) fn open(url: Option<&str>, file: OpenFile) -> Self {
         let open = |url| {
             let mut reader = SqliteConnection::establish(url).ok()?;
+            // By its path, it may have opened another file.
+            file.check().ok()?;
             reader.batch_execute("PRAGMA query_only = ON; PRAGMA busy_timeout = 0").ok()?;
             Some(Arc::new(Mutex::new(reader)))
         };

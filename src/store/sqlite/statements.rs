@@ -55,6 +55,12 @@ impl InMillis for Db {
 pub(super) const NOW: &str = Db::NOW;
 
 statement! {
+    /// The number, the name and the file of each database of the connection, that of `main` first.
+    Files for Db, rows (Integer, Text, Text), {},
+    "PRAGMA database_list"
+}
+
+statement! {
     /// The file of the database, where there is one with a write-ahead log.
     LoggedFile for Db, rows Text, {},
     "SELECT file FROM pragma_database_list, pragma_journal_mode \

@@ -1,0 +1,236 @@
+//! The limit of prepared statements of a MySQL and MariaDB server, which is for all its connections together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use atomic_phases::store::{Mysql, MysqlConn};
+use atomic_phases::{Batch, Engine, PhaseResult, Reply, Tx, atomic_phases};
+use diesel::sql_query;
+use serde::{Deserialize, Serialize};
+
+use super::mysql_faults::on_own_server;
+use crate::support::db::{my, open_my, open_my_without_blocks};
+use crate::support::mariadb::{Server, mysqld};
+use crate::support::*;
+
+/// What the server counts under this name.
+fn counted(server: &Server, name: &str) -> usize {
+    let told = server.ask(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+    told.split_whitespace().next_back().unwrap().parse().unwrap()
+}
+
+/// How many statements it has prepared, for all its connections.
+fn prepared(server: &Server) -> usize {
+    counted(server, "Prepared_stmt_count")
+}
+
+/// How many it prepares from here on.
+fn allow_statements(server: &Server, most: usize) {
+    server.ask(&format!("SET GLOBAL max_prepared_stmt_count = {most}"));
+}
+
+/// As many as a connection is to keep prepared: more than a request needs.
+const MANY: usize = 60;
+
+async fn keep_many_prepared(conn: &mut MysqlConn) {
+    // A text that may differ each time is kept when it is seen again.
+    for number in (0..MANY).chain(0..MANY) {
+        let query = diesel::sql_query(format!("SELECT {number} AS n"));
+        diesel_async::RunQueryDsl::execute(query, conn).await.unwrap();
+    }
+}
+
+/// Inserts this many rows with one statement.
+#[derive(Serialize, Deserialize)]
+struct Inserts(usize);
+
+#[atomic_phases(name = "inserts", version = 1)]
+impl Inserts {
+    #[phase]
+    async fn inserted(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        let rows = vec!["('r', 'inserted')"; self.0].join(", ");
+        let insert = diesel::sql_query(format!("INSERT INTO steps (request, step) VALUES {rows}"));
+        diesel_async::RunQueryDsl::execute(insert, tx).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Inserts this many rows with one statement each.
+#[derive(Serialize, Deserialize)]
+struct HandsOver(usize);
+
+#[atomic_phases(name = "hands_over", version = 1)]
+impl HandsOver {
+    #[phase]
+    async fn handed_over(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        (0..self.0).for_each(|_| Mysql::add_step(batch, "r", "handed over"));
+        Ok(Reply::new(204))
+    }
+}
+
+/// Else a connection keeps 256 of them, of megabytes each at the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_statement_whose_text_depends_on_its_rows_is_kept_on_no_connection() {
+    const MAX_ROWS: usize = 100;
+    let (server, db) = on_own_server(&[]).await;
+    let store = open_my(db.__url(), 1).await;
+    let builder = Engine::builder(store).register::<Inserts>().register::<HandsOver>();
+    let engine = builder.build().unwrap();
+    let mut before = None;
+    for rows in 1..=MAX_ROWS {
+        finished(engine.call(&scope(), &key(&format!("i{rows}")), Inserts(rows)).await);
+        finished(engine.call(&scope(), &key(&format!("h{rows}")), HandsOver(rows)).await);
+        before.get_or_insert_with(|| prepared(&server));
+    }
+    let (before, after) = (before.unwrap(), prepared(&server));
+    assert!(after < before + 20, "{before} were prepared, and {after} are");
+    let steps = MAX_ROWS * (MAX_ROWS + 1);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, i64::try_from(steps).unwrap());
+}
+
+/// What is prepared counts for all connections of the server together: those that keep most give it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
+    let (server, db) = on_own_server(&[]).await;
+    let app = App::default();
+    let store = open_my(db.__url(), 2).await;
+    let engine = engine(&store, &app);
+    // What others have prepared, and less than a request of the store needs.
+    allow_statements(&server, prepared(&server) + 5);
+    for number in 0..6 {
+        let name = key(&format!("k{number}"));
+        match number % 2 {
+            0 => finished(engine.call(&scope(), &name, book(20)).await),
+            _ => finished(
+                engine.call(&scope(), &name, Form::SingleStatement.parcel(Trouble::None)).await,
+            ),
+        };
+    }
+    server.ask("SET GLOBAL max_prepared_stmt_count = 1000");
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 6);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 9);
+    assert_eq!(app.provider.effects(), 6);
+}
+
+/// Its first statement is one too many for the server. The next time it waits until the server has some of them back.
+#[derive(Clone, Serialize, Deserialize)]
+struct OneTooMany;
+
+#[derive(Clone)]
+struct Crowded {
+    server: Arc<Server>,
+    /// Without those of the store's connections.
+    before: usize,
+    runs: Arc<AtomicU32>,
+}
+
+#[atomic_phases(name = "one_too_many", version = 1, app = Crowded)]
+impl OneTooMany {
+    #[phase]
+    async fn written(&self, tx: &mut Tx<'_, Mysql>, app: &Crowded) -> PhaseResult<Reply> {
+        if app.runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            allow_statements(&app.server, prepared(&app.server));
+        } else {
+            let (server, before) = (app.server.clone(), app.before);
+            until_within(Duration::from_secs(10), async move || prepared(&server) < before + MANY)
+                .await;
+        }
+        Mysql::insert_step(tx, "r", "written").await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// A phase whose own statement the server does not prepare runs again. By then the idle connections, too, have given
+/// back what they kept prepared.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_that_may_prepare_no_more_statements_has_those_of_idle_connections() {
+    let (server, db) = on_own_server(&[]).await;
+    let before = prepared(&server);
+    let store = open_my(db.__url(), 2).await;
+    // The phase runs on one of the two; the other one is idle.
+    let mut both = [store.connection().await.unwrap(), store.connection().await.unwrap()];
+    for conn in &mut both {
+        keep_many_prepared(conn).await;
+    }
+    drop(both);
+    assert!(prepared(&server) >= before + 2 * MANY);
+    let app = Crowded { server, before, runs: Arc::default() };
+    let builder = Engine::builder(store).app(app.clone()).register::<OneTooMany>();
+    let engine = builder.build().unwrap();
+    finished(engine.call(&scope(), &key("k"), OneTooMany).await);
+    assert_eq!(AtomicU32::load(&app.runs, Ordering::SeqCst), 2);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+}
+
+/// The server has the statements of a connection back only when its session has ended, some time after the connection
+/// was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free_some() {
+    let (server, db) = on_own_server(&[]).await;
+    for has_blocks in [true, false] {
+        let store = match has_blocks {
+            true => open_my(db.__url(), 2).await,
+            false => open_my_without_blocks(db.__url(), 2).await,
+        };
+        let engine = engine(&store, &App::default());
+        let mut other = my(db.__url()).await;
+        keep_many_prepared(&mut other).await;
+        allow_statements(&server, prepared(&server));
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(other);
+        };
+        let name = key(&format!("blocks-{has_blocks}"));
+        let (told, ()) = tokio::join!(engine.call(&scope(), &name, book(20)).into_future(), ends);
+        finished(told);
+        allow_statements(&server, 16_382);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM rides").await, 2);
+}
+
+/// How many statements a phase hands over, each with a text of its own.
+const SOME: usize = 20;
+
+/// Writes as many rows of `made`.
+#[derive(Clone, Serialize, Deserialize)]
+struct HandsSomeOver;
+
+#[atomic_phases(name = "hands_some_over", version = 1)]
+impl HandsSomeOver {
+    #[phase]
+    async fn handed_over(&self, batch: &mut Batch<'_, Mysql>) -> PhaseResult<Reply> {
+        for number in 0..SOME {
+            batch.add(sql_query(format!("INSERT INTO made VALUES ({number})")));
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// A block can do without the names of its statements. If each request tried to prepare them once more, each would have its
+/// connection closed, and the idle ones with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_requests_on_a_server_without_room_for_names_keep_their_connection() {
+    const CALLS: usize = 10;
+    if mysqld().is_some() {
+        // It has no blocks.
+        return;
+    }
+    let (server, db) = on_own_server(&[]).await;
+    db.sql("CREATE TABLE made (n INT)").await;
+    let builder = Engine::builder(open_my(db.__url(), 1).await).register::<HandsSomeOver>();
+    let engine = builder.build().unwrap();
+    finished(engine.call(&scope(), &key("first"), HandsSomeOver).await);
+    // For what a block is prepared as, and not for what its statements would be.
+    allow_statements(&server, prepared(&server) + 5);
+    finished(engine.call(&scope(), &key("second"), HandsSomeOver).await);
+    let before = counted(&server, "Connections");
+    for number in 0..CALLS {
+        finished(engine.call(&scope(), &key(&format!("k{number}")), HandsSomeOver).await);
+    }
+    let after = counted(&server, "Connections");
+    assert!(after < before + CALLS, "{before} connections until then, and {after} since");
+    allow_statements(&server, 16_382);
+    let rows = i64::try_from((2 + CALLS) * SOME).unwrap();
+    assert_eq!(db.number("SELECT count(*) FROM made").await, rows);
+}
