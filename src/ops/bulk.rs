@@ -424,9 +424,9 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Bulk acts, the newest first, at most `rows` of them: 1 to 100. An actor gets those that were started under limits
-    /// within their own, of any operator: of an act that may be about requests of other scopes they learn nothing. Reads a
-    /// thousand at most. Needs [`Permissions::READ`].
+    /// Bulk acts, the newest first, at most `rows` of them: 1 to 100. An actor sees the bulk
+    /// acts, of any operator, whose scopes are within the actor's own, and no others. Reads a thousand at most. Needs
+    /// [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError::BadPage`] for another number of rows.
