@@ -13,7 +13,7 @@ enum Shown {
 use Shown::{By, Not};
 
 /// A page, the language of its blocks, how many of them there are, and what shows that these are right.
-const BLOCKS: [(&str, &str, usize, Shown); 20] = [
+const BLOCKS: [(&str, &str, usize, Shown); 21] = [
     ("README.md", "sh", 1, By(".ci/packages")),
     ("README.md", "toml", 1, By("tests/readme/mod.rs")),
     ("docs/changing-a-request.md", "toml", 1, By("tests/compat/files.rs")),
@@ -44,6 +44,7 @@ const BLOCKS: [(&str, &str, usize, Shown); 20] = [
     ("docs/metrics.md", "yaml", 1, By(HERE)),
     ("docs/operating.md", "text", 2, By("cli/tests/operate/pages.rs")),
     ("docs/operating.md", "toml", 1, By("cli/tests/operate/pages.rs")),
+    ("docs/partitioning.md", "sql", 2, By("tests/workers/partitions.rs")),
     ("docs/runbooks.md", "sh", 29, By("cli/tests/runbooks.rs")),
     ("docs/scaling.md", "sql", 2, By(HERE)),
     ("docs/simulation.md", "sh", 1, By("tests/run")),
