@@ -9,7 +9,7 @@
 // The page is also read in the repository and in the book, where a link into the reference leads nowhere. So it has plain
 // names, and the links are here.
 //!
-//! # The items that this page names
+//! ## The items that this page names
 //!
 //! * The layer: [`Engine::ops`], [`Ops`].
 //! * What is stuck: [`Ops::counts`], [`Counts::none_announced`], [`Count::or_more`], [`Ops::list`], [`Filter`], [`State`],
@@ -115,10 +115,10 @@ pub struct Page<T, N = Cursor> {
     pub rows: Vec<T>,
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<N>,
-    /// How far the search came, if it read ten thousand rows before the page was full. The next page
-    /// continues from there. For an actor who does not see every scope a search ends between two minutes, so that no
-    /// place tells the time of a row that the actor does not see. Only where ten thousand rows are within one minute it
-    /// ends between two seconds, where they are within one second between two milliseconds, and so on.
+    /// How far the search came, if it read ten thousand rows before the page was full. The next page continues from there. For
+    /// an actor who does not see every scope, a search ends between two minutes, so that no place reveals the time of a row
+    /// that the actor does not see. If one minute has ten thousand rows, the search ends between two seconds; if one second has
+    /// them, between two milliseconds; and so on.
     pub searched_to: Option<DateTime<Utc>>,
 }
 
