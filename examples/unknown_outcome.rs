@@ -124,10 +124,12 @@ async fn pay_out(is_searchable: bool) -> Result<(), Box<dyn std::error::Error>> 
             engine.resolve(&scope, &key, resolution).await?
         );
     }
-    // A client asks again, with the same key.
+    // The client tries again, with the same key. Meanwhile, a worker may be running the request.
     let told = loop {
         match engine.call(&scope, &key, PayOut { cents: 2500 }).await? {
-            Outcome::Unknown { .. } => tokio::time::sleep(Duration::from_millis(200)).await,
+            Outcome::Unknown { .. } | Outcome::InProgress { .. } => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
             told => break told,
         }
     };

@@ -91,8 +91,8 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
     /// operator. A listed row is not lost.
     ///
     /// It needs no table scan: it reads at most ten thousand rows each of those that are due for a worker, of
-    /// those that wait for an operator, and of the most recently created ones; and it decodes three rows of each
-    /// group with the same state of whose calls the same is known. [`CheckReport::truncated`] says whether one of
+    /// those that wait for an operator, and of the most recently created ones. It groups the rows by state and by what
+    /// is known of their calls, and decodes three rows of each group. [`CheckReport::truncated`] says whether one of
     /// these limits was reached.
     ///
     /// # Errors

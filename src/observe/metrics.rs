@@ -125,7 +125,7 @@ table! {
     gauge DUE "due" in Count by []
         "Requests that a worker could continue now.";
     gauge DUE_OLDEST "due.oldest.timestamp" in Seconds by []
-        "Since when the first of them is due, as a Unix time.";
+        "When the request that has been due for longest became due, as a Unix time.";
     gauge STRANDED "stranded" in Count by ["because"]
         "Unfinished requests that the counting process cannot continue.";
     gauge WINDOW_END "window.next_end.timestamp" in Seconds by []
@@ -133,7 +133,7 @@ table! {
     gauge JOBS_STAGED "jobs.staged" in Count by []
         "Staged jobs that are to be delivered.";
     gauge JOBS_OLDEST "jobs.oldest.timestamp" in Seconds by []
-        "Since when the first of them is due, as a Unix time.";
+        "When the staged job that has been due for longest became due, as a Unix time.";
     gauge JOBS_DEAD_NOW "jobs.dead" in Count by []
         "Staged jobs that gave up and wait for an operator.";
     gauge NODES "nodes" in Count by ["definition", "version"]

@@ -32,9 +32,9 @@ impl<S: OperatorStore> Ops<S> {
     /// [`Engine::resolve`](crate::Engine::resolve) says which resolutions are refused. Needs
     /// [`Permissions::ACT`].
     ///
-    /// Repeated, it returns [`Resolved::Already`]. One with an output or a reply does so to the actor who gave it, and to
-    /// actors with [`Permissions::REVEAL`]. To others it is refused without being compared, so that it confirms no guess
-    /// of a stored value.
+    /// If the same resolution is repeated, it returns [`Resolved::Already`]. If the resolution has an output or a reply, only
+    /// the actor who gave it, and actors with [`Permissions::REVEAL`], get this answer. For others the repetition is refused
+    /// without being compared, so that it confirms no guess of a stored value.
     ///
     /// # Errors
     /// [`OpsError::MovedOn`] if the row has changed since the actor saw it; [`OpsError::Resolve`] if the
@@ -336,8 +336,8 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Audits a refusal. Of a store that does not answer nothing can be said: the audit row of an act is
-    /// there exactly if the act was applied.
+    /// Audits a refusal. If the store does not answer, nothing is audited here: the audit row of an act is there exactly if the
+    /// act was applied.
     pub(super) async fn refused(&self, entry: AuditEntry, refused: OpsError) -> OpsError {
         if refused.is_of_no_answer() {
             return refused;

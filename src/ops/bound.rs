@@ -25,7 +25,7 @@ pub(super) enum Goes {
 }
 
 impl Goes {
-    /// Whether a row at `one` is told before a row at `other`.
+    /// Whether a row at `one` is listed before a row at `other`.
     pub(super) fn is_before(self, one: At, other: At) -> bool {
         match self {
             Self::Up => one < other,
@@ -103,7 +103,7 @@ impl CellSearch {
     }
 
     /// `searched_to`: the last row that was read from there, if there are more. Continues with a smaller cell, if this one has
-    /// more rows than a search reads. Ends with the place behind which to go on, if there is one: the rows up to it are told,
+    /// more rows than a search reads. Ends with the place behind which to go on, if there is one: the rows up to it are shown,
     /// and no others.
     pub(super) fn narrow(&mut self, searched_to: Option<At>) -> ControlFlow<Option<At>> {
         let Some(searched_to) = searched_to else { return Break(None) };

@@ -57,7 +57,7 @@ impl BulkAct {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Retry, Self::Erase];
 
-    /// Its name: `retry`, say.
+    /// Its name, for example `retry`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -351,9 +351,9 @@ impl<S: OperatorStore> Ops<S> {
     /// if the answer to its commit was lost; `already` for each other.
     ///
     /// # Errors
-    /// [`OpsError::MovedOn`] if the requests are no longer those that were `planned`, or stand otherwise; or if the
-    /// version is of a plan of another act, or of another selection, whether that was started or not: plan again.
-    /// Otherwise as [`plan_bulk`](Self::plan_bulk).
+    /// [`OpsError::MovedOn`] if other requests match than were `planned`, or one of them has changed; or if the version belongs
+    /// to the plan of another act or of another selection, whether that plan was started or not. Then plan again. Otherwise as
+    /// [`plan_bulk`](Self::plan_bulk).
     pub async fn start_bulk(
         &self,
         act: BulkAct,
@@ -424,9 +424,9 @@ impl<S: OperatorStore> Ops<S> {
         }
     }
 
-    /// Bulk acts, the newest first, at most `rows` of them: 1 to 100. An actor gets those that were started under limits
-    /// within their own, of any operator: of an act that may be about requests of other scopes they learn nothing. Reads a
-    /// thousand at most. Needs [`Permissions::READ`].
+    /// Bulk acts, the newest first, at most `rows` of them: 1 to 100. An actor sees the bulk
+    /// acts, of any operator, whose scopes are within the actor's own, and no others. Reads a thousand at most. Needs
+    /// [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError::BadPage`] for another number of rows.

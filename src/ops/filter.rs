@@ -66,7 +66,7 @@ impl State {
         Self::Unreadable,
     ];
 
-    /// Its name: `dead_letter`, say.
+    /// Its name, for example `dead_letter`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -130,9 +130,8 @@ impl Filter {
         self
     }
 
-    /// Unfinished requests that this build cannot continue, as far as the stored values are not needed to
-    /// tell: their definition, version or phase list is another one
-    /// ([`Summary::stranded`](super::Summary::stranded)).
+    /// Unfinished requests that this build cannot continue, judged without their stored values: their definition, version or
+    /// phase list is another one ([`Summary::stranded`](super::Summary::stranded)).
     pub fn stranded(mut self) -> Self {
         self.stranded = true;
         self

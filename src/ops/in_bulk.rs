@@ -1,8 +1,7 @@
 //! One request's turn in a bulk act, by a worker on behalf of the operator who started it.
 //!
-//! The act is guarded by the row's version and audited in its own transaction, under the bulk act's id. So it is
-//! done once whatever becomes of the worker, and one that comes behind a dead worker reads in the audit what was
-//! done.
+//! The act is guarded by the row's version and audited in its own transaction, under the bulk act's id. So it is done once,
+//! whatever happens to the worker: a worker that continues after a dead one reads in the audit what was done.
 
 use std::collections::HashSet;
 

@@ -6,6 +6,33 @@
 //! [runbooks]: https://github.com/atomic-phases/atomic-phases/blob/main/docs/runbooks.md
 //!
 #![doc = include_str!("../../docs/operating.md")]
+// The page is also read in the repository and in the book, where a link into the reference leads nowhere. So it has plain
+// names, and the links are here.
+//!
+//! ## The items that this page names
+//!
+//! * The layer: [`Engine::ops`], [`Ops`].
+//! * What is stuck: [`Ops::counts`], [`Counts::none_announced`], [`Count::or_more`], [`Ops::list`], [`Filter`], [`State`],
+//!   [`Cursor`], [`Ops::find`], [`Postgres::operators_pool`](crate::store::Postgres::operators_pool),
+//!   [`Postgres::with_pool`](crate::store::Postgres::with_pool).
+//! * Why: [`Ops::why`], [`Why::window_ends`], [`HeldBy`], [`EndedBy`], [`StrandedBecause`], [`Ops::show`],
+//!   [`Details::events_gone`], [`PhaseStands`], [`Event::Left`],
+//!   [`RequestContext::attempt`](crate::RequestContext::attempt),
+//!   [`EngineBuilder::max_attempts`](crate::engine::EngineBuilder::max_attempts).
+//! * Builds and processes: [`Ops::nodes`], [`Ops::definitions`], [`Announcer`](crate::worker::Announcer),
+//!   [`WorkerConfig::node`](crate::worker::WorkerConfig::node).
+//! * Acts: [`Ops::resolve`], [`Ops::retry`], [`Ops::erase`], [`Ops::retry_job`], [`Ops::discard_job`], [`RowVersion`],
+//!   [`OpsError::MovedOn`].
+//! * Pauses: [`Ops::pause`], [`Ops::pauses`], [`Ops::replace_pause`], [`Ops::unpause`],
+//!   [`EngineBuilder::pauses_every`](crate::engine::EngineBuilder::pauses_every).
+//! * Bulk acts: [`Ops::plan_bulk`], [`BulkPlan::with_call`], [`Ops::start_bulk`], [`Ops::stop_bulk`], [`Ops::bulk`],
+//!   [`BulkRunner`](crate::worker::BulkRunner).
+//! * Staged jobs: [`Ops::dead_jobs`], [`Ops::late_jobs`], [`JobSink`](crate::worker::JobSink),
+//!   [`JobSink::handles`](crate::worker::JobSink::handles), [`Job`](crate::worker::Job),
+//!   [`Handlers::on`](crate::worker::Handlers::on).
+//! * Who did it, and who may: [`Ops::audit`], [`AuditFilter`], [`Actor`], [`Permissions`], [`Scopes`], [`Ops::reveal`].
+//! * Notices: [`EngineBuilder::tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting),
+//!   [`WAITING_JOB`](crate::engine::WAITING_JOB), [`Waiting`](crate::engine::Waiting).
 
 mod act;
 mod actor;
@@ -88,10 +115,10 @@ pub struct Page<T, N = Cursor> {
     pub rows: Vec<T>,
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<N>,
-    /// How far the search came, if it read ten thousand rows before the page was full. The next page
-    /// continues from there. For an actor who does not see every scope a search ends between two minutes, so that no
-    /// place tells the time of a row that the actor does not see. Only where ten thousand rows are within one minute it
-    /// ends between two seconds, where they are within one second between two milliseconds, and so on.
+    /// How far the search came, if it read ten thousand rows before the page was full. The next page continues from there. For
+    /// an actor who does not see every scope, a search ends between two minutes, so that no place reveals the time of a row
+    /// that the actor does not see. If one minute has ten thousand rows, the search ends between two seconds; if one second has
+    /// them, between two milliseconds; and so on.
     pub searched_to: Option<DateTime<Utc>>,
 }
 

@@ -16,7 +16,7 @@ use crate::store::audit::AuditEntry;
 use crate::store::operators::OperatorStore;
 use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, is_name};
 
-/// The shortest pause. One of no time would be answered as done, and would replace one that lasts by none.
+/// The shortest pause. A pause of no duration would be reported as done, and would replace a lasting pause by none.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// A foreign phase that is paused.
@@ -95,9 +95,9 @@ fn is_foreign(phase: &Phase) -> bool {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// Pauses a foreign phase in every version of its definition, for a given time or until
-    /// [`unpause`](Self::unpause). One that is paused is refused: [`replace_pause`](Self::replace_pause) says which pause it
-    /// replaces. Needs [`Permissions::PAUSE`], and an actor who may see every scope.
+    /// Pauses a foreign phase in every version of its definition, for a given time or until [`unpause`](Self::unpause). If the
+    /// phase is paused already, this is refused: [`replace_pause`](Self::replace_pause) names the pause that it replaces. Needs
+    /// [`Permissions::PAUSE`], and an actor who may see every scope.
     ///
     /// The pause is stored under the oldest name of the phase (`was`), so that older builds and other
     /// versions, which know the phase by that name, apply it too. A build that does not know that name stores it under a

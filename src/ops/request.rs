@@ -283,7 +283,7 @@ pub enum PhaseViewKind {
 }
 
 impl PhaseViewKind {
-    /// Its name: `at_most_once`, say.
+    /// Its name, for example `at_most_once`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -330,7 +330,7 @@ pub enum PhaseStands {
 }
 
 impl PhaseStands {
-    /// Its name: `call_open`, say.
+    /// Its name, for example `call_open`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -36,7 +36,7 @@ impl What {
     pub const ALL: [Self; 6] =
         [Self::Key, Self::Parameters, Self::Context, Self::Outputs, Self::Reply, Self::DerivedKey];
 
-    /// Its name: `parameters`, say.
+    /// Its name, for example `parameters`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! [`Until`]: up to which place a list is told to an actor. One of some scopes is told whole cells of it: see
+//! [`Until`]: up to which place a list is shown to an actor. An actor of some scopes sees only whole cells of it: see
 //! [`bound`](super::bound).
 
 use std::ops::ControlFlow::Break;
@@ -12,7 +12,7 @@ use crate::store::operators::{
     ListPlace, ListRequests, OperatorStore, ScopeLimits, SearchPage, Walk,
 };
 
-/// Up to which place a list is told.
+/// Up to which place a list is shown.
 pub(super) enum Until {
     /// As far as the search came: to an actor who sees every scope.
     AsSearched,
@@ -21,8 +21,8 @@ pub(super) enum Until {
 }
 
 impl Until {
-    /// Leaves out what is not told, and says behind which place the list goes on, if that is not its last row. `from`:
-    /// behind which it was searched. `searched_to`: of the search, where it ended before the page was full.
+    /// Leaves out the rows that are not shown. Returns the place behind which the list continues, if that is not its last row.
+    /// `from`: behind which it was searched. `searched_to`: of the search, where it ended before the page was full.
     pub(super) fn cut<T>(
         &self,
         goes: Goes,
@@ -120,7 +120,7 @@ impl List {
 }
 
 impl<S: OperatorStore> Ops<S> {
-    /// Up to which place the list behind this one is told.
+    /// Up to which place the list behind this one is shown.
     pub(super) async fn until(&self, list: List, from: At) -> Result<Until, OpsError> {
         if self.actor.sees_every_scope() {
             return Ok(Until::AsSearched);

@@ -62,7 +62,7 @@ pub enum HeldBy {
 }
 
 impl HeldBy {
-    /// Its name: `back_off`, say.
+    /// Its name, for example `back_off`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ pub enum EndedBy {
 }
 
 impl EndedBy {
-    /// Its name: `operator`, say.
+    /// Its name, for example `operator`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What the workers ask a store for, and what it hands them.
+//! What the workers ask a store for, and what it returns.
 
 use std::time::Duration;
 

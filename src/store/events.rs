@@ -1,10 +1,10 @@
-//! The outcome of a request off its usual way: lines in a column of its own row. The statement that changes the
-//! row writes them, so they are there exactly if the change is; they go with the row, and with its erasure. A
-//! request that runs through has none.
+//! The interruptions of a request: lines in a column of its own row. The statement that changes the row writes them, so they
+//! are there exactly if the change is. They are deleted with the row, and when it is erased. A request that runs without
+//! interruption has none.
 //!
-//! A row keeps [`KEPT`] characters of them, some thirty of the latest lines, and the number of all that were ever
-//! written: no request fills a table with its failures. A heartbeat or a phase that comes after them writes the row
-//! anew, which is why they are few; what of a row is longer than two thousand bytes PostgreSQL keeps beside it.
+//! A row keeps [`KEPT`] characters of them, some thirty of the latest lines, and the number of all that were ever written: no
+//! request fills a table with its failures. Each later heartbeat or phase writes the row anew, with these lines, so there are
+//! few of them. PostgreSQL keeps what is longer than two thousand bytes outside of the row.
 
 use std::fmt::Write;
 
@@ -54,7 +54,7 @@ impl EventKind {
         Self::Resolved,
     ];
 
-    /// Its name: `taken_over`, say.
+    /// Its name, for example `taken_over`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

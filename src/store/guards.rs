@@ -1,5 +1,5 @@
-//! What each guarded statement of a store is guarded by: of each condition, a call that breaks it alone and
-//! writes nothing. Over every store.
+//! The guards of each store's statements: for each condition of a guard, a call that violates only this condition, and writes
+//! nothing. On every store.
 
 use std::time::Duration;
 

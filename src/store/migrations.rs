@@ -1,9 +1,8 @@
 //! The schema of our own tables, changed beside the requests that use it.
 //!
-//! A deploy is rolled out node by node, so the build before continues working on the new schema, and none of
-//! its requests may wait long for a migration. What a migration may contain is said in
-//! `migrations/README.md` and checked by `tests/migrations/rules.rs`; here is how one is run: under the store's
-//! own bounds, and again where a lock was not to be had.
+//! A deploy is rolled out node by node, so the build before continues working on the new schema, and none of its requests may
+//! wait long for a migration. `migrations/README.md` says what a migration may contain, and `tests/migrations/rules.rs` checks
+//! it. This file runs a migration: within the store's own time limits, and again if a lock was not available.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! [`OperatorStore`]: what operators ask a store for. None of it is on the way of a request.
+//! [`OperatorStore`]: what operators ask a store for. No request uses any of it.
 //!
 //! Each search walks one index from one place on, and reads [`MAX_ROWS_PER_SEARCH`] rows at most. What an
 //! operator may see is a condition of the statement ([`ScopeLimits`]), so that no caller can forget it.

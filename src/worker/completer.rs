@@ -31,8 +31,9 @@ use crate::store::{Right, Store, StoreError};
 /// However many requests of one scope are due, one of another scope that becomes due behind them is found within about two
 /// [polls](WorkerConfig::poll). A completer that has just started first reads past them, page by page, each followed by a
 /// rest of four times what it took. A page takes a few milliseconds. It has a thousand rows while none of the completer's
-/// requests ends, and a hundred while some do; or a [batch](WorkerConfig::batch), if that is more. So a hundred thousand
-/// requests are a hundred pages, but a thousand, with as many rests, for a completer that is busy with them.
+/// requests ends, and a hundred while some do; or a [batch](WorkerConfig::batch), if that is more. So a completer of which no
+/// request ends reads past a hundred thousand requests in a hundred pages; a busy one needs a thousand pages, each followed by
+/// a rest.
 pub struct Completer<S: Store> {
     requests: Dispatcher<DueRequests<S>>,
     enroller: Enroller<S>,

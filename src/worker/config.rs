@@ -74,8 +74,8 @@ impl WorkerConfig {
 
     /// How many rows a search reads at most, how many jobs one statement claims (500 at most), and how many requests or jobs a
     /// `run_once` begins; default 100. If a search of a worker that [runs](crate::worker::Completer::run) finds nothing to
-    /// begin, the next one reads a thousand rows, or a hundred while the worker's requests or jobs end (or a batch, if that
-    /// is more).
+    /// begin, the next search reads a thousand rows, or a hundred if a request or a job of the worker has ended within the
+    /// last second. Neither reads fewer rows than a batch.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self

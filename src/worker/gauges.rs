@@ -1,5 +1,5 @@
-//! What waits now, as gauges: of the one process that takes the census. What it does not know any more is not a number
-//! (`NaN`), so that no alert and no sum goes by a value of before.
+//! What waits now, as gauges: of the one process that takes the census. What it no longer knows is not a number (`NaN`), so
+//! that no alert and no sum uses an outdated value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

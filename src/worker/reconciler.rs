@@ -41,8 +41,9 @@ impl<S: OperatorStore> Reconciler<S> {
     /// [`batch`](WorkerConfig::batch) requests, counted as by [`Completer::run_once`](crate::worker::Completer::run_once).
     ///
     /// # Errors
-    /// [`StoreError`] where the store cannot be searched, or refuses to let an outcome be asked about that a build without
-    /// the function has left. The others are reconciled, and the next call counts them.
+    /// [`StoreError`] if the store cannot be searched. Also if it refuses to change the row of an unknown outcome that a
+    /// build without the reconcile function has left to an operator: the other outcomes are reconciled, and the next call
+    /// counts them.
     pub async fn run_once(&mut self) -> Result<Sweep, StoreError> {
         self.requests.one_pass().await?;
         // An outcome that it enters rests first.

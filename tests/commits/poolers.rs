@@ -46,20 +46,27 @@ async fn warns(url: &str) -> bool {
     log.contains("WARN") && log.contains("client_connection_check_interval")
 }
 
-/// A setting for the connections of this database, whichever pool opens them.
-const OF_THE_ROLE: &str =
-    "ALTER ROLE postgres IN DATABASE NAME SET client_connection_check_interval = '500ms'";
+const PAGE: &str = include_str!("../../docs/stores.md");
+
+/// The statement of the page: a setting for the connections of a role, whichever pool opens them. Here, for those to this
+/// database only.
+fn of_the_role(database: &str) -> String {
+    let statement = PAGE.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(statement.starts_with("ALTER ROLE app SET "), "{statement}");
+    statement.replace("ROLE app", &format!("ROLE postgres IN DATABASE {database}"))
+}
 
 /// For the pooler's own.
 const SAYS_THE_BOUND: &str = "connect_query='SET client_connection_check_interval = 500'";
 
 async fn say_to_the_role(db: &Postgres) {
     let name = db.text("SELECT current_database()").await;
-    db.sql(&OF_THE_ROLE.replace("NAME", &name)).await;
+    db.sql(&of_the_role(&name)).await;
 }
 
 #[tokio::test]
 async fn g13_a_store_warns_where_a_pooler_keeps_a_bound_from_its_sessions() {
+    assert!(PAGE.contains(SAYS_THE_BOUND), "docs/stores.md shows another one");
     let db = Postgres::fresh().await;
     let url = url_of(&db);
     // One session for all clients, so that a later client gets it again.

@@ -327,6 +327,13 @@ fn a_level_of_the_manifest_is_heeded_and_one_that_is_never_refused() {
     manifest("phase_inserted");
     let told = check::<Inserted>(dir.path(), Mode::Check).unwrap_err().to_string();
     assert!(told.contains("note[phase_inserted]"), "{told}");
+    // The table that the book shows is read: it has no unknown name, and none of a level that is never changed.
+    let book = include_str!("../../docs/changing-a-request.md");
+    let table = book.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let text = format!("[package]\nname = \"a\"\n{table}");
+    std::fs::write(dir.path().join("Cargo.toml"), text).unwrap();
+    let told = check::<Inserted>(dir.path(), Mode::Check).unwrap_err().to_string();
+    assert!(told.contains("error[phase_inserted]"), "{told}");
     manifest("phase_renamed");
     let told = check::<Order>(dir.path(), Mode::Check).unwrap_err().to_string();
     assert!(told.contains("no setting changes `phase_renamed`"), "{told}");

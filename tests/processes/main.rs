@@ -7,6 +7,7 @@ mod abandoned;
 mod abort;
 mod citus;
 mod clock;
+mod examples;
 mod failover;
 mod frozen;
 mod kill;

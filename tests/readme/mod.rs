@@ -54,6 +54,9 @@ const PROGRAMS: [&str; 7] = [
     include_str!("../../src/phase/outcome.rs"),
 ];
 
+/// The documentation of a module: rustdoc compiles its blocks.
+const OPERATING: &str = include_str!("../../docs/operating.md");
+
 /// The blocks of Rust.
 fn blocks(page: &str) -> Vec<&str> {
     let mut rest = page;
@@ -93,10 +96,27 @@ fn no_other_page_has_rust() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "md") {
             let text = std::fs::read_to_string(&path).unwrap();
-            let is_known = PAGES.iter().any(|(page, _)| *page == text);
+            let is_known = text == OPERATING || PAGES.iter().any(|(page, _)| *page == text);
             assert!(is_known || !text.contains("```rust"), "{}: add it to PAGES", path.display());
         }
     }
+}
+
+/// On a page, a link into the reference leads nowhere, and a hidden line of rustdoc is shown. The reference links each
+/// name of the page below it, and rustdoc refuses a link to an item that is not there.
+#[test]
+fn the_page_that_is_a_modules_documentation_is_plain_and_its_names_are_links_in_the_reference() {
+    let module = include_str!("../../src/ops/mod.rs");
+    let (_, below) = module.split_once("include_str!(\"../../docs/operating.md\")").unwrap();
+    let (reference, _) = below.split_once("\nmod ").unwrap();
+    let is_plain = |line: &str| !line.starts_with("# #") && line != "# }";
+    assert!(OPERATING.lines().all(is_plain), "a hidden line is shown");
+    assert!(!OPERATING.contains("](crate::") && !OPERATING.contains("[`Ops"), "a link of rustdoc");
+    let is_item = |word: &&str| word.starts_with(char::is_uppercase) && word.contains("::");
+    let named: HashSet<&str> = quoted(OPERATING).filter(is_item).collect();
+    let missing: Vec<_> =
+        named.iter().filter(|name| !reference.contains(&format!("[`{name}`]"))).collect();
+    assert!(missing.is_empty() && named.len() > 30, "{missing:?}");
 }
 
 #[test]

@@ -14,11 +14,16 @@ pub struct Process {
 
 /// The path of the built flagship example.
 pub fn program() -> PathBuf {
+    example("rocket_rides")
+}
+
+/// The path of a built example.
+pub fn example(name: &str) -> PathBuf {
     let mut dir = std::env::current_exe().unwrap();
     dir.pop();
     dir.pop();
-    let program = dir.join("examples/rocket_rides");
-    assert!(program.exists(), "not built: run `cargo build --example rocket_rides` first");
+    let program = dir.join("examples").join(name);
+    assert!(program.exists(), "not built: run `cargo build --example {name}` first");
     program
 }
 

@@ -11,6 +11,13 @@ const UP: &str = include_str!("../../migrations/postgres_partitioned/up.sql");
 const DOWN: &str = include_str!("../../migrations/postgres_partitioned/down.sql");
 const BY_SCOPE: &str = include_str!("../../migrations/postgres_partitioned/by_scope.sql");
 
+/// The commands of `docs/partitioning.md`: they add the partition of tomorrow, and drop that of three days ago.
+fn commands() -> [&'static str; 2] {
+    let page = include_str!("../../docs/partitioning.md");
+    let blocks = page.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.collect::<Vec<_>>().try_into().unwrap()
+}
+
 /// A UUID of version 7 for a moment that is `days` ago, as a client would have made it then.
 async fn key_of(db: &Postgres, days: u32, number: u32) -> String {
     let first = format!(
@@ -100,15 +107,23 @@ async fn g16_a_key_of_tomorrow_keeps_no_day_from_its_partition() {
     }
     let tomorrow = "SELECT atomic_phases_partition_of((now() AT TIME ZONE 'UTC')::date + 1)";
     let tomorrow = db.text(tomorrow).await;
+    let [add, drop] = commands();
     // A second time changes nothing.
     for _ in 0..2 {
-        db.sql("SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date + 1)").await;
+        db.sql(add).await;
         assert_eq!(partition_of(&db, &early).await, tomorrow);
         assert_eq!(partition_of(&db, "bare").await, "atomic_phases_keys_default");
         for name in [early.as_str(), "bare"] {
             assert!(finished(engine.call(&scope(), &key(name), book(20)).await).replayed);
         }
     }
+    let partitions =
+        "SELECT count(*) FROM pg_inherits WHERE inhparent = 'atomic_phases_keys'::regclass";
+    let before = db.number(partitions).await;
+    db.sql("SELECT atomic_phases_add_partition((now() AT TIME ZONE 'UTC')::date - 3)").await;
+    assert_eq!(db.number(partitions).await, before + 1);
+    db.sql(drop).await;
+    assert_eq!(db.number(partitions).await, before);
 }
 
 /// A daily job that was run twice. By then requests use the partition, and a backup reads it.

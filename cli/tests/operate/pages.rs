@@ -1,5 +1,6 @@
 //! The terminal sessions of `docs/operating.md`: each block is run on a service with the incident that it shows, and what
 //! the commands print is compared with the page, line by line. Ids, hashes, versions and ages are compared as patterns.
+//! The profiles of the page are read.
 
 use std::time::Duration;
 
@@ -277,6 +278,29 @@ async fn each_session_of_the_page_is_what_a_terminal_shows() {
         });
         ran.await.unwrap();
         server.abort();
+    }
+}
+
+#[test]
+fn the_profiles_of_the_page_are_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let profiles = OPERATING.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("atomic-phases/profiles.toml");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, profiles).unwrap();
+    // It has a token.
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    for (profile, setting) in [
+        ("production", "url https://example.com/ops/api/v1 the profile"),
+        ("staging", "database-url postgres://ada@db.example.com/rides the profile"),
+        ("staging", "as ada@example.com the profile"),
+    ] {
+        let run = Run { settings: dir.path().to_owned(), ..Run::on(&["--profile", profile]) };
+        let (code, told) = run.told(&["config", "-o", "table"]);
+        let told = told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        let told: Vec<_> = told.collect();
+        assert!(code == 0 && told.iter().any(|line| line == setting), "{setting}: {told:#?}");
     }
 }
 

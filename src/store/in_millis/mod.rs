@@ -1,9 +1,9 @@
 //! What SQLite and MySQL have in common: times are milliseconds since 1970, and ids are bytes. Statements that are the
 //! same for both but for a word are here, once; the words are those of [`InMillis`].
 //!
-//! A page begins behind a place of an index, by a comparison of rows. SQLite searches the index by it; MySQL does not, and
-//! is told the first column's bound once more. It stands behind the comparison: of two bounds SQLite takes the first, and
-//! by that of one column it would read all rows of one moment again for each page (`store::sqlite::plans`).
+//! A page begins behind a place of an index, by a comparison of rows. SQLite searches the index by it. MySQL does not, so the
+//! statement repeats the bound of the first column, behind the comparison. Of two bounds SQLite takes the first: by the bound
+//! of one column, it would read all rows of one moment again for each page (`store::sqlite::plans`).
 
 pub(super) mod audit;
 pub(super) mod births;

@@ -1,4 +1,4 @@
-//! What is asked of the store in memory by hand: erasures, surveys, the number of dead jobs.
+//! What is done by hand on the store in memory: erasures, surveys, the number of dead jobs.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

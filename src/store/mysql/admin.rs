@@ -1,4 +1,4 @@
-//! What is asked of MySQL by hand: erasures, surveys, the number of dead jobs.
+//! What is done by hand on MySQL: erasures, surveys, the number of dead jobs.
 
 use std::time::Duration;
 

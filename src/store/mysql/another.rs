@@ -1,8 +1,8 @@
-//! [`Another`]: what failed because of its connection is done on another one.
+//! [`Another`]: repeats on another connection what failed because of its connection.
 //!
-//! The connections that are idle are as old, so they are closed first. A server that prepares no more statements has the
-//! room again when the sessions of closed connections have ended: the driver takes its leave in a task of its own, and
-//! what a session keeps counts until its thread has ended. So behind that failure it is tried several times, with pauses.
+//! The idle connections may be as old, so they are closed first. A server that prepares no more statements has room again only
+//! when the sessions of the closed connections have ended: the driver disconnects in a task of its own, and the statements of a
+//! session count until its thread has ended. So after that failure the store tries several times, with pauses.
 
 use std::time::{Duration, Instant};
 

@@ -1,18 +1,18 @@
 //! On MariaDB: several statements as one prepared block, which is one round trip, and is parsed once for each connection.
 //! MySQL has blocks in stored routines only.
 //!
-//! The statements stand in their order in one `BEGIN NOT ATOMIC … END`, with their binds. At the first error the
-//! block ends, so that nothing behind one is executed (G4), and the error has its code. Which statement it was is asked
-//! of a variable of the session, afterwards: so an error at the `COMMIT` is no other's (G7).
+//! The statements stand in their order in one `BEGIN NOT ATOMIC … END`, with their binds. At the first error the block ends, so
+//! that nothing behind one is executed (G4), and the error has its code. Afterwards, a variable of the session says which
+//! statement it was: so an error at the `COMMIT` is not taken for that of another statement (G7).
 //!
 //! A phase that hands its statements over is one block, from begin to commit. A phase that executes them one by
 //! one has a block in front of them and one behind: its transaction, and the mark in it, outlive a block.
 //!
-//! MariaDB understands the statements of a block when the block is executed first, and not again: with the views, triggers,
-//! functions and columns of then. Of a user's statement that would be wrong (G4), so the block only executes it: by the name
-//! under which its connection has prepared it (`EXECUTE`), or as a text, which the server prepares at each execution
-//! (`EXECUTE IMMEDIATE`). The engine's own statements name columns of tables, which it finds anew. Behind another trigger on
-//! such a table, or on one that a prepared statement writes to, the connections are left.
+//! MariaDB prepares the statements of a block when the block is executed first, and not again: the block keeps the views,
+//! triggers, functions and columns of that moment. For a user's statement that would be wrong (G4), so the block only executes
+//! it: by the name under which its connection has prepared it (`EXECUTE`), or as a text, which the server prepares at each
+//! execution (`EXECUTE IMMEDIATE`). The engine's own statements name columns of tables, which it finds anew. Behind another
+//! trigger on such a table, or on one that a prepared statement writes to, the connections are left.
 //!
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.

@@ -3,10 +3,10 @@
 //! diesel-async has a connection of its own. This one knows what that one cannot tell: the code of an
 //! error, that an answer is still on its way, and that a statement of the phase has failed.
 //!
-//! A future that is dropped in the middle of a statement leaves the answer in the socket, where the next
-//! statement, another tenant's perhaps, would take it for its own. So such a connection answers nothing any
-//! more, and when it is dropped the server is told to kill its session: it would go on waiting for a lock,
-//! with those that it has (G3, G7, G13, G16).
+//! A future that is dropped in the middle of a statement leaves the answer in the socket, where the next statement, another
+//! tenant's perhaps, would take it for its own. So such a connection answers nothing any more, and when it is dropped, the
+//! engine kills its session at the server. Otherwise the session would continue to wait for a lock, and keep the locks that it
+//! has (G3, G7, G13, G16).
 
 use std::fmt;
 use std::sync::Arc;

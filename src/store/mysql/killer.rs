@@ -1,9 +1,9 @@
 //! [`Killer`]: ends the sessions of clients that are gone.
 //!
-//! The server does not look at its client while it executes: a session that waits for a lock goes on, with the locks
-//! that it has. `KILL` ends it (G13), which a user may do to his own sessions without any right. The connection for it
-//! is kept, because a server that is full refuses a new one, and then of all times other sessions wait for those locks.
-//! It ends sessions one by one: if it served one task alone, the others would find it in use, and the server full.
+//! The server does not look at its client while it executes: a session that waits for a lock goes on, with the locks that it
+//! has. `KILL` ends it (G13); a user needs no privilege to kill its own sessions. The connection for it is kept, because a
+//! server that is full refuses a new one, just when other sessions wait for those locks. It ends sessions one by one: if it
+//! served one task alone, the others would find it in use, and the server full.
 //!
 //! A session is named by its number, which another server gives to another session. So each [`Server`] has a killer of its
 //! own, and each session keeps that of its server: behind a failover, those that are still on the former primary are ended

@@ -3,8 +3,8 @@
 //! The driver finds them by their texts, too. But each time it first scans the text for parameters of its own (`:name`), and
 //! a block has kilobytes: for a `Tx`, that was a quarter of the instructions that the client executed.
 //!
-//! The driver keeps `stmt_cache_size` statements, and closes the one that it was not asked for the longest. It does not know
-//! of those that are found here. So a statement is asked for there again before the driver has been asked for as many others.
+//! The driver keeps `stmt_cache_size` statements, and closes the least recently used one. It does not see which statements are
+//! found here. So this cache asks the driver for a statement again before it has asked the driver for that many others.
 
 /// How many: the engine's own for a request, and the application's that come most. The driver finds the others.
 const MAX_STATEMENTS: usize = 32;

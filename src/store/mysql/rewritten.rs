@@ -1,7 +1,7 @@
-//! Which texts the driver sends otherwise than they were written: it takes `:name` for a parameter, and sends `?` in its
-//! place. It means to do so outside of texts, identifiers and comments only. But it knows these otherwise than the server:
-//! it sees no comment behind a `-` or a `/`, it takes a backslash for an escape whatever the server's settings are, and it
-//! loses the begin or the end of what stands there. So what is inside of a text for the server may be outside for it.
+//! Which texts the driver changes before it sends them: it takes `:name` for a parameter, and sends `?` in its place. It
+//! intends to do so only outside of texts, identifiers and comments. But it recognizes these differently from the server: it
+//! sees no comment behind a `-` or a `/`, it takes a backslash for an escape whatever the server's settings are, and it loses
+//! the begin or the end of what stands there. So what is inside of a text for the server may be outside for it.
 
 /// Where the driver believes to be.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What a session of the engine's is set to, and what it is told: nothing rests on the server's defaults.
+//! The settings of the engine's sessions, and how the engine sends them: it does not rely on the server's defaults.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What is asked of PostgreSQL by hand: erasures, surveys, the number of dead jobs.
+//! What is done by hand on PostgreSQL: erasures, surveys, the number of dead jobs.
 
 use std::time::Duration;
 

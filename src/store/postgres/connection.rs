@@ -1,9 +1,9 @@
 //! [`ConnectionGuard`]: a pooled connection that is closed unless it is given back.
 //!
-//! deadpool looks at a connection when it is next taken out, not when it comes back: a dropped
-//! future would leave its transaction, and the lock on the key's row, in the pool for as long as
-//! no task takes that connection (H1). Here a task that is done says so; a guard that is dropped
-//! before closes the connection, and the server rolls back immediately.
+//! deadpool looks at a connection when it is next taken out, not when it comes back: a dropped future would leave its
+//! transaction, and the lock on the key's row, in the pool for as long as no task takes that connection (H1). Here a task that
+//! is done gives its connection back. A guard that is dropped earlier closes the connection, and the server rolls back
+//! immediately.
 
 use std::time::Instant;
 

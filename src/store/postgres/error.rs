@@ -1,8 +1,8 @@
 //! Every judgement about an error of PostgreSQL: what it says for certain, and what it leaves open.
 //!
-//! diesel passes a kind on for the constraint violations, 40001 and 25006; any other SQLSTATE arrives
-//! as `Unknown`, with a message in the server's language (H9). A message can hold what a user typed, by
-//! a trigger's `RAISE` for one. So nothing is decided by the words of a message, but for a [`Mark`].
+//! diesel passes a kind on for the constraint violations, 40001 and 25006; any other SQLSTATE arrives as `Unknown`, with a
+//! message in the server's language (H9). A message can contain what a user typed, for example by a trigger's `RAISE`. So
+//! nothing is decided by the words of a message, but for a [`Mark`].
 
 use std::sync::LazyLock;
 

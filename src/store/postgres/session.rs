@@ -1,14 +1,14 @@
-//! What the engine counts on in a session and in a transaction, and how it is said.
+//! The settings that the engine relies on in a session and in a transaction, and how it sets them.
 //!
 //! | | a connection that the engine opened | one of an application's pool |
 //! |---|---|---|
-//! | two bounds for a client that is gone (H13) | said once, for the session ([`SetUp`]) | said in each transaction |
+//! | two bounds for a client that is gone (H13) | set once, for the session ([`SetUp`]) | set in each transaction |
 //! | a bound for the lock of a key's row | rides in the statement that waits for it | the same |
-//! | by what a transaction is known again (H7) | told by the first statement of each ([`Known`]) | the same |
+//! | the mark by which a transaction is recognized (H7) | returned by the first statement of each ([`Known`]) | the same |
 //!
-//! What was said once can be lost: by a phase's `RESET ALL`, by an application's `DISCARD ALL`, by a pooler that
-//! gives the next transaction another session. So each transaction of a phase asks, with that first statement,
-//! whether [it still holds](SET_UP); where it does not, it is said again before the phase begins.
+//! What was set once can be lost: by a phase's `RESET ALL`, by an application's `DISCARD ALL`, by a pooler that gives the next
+//! transaction another session. So the first statement of a phase's transaction also checks whether [it still holds](SET_UP).
+//! If it does not, the engine sets it again before the phase begins.
 
 use std::time::Duration;
 

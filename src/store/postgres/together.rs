@@ -1,4 +1,4 @@
-//! [`Together`]: what many ask for at one moment, asked of the database as one statement.
+//! [`Together`]: sends what many callers ask for at one moment as one statement.
 //!
 //! What comes while a statement is under way goes together with the next: nothing waits for company, and the
 //! busier the process, the fewer statements and commits each caller takes.

@@ -1,8 +1,8 @@
 //! A key whose row another transaction is about to create: how a reservation waits for its twin.
 //!
-//! PostgreSQL lets the second `INSERT` wait for the first one's transaction. A statement that waits
-//! keeps a connection of the pool, and the pool is everybody's (G16). So it waits [`ROW_LOCK_WAIT`] at
-//! most; the rest of the time is waited for in memory, and [asked](sql::AskTwin) about in between.
+//! PostgreSQL lets the second `INSERT` wait for the first one's transaction. A statement that waits keeps a connection of the
+//! pool, which all scopes share (G16). So it waits [`ROW_LOCK_WAIT`] at most. The rest of the time, the reservation waits in
+//! memory, and [asks](sql::AskTwin) in between.
 //!
 //! | at a time | may wait in the database for a key's row |
 //! |---|---|

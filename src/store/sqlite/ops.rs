@@ -1,6 +1,6 @@
-//! What operators ask SQLite for: on a connection of their own that reads only, beside the writer and the
-//! reader of requests. Health checks and workers, who do not wait for an operator's search, have one each, too. A database
-//! in memory has one connection, which all of them then share.
+//! What operators ask SQLite for: on a connection of their own that reads only, beside the writer and the reader of requests.
+//! Health checks and workers have one each, too, so that they do not wait for an operator's search. A database in memory has
+//! one connection, which all of them then share.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
