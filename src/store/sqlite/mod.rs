@@ -13,7 +13,6 @@ mod error;
 mod file;
 mod group;
 mod ops;
-mod ops_nodes;
 mod ops_statements;
 mod reader;
 #[cfg(feature = "fault-injection")]
