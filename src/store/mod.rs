@@ -62,7 +62,9 @@ pub(crate) mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod statement;
 mod survey;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+mod swallowed;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod tokenizer;
 mod types;
 mod workers;

@@ -3,7 +3,15 @@
 //!
 //! A first look at a text, not the proof: a statement that ends the engine's transaction is refused
 //! before it is sent, and the engine's last write checks that its transaction is still the one that it
-//! began. Where the two dialects or a server's settings differ, the reading that finds more wins.
+//! began. Where dialects or a server's settings differ, the reading that finds more wins.
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod control;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) use self::control::controls_transaction;
+#[cfg(feature = "sqlite")]
+pub(super) use self::control::holds_several;
 
 /// Whose lexer reads the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +22,10 @@ pub(super) enum Dialect {
     /// Comments do not nest, `--` ends at `\n`, backticks and brackets quote names.
     #[cfg(feature = "sqlite")]
     Sqlite,
+    /// `#` and `-- ` begin comments, and the server executes what is in `/*! */` and `/*M! */`. Read for the first
+    /// words of a text only: what a string is depends on the session's modes.
+    #[cfg(feature = "mysql")]
+    Mysql,
 }
 
 /// A piece of an SQL text. Space and comments in front of it are part of no token.
@@ -51,78 +63,16 @@ enum Backslash {
     Escapes,
 }
 
-/// Whether a text would end, or begin, the transaction that it is to run in: whether any statement in
-/// it is one of `BEGIN`, `START`, `COMMIT`, `END`, `ROLLBACK`, `ABORT` and `PREPARE`.
-///
-/// `ROLLBACK TO` is among them: behind it a transaction continues in which a statement failed.
-pub(super) fn controls_transaction(sql: &str, dialect: Dialect) -> bool {
-    // Without a backslash the two readings are one.
-    let may_escape = dialect.has_escape_strings() && sql.contains('\\');
-    let as_a_letter = Tokens::of(sql, dialect);
-    let as_escape = Tokens { backslash: Backslash::Escapes, ..as_a_letter.clone() };
-    has_transaction_control(as_a_letter) || may_escape && has_transaction_control(as_escape)
-}
-
-fn has_transaction_control(tokens: Tokens<'_>) -> bool {
-    const CONTROLS: [&str; 7] = ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "PREPARE"];
-    firsts(tokens).any(|token| matches!(token, Token::Word(word) if is_one_of(word, &CONTROLS)))
-}
-
-/// Whether a text is more than one statement. Behind the first, SQLite executes nothing.
-#[cfg(feature = "sqlite")]
-pub(super) fn holds_several(sql: &str, dialect: Dialect) -> bool {
-    sql.contains(';') && firsts(Tokens::of(sql, dialect)).nth(1).is_some()
-}
-
-/// The first token of each statement in a text.
-fn firsts<'s>(tokens: Tokens<'s>) -> impl Iterator<Item = Token<'s>> {
-    let mut at = Position::Start;
-    tokens.filter(|token| *token != Token::Comment).filter(move |token| {
-        let before = at;
-        at = before.behind(*token);
-        matches!(before, Position::Start) && *token != Token::Sign(';')
-    })
-}
-
-fn is_one_of(word: &str, words: &[&str]) -> bool {
-    words.iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
-/// Where in a text its next token stands.
-#[derive(Clone, Copy)]
-enum Position {
-    /// At the begin of a statement.
-    Start,
-    /// Behind `CREATE`, and words only.
-    Create,
-    /// In the definition of a trigger or a routine, and in so many `BEGIN` or `CASE` of it.
-    Body { depth: usize },
-    /// Anywhere else in a statement.
-    Inside,
-}
-
-impl Position {
-    fn behind(self, token: Token<'_>) -> Self {
-        const WITH_A_BODY: [&str; 3] = ["TRIGGER", "FUNCTION", "PROCEDURE"];
-        match (self, token) {
-            // In a body `;` separates, and END ends, no statement of the text's.
-            (Self::Body { depth }, Token::Word(word)) => {
-                let opens =
-                    is_one_of(word, &["BEGIN"]) || (depth > 0 && is_one_of(word, &["CASE"]));
-                let closes = is_one_of(word, &["END"]);
-                let depth = if opens { depth + 1 } else { depth.saturating_sub(closes.into()) };
-                Self::Body { depth }
-            }
-            (Self::Body { depth: 1.. }, Token::Sign(';')) => self,
-            (_, Token::Sign(';')) => Self::Start,
-            (Self::Start, Token::Word(word)) if is_one_of(word, &["CREATE"]) => Self::Create,
-            (Self::Create, Token::Word(word)) if is_one_of(word, &WITH_A_BODY) => {
-                Self::Body { depth: 0 }
-            }
-            (Self::Create, Token::Word(_)) | (Self::Body { .. }, _) => self,
-            _ => Self::Inside,
-        }
-    }
+/// The words that a text begins with: no word comes behind any other sign.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(super) fn first_words(sql: &str, dialect: Dialect) -> impl Iterator<Item = &str> {
+    Tokens::of(sql, dialect)
+        .filter(|token| *token != Token::Comment)
+        .skip_while(move |token| *token == Token::Sign(dialect.leading_sign()))
+        .map_while(|token| match token {
+            Token::Word(word) => Some(word),
+            _ => None,
+        })
 }
 
 impl<'s> Tokens<'s> {
@@ -151,10 +101,10 @@ impl<'s> Tokens<'s> {
     }
 
     fn comment(&mut self) -> Option<Token<'s>> {
-        let length = if self.text.starts_with("--") {
+        let length = if self.dialect.begins_line_comment(self.text) {
             let ends = |c: char| c == '\n' || (c == '\r' && self.dialect.ends_lines_by_return());
             self.text.find(ends).unwrap_or(self.text.len())
-        } else if self.text.starts_with("/*") {
+        } else if self.text.starts_with("/*") && !self.dialect.executes_comment(self.text) {
             match block_comment(self.text, self.dialect.nests_comments()) {
                 Some(length) => length,
                 None => return Some(self.unterminated()),
@@ -236,7 +186,39 @@ impl Dialect {
             Self::Postgres => true,
             #[cfg(feature = "sqlite")]
             Self::Sqlite => false,
+            #[cfg(feature = "mysql")]
+            Self::Mysql => false,
         }
+    }
+
+    pub(super) fn is_mysql(self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres => false,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => false,
+            #[cfg(feature = "mysql")]
+            Self::Mysql => true,
+        }
+    }
+
+    /// What may stand before the first word, any number of times. SQLite passes over empty statements; on MySQL, which does
+    /// not, a query may stand in brackets.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    fn leading_sign(self) -> char {
+        if self.is_mysql() { '(' } else { ';' }
+    }
+
+    fn begins_line_comment(self, text: &str) -> bool {
+        match self.is_mysql() {
+            true => ["-- ", "--\t", "#"].iter().any(|begin| text.starts_with(begin)),
+            false => text.starts_with("--"),
+        }
+    }
+
+    /// Whether what looks like a comment is a part of the statement.
+    fn executes_comment(self, text: &str) -> bool {
+        self.is_mysql() && (text.starts_with("/*!") || text.starts_with("/*M!"))
     }
 
     fn nests_comments(self) -> bool {
@@ -260,8 +242,8 @@ impl Dialect {
     }
 }
 
-/// What either server, or a terminal that shows the text, takes for space. A byte order mark is space
-/// to SQLite.
+/// What any server, or a terminal that shows the text, takes for space. A byte order mark is space
+/// to SQLite; a server that does not take it for space refuses the text.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || c.is_control() || c == '\u{feff}' || c == '\u{200b}'
 }

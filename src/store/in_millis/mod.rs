@@ -55,6 +55,12 @@ pub(super) trait InMillis: Backend {
     /// The values of a row that is inserted: what stands before them, the time of all of them, and what stands behind.
     const VALUES: [&'static str; 3];
 
+    /// Behind the values of an INSERT, what becomes of the row that is there already: of a process that announces itself, of
+    /// a phase that is paused, and of one that is about to be paused. The last one stays as it is.
+    const UPDATES_NODE: &'static str;
+    const UPDATES_PAUSE: &'static str;
+    const HOLDS_PAUSE: &'static str;
+
     /// Behind the table's name in an UPDATE that names the whole key of a request's row: goes by the primary key, and weighs
     /// no other index.
     const BY_KEY: &'static str;

@@ -5,8 +5,23 @@ use diesel::sql_types::{self, BigInt, Binary, Text};
 use uuid::Uuid;
 
 use super::InMillis;
-use crate::store::nodes::NodeColumns;
+use crate::store::nodes::{NodeColumns, NodeEntry};
 use crate::store::statement::statement;
+
+statement! {
+    /// The process is there.
+    Announce in D: InMillis, rows sql_types::Untyped,
+    { id: Vec<u8>, name: String, build: String, definitions: String },
+    "INSERT INTO atomic_phases_nodes (id, name, build, definitions, started_at, seen_at) VALUES (", id, ", ",
+    name, ", ", build, ", ", definitions, ", ", (D::CLOCK), ", ", (D::CLOCK), ")", (D::UPDATES_NODE)
+}
+
+impl Announce {
+    pub(in crate::store) fn new(node: &NodeEntry) -> Self {
+        let NodeEntry { id, name, build, definitions } = node.clone();
+        Self { id: id.as_bytes().to_vec(), name, build, definitions }
+    }
+}
 
 statement! {
     /// Who was not seen for a day is forgotten.

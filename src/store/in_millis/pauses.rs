@@ -26,6 +26,24 @@ pub(in crate::store) fn pause((said, (paused_at, ends_at, now)): StoredPause) ->
 }
 
 statement! {
+    /// Locks the row of a phase that is about to be paused: where there is none, that of a pause that is over.
+    HoldPause in D: InMillis, rows sql_types::Untyped, { definition: String, phase: String },
+    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    definition, ", ", phase, ", '', '', 0, 0)", (D::HOLDS_PAUSE)
+}
+
+statement! {
+    /// Pauses a phase, for so long or until an operator ends it.
+    PausePhase in D: InMillis, rows sql_types::Untyped,
+    {
+        definition: String, phase: String, reason: String, paused_by: String, for_ms: Option<i64>,
+    },
+    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    definition, ", ", phase, ", ", reason, ", ", paused_by, ", ", (D::CLOCK), ", ", (D::CLOCK), " + ", for_ms, ")",
+    (D::UPDATES_PAUSE)
+}
+
+statement! {
     /// Ends the pause of a phase.
     UnpausePhase in D: InMillis, rows sql_types::Untyped, { definition: String, phase: String },
     "DELETE FROM atomic_phases_pauses WHERE definition = ", definition, " AND phase = ", phase

@@ -153,6 +153,19 @@ pub(crate) fn expired_key((expires_at, scope, key, id): ExpiredKeyRow) -> due::E
     (moment(expires_at), scope, key, Uuid::from_slice(&id).unwrap_or_default())
 }
 
+/// How far an operator's search has looked: a time, and an id of that time.
+pub(crate) type Place = (i64, Vec<u8>);
+
+pub(crate) fn place(found: Vec<Place>) -> Option<(DateTime<Utc>, Uuid)> {
+    let (time, id) = found.into_iter().next()?;
+    Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
+}
+
+/// Whether a page of an operator's search has as many rows as it may. If not, how far was looked is asked, too.
+pub(crate) fn is_full<R>(rows: &[R], limit: u32) -> bool {
+    rows.len() >= limit as usize
+}
+
 pub(crate) fn due_key(row: DueKeyRow) -> Option<due::DueKeyRow> {
     let (run_after, scope, key, status, token, definition, version, past_grace, id) = row;
     let run_after = DateTime::from_timestamp_millis(run_after)?;

@@ -46,6 +46,7 @@ use super::statement::Statement as PhaseStatement;
 use super::statement_registry::StatementRegistry;
 use super::watch::{Admission, Watch, leaves_its_session_alone, only_begins_or_commits};
 use crate::error::TOO_LARGE;
+use crate::store::swallowed::PhaseState;
 
 /// diesel-async's form of a row.
 pub(super) type DieselRow = <AsyncMysqlConnection as AsyncConnectionCore>::Row<'static, 'static>;
@@ -158,7 +159,7 @@ impl MysqlConn {
     /// A phase begins: diesel is told that a transaction is open, so that its own are savepoints.
     pub(super) fn begin_watching(&mut self) -> QueryResult<()> {
         use diesel::connection::TransactionDepthChange::IncreaseDepth;
-        self.watch = Watch::Sound;
+        self.watch = Watch::Phase(PhaseState::Sound);
         self.status().transaction_state()?.change_transaction_depth(IncreaseDepth)
     }
 
@@ -431,7 +432,7 @@ impl MysqlConn {
         self.has_strayed |= !self.leaves_its_session_alone(&sql);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(&sql)));
         let done = self.run::<DieselRow>(bound).await;
-        self.watch.note(&sql, &done);
+        self.watch.note(&done);
         let done = done.map_err(Error::from);
         let error = done.as_ref().err();
         self.tell(InstrumentationEvent::finish_query(&StrQueryHelper::new(&sql), error));
@@ -516,7 +517,7 @@ impl SimpleAsyncConnection for MysqlConn {
         self.has_strayed |= query.contains(';') || !self.leaves_its_session_alone(query);
         self.tell(InstrumentationEvent::start_query(&StrQueryHelper::new(query)));
         let done = self.texts_within(FOR_EVER, query).await.failure.map_or(Ok(()), Err);
-        self.watch.note(query, &done);
+        self.watch.note(&done);
         let done = done.map_err(Error::from);
         let error = done.as_ref().err();
         self.tell(InstrumentationEvent::finish_query(&StrQueryHelper::new(query), error));

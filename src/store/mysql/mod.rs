@@ -8,7 +8,7 @@
 //! | `store`, `keys`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
 //! | `ask`, `guarded` | how that is sent: a statement by itself, or several in one transaction |
 //! | `standby` | a copy of all tables, for an explorer |
-//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `ops_nodes`, `words`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
+//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `words`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
 //! | `error`, `statement`, `literal`, `statement_registry`, `prepared_cache`, `named_statements`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, under which name a block executes it, and whether the driver changes it |
 
 mod admin;
@@ -29,7 +29,6 @@ mod literal;
 mod named_statements;
 mod opener;
 mod ops;
-mod ops_nodes;
 mod ops_statements;
 mod pool;
 mod prepared_cache;
@@ -53,8 +52,6 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "fault-injection")]
-use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use tokio::time::timeout;
@@ -70,9 +67,7 @@ use self::statement::Statement;
 use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
 use super::left_sessions::ReadOnlyServer;
-use super::migrations::Terms;
-#[cfg(feature = "fault-injection")]
-use super::migrations::{revert_migrations, run_migrations};
+use super::migrations::{Terms, migrated_from};
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -235,27 +230,7 @@ impl Mysql {
         &self.url
     }
 
-    /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn migrate_from(
-        &self,
-        source: impl MigrationSource<diesel::mysql::Mysql> + Send + 'static,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.with_migrations(run_migrations(source, terms)).await
-    }
-
-    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn revert_from(
-        &self,
-        source: impl MigrationSource<diesel::mysql::Mysql> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
-    }
+    migrated_from!(diesel::mysql::Mysql);
 
     async fn with_migrations<R: Send + 'static>(
         &self,

@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::ask::{answered_within, ask, await_answer};
 use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
-use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::{Checkout, ConnectionGuard};
 use super::statements as sql;
@@ -28,10 +27,11 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
-use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
+use crate::store::in_millis::nodes as node_sql;
 use crate::store::in_millis::tuple_rows::RowsAwaited;
+use crate::store::in_millis::{Allowed, Place, is_full, place};
 use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
@@ -62,13 +62,6 @@ macro_rules! search {
     };
 }
 
-type Place = (i64, Vec<u8>);
-
-fn place(found: Vec<Place>) -> Option<(DateTime<Utc>, Uuid)> {
-    let (time, id) = found.into_iter().next()?;
-    Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
-}
-
 /// What two statements see that are sent behind it.
 const OF_ONE_MOMENT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
      START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
@@ -81,12 +74,12 @@ const ITS_END: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 /// lies between.
 macro_rules! look {
     ($store:expr, $doing:literal, $limit:expr, $rows:expr => $row:ty, $end:expr) => {{
-        let limit = $limit as usize;
+        let limit = $limit;
         search!($store, $doing, |conn| async {
             send_text(conn, OF_ONE_MOMENT).await?;
             let looked = async {
                 let rows = $rows.rows::<$row>(conn).await?;
-                let end = match rows.len() >= limit {
+                let end = match is_full(&rows, limit) {
                     true => Vec::new(),
                     false => $end.rows::<Place>(conn).await?,
                 };

@@ -3,7 +3,6 @@
 use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, Binary, Integer, Nullable};
 
-use super::statements::CLOCK;
 pub(super) use crate::store::in_millis::audit::*;
 pub(super) use crate::store::in_millis::health::*;
 pub(super) use crate::store::in_millis::jobs::*;
@@ -20,29 +19,9 @@ statement! {
 }
 
 statement! {
-    /// Locks the row of a phase that is about to be paused: where there is none, that of a pause that is over. It counts as
-    /// one row either way, because the session counts the rows that are found (`session::options`).
-    HoldPause for Db, rows sql_types::Untyped, { definition: String, phase: String },
-    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
-    definition, ", ", phase, ", '', '', 0, 0) ON DUPLICATE KEY UPDATE reason = reason"
-}
-
-statement! {
     /// Locks the row of a pause that is about to end.
     HoldPaused for Db, rows sql_types::Untyped, { definition: String, phase: String },
     "UPDATE atomic_phases_pauses SET reason = reason WHERE definition = ", definition, " AND phase = ", phase
-}
-
-statement! {
-    /// Pauses a phase, for so long or until an operator ends it.
-    PausePhase for Db, rows sql_types::Untyped,
-    {
-        definition: String, phase: String, reason: String, paused_by: String, for_ms: Option<i64>,
-    },
-    "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
-    definition, ", ", phase, ", ", reason, ", ", paused_by, ", ", [CLOCK], ", ", [CLOCK], " + ", for_ms,
-    ") ON DUPLICATE KEY UPDATE reason = VALUES(reason), paused_by = VALUES(paused_by), \
-     paused_at = VALUES(paused_at), ends_at = VALUES(ends_at)"
 }
 
 statement! {

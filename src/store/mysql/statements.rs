@@ -15,7 +15,6 @@ pub(super) use super::erasure::*;
 pub(super) use super::job_statements::*;
 pub(super) use super::rows::*;
 pub(super) use super::searches::*;
-pub(super) use super::words::CLOCK;
 pub(super) use crate::store::in_millis::births::*;
 pub(super) use crate::store::in_millis::deliveries::*;
 pub(super) use crate::store::in_millis::erasure::*;

@@ -22,6 +22,7 @@ use super::{ANSWER_WITHIN, KeyPermit, Mysql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::store::shares::PhaseSlot;
+use crate::store::swallowed::PhaseState;
 use crate::store::{
     Change, Commit, Guard, Refusal, StoreError, Transaction, TransactionId, is_nested,
 };
@@ -146,9 +147,11 @@ impl MysqlTransaction {
             return Some(Commit::Failed(StoreError::database("commit", lost)));
         }
         match self.connection.watch() {
-            Watch::Failed => return Some(Commit::Refused(Refusal::SwallowedError)),
+            Watch::Phase(PhaseState::Failed) => {
+                return Some(Commit::Refused(Refusal::SwallowedError));
+            }
             Watch::Gone => return Some(Commit::Failed(StoreError::database("commit", gone()))),
-            Watch::Off | Watch::Sound => {}
+            Watch::Off | Watch::Phase(PhaseState::Sound) => {}
         }
         is_nested(self.connection.status()).then_some(Commit::Refused(Refusal::OpenSavepoint))
     }

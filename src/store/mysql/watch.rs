@@ -1,22 +1,21 @@
-//! [`Watch`]: a failed statement fails the phase.
+//! [`Watch`]: a failed statement fails the phase (`store::swallowed`).
 //!
 //! InnoDB rolls a failed statement back and goes on with the transaction; or, after a deadlock, has rolled
-//! all of it back, and what follows is a transaction of its own. The promise is that of PostgreSQL (G4):
-//! after a failure nothing is executed until a savepoint is rolled back to, and nothing is committed.
+//! all of it back, and what follows is a transaction of its own.
 
 use diesel::result::{DatabaseErrorKind, EmptyChangeset, Error};
 
 use super::error::Failure;
+use crate::store::swallowed::{PhaseState, rolls_back_to_savepoint};
+use crate::store::tokenizer::{Dialect, first_words};
 
-/// What became of the statements of a phase so far.
+/// What became of the transaction of a phase so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     /// No phase has the connection.
     Off,
-    /// Each statement succeeded, or was rolled back to a savepoint.
-    Sound,
-    /// One failed.
-    Failed,
+    /// It is open.
+    Phase(PhaseState),
     /// The server has rolled the transaction back: a deadlock, or a changed record.
     Gone,
 }
@@ -33,24 +32,23 @@ pub(super) enum Admission {
 impl Watch {
     /// Whether a phase may send this text.
     pub(super) fn admit(self, sql: &str) -> Result<Admission, Error> {
+        let rolls_back = || rolls_back_to_savepoint(sql, Dialect::Mysql);
         match self {
-            Self::Off | Self::Sound => Ok(Admission::Send),
-            Self::Failed if rolls_back_to_savepoint(sql) => Ok(Admission::Send),
-            Self::Failed => Err(ignored()),
-            Self::Gone if rolls_back_to_savepoint(sql) => Ok(Admission::Pretend),
+            Self::Off => Ok(Admission::Send),
+            Self::Phase(phase) => phase.admit(rolls_back).map(|()| Admission::Send),
+            Self::Gone if rolls_back() => Ok(Admission::Pretend),
             Self::Gone => Err(gone()),
         }
     }
 
-    /// Notes what became of a text. Whether the server or the client refused it, the phase lacks what it should
-    /// have done.
-    pub(super) fn note<T>(&mut self, sql: &str, done: &Result<T, Failure>) {
-        match (*self, done) {
-            (Self::Off | Self::Gone, _) => {}
-            (_, Err(failure)) if failure.has_undone_all() => *self = Self::Gone,
-            (_, Err(_)) => *self = Self::Failed,
-            (Self::Failed, Ok(_)) if rolls_back_to_savepoint(sql) => *self = Self::Sound,
-            (Self::Sound | Self::Failed, Ok(_)) => {}
+    /// Notes what became of a text that was admitted. Whether the server or the client refused it, the phase lacks
+    /// what it should have done.
+    pub(super) fn note<T>(&mut self, done: &Result<T, Failure>) {
+        let Self::Phase(phase) = self else { return };
+        match done {
+            Err(failure) if failure.has_undone_all() => *self = Self::Gone,
+            Err(_) => *phase = PhaseState::Failed,
+            Ok(_) => *phase = PhaseState::Sound,
         }
     }
 
@@ -59,51 +57,27 @@ impl Watch {
     pub(super) fn note_unmade(&mut self, error: &Error) {
         let changes_nothing =
             matches!(error, Error::QueryBuilderError(about) if about.is::<EmptyChangeset>());
-        if *self == Self::Sound && !changes_nothing {
-            *self = Self::Failed;
+        if let (Self::Phase(phase), false) = (self, changes_nothing) {
+            *phase = PhaseState::Failed;
         }
     }
 }
 
-/// In the words of PostgreSQL, which a user can look up.
-fn ignored() -> Error {
-    refused(
-        DatabaseErrorKind::Unknown,
-        "current transaction is aborted by a statement that failed: return its error, or roll back to a \
-         savepoint",
-    )
-}
-
 pub(super) fn gone() -> Error {
-    refused(
-        DatabaseErrorKind::SerializationFailure,
-        "the server rolled the transaction back (a deadlock): return the error, and the phase runs again",
-    )
-}
-
-fn refused(kind: DatabaseErrorKind, message: &str) -> Error {
-    Error::DatabaseError(kind, Box::new(message.to_owned()))
-}
-
-/// Whether the text begins with a `ROLLBACK TO`, which undoes what failed.
-fn rolls_back_to_savepoint(sql: &str) -> bool {
-    let mut words = Words(sql);
-    words.next().is_some_and(|word| word.eq_ignore_ascii_case("ROLLBACK"))
-        && match words.next() {
-            Some(word) if word.eq_ignore_ascii_case("WORK") => {
-                words.next().is_some_and(|word| word.eq_ignore_ascii_case("TO"))
-            }
-            Some(word) => word.eq_ignore_ascii_case("TO"),
-            None => false,
-        }
+    let message = "the server rolled the transaction back (a deadlock): return the error, and the phase runs again";
+    Error::DatabaseError(DatabaseErrorKind::SerializationFailure, Box::new(message.to_owned()))
 }
 
 /// Whether a statement that is handed over by a `Batch` reads or writes rows and does nothing else. Any
 /// other may commit what stands before it (DDL, `LOCK TABLES`, `ANALYZE`), or leave the transaction.
 pub(super) fn only_touches_rows(sql: &str) -> bool {
     const KNOWN: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "SELECT", "WITH"];
-    let first = Words(sql).next();
-    first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
+    begins_with_one_of(sql, &KNOWN)
+}
+
+fn begins_with_one_of(sql: &str, words: &[&str]) -> bool {
+    let first = first_words(sql, Dialect::Mysql).next();
+    first.is_some_and(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
 /// Whether a statement of a phase's, or of the application's, leaves nothing to its session but rows and
@@ -111,10 +85,7 @@ pub(super) fn only_touches_rows(sql: &str) -> bool {
 /// stored function or a trigger does is not seen.
 pub(super) fn leaves_its_session_alone(sql: &str) -> bool {
     const KNOWN: [&str; 3] = ["SAVEPOINT", "RELEASE", "ROLLBACK"];
-    let is_of_a_savepoint = || {
-        let first = Words(sql).next();
-        first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
-    };
+    let is_of_a_savepoint = || begins_with_one_of(sql, &KNOWN);
     // By its `_`, of which a text has few.
     let is_get_lock = |(at, _): (usize, &str)| {
         let word = at.checked_sub(3).and_then(|from| sql.as_bytes().get(from..from + 8));
@@ -133,63 +104,12 @@ pub(super) fn only_begins_or_commits(sql: &str) -> bool {
     KNOWN.iter().any(|known| sql.trim().eq_ignore_ascii_case(known))
 }
 
-/// The words that a text begins with: no word comes behind any other sign. A comment is passed over, but
-/// for one that the server executes (`/*! .. */`).
-struct Words<'s>(&'s str);
-
-impl<'s> Iterator for Words<'s> {
-    type Item = &'s str;
-
-    fn next(&mut self) -> Option<&'s str> {
-        self.0 = behind_comments(self.0)?;
-        let is_of_a_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let end = self.0.find(|c| !is_of_a_word(c)).unwrap_or(self.0.len());
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest;
-        (!word.is_empty()).then_some(word)
-    }
-}
-
-fn behind_comments(mut sql: &str) -> Option<&str> {
-    loop {
-        sql = sql.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
-        let ended_by = if sql.starts_with("/*") {
-            if sql.starts_with("/*!") || sql.starts_with("/*M!") {
-                return None;
-            }
-            "*/"
-        } else if sql.starts_with("-- ") || sql.starts_with("--\t") || sql.starts_with('#') {
-            "\n"
-        } else {
-            return Some(sql);
-        };
-        let end = sql.get(2..).and_then(|behind| behind.find(ended_by)).map(|end| 2 + end);
-        sql = &sql[end? + ended_by.len()..];
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_a_rollback_to_a_savepoint_forgives() {
-        for forgiving in
-            ["ROLLBACK TO s", "rollback work to savepoint `s`", " /* a */ ROLLBACK -- b\n TO s"]
-        {
-            assert!(rolls_back_to_savepoint(forgiving), "{forgiving}");
-        }
-        for other in [
-            "",
-            "ROLLBACK",
-            "ROLLBACK; TO",
-            "RELEASE s",
-            "SELECT 'ROLLBACK TO s'",
-            "/*!ROLLBACK TO s*/",
-        ] {
-            assert!(!rolls_back_to_savepoint(other), "{other}");
-        }
-    }
+    const SOUND: Watch = Watch::Phase(PhaseState::Sound);
+    const FAILED: Watch = Watch::Phase(PhaseState::Failed);
 
     #[test]
     fn a_batch_takes_what_touches_rows_only() {
@@ -266,30 +186,31 @@ mod tests {
         ];
         for failure in failures {
             let what = format!("{failure:?}");
-            let mut watch = Watch::Sound;
-            watch.note::<()>("INSERT INTO t VALUES (1)", &Err(failure));
-            assert_eq!(watch, Watch::Failed, "{what}");
+            let mut watch = SOUND;
+            watch.note::<()>(&Err(failure));
+            assert_eq!(watch, FAILED, "{what}");
             assert!(watch.admit("INSERT INTO t VALUES (1)").is_err(), "{what}");
-            watch.note("ROLLBACK TO SAVEPOINT s", &Ok(()));
-            assert_eq!(watch, Watch::Sound, "{what}");
+            assert_eq!(watch.admit("ROLLBACK TO SAVEPOINT s").unwrap(), Admission::Send, "{what}");
+            watch.note(&Ok(()));
+            assert_eq!(watch, SOUND, "{what}");
         }
         let after = |error: Error, mut watch: Watch| {
             watch.note_unmade(&error);
             watch
         };
         let no_form = || Error::SerializationError("no form".into());
-        assert_eq!(after(no_form(), Watch::Sound), Watch::Failed);
+        assert_eq!(after(no_form(), SOUND), FAILED);
         assert_eq!(after(no_form(), Watch::Gone), Watch::Gone);
         assert_eq!(after(no_form(), Watch::Off), Watch::Off);
         let no_change = Error::QueryBuilderError(Box::new(EmptyChangeset));
-        assert_eq!(after(no_change, Watch::Sound), Watch::Sound);
+        assert_eq!(after(no_change, SOUND), SOUND);
     }
 
     #[test]
     fn after_a_deadlock_nothing_is_sent() {
-        let mut watch = Watch::Sound;
+        let mut watch = SOUND;
         let deadlock: Result<(), _> = Err(Failure::Server { code: 1213, message: String::new() });
-        watch.note("UPDATE t SET a = 1", &deadlock);
+        watch.note(&deadlock);
         assert_eq!(watch, Watch::Gone);
         assert!(watch.admit("INSERT INTO t VALUES (1)").is_err());
         assert_eq!(watch.admit("ROLLBACK TO SAVEPOINT s").unwrap(), Admission::Pretend);

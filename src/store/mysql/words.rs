@@ -20,6 +20,12 @@ impl InMillis for Db {
         " DIV 1000, '1970-01-01 00:00:00'), 'paused until %Y-%m-%dT%H:%i:%sZ')",
     ];
     const VALUES: [&'static str; 3] = ["VALUES (", Self::CLOCK, ")"];
+    const UPDATES_NODE: &'static str = " ON DUPLICATE KEY UPDATE name = VALUES(name), build = VALUES(build), \
+         definitions = VALUES(definitions), seen_at = VALUES(seen_at)";
+    const UPDATES_PAUSE: &'static str = " ON DUPLICATE KEY UPDATE reason = VALUES(reason), \
+         paused_by = VALUES(paused_by), paused_at = VALUES(paused_at), ends_at = VALUES(ends_at)";
+    /// The row counts as one either way, because the session counts the rows that are found (`session::options`).
+    const HOLDS_PAUSE: &'static str = " ON DUPLICATE KEY UPDATE reason = reason";
     /// Else, with a condition on `request_id` beside the key, the server weighs that index too, at each execution.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
     const BY_DUE_JOBS: &'static str = " FORCE INDEX (atomic_phases_staged_jobs_due)";

@@ -48,8 +48,6 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "fault-injection")]
-use diesel::migration::MigrationSource;
 use diesel::pg::Pg;
 use diesel_async::{AsyncMigrationHarness, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
@@ -66,9 +64,7 @@ use self::statement::StatementRegistry;
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
 use self::twin::Waits;
-use super::migrations::{Terms, not_among};
-#[cfg(feature = "fault-injection")]
-use super::migrations::{revert_migrations, run_migrations};
+use super::migrations::{Terms, migrated_from, not_among};
 use super::patience::LOCKED_WAIT;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
@@ -266,27 +262,7 @@ impl<P: Pool> Postgres<P> {
         &self.pool
     }
 
-    /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn migrate_from(
-        &self,
-        source: impl MigrationSource<Pg> + Send + 'static,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.with_migrations(run_migrations(source, terms)).await
-    }
-
-    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn revert_from(
-        &self,
-        source: impl MigrationSource<Pg> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
-    }
+    migrated_from!(Pg);
 
     /// Names the migrations that are missing by what stands in their table. diesel creates that before it reads it,
     /// also where it is there, and so may not ask for a role that may create nothing, or on a standby.

@@ -13,7 +13,6 @@ mod error;
 mod file;
 mod group;
 mod ops;
-mod ops_nodes;
 mod ops_statements;
 mod reader;
 #[cfg(feature = "fault-injection")]
@@ -32,8 +31,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-#[cfg(feature = "fault-injection")]
-use diesel::migration::MigrationSource;
 use diesel::{Connection, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
@@ -50,9 +47,7 @@ pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::StoreError;
-use super::migrations::Terms;
-#[cfg(feature = "fault-injection")]
-use super::migrations::{revert_migrations, run_migrations};
+use super::migrations::{Terms, migrated_from};
 use crate::movable_task::PollingThread;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
@@ -183,27 +178,7 @@ impl Sqlite {
         self.handed_over.count()
     }
 
-    /// [`migrate`](crate::Store::migrate) with other migrations.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn migrate_from(
-        &self,
-        source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.with_migrations(run_migrations(source, terms)).await
-    }
-
-    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn revert_from(
-        &self,
-        source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
-    }
+    migrated_from!(diesel::sqlite::Sqlite);
 
     async fn with_migrations<R: Send + 'static>(
         &self,

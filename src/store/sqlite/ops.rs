@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::ask::thread_gone;
 use super::error::{is_of_another_writer, is_of_reading_only};
 use super::file::OpenFile;
-use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::{MIGRATIONS, Sqlite, statements as sql};
 use crate::key::Scope;
@@ -26,10 +25,11 @@ use crate::store::bulk::{
 };
 use crate::store::census::{CensusGroup, CensusLease, JobCensus, census_group};
 use crate::store::events::StoredEvents;
-use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
+use crate::store::in_millis::nodes as node_sql;
 use crate::store::in_millis::tuple_rows::BlockingRows;
+use crate::store::in_millis::{Allowed, Place, is_full, place};
 use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
@@ -123,18 +123,13 @@ pub(super) fn paused(rows: Vec<ops::StoredPause>) -> Vec<PausedPhase> {
 }
 
 /// A page, and, where it is not full, how far was looked.
-fn page_of<R, P>(
+fn page_of<R>(
     rows: Vec<R>,
     limit: u32,
-    end: impl FnOnce() -> QueryResult<Vec<P>>,
-) -> QueryResult<(Vec<R>, Option<P>)> {
-    let end = if rows.len() >= limit as usize { Vec::new() } else { end()? };
-    Ok((rows, end.into_iter().next()))
-}
-
-fn place(found: Option<(i64, Vec<u8>)>) -> Option<(DateTime<Utc>, Uuid)> {
-    let (time, id) = found?;
-    Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
+    end: impl FnOnce() -> QueryResult<Vec<Place>>,
+) -> QueryResult<(Vec<R>, Option<(DateTime<Utc>, Uuid)>)> {
+    let end = if is_full(&rows, limit) { Vec::new() } else { end()? };
+    Ok((rows, place(end)))
 }
 
 impl OperatorStore for Sqlite {
@@ -187,7 +182,7 @@ impl OperatorStore for Sqlite {
             .await?;
         let place = |(time, request_id)| ListPlace { time, request_id };
         let rows = rows.into_iter().filter_map(ops::listed).map(listed_request).collect();
-        Ok(SearchPage { rows, searched_to: self::place(end).map(place) })
+        Ok(SearchPage { rows, searched_to: end.map(place) })
     }
 
     async fn requests_by_ids(
@@ -292,14 +287,14 @@ impl OperatorStore for Sqlite {
         let end = ops::EndOfDeadJobs { staged_at, id: id.clone() };
         let allowed = Allowed::by::<Db>(limits);
         let rows = ops::DeadJobsAfter { staged_at, id, allowed, limit: limit.into() };
-        let (rows, end) = self
+        let (rows, searched_to) = self
             .search("list dead jobs", move |conn| {
                 let found = rows.rows::<ops::StoredJob>(conn)?;
                 page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::operated).map(operated_job).collect();
-        Ok(SearchPage { rows, searched_to: place(end) })
+        Ok(SearchPage { rows, searched_to })
     }
 
     async fn late_jobs(
@@ -522,14 +517,14 @@ impl OperatorStore for Sqlite {
         let place_of = (at.timestamp_millis(), id.as_bytes().to_vec());
         let rows = ops::Audit::new::<Db>(search, place_of.clone(), limits, limit);
         let end = ops::EndOfAudit::new(search, place_of);
-        let (rows, end) = self
+        let (rows, searched_to) = self
             .search("read the audit", move |conn| {
                 let found = rows.rows::<ops::StoredAudit>(conn)?;
                 page_of(found, limit, || end.rows(conn))
             })
             .await?;
         let rows = rows.into_iter().filter_map(ops::audit).map(audited).collect();
-        Ok(SearchPage { rows, searched_to: place(end) })
+        Ok(SearchPage { rows, searched_to })
     }
 }
 

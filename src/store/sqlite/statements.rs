@@ -38,6 +38,12 @@ impl InMillis for Db {
         ["strftime('paused until %Y-%m-%dT%H:%M:%SZ', ", " / 1000, 'unixepoch')"];
     const VALUES: [&'static str; 3] =
         ["SELECT ", "t", concat!(" FROM (SELECT ", now!(), " AS t) WHERE true")];
+    const UPDATES_NODE: &'static str = " ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+         build = excluded.build, definitions = excluded.definitions, seen_at = excluded.seen_at";
+    const UPDATES_PAUSE: &'static str = " ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
+         paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at";
+    /// The transaction is the only one that writes.
+    const HOLDS_PAUSE: &'static str = " ON CONFLICT (definition, phase) DO NOTHING";
     const BY_KEY: &'static str = "";
     const BY_DUE_JOBS: &'static str = "";
 

@@ -3,8 +3,8 @@
 //! PostgreSQL refuses whatever follows a failed statement, until a savepoint is rolled back to, and does
 //! not commit (H6). SQLite would go on, and after `INSERT OR ROLLBACK` even without a transaction, so
 //! that each later statement commits by itself. The promise is one for both (G4), so this connection
-//! does in a phase what PostgreSQL does. It looks at the statements that pass through it and at nothing
-//! that an application can replace.
+//! does in a phase what PostgreSQL does (`store::swallowed`). It looks at the statements that pass through it and at
+//! nothing that an application can replace.
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ use diesel::{QueryResult, SqliteConnection};
 use super::file::OpenFile;
 use super::statement_registry::{Known, StatementRegistry};
 use crate::store::ByText;
-use crate::store::tokenizer::{Dialect, Token, Tokens};
+use crate::store::swallowed::{PhaseState, rolls_back_to_savepoint};
+use crate::store::tokenizer::Dialect;
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
 ///
@@ -48,10 +49,7 @@ enum State {
     /// No phase has the connection. An application had it, and may have left a transaction open: diesel's
     /// `transaction()` does, where its future is dropped.
     MayBeOpen,
-    /// Each statement of the phase succeeded, or was rolled back.
-    Sound,
-    /// One failed.
-    Failed,
+    Phase(PhaseState),
 }
 
 impl WatchedConnection {
@@ -104,7 +102,7 @@ impl WatchedConnection {
 
     /// A phase begins.
     pub(super) fn watch(&mut self) {
-        self.state = State::Sound;
+        self.state = State::Phase(PhaseState::Sound);
     }
 
     /// The phase has ended, and whatever transaction is open ends with it.
@@ -116,20 +114,20 @@ impl WatchedConnection {
 
     /// Whether a statement of the phase failed and was not rolled back.
     pub(super) fn has_failed(&self) -> bool {
-        self.state == State::Failed
+        self.state == State::Phase(PhaseState::Failed)
     }
 
     /// What is known of a phase's text. One of several statements is refused, as by PostgreSQL: SQLite would
     /// execute the first and be silent about the others.
     fn known(&mut self, text: impl FnOnce() -> String) -> QueryResult<Option<Known>> {
-        if self.state != State::Sound {
+        if self.state != State::Phase(PhaseState::Sound) {
             return Ok(None);
         }
         let known = self.registry.known(text());
         if !known.holds_several {
             return Ok(Some(known));
         }
-        self.state = State::Failed;
+        self.state = State::Phase(PhaseState::Failed);
         let message = "cannot execute several statements of one text: execute each by itself, or use \
             batch_execute";
         Err(Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned())))
@@ -142,14 +140,11 @@ impl WatchedConnection {
         run: impl FnOnce(&mut SqliteConnection) -> QueryResult<R>,
     ) -> QueryResult<R> {
         self.state.lend();
-        let forgives = match self.state {
-            State::Failed if !rolls_back_to_savepoint(&text()) => return Err(ignored()),
-            state => state == State::Failed,
-        };
+        self.state.admit(|| rolls_back_to_savepoint(&text(), Dialect::Sqlite))?;
         let done = run(&mut self.inner);
-        self.state.note(&done);
-        if forgives && done.is_ok() {
-            self.state = State::Sound;
+        match (&mut self.state, &done) {
+            (State::Phase(phase), Ok(_)) => *phase = PhaseState::Sound,
+            (state, done) => state.note(done),
         }
         done
     }
@@ -163,10 +158,18 @@ impl State {
         }
     }
 
-    /// What the database refused. An error of diesel's own, before or after the statement, is none.
+    /// Whether a text may be sent: outside of a phase, each.
+    fn admit(self, rolls_back: impl FnOnce() -> bool) -> QueryResult<()> {
+        match self {
+            Self::Idle | Self::MayBeOpen => Ok(()),
+            Self::Phase(phase) => phase.admit(rolls_back),
+        }
+    }
+
+    /// Notes what the database refused. An error of diesel's own, before or after the statement, is none.
     fn note<R>(&mut self, done: &QueryResult<R>) {
-        if *self == Self::Sound && matches!(done, Err(Error::DatabaseError(..))) {
-            *self = Self::Failed;
+        if let (Self::Phase(phase), Err(Error::DatabaseError(..))) = (self, done) {
+            *phase = PhaseState::Failed;
         }
     }
 }
@@ -176,30 +179,6 @@ pub(super) fn end(conn: &mut SqliteConnection) -> bool {
     let was_open = conn.batch_execute("ROLLBACK").is_ok();
     *AnsiTransactionManager::transaction_manager_status_mut(conn) = Default::default();
     was_open
-}
-
-/// In the words of PostgreSQL, which a user can look up.
-fn ignored() -> Error {
-    let message = "current transaction is aborted by a statement that failed: return its error, or \
-        roll back to a savepoint";
-    Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
-}
-
-/// Whether the first statement of the text is a `ROLLBACK TO`, which undoes what failed.
-fn rolls_back_to_savepoint(text: &str) -> bool {
-    let mut words = Tokens::of(text, Dialect::Sqlite)
-        .filter(|token| *token != Token::Comment)
-        .skip_while(|token| *token == Token::Sign(';'))
-        .map(|token| match token {
-            Token::Word(word) => word.to_ascii_uppercase(),
-            _ => String::new(),
-        });
-    let mut next = || words.next().unwrap_or_default();
-    next() == "ROLLBACK"
-        && match next().as_str() {
-            "TRANSACTION" => next() == "TO",
-            second => second == "TO",
-        }
 }
 
 fn text_of<T: QueryFragment<Sqlite>>(query: &T) -> String {
@@ -268,9 +247,7 @@ impl LoadConnection for WatchedConnection {
     {
         self.state.lend();
         // A query does not roll back.
-        if self.has_failed() {
-            return Err(ignored());
-        }
+        self.state.admit(|| false)?;
         self.known(|| text_of(&source))?;
         let Self { inner, state, .. } = self;
         match LoadConnection::load(inner, source) {
@@ -311,33 +288,5 @@ impl<'conn, 'query> Iterator for WatchedRows<'conn, 'query> {
 impl WithMetadataLookup for WatchedConnection {
     fn metadata_lookup(&mut self) -> &mut <Sqlite as TypeMetadata>::MetadataLookup {
         self.inner.metadata_lookup()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_rollback_to_a_savepoint_forgives() {
-        for forgiving in [
-            "ROLLBACK TO s",
-            "rollback to savepoint \"s\"",
-            "; ROLLBACK /* a */ TRANSACTION -- b\n TO [s];",
-            "ROLLBACK TO s; INSERT INTO t VALUES (1)",
-        ] {
-            assert!(rolls_back_to_savepoint(forgiving), "{forgiving}");
-        }
-        for other in [
-            "",
-            "ROLLBACK",
-            "ROLLBACK TRANSACTION",
-            "ROLLBACK; TO",
-            "RELEASE s",
-            "SELECT 'ROLLBACK TO s'",
-            "-- ROLLBACK TO s",
-        ] {
-            assert!(!rolls_back_to_savepoint(other), "{other}");
-        }
     }
 }
