@@ -26,6 +26,7 @@ mod one_server;
 mod refusals;
 mod root;
 mod rows;
+mod setters;
 mod sleeps;
 mod stores_tested;
 mod transcripts;
