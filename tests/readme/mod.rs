@@ -30,6 +30,7 @@ mod setters;
 mod sleeps;
 mod stores_tested;
 mod transcripts;
+mod versions;
 
 const README: &str = include_str!("../../README.md");
 
