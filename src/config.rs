@@ -83,7 +83,7 @@ pub struct Limits {
 }
 
 /// Headers that describe the result, not the exchange (`w74_*` in `tests/http`).
-const STORED_HEADERS: [&str; 8] = [
+pub(crate) const STORED_HEADERS: [&str; 8] = [
     "location",
     "content-location",
     "etag",

@@ -183,7 +183,8 @@
 //!
 //! # diesel
 //!
-//! Phases use diesel and diesel-async. Both are re-exported, in the versions whose traits [`Tx`] and [`Batch`] implement:
+//! Phases use diesel 2.3 (from 2.3.14) and diesel-async 0.9 (from 0.9.2), whose traits [`Tx`] and [`Batch`] implement. Both are
+//! re-exported:
 //!
 //! ```
 //! use atomic_phases::diesel_async::{RunQueryDsl, SimpleAsyncConnection};

@@ -41,6 +41,15 @@ pub(crate) fn duration(
     Err(SettingError { setting, value: format!("{value:?}"), bound })
 }
 
+/// A text that is not what `bound` says.
+pub(crate) fn refused(setting: &'static str, value: &str, bound: &str) -> SettingError {
+    let value = match value {
+        "" => "empty".to_owned(),
+        value => value.escape_debug().take(100).collect(),
+    };
+    SettingError { setting, value, bound: bound.to_owned() }
+}
+
 /// A text that is shown to people, in `most` characters.
 pub(crate) fn text(setting: &'static str, value: &str, most: usize) -> Result<(), SettingError> {
     if value.chars().count() <= most && !value.contains(char::is_control) {

@@ -5,14 +5,14 @@ use std::fmt;
 use std::iter::successors;
 use std::time::Instant;
 
-use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Request, StatusCode};
 
 use super::answer::{Answer, REPLAY_MARKER};
 use super::call::{KeyForm, KeyedCall};
 use super::decide::{Decision, End, Reason, Transport};
-use crate::setting::SettingError;
+use crate::setting::{SettingError, number};
 
 /// Sends keyed requests over a `reqwest::Client`, and retries when that can help.
 ///
@@ -37,7 +37,7 @@ use crate::setting::SettingError;
 pub struct Caller {
     http: Client,
     key_form: KeyForm,
-    marker: String,
+    marker: HeaderName,
     response_limit: usize,
 }
 
@@ -126,7 +126,7 @@ impl Caller {
     /// # Errors
     /// Those of `reqwest`: the client cannot be built.
     pub fn new(http: ClientBuilder) -> Result<Self, reqwest::Error> {
-        let (key_form, marker) = (KeyForm::Bare, REPLAY_MARKER.to_owned());
+        let (key_form, marker) = (KeyForm::Bare, HeaderName::from_static(REPLAY_MARKER));
         Ok(Self { http: one_exchange(http)?, key_form, marker, response_limit: 4 << 20 })
     }
 
@@ -138,9 +138,12 @@ impl Caller {
 
     /// Maximum size of a response body, in bytes; default 4 MiB. A longer body is discarded, and if its status
     /// is a final answer the call is given up with [`Reason::ResponseTooLarge`].
-    #[must_use]
-    pub fn response_limit(self, bytes: usize) -> Self {
-        Self { response_limit: bytes, ..self }
+    ///
+    /// # Errors
+    /// [`SettingError`] for zero, with which only an empty body would be an answer, and for more than a `Vec` holds.
+    pub fn response_limit(self, bytes: usize) -> Result<Self, SettingError> {
+        number("Caller::response_limit", bytes, 1, isize::MAX as u64)?;
+        Ok(Self { response_limit: bytes, ..self })
     }
 
     /// How the key is written in its header.
@@ -149,10 +152,10 @@ impl Caller {
         Self { key_form, ..self }
     }
 
-    /// The name of the server's replay marker, in lower case.
+    /// The header that marks a replay; default [`REPLAY_MARKER`].
     #[must_use]
-    pub fn marker(self, marker: impl Into<String>) -> Self {
-        Self { marker: marker.into(), ..self }
+    pub fn marker(self, marker: HeaderName) -> Self {
+        Self { marker, ..self }
     }
 
     /// Sends `request` with the call's key until there is a final answer, or the call is given up. Each
@@ -234,7 +237,7 @@ impl Caller {
             "retry-after" => Some(retry_after.as_str()).filter(|lines| !lines.is_empty()),
             name => headers.get(name).and_then(|value| value.to_str().ok()),
         };
-        let answer = Answer::read_marked(status.as_u16(), header, &body, &self.marker);
+        let answer = Answer::read_marked(status.as_u16(), header, &body, self.marker.as_str());
         Ok(Last::Response(Response { status, headers, body, too_large, answer }))
     }
 

@@ -7,6 +7,7 @@ use http::request::Parts;
 
 use super::origin::{CrossOrigin, Origins};
 use crate::ops::Actor;
+use crate::setting::SettingError;
 
 /// An operator who is let in: who it is, what they may do, and whose requests they may see.
 pub(crate) type Operator = Actor;
@@ -37,9 +38,13 @@ impl Access {
         Self { operator_of: Arc::new(operator_of), origins: Origins::default() }
     }
 
-    /// Takes requests that write from pages of this origin, too.
-    pub(crate) fn allow_origin(&mut self, origin: impl Into<String>) {
-        self.origins.allow(origin);
+    /// Takes requests that write from pages of this origin, too. `setting` is the method that was given it.
+    pub(crate) fn allow_origin(
+        &mut self,
+        setting: &'static str,
+        origin: impl Into<String>,
+    ) -> Result<(), SettingError> {
+        self.origins.allow(setting, origin)
     }
 
     /// Who the request is from.

@@ -3,7 +3,9 @@
 
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::request::Parts;
-use http::uri::{Authority, Uri};
+use http::uri::Authority;
+
+use crate::setting::{SettingError, refused};
 
 /// `sec-fetch-site`: whose page a browser sends the request for. Every browser sends it since 2023, over https
 /// and to loopback addresses.
@@ -12,7 +14,21 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The origins that requests that write may come from, besides that of the request itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
-    allowed: Vec<String>,
+    allowed: Vec<Origin>,
+}
+
+/// The origin of a page (RFC 6454): compared by its three parts, because a browser omits the port of the scheme.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Origin {
+    scheme: Scheme,
+    host: String,
+    port: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
 }
 
 /// Why a request is taken for a foreign page's.
@@ -29,9 +45,19 @@ pub(crate) enum CrossOrigin {
 }
 
 impl Origins {
-    /// Adds one, `https://ops.example.com` say: for a proxy that changes the `Host`.
-    pub(crate) fn allow(&mut self, origin: impl Into<String>) {
-        self.allowed.push(origin.into().trim_end_matches('/').to_ascii_lowercase());
+    /// Adds one, `https://ops.example.com` say: for a proxy that changes the `Host`. Refuses what is not an origin, because no
+    /// request would come from it. `setting` is the method that was given it.
+    pub(crate) fn allow(
+        &mut self,
+        setting: &'static str,
+        origin: impl Into<String>,
+    ) -> Result<(), SettingError> {
+        let origin = origin.into();
+        let bound =
+            "the origin of a page, for example https://ops.example.com or http://10.0.0.1:8080";
+        let parsed = Origin::parse(&origin).ok_or_else(|| refused(setting, &origin, bound))?;
+        self.allowed.push(parsed);
+        Ok(())
     }
 
     /// Whether the request may write. What only reads is taken from anywhere: its answer stays closed to a
@@ -56,23 +82,49 @@ impl Origins {
     }
 
     fn is_ours(&self, origin: &[u8], head: &Parts) -> bool {
-        let Ok(origin) = std::str::from_utf8(origin) else { return false };
-        let origin = origin.to_ascii_lowercase();
-        if self.allowed.contains(&origin) {
-            return true;
-        }
         // `null`, the origin of a sandbox or a file, is none of ours.
-        let Ok(uri) = origin.parse::<Uri>() else { return false };
-        let (Some(scheme), Some(of)) = (uri.scheme_str(), uri.authority()) else { return false };
-        let default = match scheme {
-            "http" => 80,
-            "https" => 443,
-            _ => return false,
+        let origin = std::str::from_utf8(origin).ok().and_then(Origin::parse);
+        origin.is_some_and(|origin| {
+            self.allowed.contains(&origin) || host(head).is_some_and(|host| origin.is_at(&host))
+        })
+    }
+}
+
+impl Origin {
+    /// `None` if it is not `http` or `https`, a host and perhaps a port, and nothing else but a `/` at the end.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        let (scheme, authority) = text.strip_suffix('/').unwrap_or(&text).split_once("://")?;
+        let scheme = match scheme {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            _ => return None,
         };
-        let place = |authority: &Authority| {
-            (authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(default))
-        };
-        host(head).is_some_and(|host| place(&host) == place(of))
+        let authority: Authority = authority.parse().ok()?;
+        let (host, port) = (authority.host(), authority.port_u16());
+        // Not with a user in front, and not with a port that is not a number.
+        let whole = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
+        (!host.is_empty() && authority.as_str() == whole).then(|| Self {
+            scheme,
+            host: host.to_owned(),
+            port: port.unwrap_or(scheme.port()),
+        })
+    }
+
+    /// Whether a request to this place is to this origin: `Host` does not say the scheme.
+    fn is_at(&self, host: &Authority) -> bool {
+        host.host().eq_ignore_ascii_case(&self.host)
+            && host.port_u16().unwrap_or(self.scheme.port()) == self.port
+    }
+}
+
+impl Scheme {
+    /// Where a URL names no port.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
     }
 }
 
@@ -115,7 +167,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let mut origins = Origins::default();
-        origins.allow("https://OPS.example.com/");
+        origins.allow("allow_origin", "https://OPS.example.com/").unwrap();
         origins.judge(&request.body(()).unwrap().into_parts().0)
     }
 
@@ -150,6 +202,7 @@ mod tests {
             (&[("origin", "https://ops.example.com:444")], Err(OtherOrigin)),
             (&[("origin", "http://a.example")], Err(OtherOrigin)),
             (&[("origin", "http://a.example.evil:8080")], Err(OtherOrigin)),
+            (&[("origin", "http://ops.example.com")], Err(OtherOrigin)),
             (&[("origin", "http://evil:8080")], Err(OtherOrigin)),
             (&[("origin", "ftp://a.example:8080")], Err(OtherOrigin)),
             (&[("origin", "null")], Err(OtherOrigin)),
@@ -190,6 +243,43 @@ mod tests {
         assert_eq!(judged("a.example:443", "http://a.example"), Err(OtherOrigin));
         assert_eq!(judged("[::1]:80", "http://[::1]"), Ok(()));
         assert_eq!(judged("not a host", "http://a.example"), Err(OtherOrigin));
+    }
+
+    #[test]
+    fn what_is_not_an_origin_cannot_be_allowed() {
+        let allow = |origin: &str| Origins::default().allow("allow_origin", origin);
+        for origin in [
+            "",
+            "null",
+            "*",
+            "ops.example.com",
+            "ops.example.com:443",
+            "ftp://ops.example.com",
+            "https://",
+            "https://:443",
+            "https://ops.example.com:",
+            "https://ops.example.com:65536",
+            "https://ops.example.com:port",
+            "https://ada@ops.example.com",
+            "https://ops.example.com/console",
+            "https://ops.example.com//",
+            "https://ops.example.com?a",
+            "https://ops.example.com#a",
+            "https://ops.example.com https://example.com",
+            " https://ops.example.com",
+            "https://öps.example.com",
+        ] {
+            let error = allow(origin).unwrap_err();
+            assert_eq!(error.setting, "allow_origin");
+            assert!(error.to_string().contains("https://ops.example.com or"), "{error}");
+        }
+        for origin in ["HTTPS://ops.example.com/", "http://10.0.0.1:8080", "http://[::1]:8080"] {
+            assert_eq!(allow(origin), Ok(()), "{origin}");
+        }
+        // A browser omits the port of the scheme.
+        let parsed = |origin| Origin::parse(origin).unwrap();
+        assert_eq!(parsed("https://a.example:443"), parsed("https://a.example"));
+        assert_ne!(parsed("https://a.example:80"), parsed("http://a.example"));
     }
 
     #[test]

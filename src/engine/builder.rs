@@ -22,7 +22,7 @@ use crate::derived_key::DerivedKeys;
 use crate::observe::{self, Scopes};
 use crate::replay_cache::CachedReplays;
 use crate::request::RequestDefinition;
-use crate::setting::{SettingError, duration};
+use crate::setting::{SettingError, duration, refused};
 use crate::store::Store;
 use crate::traces::TraceContext;
 
@@ -349,11 +349,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
 /// No reply has a line of another name, so it would never be stored.
 fn check_stored_headers(names: &[String]) -> Result<(), SettingError> {
     let Some(name) = names.iter().find(|name| !is_header_name(name)) else { return Ok(()) };
-    Err(SettingError {
-        setting: "store_header",
-        value: name.escape_debug().take(100).collect(),
-        bound: "the name of a header (RFC 9110, 5.1)".to_owned(),
-    })
+    Err(refused("store_header", name, "the name of a header (RFC 9110, 5.1)"))
 }
 
 /// A margin that was set holds for each window.

@@ -179,7 +179,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// (no `/path`).
     pub fn documentation<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
         let uri = self.policy().documentation_uri();
-        match uri.starts_with('/') && !uri.contains(['{', '}']) {
+        match uri.starts_with('/') {
             true => Router::new().route(uri, self.page()),
             false => Router::new(),
         }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::Method;
+use http::Uri;
 use http::header::{HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
 
 use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, KeySyntax, segment_of_key};
 use super::profile::{Profile, SHOULD_RETRY};
-use crate::config::OnDuplicate;
+use crate::config::{OnDuplicate, STORED_HEADERS};
 use crate::key::IdempotencyKey;
-use crate::setting::{HOUR, MILLISECOND, SettingError, duration, number};
+use crate::setting::{HOUR, MILLISECOND, SettingError, duration, number, refused};
 
 /// Whether a request needs a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +88,31 @@ impl Policy {
     pub(crate) fn check(&self) -> Result<(), SettingError> {
         number("Policy::body_limit", self.body_limit, 1, i32::MAX as u64)?;
         duration("Policy::body_timeout", self.body_timeout, MILLISECOND, HOUR)?;
-        self.on_duplicate.map_or(Ok(()), OnDuplicate::check)
+        self.on_duplicate.map_or(Ok(()), OnDuplicate::check)?;
+        if self.challenge.is_empty() {
+            return Err(refused("Policy::challenge", "", "a scheme, for example Bearer"));
+        }
+        let places = [
+            ("Policy::documentation", Some(&self.documentation)),
+            ("Policy::accept_duplicates", self.status_prefix.as_ref()),
+        ];
+        for (setting, place) in places {
+            if let Some(place) = place.filter(|place| !is_place(place)) {
+                let bound = "an absolute path or an http or https URI, in ASCII and without `#`, `{` and `}`";
+                return Err(refused(setting, place, bound));
+            }
+        }
+        self.check_marker()
+    }
+
+    /// The boundary removes the marker from replies, so no reply may need it, and not the boundary itself.
+    fn check_marker(&self) -> Result<(), SettingError> {
+        let ours = [IDEMPOTENCY_KEY, IDEMPOTENCY_EXPIRES, RETRY_AFTER, SHOULD_RETRY];
+        if STORED_HEADERS.contains(&self.marker.as_str()) || ours.contains(&self.marker) {
+            let bound = "a header that no answer has for another reason";
+            return Err(refused("Policy::replay_marker", self.marker.as_str(), bound));
+        }
+        Ok(())
     }
 
     /// The methods that take a key. The others are idempotent by themselves, and pass
@@ -155,7 +180,7 @@ impl Policy {
 
     /// Answers a duplicate of a running request with 202 instead of 409, with a `location` of its status: `prefix`
     /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. The answer to an
-    /// [accepted](super::Keyed::accept) request has it too. Off by default.
+    /// [accepted](super::Keyed::accept) request has it too. The prefix is an absolute path or URI. Off by default.
     ///
     /// It applies to each route of the boundary, also to those that run their requests immediately. For some routes only,
     /// give them a boundary of their own: a clone [with another policy](super::Idempotency::with_policy).
@@ -206,8 +231,7 @@ impl Policy {
     #[cfg(feature = "axum")]
     pub(crate) fn status_route(&self) -> Option<String> {
         let prefix = self.status_prefix.as_deref()?;
-        let is_path = prefix.starts_with('/') && !prefix.contains(['{', '}']);
-        is_path.then(|| format!("{prefix}{{key}}"))
+        prefix.starts_with('/').then(|| format!("{prefix}{{key}}"))
     }
 
     pub(crate) fn on_duplicate_or_default(&self) -> OnDuplicate {
@@ -244,6 +268,17 @@ impl Policy {
             Bodies::Form | Bodies::JsonOrForm if essence == FORM => Some(Encoding::Form),
             _ => None,
         }
+    }
+}
+
+/// Whether headers and problems can link to it.
+fn is_place(text: &str) -> bool {
+    // `Uri` drops what is behind `#`, and takes braces and letters that no URI has.
+    let is_plain = text.is_ascii() && !text.contains(['#', '{', '}']);
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    match uri.scheme_str() {
+        Some(scheme) => is_plain && ["http", "https"].contains(&scheme),
+        None => is_plain && text.starts_with('/'),
     }
 }
 

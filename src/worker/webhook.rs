@@ -15,7 +15,7 @@ use sha2::Sha256;
 use super::job::{DeliveryError, Job, JobSink};
 use crate::client::{Answer, lacks_tls, one_exchange};
 use crate::engine::{WAITING_JOB, Waiting};
-use crate::setting::{DAY, MILLISECOND, SettingError, duration};
+use crate::setting::{DAY, MILLISECOND, SettingError, duration, refused};
 
 /// How long a receiver may take to answer.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ const EVENT: &str = "request.waiting";
 /// # fn configure(mailer: Handlers) -> Result<WorkerConfig, WebhookError> {
 /// let secret = std::env::var("ON_CALL_SECRET").unwrap_or_default(); // whsec_…
 /// let on_call = Webhook::new("https://on-call.example.com/hooks", &secret)?
-///     .link("https://example.com/ops/requests/");
+///     .link("https://example.com/ops/requests/")?;
 /// let config = WorkerConfig::default().sink(on_call.beside(mailer));
 /// # Ok(config) }
 /// ```
@@ -135,10 +135,18 @@ impl Webhook {
 
     /// Adds a link to each event: this text, followed by the request's id. The console has the page of a
     /// request at `requests/` below its mount point.
-    #[must_use]
-    pub fn link(mut self, in_front: impl Into<String>) -> Self {
-        self.link = Some(in_front.into());
-        self
+    ///
+    /// # Errors
+    /// [`WebhookError::Setting`] if the two do not make an `http` or `https` URL with the id behind its host.
+    pub fn link(mut self, in_front: impl Into<String>) -> Result<Self, WebhookError> {
+        let in_front = in_front.into();
+        if !is_link(&in_front) {
+            let bound =
+                "the URL in front of a request's id, for example https://example.com/ops/requests/";
+            return Err(refused("Webhook::link", &in_front, bound).into());
+        }
+        self.link = Some(in_front);
+        Ok(self)
     }
 
     /// How long the receiver may take to answer; default 10 s, and at most [a
@@ -202,6 +210,19 @@ impl Webhook {
         let answer = request.send().await.map_err(|error| DeliveryError::retry(unsent(&error)))?;
         judge(answer.status().as_u16(), answer.headers())
     }
+}
+
+/// Whether an id behind this text makes a link to a place of the same host.
+fn is_link(in_front: &str) -> bool {
+    let (Ok(url), Ok(link)) =
+        (Url::parse(in_front), Url::parse(&format!("{in_front}{}", uuid::Uuid::nil())))
+    else {
+        return false;
+    };
+    // `Url::parse` removes spaces and line breaks, which the receiver would get.
+    let is_one_word =
+        !in_front.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+    is_one_word && ["http", "https"].contains(&url.scheme()) && url.origin() == link.origin()
 }
 
 /// Why there is no answer.

@@ -26,9 +26,11 @@ mod one_server;
 mod refusals;
 mod root;
 mod rows;
+mod setters;
 mod sleeps;
 mod stores_tested;
 mod transcripts;
+mod versions;
 
 const README: &str = include_str!("../../README.md");
 

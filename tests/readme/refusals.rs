@@ -1,5 +1,6 @@
 //! A bad value is refused, by `build()`, by a setter that returns a `SettingError`, or by the call that it is an argument of,
 //! and never replaced by another without a word. What looks as if it replaced one is on these lists, with the reason.
+//! Which of the three it is depends on the type: `setters.rs`.
 
 use std::collections::BTreeSet;
 

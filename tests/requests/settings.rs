@@ -7,14 +7,15 @@ use atomic_phases::client::{Caller, KeyedCall, RetryPolicy, SendError};
 use atomic_phases::codec::EncryptingCodec;
 use atomic_phases::compat::InFlight;
 use atomic_phases::config::{Limits, OnDuplicate, Quota};
-#[cfg(feature = "console")]
-use atomic_phases::console::Console;
+#[cfg(all(feature = "console", feature = "ops-api"))]
+use atomic_phases::console::{Api, Console};
 use atomic_phases::engine::{BuildError, EngineBuilder, Unregistered};
-use atomic_phases::http::{Idempotency, Policy, single_tenant};
+use atomic_phases::http::{IDEMPOTENCY_KEY, Idempotency, Policy, single_tenant};
 use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
 use atomic_phases::worker::{Completer, Enqueuer, Handlers, Webhook, WebhookError, WorkerConfig};
 use atomic_phases::{Batch, Engine, ForeignCall, PhaseResult, Reply, atomic_phases};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use crate::support::*;
@@ -90,9 +91,16 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         let told = Completer::new(&engine, config).run_once().await;
         assert!(matches!(told, Err(StoreError::Configuration(_))), "{setting}");
     }
-    for pool in [PoolSettings::default().max_size(0), PoolSettings::default().wait(zero)] {
-        let refused = Postgres::connect_with("postgres://localhost/none", pool).await;
-        assert!(matches!(refused, Err(StoreError::Configuration(_))));
+    let pools = [
+        ("PoolSettings::max_size", PoolSettings::default().max_size(0)),
+        ("PoolSettings::wait", PoolSettings::default().wait(zero)),
+        ("PoolSettings::max_age", PoolSettings::default().max_age(zero)),
+    ];
+    for (setting, pool) in pools {
+        match Postgres::connect_with("postgres://localhost/none", pool).await {
+            Err(StoreError::Configuration(text)) => assert!(text.contains(setting), "{text}"),
+            _ => panic!("{setting} is not refused"),
+        }
     }
     for lease in [zero, ever] {
         let refused = InFlight::read_with_lease(&db, lease).await;
@@ -172,12 +180,34 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
         ("Policy::body_timeout", Policy::default().body_timeout(zero)),
         ("Policy::body_timeout", Policy::default().body_timeout(ever)),
         ("on_duplicate (Wait)", Policy::default().on_duplicate(OnDuplicate::Wait(ever))),
+        ("Policy::challenge", Policy::default().challenge(HeaderValue::from_static(""))),
+        ("Policy::replay_marker", Policy::default().replay_marker(CONTENT_TYPE)),
+        ("Policy::replay_marker", Policy::default().replay_marker(IDEMPOTENCY_KEY)),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("payouts/status/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("/payouts/{id}/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("/payouts/\nstatus/")),
+        ("Policy::documentation", Policy::default().documentation("idempotency")),
+        ("Policy::documentation", Policy::default().documentation("mailto:keys@example.com")),
+        ("Policy::documentation", Policy::default().documentation("/idempotency#keys")),
+        ("Policy::documentation", Policy::default().documentation("/schlüssel")),
     ];
     let db = Sqlite::connect(":memory:").await.unwrap();
     let engine = Engine::builder(db).build().unwrap();
     for (setting, policy) in boundary {
         let refused = Idempotency::new(engine.clone(), single_tenant()).with_policy(policy);
         assert_eq!(refused.err().map(|error| error.setting), Some(setting));
+    }
+    let elsewhere = Policy::default()
+        .accept_duplicates("https://api.example.com/status?key=")
+        .documentation("https://example.com/keys");
+    assert!(Idempotency::new(engine, single_tenant()).with_policy(elsewhere).is_ok());
+    // A caller has no `check`: its setter refuses.
+    for limit in [0, usize::MAX] {
+        let caller = Caller::new(reqwest::Client::builder()).unwrap();
+        let error = caller.response_limit(limit).unwrap_err();
+        let says = format!("Caller::response_limit is {limit}, but it must be 1 to ");
+        assert!(error.to_string().starts_with(&says), "{error}");
     }
 }
 
@@ -226,7 +256,7 @@ async fn a_limit_of_a_name_of_jobs_without_a_function_is_refused_when_workers_st
 }
 
 #[test]
-fn a_time_limit_of_a_webhook_that_cannot_work_is_refused() {
+fn a_webhook_refuses_what_cannot_work() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let webhook = Webhook::new("http://127.0.0.1:9/", secret).unwrap();
     for limit in [Duration::ZERO, Duration::MAX] {
@@ -235,16 +265,57 @@ fn a_time_limit_of_a_webhook_that_cannot_work_is_refused() {
             other => panic!("{limit:?}: {other:?}"),
         }
     }
-    assert!(webhook.within(Duration::from_millis(1)).is_ok());
+    assert!(webhook.clone().within(Duration::from_millis(1)).is_ok());
+    let cannot_work = [
+        "",
+        "/ops/requests/",
+        "example.com/ops/requests/",
+        "ftp://example.com/ops/requests/",
+        // The id would be part of the host, or of the port.
+        "https://example.com",
+        "https://example.com:443",
+        " https://example.com/ops/requests/",
+        "https://example.com/ops/requests/\n",
+    ];
+    for link in cannot_work {
+        match webhook.clone().link(link) {
+            Err(WebhookError::Setting(error)) => {
+                assert_eq!(error.setting, "Webhook::link");
+                assert!(error.to_string().contains("https://example.com/ops/requests/"), "{error}");
+            }
+            other => panic!("{link:?}: {other:?}"),
+        }
+    }
+    for link in ["https://example.com/ops/requests/", "http://10.0.0.1:8080/?id=", "http://a/#"] {
+        assert!(webhook.clone().link(link).is_ok(), "{link}");
+    }
+    let signed = webhook.clone().also_signed_with("whsec_c2hvcnQ=");
+    assert!(matches!(signed, Err(WebhookError::Secret)), "{signed:?}");
+    let over = webhook.over(reqwest::Client::builder().user_agent("two\nlines"));
+    assert!(matches!(over, Err(WebhookError::Client(_))), "{over:?}");
 }
 
-#[cfg(feature = "console")]
+#[cfg(all(feature = "console", feature = "ops-api"))]
 #[tokio::test]
-async fn a_time_limit_of_the_console_that_cannot_work_is_refused() {
+async fn the_console_and_the_api_refuse_what_cannot_work() {
     let engine = Engine::builder(Sqlite::connect(":memory:").await.unwrap()).build().unwrap();
     let within = |limit| Console::new(engine.clone(), |_| None).time_limit(limit);
     for limit in [Duration::ZERO, Duration::MAX] {
         assert_eq!(within(limit).unwrap_err().setting, "Console::time_limit");
     }
     assert!(within(Duration::from_secs(1)).is_ok());
+    let console = || Console::new(engine.clone(), |_| None);
+    let api = || Api::new(engine.clone(), |_| None);
+    for origin in ["ops.example.com", "https://ops.example.com/console", "null", "*"] {
+        let must_be = "but it must be the origin of a page, for example https://ops.example.com";
+        let told = console().allow_origin(origin).unwrap_err().to_string();
+        assert!(
+            told.starts_with(&format!("Console::allow_origin is {origin}, {must_be}")),
+            "{told}"
+        );
+        let told = api().allow_origin(origin).unwrap_err().to_string();
+        assert!(told.starts_with(&format!("Api::allow_origin is {origin}, {must_be}")), "{told}");
+    }
+    assert!(console().allow_origin("https://ops.example.com").is_ok());
+    assert!(api().allow_origin("https://ops.example.com").is_ok());
 }

@@ -279,7 +279,7 @@ async fn a_webhook_is_sent_again_until_its_receiver_accepts<S: TestDb>(db: S) {
     let webhook = Webhook::new(&receiver.listen().await, SECRET).unwrap();
     let webhook = webhook.also_signed_with(OTHER).unwrap();
     let webhook = webhook.within(Duration::from_secs(3)).unwrap();
-    let webhook = webhook.link("https://example.com/ops/requests/");
+    let webhook = webhook.link("https://example.com/ops/requests/").unwrap();
     let inbox = Inbox::default();
     let mut enqueuer = Enqueuer::new(&engine, webhook.beside(inbox.sink()), config());
     let mut sum = Delivered::default();

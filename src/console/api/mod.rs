@@ -31,6 +31,7 @@ use super::access::Access;
 use super::largest_body;
 use crate::engine::Engine;
 use crate::ops::{Actor, OperatorStore};
+use crate::setting::SettingError;
 
 /// The published description of the routes, as OpenAPI 3.1.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
@@ -78,10 +79,12 @@ impl<S: OperatorStore> Api<S> {
 
     /// Also accepts writing requests from pages of this origin, for example `https://ops.example.com`, if a
     /// proxy in front changes the `Host`.
-    #[must_use]
-    pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
-        self.access.allow_origin(origin);
-        self
+    ///
+    /// # Errors
+    /// [`SettingError`] if it is not a scheme (`http` or `https`), a host and perhaps a port: no browser would send it.
+    pub fn allow_origin(mut self, origin: impl Into<String>) -> Result<Self, SettingError> {
+        self.access.allow_origin("Api::allow_origin", origin)?;
+        Ok(self)
     }
 
     /// The routes, to be nested under a prefix of the application's router: `.nest("/ops/api/v1", api.router())`.

@@ -132,11 +132,13 @@ impl<S: OperatorStore> Console<S> {
 
     /// Also accepts forms from pages of this origin, for example `https://ops.example.com`, if a proxy
     /// changes the `Host`.
-    #[must_use]
-    pub fn allow_origin(self, origin: impl Into<String>) -> Self {
+    ///
+    /// # Errors
+    /// [`SettingError`] if it is not a scheme (`http` or `https`), a host and perhaps a port: no browser would send it.
+    pub fn allow_origin(self, origin: impl Into<String>) -> Result<Self, SettingError> {
         let mut access = self.shared.access.clone();
-        access.allow_origin(origin);
-        self.changed(access, self.shared.time_limit)
+        access.allow_origin("Console::allow_origin", origin)?;
+        Ok(self.changed(access, self.shared.time_limit))
     }
 
     /// How long a page may take before it reports that the database does not answer; default 10 s. It does

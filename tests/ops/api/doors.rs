@@ -258,7 +258,7 @@ async fn a_foreign_page_reads_nothing_and_writes_nothing<S: TestDb + OperatorSto
     assert!(told.headers.keys().all(|name| !name.as_str().starts_with("access-control")));
 
     // The same from a page of the same origin, and from one of an allowed origin.
-    let allowing = of(&engine).allow_origin("https://ops.example.com").router();
+    let allowing = of(&engine).allow_origin("https://ops.example.com").unwrap().router();
     let retry = format!("{path}/retry");
     let from = [("host", "inside:80"), ("origin", "https://ops.example.com")];
     let told = send(&routes, Some(Caller::admin()), browser(&retry, &from), Some(&body)).await;
