@@ -130,16 +130,6 @@ impl DbError {
             )
     }
 
-    /// Whether the connection may remember the number of a type that a migration has replaced, and kept by another name. Only
-    /// PostgreSQL says so, and in the words of any statement with a wrong type: at most a hint to try another connection.
-    pub(crate) fn may_be_of_a_replaced_type(&self) -> bool {
-        matches!(
-            &self.0,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-                if may_be_of_a_replaced_type(about.message())
-        )
-    }
-
     /// Whether a write was refused because the database can only be read, or the session.
     pub(crate) fn is_of_reading_only(&self) -> bool {
         matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
@@ -313,14 +303,6 @@ pub(crate) fn is_of_an_earlier_schema(message: &str) -> bool {
         || message.starts_with(NO_SUCH_TYPE)
         || (message.starts_with(OTHER_PARAMETER)
             && message.contains(" does not match that when preparing the plan "))
-}
-
-/// Whether the server expected another type: in a column, or beside an operator. Recognised in a server that speaks English.
-fn may_be_of_a_replaced_type(message: &str) -> bool {
-    message.starts_with("operator does not exist: ")
-        || (message.starts_with("column \"")
-            && message.contains("\" is of type ")
-            && message.contains(" but expression is of type "))
 }
 
 /// An error with its causes, each of which says what happened once.

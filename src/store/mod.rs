@@ -228,15 +228,12 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn database_time(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
-    /// Closes the idle connections of the pool, if there is one: one of them was found to be broken, and the others are
-    /// as old.
+    /// Closes the connections of the pool, if there is one, that may fail as the one did on which a phase got this error,
+    /// before the phase is run again.
     #[doc(hidden)]
-    fn forget_idle(&self) {}
-
-    /// Closes the connections that may remember a type which a migration has replaced, if there is a pool. Not each time: the
-    /// statement that was refused may have a wrong type of its own.
-    #[doc(hidden)]
-    fn forget_types(&self) {}
+    fn recover_from(&self, error: &StoreError) {
+        let _ = error;
+    }
 
     /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at
     /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Mysql;
 use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
 use crate::caller::Caller;
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
 const PAUSES: [u64; 5] = [50, 100, 200, 400, 800];
@@ -69,6 +69,15 @@ impl<'a> Another<'a> {
 }
 
 impl Mysql {
+    /// Closes the idle connections. After a restart of the server, each of them is dead; and those that are not keep
+    /// statements prepared, of which the server has no more than a number. A clone that searches for health checks or workers
+    /// closes those of all pools, too.
+    pub(super) fn forget_idle(&self) {
+        for pool in [&self.pool, &self.operators, &self.probes, &self.workers] {
+            pool.retain(|_, _| false);
+        }
+    }
+
     /// Behind a failure: closes the idle connections, where others may do better.
     pub(super) fn leave_behind(&self, error: &StoreError) {
         if error.is_of_the_connection() {

@@ -134,11 +134,9 @@ impl Store for Mysql {
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
     }
 
-    /// After a restart of the server, each of them is dead; and those that are not keep statements prepared, of which the
-    /// server has no more than a number. A clone that searches for health checks or workers closes those of all pools, too.
-    fn forget_idle(&self) {
-        for pool in [&self.pool, &self.operators, &self.probes, &self.workers] {
-            pool.retain(|_, _| false);
+    fn recover_from(&self, error: &StoreError) {
+        if error.is_of_the_connection() {
+            self.forget_idle();
         }
     }
 

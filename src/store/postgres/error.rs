@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 use uuid::Uuid;
 
-use crate::error::{is_of_a_pooler, is_of_an_earlier_schema};
+use crate::error::{DbError, is_of_a_pooler, is_of_an_earlier_schema};
+use crate::store::StoreError;
 
 /// What a statement of the engine's raises, by the cast of a text that is not a number: an error with
 /// this text in it, in a server of any language.
@@ -188,6 +189,20 @@ pub(super) fn is_of_a_stale_session(error: &Error) -> bool {
     })
 }
 
+/// Whether the connection may remember the number of a type that a migration has replaced, and kept by another name. The
+/// server says so in the words of any statement with a wrong type, in a column or beside an operator: at most a hint to try
+/// another connection. Recognised in a server that speaks English.
+pub(super) fn may_be_of_a_replaced_type(error: &StoreError) -> bool {
+    let StoreError::Database { error: DbError(error), .. } = error else { return false };
+    unknown(error).is_some_and(|about| {
+        let message = about.message();
+        message.starts_with("operator does not exist: ")
+            || (message.starts_with("column \"")
+                && message.contains("\" is of type ")
+                && message.contains(" but expression is of type "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,16 +269,19 @@ mod tests {
 
     #[test]
     fn a_type_that_was_replaced_is_suspected_in_the_words_of_a_wrong_one() {
-        let told = |message| crate::error::DbError(raised(DatabaseErrorKind::Unknown, message));
+        let told = |message| raised(DatabaseErrorKind::Unknown, message);
+        let is_suspected = |message| {
+            may_be_of_a_replaced_type(&StoreError::database("run the phase", told(message)))
+        };
         for replaced in [
             "column \"mood\" is of type mood but expression is of type mood_before",
             "operator does not exist: mood = mood_before",
         ] {
-            assert!(told(replaced).may_be_of_a_replaced_type(), "{replaced}");
-            assert!(!told(replaced).is_of_a_stale_session(), "{replaced}");
+            assert!(is_suspected(replaced), "{replaced}");
+            assert!(!is_of_a_stale_session(&told(replaced)), "{replaced}");
         }
         for other in [STALE_TYPE, "column \"mood\" does not exist", "deadlock detected"] {
-            assert!(!told(other).may_be_of_a_replaced_type(), "{other}");
+            assert!(!is_suspected(other), "{other}");
         }
     }
 
@@ -282,7 +300,7 @@ mod tests {
             (STALE_PLAN, EARLIER),
             ("1205 does not exist", "an error that the database reported"),
         ] {
-            let error = crate::error::DbError(raised(DatabaseErrorKind::Unknown, told));
+            let error = DbError(raised(DatabaseErrorKind::Unknown, told));
             assert_eq!(error.kind(), kind, "{told}");
         }
     }

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::ask::{ask_again, on_another};
+use super::error::may_be_of_a_replaced_type;
 use super::pipelined::{RowWrite, row_times};
 use super::statement::{Statement, keeps_prepared};
 use super::transaction::PgTransaction;
@@ -92,12 +93,12 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    fn forget_idle(&self) {
-        self.pool.forget_idle();
-    }
-
-    fn forget_types(&self) {
-        self.pool.leave_types();
+    fn recover_from(&self, error: &StoreError) {
+        if error.is_of_the_connection() {
+            self.pool.forget_idle();
+        } else if may_be_of_a_replaced_type(error) {
+            self.pool.leave_types();
+        }
     }
 
     async fn begin_transaction(
