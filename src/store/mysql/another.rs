@@ -7,8 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::Mysql;
-use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
+use super::error::{Failure, is_of_too_many_statements};
 use crate::caller::Caller;
+use crate::error::is_of_reading_only;
 use crate::store::StoreError;
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
@@ -82,7 +83,7 @@ impl Mysql {
     pub(super) fn leave_behind(&self, error: &StoreError) {
         if error.is_of_the_connection() {
             self.forget_idle();
-        } else if is_of_reading_only(error) {
+        } else if error.of_diesel().is_some_and(is_of_reading_only) {
             self.leave_read_only();
         }
     }
