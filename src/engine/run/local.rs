@@ -244,10 +244,12 @@ impl<S: Store> Run<S> {
         writing: &mut Writing<'_, S>,
     ) -> Result<(Option<Body<PhaseFailure>>, Staged), CallError> {
         faults! {
+            use crate::store::TransactionUnderFaults;
+
             if asked!(phase.name, BeforeBody, CutConnection)
                 && let Writing::Open(tx) | Writing::Reserved(tx) = &mut *writing
             {
-                self.core.store.cut(tx).await;
+                tx.cut().await;
             }
         }
         let mut staging = Staging::new(self.context.request_id, index);

@@ -25,6 +25,7 @@ mod differential;
 mod dump;
 mod erasure;
 mod error;
+mod fault;
 mod jobs;
 mod key_state;
 mod link;

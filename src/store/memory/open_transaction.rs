@@ -34,14 +34,6 @@ impl Transaction<Memory> for MemoryTransaction {
         committed(connection, answer)
     }
 
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(self) -> Commit {
-        let connection = self.0.0;
-        let answer =
-            connection.ask("commit the reservation", |session| session.commit().boxed()).await;
-        committed(connection, answer)
-    }
-
     async fn rollback(self) {
         let connection = self.0.0;
         let rolled_back = connection.ask("rollback", |session| {

@@ -21,6 +21,8 @@ mod block;
 mod connection;
 mod erasure;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod guarded;
 mod job_statements;
 mod keys;
@@ -38,8 +40,6 @@ mod rows;
 mod searches;
 mod server;
 mod session;
-#[cfg(feature = "fault-injection")]
-mod standby;
 mod statement;
 mod statement_registry;
 mod statements;
@@ -53,8 +53,6 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "fault-injection")]
-use diesel::migration::MigrationSource;
 use diesel_async::AsyncMigrationHarness;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use tokio::time::timeout;
@@ -71,8 +69,6 @@ use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
 use super::left_sessions::ReadOnlyServer;
 use super::migrations::Terms;
-#[cfg(feature = "fault-injection")]
-use super::migrations::{revert_migrations, run_migrations};
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -152,16 +148,6 @@ impl Mysql {
         Self::by(SessionOpener::new(parsed(url)?), url, settings).await
     }
 
-    /// The same without blocks, as on MySQL: for tests on MariaDB.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn __connect_without_blocks(
-        url: &str,
-        settings: PoolSettings,
-    ) -> Result<Self, StoreError> {
-        Self::by(SessionOpener::new(parsed(url)?).without_blocks(), url, settings).await
-    }
-
     async fn by(
         opener: SessionOpener,
         url: &str,
@@ -225,36 +211,6 @@ impl Mysql {
     /// [`StoreError::NoConnection`] if the pool has none in time.
     pub async fn connection(&self) -> Result<MysqlHandle, StoreError> {
         ConnectionGuard::to_application(&self.pool).await.map(MysqlHandle)
-    }
-
-    /// What it was opened with, the password too: for tests.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn __url(&self) -> &str {
-        &self.url
-    }
-
-    /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn migrate_from(
-        &self,
-        source: impl MigrationSource<diesel::mysql::Mysql> + Send + 'static,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.with_migrations(run_migrations(source, terms)).await
-    }
-
-    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn revert_from(
-        &self,
-        source: impl MigrationSource<diesel::mysql::Mysql> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
     async fn with_migrations<R: Send + 'static>(

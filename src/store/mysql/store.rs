@@ -8,16 +8,12 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-#[cfg(feature = "fault-injection")]
-use super::ask::await_answer;
 use super::ask::{ask_again, bound};
 use super::batch::{Created, refusal, row_times};
 use super::block::Block;
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
 use super::pool::Checkout;
-#[cfg(feature = "fault-injection")]
-use super::pool::ConnectionGuard;
 use super::transaction::{MysqlTransaction, in_one_go};
 use super::waits::patiently;
 use super::{MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql};
@@ -250,38 +246,5 @@ impl Store for Mysql {
             .rows::<i64>(conn)
         })?;
         Ok(count(rows))
-    }
-
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let passed = self.on_another(|| async {
-            let mut connection = ConnectionGuard::of(&self.pool).await?;
-            let conn: &mut MysqlConn = &mut connection;
-            let (scope, key) = (scope.as_str().to_owned(), key.as_str().to_owned());
-            await_answer("pass time", sql::PassTime { scope, key }.execute(conn)).await
-        });
-        match passed.await {
-            // An update finds a row that is not committed yet, and is not to wait for its transaction.
-            Ok(_) | Err(StoreError::Locked) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        self.copy_tables().await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        self.bring_tables_back().await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, tx: &mut MysqlTransaction) {
-        let _ = tx.connection.texts("KILL CONNECTION_ID()").await;
     }
 }

@@ -20,6 +20,8 @@ mod census;
 mod commit_statements;
 mod connection;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod group;
 mod group_statements;
 mod keys;
@@ -47,8 +49,6 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "fault-injection")]
-use diesel::migration::MigrationSource;
 use diesel::pg::Pg;
 use diesel_async::{AsyncMigrationHarness, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
@@ -66,8 +66,6 @@ use self::statements as sql;
 use self::time_limit::{answered, answered_within};
 use self::twin::Waits;
 use super::migrations::{Terms, not_among};
-#[cfg(feature = "fault-injection")]
-use super::migrations::{revert_migrations, run_migrations};
 use super::patience::LOCKED_WAIT;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
@@ -263,28 +261,6 @@ impl<P: Pool> Postgres<P> {
     #[must_use]
     pub fn pool(&self) -> &P {
         &self.pool
-    }
-
-    /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn migrate_from(
-        &self,
-        source: impl MigrationSource<Pg> + Send + 'static,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.with_migrations(run_migrations(source, terms)).await
-    }
-
-    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn revert_from(
-        &self,
-        source: impl MigrationSource<Pg> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
     /// Names the migrations that are missing by what stands in their table. diesel creates that before it reads it,

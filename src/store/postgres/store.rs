@@ -242,36 +242,4 @@ impl<P: Pool> Store for Postgres<P> {
         })?;
         Ok(count(rows))
     }
-
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        ask_again!(self, "pass time", |conn| {
-            sql::PassTime { scope: scope.as_str(), key: key.as_str() }.execute(&mut conn)
-        })?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        ask_again!(self, "copy all tables", |conn| sql::CopyTables {}.execute(&mut conn))?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        ask_again!(self, "bring all tables back", |conn| {
-            sql::BringTablesBack {}.execute(&mut conn)
-        })?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, tx: &mut PgTransaction<P>) {
-        if let Ok(conn) = tx.connection.shared() {
-            let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
-        }
-    }
 }

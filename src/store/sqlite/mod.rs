@@ -10,14 +10,14 @@
 mod admin;
 mod ask;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod file;
 mod group;
 mod ops;
 mod ops_nodes;
 mod ops_statements;
 mod reader;
-#[cfg(feature = "fault-injection")]
-mod standby;
 mod statement;
 mod statement_registry;
 mod statements;
@@ -32,8 +32,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-#[cfg(feature = "fault-injection")]
-use diesel::migration::MigrationSource;
 use diesel::{Connection, SqliteConnection};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
@@ -51,8 +49,6 @@ use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::StoreError;
 use super::migrations::Terms;
-#[cfg(feature = "fault-injection")]
-use super::migrations::{revert_migrations, run_migrations};
 use crate::movable_task::PollingThread;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
@@ -180,28 +176,6 @@ impl Sqlite {
     #[must_use]
     pub fn __handed_over(&self) -> u64 {
         self.handed_over.count()
-    }
-
-    /// [`migrate`](crate::Store::migrate) with other migrations.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn migrate_from(
-        &self,
-        source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
-        patience: Duration,
-    ) -> Result<(), StoreError> {
-        let terms = Terms { patience, ..MIGRATION_TERMS };
-        self.with_migrations(run_migrations(source, terms)).await
-    }
-
-    /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn revert_from(
-        &self,
-        source: impl MigrationSource<diesel::sqlite::Sqlite> + Send + 'static,
-    ) -> Result<(), StoreError> {
-        self.with_migrations(revert_migrations(source, MIGRATION_TERMS)).await
     }
 
     async fn with_migrations<R: Send + 'static>(
