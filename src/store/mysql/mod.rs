@@ -45,6 +45,7 @@ mod statement_registry;
 mod statements;
 mod store;
 mod transaction;
+mod tuple_rows;
 mod waits;
 mod watch;
 mod words;

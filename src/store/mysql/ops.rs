@@ -17,6 +17,7 @@ use super::ops_nodes as node_sql;
 use super::ops_statements as ops;
 use super::pool::{Checkout, ConnectionGuard};
 use super::statements as sql;
+use super::tuple_rows::RowsAwaited;
 use super::waits::{WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS, patiently};
 use super::{MIGRATIONS, Mysql, MysqlConn};
 use crate::error::is_of_reading_only;
@@ -31,7 +32,6 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::Allowed;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{

@@ -56,7 +56,6 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
-pub(in crate::store) use self::numbered::{Shape, Shaped};
 use self::ops::Operators;
 use self::ops_statements::AppliedHere;
 pub use self::pool::{DeadpoolPool, Pool};

@@ -6,8 +6,8 @@ use diesel::sql_types::{BigInt, Text};
 use diesel_async::SimpleAsyncConnection;
 
 use crate::store::StoreError;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::mysql::ask::await_answer;
+use crate::store::mysql::tuple_rows::RowsAwaited;
 use crate::store::mysql::{Mysql, MysqlConn};
 use crate::store::statement::statement;
 

@@ -8,14 +8,14 @@ use diesel::sql_types::{Integer, Nullable, Timestamptz};
 
 use super::super::PoolOrigin;
 use super::super::error::Mark;
-use super::super::numbered::{Shape, Shaped};
+use super::super::numbered::{Shape, Shaped, shaped};
 use super::super::session::{JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY};
 use super::phase_writes::PhaseWrites;
 use super::row::BornRow;
 use super::{ONE_ROW_OF, push_committed, push_left_open};
 use crate::store::statement::statement;
 
-statement! {
+shaped! {
     /// Reserves the key: creates the row, if there is none (G10). Waits for a transaction that is about to create it,
     /// [`ROW_LOCK_WAIT`](super::super::twin::ROW_LOCK_WAIT) at most. Tells by what the transaction is known, too; no
     /// row of an answer where the key has one, which the next read of the key finds: a second branch for that here
@@ -23,21 +23,21 @@ statement! {
     ///
     /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
     /// had.
-    Reserve<'a> for Pg as shaped, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
+    Reserve<'a> for Pg, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
     " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), made AS (", {row}, " FROM begun \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at) \
      SELECT number, jobs, ", [WAIT_AS_BEFORE], " IS NOT NULL AND is_set_up, created_at, expires_at FROM made, begun"
 }
 
-statement! {
+shaped! {
     /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
     /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`](super::Advance)), and
     /// not a unique violation, for which the server writes the key into its log (G19).
     /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
     /// this inserts nothing and ends the connection, before the server reads them. The server makes the row first, then
     /// answers, which gives the phase's statements the lock timeout that their session had.
-    Create<'a> for Pg as shaped, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { row: BornRow<'a> },
     "WITH made AS (", {row}, " FROM clock_timestamp() AS t WHERE ", [OURS],
     " ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
