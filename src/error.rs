@@ -4,7 +4,7 @@
 //! reach a log (G19). The engine keeps the error for classification and prints only what it is.
 //!
 //! A judgement is in `store/<backend>/error.rs`, unless rooms above the stores need it too: they hold such an error, and
-//! do not know of which store it is.
+//! do not know of which store it is. It is a function of diesel's error then, which the stores call, too.
 
 use std::fmt;
 
@@ -18,12 +18,10 @@ impl DbError {
     /// What happened, in words without values.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        if self.is_of_a_pooler() {
+        if is_of_a_pooler(&self.0) {
             return POOLER;
         }
-        if let Error::DatabaseError(DatabaseErrorKind::Unknown, about) = &self.0
-            && let Some(kind) = kind_by_the_message(about.message())
-        {
+        if let Some(kind) = unknown_message(&self.0).and_then(kind_by_the_message) {
             return kind;
         }
         match &self.0 {
@@ -99,61 +97,9 @@ impl DbError {
         )
     }
 
-    /// Whether the database said something that diesel has no kind for: a lock or statement timeout, a
-    /// deadlock, what a trigger raises, and everything else.
-    pub(crate) fn has_no_kind(&self) -> bool {
-        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::Unknown, _))
-    }
-
     /// Whether no answer came in time: diesel-async has no use for this kind, the store has.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ClosedConnection, _))
-    }
-
-    /// Whether the connection lacks a statement that was prepared on it. Only PostgreSQL behind a pooler says so; it is
-    /// judged here because [`kind`](Self::kind), which the engine logs, tells what to do about it.
-    pub(crate) fn is_of_a_pooler(&self) -> bool {
-        matches!(
-            &self.0,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, about) if is_of_a_pooler(about.message())
-        )
-    }
-
-    /// Whether what this connection remembers is good for nothing any more: a prepared statement, a type, a plan. Only
-    /// PostgreSQL says so; it is judged here because the engine and the workers ask whether another connection may do better.
-    pub(crate) fn is_of_a_stale_session(&self) -> bool {
-        self.is_of_a_pooler()
-            || matches!(
-                &self.0,
-                Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-                    if is_of_an_earlier_schema(about.message())
-            )
-    }
-
-    /// Whether the connection may remember the number of a type that a migration has replaced, and kept by another name. Only
-    /// PostgreSQL says so, and in the words of any statement with a wrong type: at most a hint to try another connection.
-    pub(crate) fn may_be_of_a_replaced_type(&self) -> bool {
-        matches!(
-            &self.0,
-            Error::DatabaseError(DatabaseErrorKind::Unknown, about)
-                if may_be_of_a_replaced_type(about.message())
-        )
-    }
-
-    /// Whether a write was refused because the database can only be read, or the session.
-    pub(crate) fn is_of_reading_only(&self) -> bool {
-        matches!(self.0, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
-    }
-
-    /// Whether the connection itself is gone.
-    pub(crate) fn is_connection_lost(&self) -> bool {
-        matches!(
-            self.0,
-            Error::DatabaseError(
-                DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
-                _,
-            )
-        )
     }
 }
 
@@ -289,13 +235,15 @@ impl From<Error> for DbError {
 pub(crate) const POOLER: &str = "the pooler mixes up prepared statements: use session pooling, or \
     PgBouncer 1.21 and newer with max_prepared_statements above zero";
 
-/// Whether the server speaks of a prepared statement that exists already, does not, or has other
-/// parameters: each is another client's, or was deallocated. Recognised in a server that speaks English.
-pub(crate) fn is_of_a_pooler(message: &str) -> bool {
-    let names_one = message.starts_with("prepared statement \"s")
-        && (message.ends_with("\" already exists") || message.ends_with("\" does not exist"));
-    names_one
-        || (message.starts_with("bind message ") && message.contains("prepared statement \"s"))
+/// Whether the server speaks of a prepared statement that exists already, does not, or has other parameters: each is another
+/// client's, or was deallocated. Only PostgreSQL behind a pooler says so; recognised in a server that speaks English.
+fn is_of_a_pooler(error: &Error) -> bool {
+    unknown_message(error).is_some_and(|message| {
+        let names_one = message.starts_with("prepared statement \"s")
+            && (message.ends_with("\" already exists") || message.ends_with("\" does not exist"));
+        names_one
+            || (message.starts_with("bind message ") && message.contains("prepared statement \"s"))
+    })
 }
 
 /// Of a type that is no more. diesel asks a connection once for the number of a type that the application has made, and the
@@ -308,19 +256,51 @@ const OTHER_PARAMETER: &str = "type of parameter ";
 /// Whether the server refuses something for ever in this session, because the session remembers the schema from before a
 /// migration: a prepared statement that returns a column of another type since, or one of another length only; the number of
 /// a type; the plan of a function. Recognised in a server that speaks English.
-pub(crate) fn is_of_an_earlier_schema(message: &str) -> bool {
-    message == "cached plan must not change result type"
-        || message.starts_with(NO_SUCH_TYPE)
-        || (message.starts_with(OTHER_PARAMETER)
-            && message.contains(" does not match that when preparing the plan "))
+fn is_of_an_earlier_schema(error: &Error) -> bool {
+    unknown_message(error).is_some_and(|message| {
+        message == "cached plan must not change result type"
+            || message.starts_with(NO_SUCH_TYPE)
+            || (message.starts_with(OTHER_PARAMETER)
+                && message.contains(" does not match that when preparing the plan "))
+    })
 }
 
-/// Whether the server expected another type: in a column, or beside an operator. Recognised in a server that speaks English.
-fn may_be_of_a_replaced_type(message: &str) -> bool {
-    message.starts_with("operator does not exist: ")
-        || (message.starts_with("column \"")
-            && message.contains("\" is of type ")
-            && message.contains(" but expression is of type "))
+/// Whether what this connection remembers is good for nothing any more: a prepared statement, a type, a plan. It must not be
+/// used again. Only PostgreSQL says so; it is judged here because the engine and the workers ask whether another connection
+/// may do better.
+pub(crate) fn is_of_a_stale_session(error: &Error) -> bool {
+    is_of_a_pooler(error) || is_of_an_earlier_schema(error)
+}
+
+/// Whether the connection itself is gone.
+pub(crate) fn is_lost(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DatabaseError(
+            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
+            _,
+        )
+    )
+}
+
+/// Whether a write was refused because the database can only be read, or the session: by its own default, or on a standby.
+/// There even the number of a transaction is refused so.
+pub(crate) fn is_of_reading_only(error: &Error) -> bool {
+    matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+}
+
+/// Whether the database said something that diesel has no kind for: a lock or statement timeout, a deadlock, what a trigger
+/// raises, and everything else.
+pub(crate) fn has_no_kind(error: &Error) -> bool {
+    unknown_message(error).is_some()
+}
+
+/// The database's words for an error that diesel has no kind for.
+pub(crate) fn unknown_message(error: &Error) -> Option<&str> {
+    match error {
+        Error::DatabaseError(DatabaseErrorKind::Unknown, about) => Some(about.message()),
+        _ => None,
+    }
 }
 
 /// An error with its causes, each of which says what happened once.

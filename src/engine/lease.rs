@@ -363,7 +363,9 @@ impl Drop for Entered {
 #[cfg(all(test, feature = "sqlite", feature = "fault-injection"))]
 mod tests {
     use super::*;
-    use crate::store::{Birth, Claim, Commit, NewRow, Reserved, Right, Status, Transaction};
+    use crate::store::{
+        Birth, Claim, Commit, NewRow, Reserved, Right, Status, TransactionUnderFaults,
+    };
 
     /// A renewal that was under way while the holder raised its own token, after a commit that got no answer, is told
     /// that the lease is another's. It is not: what runs continues. Of another process' token it is.

@@ -1,6 +1,8 @@
 //! [`StoreError`]: why a store failed, and the predicates that the engine needs.
 
-use crate::error::DbError;
+use diesel::result::Error;
+
+use crate::error::{DbError, has_no_kind, is_lost, is_of_a_stale_session};
 use crate::setting::SettingError;
 
 /// Why a store failed. Contains no value of a row (G19).
@@ -60,6 +62,14 @@ impl StoreError {
         Self::Database { doing, error: error.into() }
     }
 
+    /// The error that the database, or its connection, reported through diesel.
+    pub(crate) fn of_diesel(&self) -> Option<&Error> {
+        match self {
+            Self::Database { error, .. } => Some(&error.0),
+            _ => None,
+        }
+    }
+
     /// Whether no answer came in the time that there was for it.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Database { error, .. } if error.is_unanswered())
@@ -67,16 +77,12 @@ impl StoreError {
 
     /// Whether the connection is gone or good for nothing, and another one may do better.
     pub(crate) fn is_of_the_connection(&self) -> bool {
-        matches!(
-            self,
-            Self::Database { error, .. }
-                if error.is_connection_lost() || error.is_of_a_stale_session()
-        )
+        self.of_diesel().is_some_and(|error| is_lost(error) || is_of_a_stale_session(error))
     }
 
     /// Whether the server may have said that the statement waited too long for a lock.
     pub(crate) fn may_be_of_a_lock(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if error.has_no_kind())
+        self.of_diesel().is_some_and(has_no_kind)
     }
 
     /// What happened, in words without values.
@@ -102,7 +108,7 @@ impl StoreError {
 
     /// Whether the database itself said no, so that it is certain that nothing was written.
     pub(crate) fn is_from_server(&self) -> bool {
-        matches!(self, Self::Database { error, .. } if !error.is_connection_lost())
+        self.of_diesel().is_some_and(|error| !is_lost(error))
     }
 
     /// Whether a statement about many rows was refused, perhaps because of one of them. Nothing was written.

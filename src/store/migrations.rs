@@ -119,35 +119,6 @@ macro_rules! migrated_by {
 }
 pub(super) use migrated_by;
 
-/// The functions of a store for tests of migrations.
-macro_rules! migrated_from {
-    ($database:ty) => {
-        /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
-        #[cfg(feature = "fault-injection")]
-        #[doc(hidden)]
-        pub async fn migrate_from(
-            &self,
-            source: impl diesel::migration::MigrationSource<$database> + Send + 'static,
-            patience: std::time::Duration,
-        ) -> Result<(), StoreError> {
-            let terms = $crate::store::migrations::Terms { patience, ..MIGRATION_TERMS };
-            self.with_migrations($crate::store::migrations::run_migrations(source, terms)).await
-        }
-
-        /// [`revert_migrations`](crate::Store::revert_migrations) of others.
-        #[cfg(feature = "fault-injection")]
-        #[doc(hidden)]
-        pub async fn revert_from(
-            &self,
-            source: impl diesel::migration::MigrationSource<$database> + Send + 'static,
-        ) -> Result<(), StoreError> {
-            let revert = $crate::store::migrations::revert_migrations(source, MIGRATION_TERMS);
-            self.with_migrations(revert).await
-        }
-    };
-}
-pub(super) use migrated_from;
-
 /// Reverts the migrations of `source`, the newest first, and none that the application keeps in the same
 /// table.
 pub(super) fn revert_migrations<H, DB, M>(

@@ -23,6 +23,7 @@ mod creation;
 mod due;
 mod error;
 pub(crate) mod events;
+mod fault;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod first_answer;
 #[cfg(all(test, feature = "fault-injection"))]
@@ -93,6 +94,7 @@ pub(crate) use self::due::{
     Page,
 };
 pub use self::error::StoreError;
+pub(crate) use self::fault::{StoreUnderFaults, TransactionUnderFaults};
 pub(crate) use self::halving::{Halving, Refused};
 #[cfg(feature = "mysql")]
 pub use self::mysql::{Mysql, MysqlConn, MysqlHandle};
@@ -122,7 +124,9 @@ pub use crate::error::DbError;
 /// a later version may add methods. Only the engine calls its methods; an application names the type, as in
 /// `Tx<'_, Store>`. A request that runs on several stores executes its statements through
 /// [a trait of its own](macro@crate::atomic_phases#several-stores) that extends this one.
-pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
+pub trait Store:
+    WorkerStore + AdminStore + StoreUnderFaults + Clone + Send + Sync + 'static
+{
     /// diesel's type of the connection, which local phases borrow.
     type Connection: AsyncConnectionCore + Send;
 
@@ -230,15 +234,12 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn database_time(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
-    /// Closes the idle connections of the pool, if there is one: one of them was found to be broken, and the others are
-    /// as old.
+    /// Closes the connections of the pool, if there is one, that may fail as the one did on which a phase got this error,
+    /// before the phase is run again.
     #[doc(hidden)]
-    fn forget_idle(&self) {}
-
-    /// Closes the connections that may remember a type which a migration has replaced, if there is a pool. Not each time: the
-    /// statement that was refused may have a wrong type of its own.
-    #[doc(hidden)]
-    fn forget_types(&self) {}
+    fn recover_from(&self, error: &StoreError) {
+        let _ = error;
+    }
 
     /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at
     /// its beginning locks the row there, which is a lease by itself until it ends. `None` where the row
@@ -323,46 +324,11 @@ pub trait Store: WorkerStore + AdminStore + Clone + Send + Sync + 'static {
         scope: &Scope,
         cap: u32,
     ) -> impl Future<Output = Result<u32, StoreError>> + Send;
-
-    /// Whether others can work with the database while a transaction is open.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    const CONCURRENT: bool;
-
-    /// Whether it is a model in memory, whose time can be simulated.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    const IN_MEMORY: bool = false;
-
-    /// Moves the database's clock, as far as this row is concerned: its lease and its back-off are over.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    fn pass_time(
-        &self,
-        scope: &Scope,
-        key: &IdempotencyKey,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Copies all tables: what a standby has that receives no commit from now on. Replaces an earlier copy.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    fn replicate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Brings the copies back: that standby takes the database's place, and the commits since are lost. No transaction
-    /// of the request may be open.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    fn fail_over(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Cuts the connection of an open transaction, at the server.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    fn cut(&self, tx: &mut Self::Transaction) -> impl Future<Output = ()> + Send;
 }
 
 /// An open transaction of a [`Store`].
 #[doc(hidden)]
-pub trait Transaction<S: Store>: Send {
+pub trait Transaction<S: Store>: TransactionUnderFaults + Send {
     /// The connection, for the phase's own statements.
     fn connection(&mut self) -> Result<&mut S::Connection, StoreError>;
 
@@ -379,10 +345,6 @@ pub trait Transaction<S: Store>: Send {
         change: &Change<'_>,
         jobs: &[StagedJob],
     ) -> impl Future<Output = Commit> + Send;
-
-    /// Commits what was written so far, and nothing of the engine's: for a mutant.
-    #[cfg(feature = "fault-injection")]
-    fn commit_unguarded(self) -> impl Future<Output = Commit> + Send;
 
     /// Undoes everything and gives the connection back.
     fn rollback(self) -> impl Future<Output = ()> + Send;

@@ -1,8 +1,8 @@
 //! `statement!`: one hand-written SQL statement as a diesel query that is prepared once.
 //!
-//! diesel prepares an UPDATE, an `ON CONFLICT` and any `sql_query` anew at each execution, because
-//! their text may differ each time. The engine's statements never differ, so each is a type of its
-//! own with a static query id: the connection's statement cache finds it again.
+//! diesel prepares an UPDATE, an `ON CONFLICT` and any `sql_query` anew at each execution, because their text may differ each
+//! time. Most of the engine's statements never differ, so each is a type of its own with a static query id, by which the
+//! connection's statement cache finds it again. One whose text depends on what it holds is found by its text.
 
 use diesel::QueryResult;
 use diesel::backend::Backend;
@@ -42,8 +42,7 @@ where
 /// its rows, and its text, in which a field's name stands where its value is bound, `[NAME]` where a text of that name
 /// stands, `(expression)` where one that is the same for the life of the process, and `{field}` where a part of a
 /// statement stands that was declared on its own (in one that is declared `in D`, as a value). `for Pg as varying`: the
-/// text of such a part is not always the same, so the cache goes by the text. `for Pg as shaped`: it goes by what the text
-/// depends on.
+/// text of such a part is not always the same, so the cache goes by the text.
 macro_rules! statement {
     (
         $(#[$doc:meta])*
@@ -112,21 +111,8 @@ macro_rules! statement {
             }
         }
 
-        statement!(@shape $($varies)?, $name $(<$life>)?, $($part),*);
         statement!(@query $name $(<$life>)?, $row);
     };
-    (@shape shaped, $name:ident $(<$life:lifetime>)?, $($part:tt),*) => {
-        impl $(<$life>)? $crate::store::postgres::Shaped for $name $(<$life>)? {
-            fn note(&self, shape: &mut $crate::store::postgres::Shape) {
-                $(statement!(@note shape, self, $part);)*
-            }
-        }
-    };
-    (@shape $($varies:ident)?, $($rest:tt)*) => {};
-    (@note $shape:ident, $self:ident, {$fragment:ident}) => {
-        $crate::store::postgres::Shaped::note(&$self.$fragment, $shape)
-    };
-    (@note $shape:ident, $self:ident, $part:tt) => {};
     (@query $name:ident $(<$life:lifetime>)?, $row:ty) => {
         impl $(<$life>)? diesel::query_builder::Query for $name $(<$life>)? {
             type SqlType = $row;
@@ -137,7 +123,6 @@ macro_rules! statement {
     };
     (@is_static) => { true };
     (@is_static varying) => { false };
-    (@is_static shaped) => { false };
     (@static $name:ident) => { $name };
     (@static $name:ident $life:lifetime) => { $name<'static> };
     (@part $out:ident, $self:ident, $text:literal) => { $out.push_sql($text) };

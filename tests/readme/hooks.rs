@@ -4,11 +4,12 @@
 /// What a test has arranged lives here.
 const FOR_TESTS: [&str; 2] = ["src/fault/", "src/simulation/"];
 
-/// A store has methods, statements and a store in memory for it. Each is an item, and not a hook in a body.
+/// A store has a module for it, `fault`, and there is a store in memory. Each is an item, and not a hook in a body; a method
+/// or a statement for it is in that module.
 const STORES: &str = "src/store/";
 
 /// How an item begins.
-const ITEMS: [&str; 7] = ["async fn ", "const ", "fn ", "mod ", "pub", "statement! ", "use "];
+const ITEMS: [&str; 4] = ["const ", "impl<", "mod ", "pub"];
 
 /// The conditions on these features, but for those of a crate's or a file's whole (`#![cfg(..)]`), of modules of the
 /// root, and of tests.
@@ -89,12 +90,19 @@ fn a_condition_on_a_hook_is_seen_in_each_form() {
             "    crate::fault::reach();",
             "    if asked {",
             "    self.held = 1;",
+            "    async fn pass_time(&self) {}",
+            "statement! {",
+            "use super::standby;",
         ];
         in_bodies.iter().for_each(|code| {
             assert_eq!(conditions_in_bodies(&(cfg.clone() + code)), [1], "{code}")
         });
-        let items =
-            ["    /// Of a test.\n    fn f() {}", "const N: u8 = 1;", "statement! {", "pub mod m;"];
+        let items = [
+            "    /// Of a test.\n    pub fn f() {}",
+            "impl<S> F for S {}",
+            "mod fault;",
+            "pub mod m;",
+        ];
         items.iter().for_each(|item| {
             assert!(conditions_in_bodies(&(cfg.clone() + item)).is_empty(), "{item}")
         });

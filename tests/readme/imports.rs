@@ -1,5 +1,5 @@
 //! Imports go down: from a room, which is a module of the crate, to a lower one. No files import each other in a
-//! circle, except a module and its parts. So a reader can follow a request from the top to the bottom, and a change
+//! circle, except a module and its parts; nor do the files and folders that are side by side in a folder. So a reader can follow a request from the top to the bottom, and a change
 //! has one place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,9 @@ const HOOKS: [(&str, &str); 8] = [
     ("store", "simulation"),
     ("task", "simulation"),
 ];
+
+/// Files of unit tests that name what is above them, as a store that they run on.
+const OF_TESTS: [&str; 1] = ["store/guards"];
 
 type Module = Vec<String>;
 
@@ -169,17 +172,23 @@ impl Sources {
         upward
     }
 
-    /// Files that import each other in a circle, and rooms that do, each with one import that closes the circle.
+    /// Files that import each other in a circle, and rooms and folders of one room that do, each with one import that closes
+    /// the circle.
     fn circles(&self) -> Vec<String> {
-        let files = self.edges();
-        let mut rooms: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+        let mut files = self.edges();
+        files.retain(|file, _| !OF_TESTS.contains(&file.join("/").as_str()));
+        // Of each import, what stands side by side: two rooms, or what is in one folder.
+        let mut neighbours: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
         for (file, needs) in &files {
-            let other_rooms = needs.iter().map(|needed| needed[..1].to_vec());
-            let room = rooms.entry(file[..1].to_vec()).or_default();
-            room.extend(other_rooms.filter(|other| other[0] != file[0]));
+            for needed in needs {
+                let above = file.iter().zip(needed).take_while(|(own, other)| own == other).count();
+                let (own, other) = (file[..=above].to_vec(), needed[..=above].to_vec());
+                neighbours.entry(own).or_default().insert(other);
+            }
         }
-        let edges = circular(&files).into_iter().chain(circular(&rooms));
-        edges.map(|(from, to)| format!("{} -> {}", from.join("/"), to.join("/"))).collect()
+        let edges = circular(&files).into_iter().chain(circular(&neighbours));
+        let edges = edges.map(|(from, to)| format!("{} -> {}", from.join("/"), to.join("/")));
+        edges.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
@@ -300,7 +309,7 @@ fn imports_go_down() {
     let circles = sources.circles();
     assert!(
         circles.is_empty(),
-        "files or rooms that import each other in a circle:\n{}",
+        "files, folders or rooms that import each other in a circle:\n{}",
         circles.join("\n")
     );
 }
@@ -369,4 +378,22 @@ fn a_circle_of_rooms_is_seen_though_no_files_are_in_one() {
         ("error::with", "use crate::key::other::Other;"),
     ]);
     assert_eq!(rooms.circles(), ["error -> key", "key -> error"]);
+}
+
+#[test]
+fn a_circle_of_folders_is_seen_in_a_room() {
+    let store = |statement| {
+        sources([
+            ("store", "mod statement;\nmod postgres;"),
+            ("store::statement", statement),
+            ("store::postgres", "mod numbered;\nmod rows;"),
+            ("store::postgres::numbered", "struct Shape;"),
+            ("store::postgres::rows", "use crate::store::statement::Part;"),
+        ])
+    };
+    let both = ["store/postgres -> store/statement", "store/statement -> store/postgres"];
+    let named =
+        "struct Part;\nmacro_rules! s { () => { $crate::store::postgres::numbered::Shape } }";
+    assert_eq!(store(named).circles(), both);
+    assert_eq!(store("struct Part;").circles(), Vec::<String>::new());
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::definition::Phase;
 use crate::engine::outcome::FailureCause;
-use crate::error::DbError;
+use crate::error::{DbError, is_of_reading_only};
 use crate::phase::{ForeignError, ForeignFailure, PhaseError, PhaseFailure, Reply};
 use crate::request::Step;
 use crate::store::{Refusal, StoreError};
@@ -39,7 +39,7 @@ impl<F> Body<F> {
 impl Body<PhaseFailure> {
     /// Whether a statement of the phase was refused because its session can only read.
     pub(super) fn is_of_reading_only(&self) -> bool {
-        matches!(self, Self::Failed(PhaseFailure::Database(error)) if error.is_of_reading_only())
+        matches!(self, Self::Failed(PhaseFailure::Database(error)) if is_of_reading_only(&error.0))
     }
 }
 

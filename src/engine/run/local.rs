@@ -68,13 +68,6 @@ impl Undone {
     fn is_of_the_connection(&self) -> bool {
         matches!(self, Self::Again(error) if error.is_of_the_connection())
     }
-
-    fn may_be_of_a_replaced_type(&self) -> bool {
-        matches!(
-            self,
-            Self::Again(StoreError::Database { error, .. }) if error.may_be_of_a_replaced_type()
-        )
-    }
 }
 
 impl<S: Store> Run<S> {
@@ -93,10 +86,8 @@ impl<S: Store> Run<S> {
                 LocalEnd::Undone(undone) => undone,
             };
             self.outputs.truncate(index);
-            if undone.is_of_the_connection() {
-                self.core.store.forget_idle();
-            } else if undone.may_be_of_a_replaced_type() {
-                self.core.store.forget_types();
+            if let Undone::Again(error) = &undone {
+                self.core.store.recover_from(error);
             }
             let (cause, after) = match undone {
                 Undone::Rejected(reply) => return self.finish(phase, reply, new).await,
@@ -253,10 +244,12 @@ impl<S: Store> Run<S> {
         writing: &mut Writing<'_, S>,
     ) -> Result<(Option<Body<PhaseFailure>>, Staged), CallError> {
         faults! {
+            use crate::store::TransactionUnderFaults;
+
             if asked!(phase.name, BeforeBody, CutConnection)
                 && let Writing::Open(tx) | Writing::Reserved(tx) = &mut *writing
             {
-                self.core.store.cut(tx).await;
+                tx.cut().await;
             }
         }
         let mut staging = Staging::new(self.context.request_id, index);

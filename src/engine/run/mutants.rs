@@ -8,7 +8,7 @@ use super::transition::Transition;
 use super::writing::Writing;
 use crate::job::StagedJob;
 use crate::phase::{DerivedKey, Reply};
-use crate::store::{Claim, Commit, Store, Transaction};
+use crate::store::{Claim, Commit, Store, Transaction, TransactionUnderFaults};
 
 impl<S: Store> Run<S> {
     /// The commit of a transaction, as these mutants make it; the writing itself where none is on.

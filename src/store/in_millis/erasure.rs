@@ -71,14 +71,3 @@ statement! {
     DeadJobs in D: InMillis, rows BigInt, {},
     "SELECT count(*) FROM atomic_phases_staged_jobs WHERE run_after IS NULL"
 }
-
-#[cfg(feature = "fault-injection")]
-statement! {
-    /// The row's lease and its back-off are over.
-    PassTime in D: InMillis, rows sql_types::Untyped,
-    { scope: String, key: String },
-    "UPDATE atomic_phases_keys SET \
-     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
-     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
-     WHERE scope = ", scope, " AND idempotency_key = ", key
-}

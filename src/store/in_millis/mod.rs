@@ -11,6 +11,8 @@ pub(super) mod bulk;
 pub(super) mod census;
 pub(super) mod deliveries;
 pub(super) mod erasure;
+#[cfg(feature = "fault-injection")]
+pub(super) mod fault;
 pub(super) mod health;
 pub(super) mod jobs;
 pub(super) mod nodes;

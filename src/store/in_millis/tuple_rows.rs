@@ -3,6 +3,8 @@
 //! With `load`, the compiler considers two of diesel's implementations for each tuple, and again two for each tuple inside
 //! it. For a key's row inside of a tuple this took six minutes (rustc 1.95, diesel 2.3.14). For a type that is not a tuple,
 //! one implementation fits.
+//!
+//! SQLite's `rows` is here. MySQL's is in `mysql/tuple_rows.rs`, because it is for the connection of that store.
 
 use diesel::Queryable;
 use diesel::backend::Backend;
@@ -19,7 +21,7 @@ impl<T: FromStaticSqlRow<ST, DB>, ST, DB: Backend> Queryable<ST, DB> for TupleRo
     }
 }
 
-fn rows<T>(loaded: Vec<TupleRow<T>>) -> Vec<T> {
+pub(in crate::store) fn rows<T>(loaded: Vec<TupleRow<T>>) -> Vec<T> {
     loaded.into_iter().map(|TupleRow(row)| row).collect()
 }
 
@@ -47,40 +49,5 @@ mod blocking {
     }
 }
 
-#[cfg(feature = "mysql")]
-mod awaited {
-    use diesel::QueryResult;
-    use diesel_async::RunQueryDsl;
-    use diesel_async::methods::LoadQuery;
-    use futures_util::TryFutureExt;
-
-    use super::{TupleRow, rows};
-    use crate::store::mysql::MysqlConn;
-
-    pub(in crate::store) trait Rows: Sized {
-        /// As diesel's `load`.
-        fn rows<'q, T: Send + 'q>(
-            self,
-            conn: &mut MysqlConn,
-        ) -> impl Future<Output = QueryResult<Vec<T>>> + Send
-        where
-            Self: LoadQuery<'q, MysqlConn, TupleRow<T>> + 'q;
-    }
-
-    impl<Q: RunQueryDsl<MysqlConn>> Rows for Q {
-        fn rows<'q, T: Send + 'q>(
-            self,
-            conn: &mut MysqlConn,
-        ) -> impl Future<Output = QueryResult<Vec<T>>> + Send
-        where
-            Self: LoadQuery<'q, MysqlConn, TupleRow<T>> + 'q,
-        {
-            RunQueryDsl::load(self, conn).map_ok(rows)
-        }
-    }
-}
-
-#[cfg(feature = "mysql")]
-pub(in crate::store) use self::awaited::Rows as RowsAwaited;
 #[cfg(feature = "sqlite")]
 pub(in crate::store) use self::blocking::Rows as BlockingRows;

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::Memory;
 use super::connection::MemoryConnection;
-use super::error::{is_lock_timeout, is_lost, message_of};
+use super::error::{is_lock_timeout, message_of};
 use super::jobs::staged;
 use super::next_state::{Birth, Guarded, NextState, TakeOver};
 use super::open_transaction::MemoryTransaction;
@@ -12,6 +12,7 @@ use super::record::AuditRecord;
 use super::round_trips::{HandedOver, create, read_key, settle_key, take_over, write};
 use super::statements::{MARK_EXISTS, Pinned};
 use crate::definition::Isolation;
+use crate::error::is_lost;
 use crate::job::StagedJob;
 use crate::store::audit::AuditEntry;
 use crate::store::row::{key_row, key_summary};

@@ -18,7 +18,7 @@ use crate::store::operators::{OperatorStore, RequestAt, ScopeLimits, Walk};
 use crate::store::{
     Birth, Change, Claim, Commit, DueJob, Enrolled, Erase, ExpiryPlace, Guard, Hold, JobPlace,
     KeyPlace, KeyRow, KeySummary, NewRow, Reserved, Right, Settles, Statements, Status, Store,
-    StoreError, StoredResponse, Transaction, Undelivered, Writes,
+    StoreError, StoredResponse, Transaction, TransactionUnderFaults, Undelivered, Writes,
 };
 
 /// What is known of a key by the answers so far; guards and claims are made of it, most of the time.

@@ -21,13 +21,3 @@ pub(super) fn message_of(error: &Error) -> &str {
 pub(super) fn is_lock_timeout(error: &Error) -> bool {
     message_of(error).contains("lock timeout")
 }
-
-pub(super) fn is_lost(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::DatabaseError(
-            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
-            _
-        )
-    )
-}

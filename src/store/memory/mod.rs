@@ -25,6 +25,7 @@ mod differential;
 mod dump;
 mod erasure;
 mod error;
+mod fault;
 mod jobs;
 mod key_state;
 mod link;
@@ -55,7 +56,6 @@ use futures_util::future::BoxFuture;
 pub use self::backend::MemoryBackend;
 pub use self::connection::MemoryConnection;
 pub use self::database::Database;
-use self::error::is_lost;
 pub use self::key_state::{KeyChange, KeyState};
 use self::link::{ConnectionGuard, Pool};
 pub use self::network::{Cut, Network, Passage, Perfect};
@@ -63,6 +63,7 @@ use self::record::Place;
 use self::session::Session;
 pub use self::write::Write;
 use super::StoreError;
+use crate::error::is_lost;
 use crate::key::{IdempotencyKey, Scope};
 
 /// How long a statement waits for a key's row while it holds a connection, as in the other store; the rest

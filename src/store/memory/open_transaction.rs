@@ -5,13 +5,14 @@ use futures_util::FutureExt;
 
 use super::Memory;
 use super::connection::MemoryConnection;
-use super::error::{is_lost, message_of};
+use super::error::message_of;
 use super::jobs::staged;
 use super::link::ConnectionGuard;
 use super::next_state::{Guarded, NextState};
 use super::record::JobRecord;
 use super::round_trips::commit;
 use super::statements::{MARK_FENCED, refusal};
+use crate::error::is_lost;
 use crate::job::StagedJob;
 use crate::store::{Change, Commit, Guard, StoreError, Transaction};
 
@@ -30,14 +31,6 @@ impl Transaction<Memory> for MemoryTransaction {
         let connection = self.0.0;
         let answer =
             connection.ask("commit", |session| commit(session, guarded, next, jobs).boxed()).await;
-        committed(connection, answer)
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(self) -> Commit {
-        let connection = self.0.0;
-        let answer =
-            connection.ask("commit the reservation", |session| session.commit().boxed()).await;
         committed(connection, answer)
     }
 

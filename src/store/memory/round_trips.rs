@@ -132,17 +132,6 @@ pub(super) async fn write_audit(
     }
 }
 
-#[cfg(feature = "fault-injection")]
-pub(super) async fn pass_time(session: &mut Session, place: Place) -> QueryResult<()> {
-    session.begin(Isolation::ReadCommitted)?;
-    let pass = |key: &mut KeyRecord, _| {
-        key.locked_until = key.locked_until.map(|_| key.created_at);
-        key.run_after = key.run_after.map(|_| key.created_at);
-    };
-    let passed = session.update_key(&place, Wait::ForTheLock, |_, _| true, pass).await;
-    session.conclude(passed).await.map(drop)
-}
-
 pub(super) async fn commit(
     session: &mut Session,
     guarded: Guarded,

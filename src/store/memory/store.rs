@@ -13,8 +13,6 @@ use super::jobs::staged;
 use super::next_state::{Birth, Guarded, NextState};
 use super::open_transaction::{MemoryTransaction, committed};
 use super::record::KeyRecord;
-#[cfg(feature = "fault-injection")]
-use super::round_trips::pass_time;
 use super::round_trips::{HandedOver, advance, read_key, read_keys};
 use super::write::Write;
 use super::{Memory, Statement, place_of};
@@ -241,51 +239,6 @@ impl Store for Memory {
                 && !key.idempotency_key.starts_with(KEYLESS)
         };
         Ok(to_u32(keys.iter().filter(live).take(cap as usize).count()))
-    }
-
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    const IN_MEMORY: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let place = place_of(scope, key);
-        self.ask_again("pass time", |session| pass_time(session, place).boxed()).await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        let mut state = self.database().state();
-        state.replicated = state.commits;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        let mut state = self.database().state();
-        let lost = state.undo.iter().filter(|(commit, _)| *commit > state.replicated).count();
-        if state.commits - state.replicated > lost as u64 {
-            let error = "more commits were made than a failover in memory can lose";
-            return Err(StoreError::Configuration(error.to_owned()));
-        }
-        state.lose(lost);
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, tx: &mut MemoryTransaction) {
-        let _ =
-            tx.0.0
-                .ask("cut", |session| {
-                    async {
-                        session.end();
-                        Ok(())
-                    }
-                    .boxed()
-                })
-                .await;
     }
 }
 

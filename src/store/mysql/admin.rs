@@ -7,10 +7,10 @@ use diesel_async::RunQueryDsl;
 use super::ask::{ask, ask_again};
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
+use super::tuple_rows::RowsAwaited;
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::number::to_u32;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
 use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 

@@ -7,9 +7,10 @@
 use std::time::{Duration, Instant};
 
 use super::Mysql;
-use super::error::{Failure, is_of_reading_only, is_of_too_many_statements};
+use super::error::{Failure, is_of_too_many_statements};
 use crate::caller::Caller;
-use crate::store::{Store, StoreError};
+use crate::error::is_of_reading_only;
+use crate::store::StoreError;
 
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
 const PAUSES: [u64; 5] = [50, 100, 200, 400, 800];
@@ -69,11 +70,20 @@ impl<'a> Another<'a> {
 }
 
 impl Mysql {
+    /// Closes the idle connections. After a restart of the server, each of them is dead; and those that are not keep
+    /// statements prepared, of which the server has no more than a number. A clone that searches for health checks or workers
+    /// closes those of all pools, too.
+    pub(super) fn forget_idle(&self) {
+        for pool in [&self.pool, &self.operators, &self.probes, &self.workers] {
+            pool.retain(|_, _| false);
+        }
+    }
+
     /// Behind a failure: closes the idle connections, where others may do better.
     pub(super) fn leave_behind(&self, error: &StoreError) {
         if error.is_of_the_connection() {
             self.forget_idle();
-        } else if is_of_reading_only(error) {
+        } else if error.of_diesel().is_some_and(is_of_reading_only) {
             self.leave_read_only();
         }
     }

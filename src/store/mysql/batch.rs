@@ -26,7 +26,7 @@ use crate::key::Scope;
 use crate::store::patience::Patience;
 use crate::store::row::millis;
 use crate::store::shares;
-use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, Store, StoreError, Writes};
+use crate::store::{Change, Commit, Guard, NewRow, Refusal, RowTimes, StoreError, Writes};
 
 /// The rule that a phase breaks by what it hands over.
 pub(super) fn refusal(writes: &Writes<'_, Mysql>) -> Option<Refusal> {

@@ -5,7 +5,6 @@
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
 
-use crate::error::DbError;
 use crate::store::StoreError;
 
 /// Why the server, the driver or the network did not do what was asked.
@@ -266,26 +265,18 @@ pub(super) fn is_of_an_ended_session(error: &mysql_async::Error) -> bool {
 
 /// Whether the server prepares no more statements until others are given back.
 pub(super) fn is_of_too_many_statements(error: &StoreError) -> bool {
-    let StoreError::Database { error: DbError(error), .. } = error else { return false };
-    failure_of(error).is_some_and(|failure| failure.is_of_too_many_statements())
-}
-
-/// The kind of the server's answer.
-fn kind_told(error: &StoreError) -> Option<&DatabaseErrorKind> {
-    match error {
-        StoreError::Database { error: DbError(Error::DatabaseError(kind, _)), .. } => Some(kind),
-        _ => None,
-    }
+    error
+        .of_diesel()
+        .and_then(failure_of)
+        .is_some_and(|failure| failure.is_of_too_many_statements())
 }
 
 /// Whether the server rolled the transaction back, to be run again.
 pub(super) fn is_of_a_deadlock(error: &StoreError) -> bool {
-    matches!(kind_told(error), Some(DatabaseErrorKind::SerializationFailure))
-}
-
-/// Whether a write was refused because the server is read only.
-pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
-    matches!(kind_told(error), Some(DatabaseErrorKind::ReadOnlyTransaction))
+    matches!(
+        error.of_diesel(),
+        Some(Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _))
+    )
 }
 
 /// The failure that a diesel error of this store's connection was made of.
@@ -304,6 +295,7 @@ pub(super) fn failure_of(error: &Error) -> Option<Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{DbError, is_of_reading_only};
 
     fn server(code: u16) -> Failure {
         Failure::Server { code, message: "etwas 1: anderes".to_owned() }
@@ -367,7 +359,7 @@ mod tests {
             let failure = Failure::Server { code, message };
             assert_eq!(failure.is_of_reading_only(), is_read_only, "{option}");
             let error = StoreError::database("ask", Error::from(failure));
-            assert_eq!(is_of_reading_only(&error), is_read_only, "{option}");
+            assert_eq!(error.of_diesel().is_some_and(is_of_reading_only), is_read_only, "{option}");
         }
     }
 

@@ -9,11 +9,11 @@ use super::error::{Failure, failure_of};
 use super::pool::{Checkout, ConnectionGuard};
 use super::server::Server;
 use super::transaction::{MysqlTransaction, in_one_go};
+use super::tuple_rows::RowsAwaited;
 use super::waits::{LOCKED_WAIT, patiently};
 use super::{ANSWER_WITHIN, Mysql, MysqlConn, statements as sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::patience::Patience;
 use crate::store::{Change, Claim, Commit, Guard, Hold, StoreError, TransactionId};
 

@@ -21,6 +21,8 @@ mod block;
 mod connection;
 mod erasure;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod guarded;
 mod job_statements;
 mod keys;
@@ -37,13 +39,12 @@ mod rows;
 mod searches;
 mod server;
 mod session;
-#[cfg(feature = "fault-injection")]
-mod standby;
 mod statement;
 mod statement_registry;
 mod statements;
 mod store;
 mod transaction;
+mod tuple_rows;
 mod waits;
 mod watch;
 mod words;
@@ -67,7 +68,7 @@ use self::statement::Statement;
 use self::waits::WAIT_A_SECOND_FOR_TABLES;
 use super::keyed_limit::{KeyPermit, KeyedLimit};
 use super::left_sessions::ReadOnlyServer;
-use super::migrations::{Terms, migrated_from};
+use super::migrations::Terms;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
 use crate::key::{IdempotencyKey, Scope};
@@ -147,16 +148,6 @@ impl Mysql {
         Self::by(SessionOpener::new(parsed(url)?), url, settings).await
     }
 
-    /// The same without blocks, as on MySQL: for tests on MariaDB.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    pub async fn __connect_without_blocks(
-        url: &str,
-        settings: PoolSettings,
-    ) -> Result<Self, StoreError> {
-        Self::by(SessionOpener::new(parsed(url)?).without_blocks(), url, settings).await
-    }
-
     async fn by(
         opener: SessionOpener,
         url: &str,
@@ -221,16 +212,6 @@ impl Mysql {
     pub async fn connection(&self) -> Result<MysqlHandle, StoreError> {
         ConnectionGuard::to_application(&self.pool).await.map(MysqlHandle)
     }
-
-    /// What it was opened with, the password too: for tests.
-    #[cfg(feature = "fault-injection")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn __url(&self) -> &str {
-        &self.url
-    }
-
-    migrated_from!(diesel::mysql::Mysql);
 
     async fn with_migrations<R: Send + 'static>(
         &self,

@@ -12,13 +12,14 @@ use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
 use super::ask::{answered_within, ask, await_answer};
-use super::error::is_of_reading_only;
 use super::literal::BoundStatement;
 use super::ops_statements as ops;
 use super::pool::{Checkout, ConnectionGuard};
 use super::statements as sql;
+use super::tuple_rows::RowsAwaited;
 use super::waits::{WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS, patiently};
 use super::{MIGRATIONS, Mysql, MysqlConn};
+use crate::error::is_of_reading_only;
 use crate::key::Scope;
 use crate::store::StoreError;
 use crate::store::audit::{AuditEntry, AuditSearch, Audited, audited};
@@ -30,7 +31,6 @@ use crate::store::events::StoredEvents;
 use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::nodes as node_sql;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::in_millis::{Allowed, Place, is_full, place};
 use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
@@ -134,7 +134,7 @@ impl OperatorStore for Mysql {
         }) {
             // Of a table that is locked, by a backup or a migration, say: its server is no other than it was.
             Ok(_) | Err(StoreError::Locked) => Ok(false),
-            Err(error) if is_of_reading_only(&error) => {
+            Err(error) if error.of_diesel().is_some_and(is_of_reading_only) => {
                 self.leave_behind(&error);
                 Ok(true)
             }

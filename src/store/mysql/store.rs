@@ -8,24 +8,20 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
-#[cfg(feature = "fault-injection")]
-use super::ask::await_answer;
 use super::ask::{ask_again, bound};
 use super::batch::{Created, refusal, row_times};
 use super::block::Block;
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
 use super::pool::Checkout;
-#[cfg(feature = "fault-injection")]
-use super::pool::ConnectionGuard;
 use super::transaction::{MysqlTransaction, in_one_go};
+use super::tuple_rows::RowsAwaited;
 use super::waits::patiently;
 use super::{MIGRATION_TERMS, MIGRATIONS, Mysql, MysqlConn, Statement, statements as sql};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::audit::AuditEntry;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
 use crate::store::migrations::migrated_by;
 use crate::store::operators::OperatorStore;
 use crate::store::row::{MAX_EXPIRED, count, key_row};
@@ -134,11 +130,9 @@ impl Store for Mysql {
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
     }
 
-    /// After a restart of the server, each of them is dead; and those that are not keep statements prepared, of which the
-    /// server has no more than a number. A clone that searches for health checks or workers closes those of all pools, too.
-    fn forget_idle(&self) {
-        for pool in [&self.pool, &self.operators, &self.probes, &self.workers] {
-            pool.retain(|_, _| false);
+    fn recover_from(&self, error: &StoreError) {
+        if error.is_of_the_connection() {
+            self.forget_idle();
         }
     }
 
@@ -252,38 +246,5 @@ impl Store for Mysql {
             .rows::<i64>(conn)
         })?;
         Ok(count(rows))
-    }
-
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let passed = self.on_another(|| async {
-            let mut connection = ConnectionGuard::of(&self.pool).await?;
-            let conn: &mut MysqlConn = &mut connection;
-            let (scope, key) = (scope.as_str().to_owned(), key.as_str().to_owned());
-            await_answer("pass time", sql::PassTime { scope, key }.execute(conn)).await
-        });
-        match passed.await {
-            // An update finds a row that is not committed yet, and is not to wait for its transaction.
-            Ok(_) | Err(StoreError::Locked) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        self.copy_tables().await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        self.bring_tables_back().await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, tx: &mut MysqlTransaction) {
-        let _ = tx.connection.texts("KILL CONNECTION_ID()").await;
     }
 }

@@ -60,7 +60,7 @@ impl Script {
     }
 
     /// Adds the `COMMIT`, and says its place.
-    fn push_commit(&mut self) -> usize {
+    pub(super) fn push_commit(&mut self) -> usize {
         self.push_one(WAIT_FOR_TABLES_AS_SERVER_SAYS);
         self.push_one(sql::COMMIT)
     }
@@ -334,7 +334,7 @@ pub(super) struct EachTold {
 
 impl Positions {
     /// Of a text that releases no mark, stages no jobs of a phase and raises no error.
-    fn of_commit(commit: usize) -> Self {
+    pub(super) fn of_commit(commit: usize) -> Self {
         Self { mark: None, jobs: 0..0, raise: None, commit }
     }
 
@@ -379,13 +379,6 @@ impl Transaction<Mysql> for MysqlTransaction {
 
     async fn commit(self, guard: &Guard<'_>, change: &Change<'_>, jobs: &[StagedJob]) -> Commit {
         self.conclude(guard, jobs, Some(&sql::Write::new(guard, change))).await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(self) -> Commit {
-        let mut script = Script::default();
-        let commit = script.push_commit();
-        self.finish(script, Positions::of_commit(commit)).await
     }
 
     async fn rollback(self) {

@@ -12,10 +12,10 @@ use diesel_async::{
     AnsiTransactionManager, AsyncConnection, AsyncPgConnection, RunQueryDsl, TransactionManager,
 };
 
-use super::error::{has_no_kind, is_lost, is_of_a_stale_session, is_of_reading_only};
 use super::pool::WritablePool;
 use super::statements as sql;
 use super::{Pool, answered};
+use crate::error::{has_no_kind, is_lost, is_of_a_stale_session, is_of_reading_only};
 use crate::observe;
 use crate::store::{StoreError, is_nested};
 

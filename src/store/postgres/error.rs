@@ -6,10 +6,11 @@
 
 use std::sync::LazyLock;
 
-use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error};
+use diesel::result::{DatabaseErrorKind, Error};
 use uuid::Uuid;
 
-use crate::error::{is_of_a_pooler, is_of_an_earlier_schema};
+use crate::error::{has_no_kind, is_lost, is_of_a_stale_session, unknown_message};
+use crate::store::StoreError;
 
 /// What a statement of the engine's raises, by the cast of a text that is not a number: an error with
 /// this text in it, in a server of any language.
@@ -52,8 +53,8 @@ impl Mark {
 
     /// The mark of an error, if it is one that the engine raised.
     pub(super) fn of(error: &Error) -> Option<Self> {
-        let about = unknown(error)?;
-        Self::ALL.into_iter().find(|mark| about.message().contains(&mark.texts().raised))
+        let message = unknown_message(error)?;
+        Self::ALL.into_iter().find(|mark| message.contains(&mark.texts().raised))
     }
 
     /// An SQL expression of type `text`.
@@ -75,36 +76,6 @@ impl Mark {
             Self::LeftOpen => "left_open",
         }
     }
-}
-
-/// The server's words for an error whose SQLSTATE diesel has no kind for.
-fn unknown(error: &Error) -> Option<&dyn DatabaseErrorInformation> {
-    match error {
-        Error::DatabaseError(DatabaseErrorKind::Unknown, about) => Some(&**about),
-        _ => None,
-    }
-}
-
-/// Whether diesel has no kind for the error: see above.
-pub(super) fn has_no_kind(error: &Error) -> bool {
-    unknown(error).is_some()
-}
-
-/// Whether the connection is gone.
-pub(super) fn is_lost(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::DatabaseError(
-            DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
-            _
-        )
-    )
-}
-
-/// Whether a write was refused because the session can only read: by its own default, or on a standby. There even the
-/// number of a transaction is refused so.
-pub(super) fn is_of_reading_only(error: &Error) -> bool {
-    matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
 }
 
 /// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
@@ -161,30 +132,33 @@ pub(super) fn may_be_refused_as_single_statement(error: &Error) -> bool {
 /// in a server that speaks English; elsewhere it is reported as an error of the database, which is not a
 /// commit either.
 pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
-    unknown(error).is_some_and(|about| {
-        about.message()
-            == "current transaction is aborted, commands ignored until end of transaction block"
-    })
+    unknown_message(error)
+        == Some("current transaction is aborted, commands ignored until end of transaction block")
 }
 
 /// Whether a statement of the engine's could not reach the engine's tables: they are not in the
 /// `search_path`, or the role may not write them. The server names the table in any language.
 pub(super) fn is_out_of_reach(error: &Error) -> bool {
     cannot_stage(error)
-        || unknown(error).is_some_and(|about| about.message().contains("atomic_phases_keys"))
+        || unknown_message(error).is_some_and(|message| message.contains("atomic_phases_keys"))
 }
 
 /// The same of the table of staged jobs, which statements of a phase stand in front of in each case.
 pub(super) fn cannot_stage(error: &Error) -> bool {
     Mark::of(error) == Some(Mark::Strayed)
-        || unknown(error).is_some_and(|about| about.message().contains("atomic_phases_staged_jobs"))
+        || unknown_message(error)
+            .is_some_and(|message| message.contains("atomic_phases_staged_jobs"))
 }
 
-/// Whether the connection lacks a statement that the client believes to have prepared on it, or refuses one for
-/// ever: it must not be used again. Recognised in a server that speaks English.
-pub(super) fn is_of_a_stale_session(error: &Error) -> bool {
-    unknown(error).is_some_and(|about| {
-        is_of_a_pooler(about.message()) || is_of_an_earlier_schema(about.message())
+/// Whether the connection may remember the number of a type that a migration has replaced, and kept by another name. The
+/// server says so in the words of any statement with a wrong type, in a column or beside an operator: at most a hint to try
+/// another connection. Recognised in a server that speaks English.
+pub(super) fn may_be_of_a_replaced_type(error: &StoreError) -> bool {
+    error.of_diesel().and_then(unknown_message).is_some_and(|message| {
+        message.starts_with("operator does not exist: ")
+            || (message.starts_with("column \"")
+                && message.contains("\" is of type ")
+                && message.contains(" but expression is of type "))
     })
 }
 
@@ -254,16 +228,19 @@ mod tests {
 
     #[test]
     fn a_type_that_was_replaced_is_suspected_in_the_words_of_a_wrong_one() {
-        let told = |message| crate::error::DbError(raised(DatabaseErrorKind::Unknown, message));
+        let told = |message| raised(DatabaseErrorKind::Unknown, message);
+        let is_suspected = |message| {
+            may_be_of_a_replaced_type(&StoreError::database("run the phase", told(message)))
+        };
         for replaced in [
             "column \"mood\" is of type mood but expression is of type mood_before",
             "operator does not exist: mood = mood_before",
         ] {
-            assert!(told(replaced).may_be_of_a_replaced_type(), "{replaced}");
-            assert!(!told(replaced).is_of_a_stale_session(), "{replaced}");
+            assert!(is_suspected(replaced), "{replaced}");
+            assert!(!is_of_a_stale_session(&told(replaced)), "{replaced}");
         }
         for other in [STALE_TYPE, "column \"mood\" does not exist", "deadlock detected"] {
-            assert!(!told(other).may_be_of_a_replaced_type(), "{other}");
+            assert!(!is_suspected(other), "{other}");
         }
     }
 

@@ -20,6 +20,8 @@ mod census;
 mod commit_statements;
 mod connection;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod group;
 mod group_statements;
 mod keys;
@@ -55,7 +57,6 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use self::ask::{ask, ask_again, ask_for_many, ask_in_transaction, ask_within, on_another};
 use self::connection::ConnectionGuard;
 use self::group::Groups;
-pub(in crate::store) use self::numbered::{Shape, Shaped};
 use self::ops_statements::AppliedHere;
 pub use self::pool::{DeadpoolPool, Pool};
 use self::pool::{PoolOrigin, WritablePool};
@@ -64,7 +65,7 @@ use self::statement::StatementRegistry;
 use self::statements as sql;
 use self::time_limit::{answered, answered_within};
 use self::twin::Waits;
-use super::migrations::{Terms, migrated_from, not_among};
+use super::migrations::{Terms, not_among};
 use super::patience::LOCKED_WAIT;
 use super::shares::Shares;
 use super::{PoolSettings, StoreError};
@@ -261,8 +262,6 @@ impl<P: Pool> Postgres<P> {
     pub fn pool(&self) -> &P {
         &self.pool
     }
-
-    migrated_from!(Pg);
 
     /// Names the migrations that are missing by what stands in their table. diesel creates that before it reads it,
     /// also where it is there, and so may not ask for a role that may create nothing, or on a standby.

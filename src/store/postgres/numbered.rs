@@ -31,14 +31,41 @@ use crate::store::ByText;
 const NUMBERS: usize = 64;
 
 /// A part of a statement whose text depends on what it holds.
-pub(in crate::store) trait Shaped {
+pub(super) trait Shaped {
     /// Notes all that its text depends on. In a debug build each text is compared with that of its shape.
     fn note(&self, shape: &mut Shape);
 }
 
+/// Declares a statement as `statement!` does one that varies. It goes by its [`Shape`]: its text depends on the parts that
+/// were declared on their own.
+macro_rules! shaped {
+    (
+        $(#[$doc:meta])*
+        $name:ident $(<$life:lifetime>)? for $backend:ty, rows $row:ty,
+        { $($field:ident: $type:ty),* $(,)? },
+        $($part:tt),* $(,)?
+    ) => {
+        statement! {
+            $(#[$doc])*
+            $name $(<$life>)? for $backend as varying, rows $row, { $($field: $type),* }, $($part),*
+        }
+
+        impl $(<$life>)? $crate::store::postgres::numbered::Shaped for $name $(<$life>)? {
+            fn note(&self, shape: &mut $crate::store::postgres::numbered::Shape) {
+                $(shaped!(@note shape, self, $part);)*
+            }
+        }
+    };
+    (@note $shape:ident, $self:ident, {$fragment:ident}) => {
+        $crate::store::postgres::numbered::Shaped::note(&$self.$fragment, $shape)
+    };
+    (@note $shape:ident, $self:ident, $part:tt) => {};
+}
+pub(super) use shaped;
+
 /// What the text of a statement depends on: two with the same shape have the same text and the same types of binds.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(in crate::store) struct Shape {
+pub(super) struct Shape {
     of: TypeId,
     /// What was noted, one behind the other.
     noted: u64,
@@ -58,7 +85,7 @@ impl Shape {
     }
 
     /// One of `below` values.
-    pub(in crate::store) fn note(&mut self, value: impl Into<u64>, below: u64) {
+    pub(super) fn note(&mut self, value: impl Into<u64>, below: u64) {
         let value = value.into();
         debug_assert!(value < below, "{value} of {below}");
         match self.noted.checked_mul(below) {

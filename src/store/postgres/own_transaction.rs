@@ -12,11 +12,12 @@ use super::commit_statements::{
     Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Committed, Create, Made,
     UpdateRow,
 };
-use super::error::{Mark, is_lost, is_of_the_server};
+use super::error::{Mark, is_of_the_server};
 use super::session::{self, Known, KnownRow};
 use super::{PoolOrigin, sql};
 use crate::caller::Caller;
 use crate::definition::Isolation;
+use crate::error::is_lost;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::{Birth, Change, Guard, NewRow, Settles, Status, Store};

@@ -61,17 +61,18 @@ impl<P: Pool> Postgres<P> {
             let tx = PgTransaction::single(&self.pool).await?;
             let (conn, pool_origin, within) =
                 (tx.connection.shared()?, self.pool_origin, writes.within);
+            let committed = Committed(pool_origin);
             let answer = match write {
                 RowWrite::Create { row, created_at, change } => {
                     let writes = PhaseWrites::new(&row.guard(), writes);
                     let row = BornRow::new(row, created_at, change);
-                    let create = CreateAndWrite { pool_origin, row, writes };
+                    let create = CreateAndWrite { committed, row, writes };
                     single_statement::send(conn, pool_origin, create, within, |made| made).await
                 }
                 RowWrite::Advance { guard, change, .. } => {
                     let writes = PhaseWrites::new(guard, writes);
                     let update = UpdateRow::new(guard, change);
-                    let advance = AdvanceAndWrite { pool_origin, update, writes };
+                    let advance = AdvanceAndWrite { committed, update, writes };
                     single_statement::send(conn, pool_origin, advance, within, advanced).await
                 }
             };

@@ -30,7 +30,7 @@ type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
 
 /// Who has made a store's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PoolOrigin {
+pub(in crate::store) enum PoolOrigin {
     /// The engine. Its connections begin with what a statement that is a transaction by itself cannot set.
     Engine,
     /// The application, which may leave a transaction open on a connection, or change its settings.

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::ask::{ask_again, on_another};
+use super::error::may_be_of_a_replaced_type;
 use super::pipelined::{RowWrite, row_times};
 use super::statement::{Statement, keeps_prepared};
 use super::transaction::PgTransaction;
@@ -92,12 +93,12 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    fn forget_idle(&self) {
-        self.pool.forget_idle();
-    }
-
-    fn forget_types(&self) {
-        self.pool.leave_types();
+    fn recover_from(&self, error: &StoreError) {
+        if error.is_of_the_connection() {
+            self.pool.forget_idle();
+        } else if may_be_of_a_replaced_type(error) {
+            self.pool.leave_types();
+        }
     }
 
     async fn begin_transaction(
@@ -240,37 +241,5 @@ impl<P: Pool> Store for Postgres<P> {
             .load::<i64>(&mut conn)
         })?;
         Ok(count(rows))
-    }
-
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = true;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        ask_again!(self, "pass time", |conn| {
-            sql::PassTime { scope: scope.as_str(), key: key.as_str() }.execute(&mut conn)
-        })?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        ask_again!(self, "copy all tables", |conn| sql::CopyTables {}.execute(&mut conn))?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        ask_again!(self, "bring all tables back", |conn| {
-            sql::BringTablesBack {}.execute(&mut conn)
-        })?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, tx: &mut PgTransaction<P>) {
-        if let Ok(conn) = tx.connection.shared() {
-            let _ = sql::Terminate {}.load::<bool>(&mut &*conn).await;
-        }
     }
 }

@@ -59,15 +59,6 @@ impl<P: Pool> Transaction<Postgres<P>> for PgTransaction<P> {
         }
     }
 
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(self) -> Commit {
-        let sent = match self.connection.shared() {
-            Ok(conn) => answered(sql::CommitTx {}.execute(&mut &*conn)).await,
-            Err(error) => return Commit::Failed(error),
-        };
-        self.committed(sent.map(drop))
-    }
-
     async fn rollback(self) {
         let rolled_back = match self.connection.shared() {
             Ok(conn) => {

@@ -3,7 +3,7 @@
 
 use diesel::result::{DatabaseErrorKind, Error};
 
-use crate::error::DbError;
+use crate::error::unknown_message;
 use crate::store::StoreError;
 
 /// Another process writes.
@@ -25,28 +25,16 @@ pub(super) fn not_written(error: Error) -> StoreError {
     }
 }
 
-/// What SQLite answered: a kind, and a text.
-fn answer_of(error: &StoreError) -> Option<(&DatabaseErrorKind, &str)> {
-    match error {
-        StoreError::Database { error: DbError(Error::DatabaseError(kind, about)), .. } => {
-            Some((kind, about.message()))
-        }
-        _ => None,
-    }
-}
-
 /// Whether a write was refused because the database can only be read.
 pub(super) fn is_of_reading_only(error: &StoreError) -> bool {
-    match answer_of(error) {
-        Some((DatabaseErrorKind::ReadOnlyTransaction, _)) => true,
-        Some((DatabaseErrorKind::Unknown, text)) => text == READ_ONLY,
-        _ => false,
-    }
+    error.of_diesel().is_some_and(|error| {
+        crate::error::is_of_reading_only(error) || unknown_message(error) == Some(READ_ONLY)
+    })
 }
 
 /// Whether another process was writing to the file.
 pub(super) fn is_of_another_writer(error: &StoreError) -> bool {
-    matches!(answer_of(error), Some((DatabaseErrorKind::Unknown, LOCKED)))
+    error.of_diesel().and_then(unknown_message) == Some(LOCKED)
 }
 
 /// Whether a `COMMIT` that ended so has certainly written nothing (G7).
@@ -57,6 +45,7 @@ pub(super) fn is_certain_at_commit(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::DbError;
 
     /// The text is in the table of [`DbError::kind`], too, which every store shares.
     #[test]

@@ -10,13 +10,13 @@
 mod admin;
 mod ask;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod file;
 mod group;
 mod ops;
 mod ops_statements;
 mod reader;
-#[cfg(feature = "fault-injection")]
-mod standby;
 mod statement;
 mod statement_registry;
 mod statements;
@@ -47,7 +47,7 @@ pub use self::turns::ConnectionGuard;
 use self::turns::{ConnectionLock, OfferQueue};
 pub use self::watched::WatchedConnection;
 use super::StoreError;
-use super::migrations::{Terms, migrated_from};
+use super::migrations::Terms;
 use crate::movable_task::PollingThread;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
@@ -177,8 +177,6 @@ impl Sqlite {
     pub fn __handed_over(&self) -> u64 {
         self.handed_over.count()
     }
-
-    migrated_from!(diesel::sqlite::Sqlite);
 
     async fn with_migrations<R: Send + 'static>(
         &self,

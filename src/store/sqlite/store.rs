@@ -7,8 +7,6 @@ use diesel::result::Error;
 use uuid::Uuid;
 
 use super::ops_statements::InsertAudit;
-#[cfg(feature = "fault-injection")]
-use super::standby;
 use super::statement::{Statement, refusal, stage, writing};
 use super::transaction::SqliteTransaction;
 use super::{MIGRATION_TERMS, MIGRATIONS, Sqlite, SqliteConn, statements as sql};
@@ -267,28 +265,4 @@ impl Store for Sqlite {
         };
         Ok(count(self.run("count the keys", |conn| counting.rows::<i64>(conn)).await?))
     }
-
-    // One writer at a time, and in this process one connection.
-    #[cfg(feature = "fault-injection")]
-    const CONCURRENT: bool = false;
-
-    #[cfg(feature = "fault-injection")]
-    async fn pass_time(&self, scope: &Scope, key: &IdempotencyKey) -> Result<(), StoreError> {
-        let pass = sql::PassTime { scope: scope.as_str().to_owned(), key: key.as_str().to_owned() };
-        self.run("pass time", |conn| pass.execute(conn)).await?;
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn replicate(&self) -> Result<(), StoreError> {
-        self.run("copy all tables", standby::copy).await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn fail_over(&self) -> Result<(), StoreError> {
-        self.run("bring all tables back", standby::bring_back).await
-    }
-
-    #[cfg(feature = "fault-injection")]
-    async fn cut(&self, _: &mut SqliteTransaction) {}
 }

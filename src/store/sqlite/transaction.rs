@@ -67,11 +67,6 @@ impl Transaction<Sqlite> for SqliteTransaction {
         .await
     }
 
-    #[cfg(feature = "fault-injection")]
-    async fn commit_unguarded(mut self) -> Commit {
-        self.finish(|conn| commit(conn.unwatched())).await
-    }
-
     async fn rollback(self) {
         // As in Drop, and here the caller may wait for it.
         drop(self);
@@ -79,7 +74,7 @@ impl Transaction<Sqlite> for SqliteTransaction {
 }
 
 impl SqliteTransaction {
-    async fn finish(
+    pub(super) async fn finish(
         &mut self,
         work: impl FnOnce(&mut WatchedConnection) -> Commit + Send + 'static,
     ) -> Commit {

@@ -7,9 +7,8 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{self, Integer};
 use uuid::Uuid;
 
-use super::super::PoolOrigin;
 use super::super::error::Mark;
-use super::super::numbered::{Shape, Shaped};
+use super::super::numbered::{Shape, Shaped, shaped};
 use super::super::session::{JOBS, Known, NUMBER, OURS};
 use super::super::statements::{Guarded, WAITS};
 use super::phase_writes::{JobPart, PhaseWrites};
@@ -19,12 +18,12 @@ use crate::job::StagedJob;
 use crate::store::statement::statement;
 use crate::store::{Change, Guard};
 
-statement! {
+shaped! {
     /// The commit of a phase, which always moves the recovery point. What it comes to is judged by the session that
     /// the engine speaks to: Citus would execute the judgement on the row's node, where the transaction has another
     /// number, but for a volatile function in a query of the update's own. Its answer is not asked for, so no server
     /// executes it.
-    UpdateRow<'a> for Pg as shaped, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
+    UpdateRow<'a> for Pg, rows sql_types::Untyped, { next: NextState<'a>, guarded: Guarded<'a> },
     "WITH apart AS (SELECT clock_timestamp()) ", {next}, ", advanced_at = statement_timestamp()", {guarded}
 }
 
@@ -34,11 +33,11 @@ impl<'a> UpdateRow<'a> {
     }
 }
 
-statement! {
+shaped! {
     /// Last in a phase's transaction, with COMMIT right behind it: no row has to be an error, which
     /// turns that COMMIT into a rollback. The cast of a text that is not a number raises one, and carries
     /// our mark through a server of any language.
-    Advance<'a> for Pg as shaped, rows Integer, { update: UpdateRow<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
+    Advance<'a> for Pg, rows Integer, { update: UpdateRow<'a>, ours: Ours<'a>, not_ours: NotOurs<'a> },
     "WITH advanced AS (", {update}, {ours}, " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN '1'", {not_ours}, " ELSE ", (Mark::Fenced.sql()),
     " END::integer", [ONE_ROW_OF], "advanced ON true"
@@ -55,13 +54,13 @@ impl<'a> Advance<'a> {
     }
 }
 
-statement! {
+shaped! {
     /// [`Advance`], and the jobs that the phase staged, in the same transaction and in no other: after a raw
     /// COMMIT of the phase they would be committed by themselves (G18). In the table that stands beside the
     /// keys', and in no other: no enqueuer would find them there. That one of them was not inserted is an error
     /// too. The server expects few elements of an array that it does not know, and so keeps the plan of this
     /// statement; of a `generate_series` it expects a thousand rows, and would plan each commit anew.
-    AdvanceAndStage<'a> for Pg as shaped, rows Integer,
+    AdvanceAndStage<'a> for Pg, rows Integer,
     {
         update: UpdateRow<'a>, ours: Ours<'a>, scope: &'a str, ids: Vec<Uuid>, positions: Vec<i64>, names: Vec<&'a str>,
         args: Vec<&'a [u8]>, waits: Vec<bool>, traces: Vec<Option<&'a [u8]>>, not_ours: NotOurs<'a>, count: i32,
@@ -99,9 +98,9 @@ impl<'a> AdvanceAndStage<'a> {
     }
 }
 
-statement! {
+shaped! {
     /// The same for one job, as most phases have it: no arrays to take apart, and nothing to count.
-    AdvanceAndStageOne<'a> for Pg as shaped, rows Integer,
+    AdvanceAndStageOne<'a> for Pg, rows Integer,
     { update: UpdateRow<'a>, ours: Ours<'a>, job: JobPart<'a>, not_ours: NotOurs<'a> },
     "WITH atomic_phases_key AS (", {update}, {ours}, " RETURNING idempotency_key, request_id, advanced_at), staged AS (",
     {job}, " RETURNING job_id) SELECT CASE", {not_ours}, " WHEN request_id IS NULL THEN ", (Mark::Fenced.sql()),
@@ -147,11 +146,11 @@ impl<'a> NotOurs<'a> {
     }
 }
 
-statement! {
+shaped! {
     /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
-    AdvanceFirst<'a> for Pg as shaped, rows Integer, { update: UpdateRow<'a>, committed: Committed },
+    AdvanceFirst<'a> for Pg, rows Integer, { update: UpdateRow<'a>, committed: Committed },
     "WITH advanced AS (", {update}, " AND ", [OURS], " RETURNING scope) \
      SELECT CASE WHEN scope IS NOT NULL THEN ", {committed}, " WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
     " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF], "advanced ON true"
@@ -160,7 +159,7 @@ statement! {
 /// The same with the phase's writes in it, as one statement that is a transaction by itself.
 pub(in crate::store::postgres) struct AdvanceAndWrite<'a> {
     /// As in [`CreateAndWrite`](super::CreateAndWrite).
-    pub(in crate::store::postgres) pool_origin: PoolOrigin,
+    pub(in crate::store::postgres) committed: Committed,
     pub(in crate::store::postgres) update: UpdateRow<'a>,
     pub(in crate::store::postgres) writes: PhaseWrites<'a>,
 }
@@ -172,7 +171,7 @@ impl QueryId for AdvanceAndWrite<'_> {
 
 impl Shaped for AdvanceAndWrite<'_> {
     fn note(&self, shape: &mut Shape) {
-        self.pool_origin.note(shape);
+        self.committed.note(shape);
         self.update.note(shape);
         self.writes.note(shape);
     }
@@ -189,7 +188,7 @@ impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
         out.push_sql(" RETURNING idempotency_key, request_id, advanced_at)");
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT CASE ");
-        push_left_open(&mut out, self.pool_origin);
+        push_left_open(&mut out, self.committed.0);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Fenced.sql());
         if self.writes.stages() {
@@ -197,7 +196,7 @@ impl QueryFragment<Pg> for AdvanceAndWrite<'_> {
             self.writes.push_unstaged(&mut out);
         }
         out.push_sql(" ELSE ");
-        Committed(self.pool_origin).walk_ast(out.reborrow())?;
+        self.committed.walk_ast(out.reborrow())?;
         out.push_sql(" END::integer");
         out.push_sql(ONE_ROW_OF);
         out.push_sql("atomic_phases_key ON true");

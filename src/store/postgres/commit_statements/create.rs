@@ -6,9 +6,8 @@ use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Integer, Nullable, Timestamptz};
 
-use super::super::PoolOrigin;
 use super::super::error::Mark;
-use super::super::numbered::{Shape, Shaped};
+use super::super::numbered::{Shape, Shaped, shaped};
 use super::super::session::{
     JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY, WAIT_BRIEFLY_ALONE,
 };
@@ -17,7 +16,7 @@ use super::row::BornRow;
 use super::{Committed, ONE_ROW_OF, push_left_open};
 use crate::store::statement::statement;
 
-statement! {
+shaped! {
     /// Reserves the key: creates the row, if there is none (G10). Waits for a transaction that is about to create it,
     /// [`ROW_LOCK_WAIT`](super::super::twin::ROW_LOCK_WAIT) at most. Tells by what the transaction is known, too; no
     /// row of an answer where the key has one, which the next read of the key finds: a second branch for that here
@@ -25,21 +24,21 @@ statement! {
     ///
     /// The server makes the row first, then answers, which gives the phase the lock timeout that its session
     /// had.
-    Reserve<'a> for Pg as shaped, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
+    Reserve<'a> for Pg, rows (KnownSql, Timestamptz, Timestamptz), { row: BornRow<'a> },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [NUMBER], " AS number, ", [JOBS],
     " AS jobs, ", [SET_UP], " IS TRUE AS is_set_up, ", [WAIT_BRIEFLY], "), made AS (", {row}, " FROM begun \
      ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING created_at, expires_at) \
      SELECT number, jobs, ", [WAIT_AS_BEFORE], " IS NOT NULL AND is_set_up, created_at, expires_at FROM made, begun"
 }
 
-statement! {
+shaped! {
     /// Creates the row as its first phase leaves it. First in a transaction whose other statements,
     /// and `COMMIT`, are right behind it: that there is a row has to be an error (see [`Advance`](super::Advance)), and
     /// not a unique violation, for which the server writes the key into its log (G19).
     /// If the `BEGIN` before it failed, those statements must not come to run by themselves: then
     /// this inserts nothing and ends the connection, before the server reads them. The server makes the row first, then
     /// answers, which gives the phase's statements the lock timeout that their session had.
-    Create<'a> for Pg as shaped, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
+    Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
     { row: BornRow<'a>, committed: Committed },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [WAIT_BRIEFLY], " WHERE ", [OURS], "), made AS (",
     {row}, " FROM begun ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
@@ -54,7 +53,7 @@ statement! {
 /// the session its own back, and then executes what the answer has no use for.
 pub(in crate::store::postgres) struct CreateAndWrite<'a> {
     /// On a session that the engine opened, no transaction is left open.
-    pub(in crate::store::postgres) pool_origin: PoolOrigin,
+    pub(in crate::store::postgres) committed: Committed,
     pub(in crate::store::postgres) row: BornRow<'a>,
     pub(in crate::store::postgres) writes: PhaseWrites<'a>,
 }
@@ -66,7 +65,7 @@ impl QueryId for CreateAndWrite<'_> {
 
 impl Shaped for CreateAndWrite<'_> {
     fn note(&self, shape: &mut Shape) {
-        self.pool_origin.note(shape);
+        self.committed.note(shape);
         self.row.note(shape);
         self.writes.note(shape);
     }
@@ -88,7 +87,7 @@ impl QueryFragment<Pg> for CreateAndWrite<'_> {
         );
         self.writes.walk_ast(out.reborrow())?;
         out.push_sql(" SELECT advanced_at, expires_at, CASE ");
-        push_left_open(&mut out, self.pool_origin);
+        push_left_open(&mut out, self.committed.0);
         out.push_sql("WHEN advanced_at IS NULL THEN ");
         out.push_sql(Mark::Exists.sql());
         out.push_sql(" WHEN ");
@@ -101,7 +100,7 @@ impl QueryFragment<Pg> for CreateAndWrite<'_> {
         } else {
             out.push_sql(" IS NOT NULL THEN ");
         }
-        Committed(self.pool_origin).walk_ast(out.reborrow())?;
+        self.committed.walk_ast(out.reborrow())?;
         out.push_sql(" END::integer FROM atomic_phases_begun LEFT JOIN atomic_phases_key ON true");
         Ok(())
     }

@@ -66,7 +66,7 @@ statement! {
 
 /// What a statement answers that commits, or that `COMMIT` is right behind: 1; or, in a session of the engine's that has
 /// lost what the engine said to it, [`COMMITTED_AND_LOST`].
-pub(super) struct Committed(pub(super) PoolOrigin);
+pub(in crate::store) struct Committed(pub(in crate::store) PoolOrigin);
 
 impl QueryFragment<Pg> for Committed {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {

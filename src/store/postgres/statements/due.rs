@@ -184,14 +184,3 @@ statement! {
      AND EXISTS (SELECT 1 FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ",
     key, " FOR UPDATE SKIP LOCKED)"
 }
-
-#[cfg(feature = "fault-injection")]
-statement! {
-    /// The row's lease and its back-off are over.
-    PassTime<'a> for Pg, rows sql_types::Untyped,
-    { scope: &'a str, key: &'a str },
-    "UPDATE atomic_phases_keys SET \
-     locked_until = CASE WHEN locked_until IS NOT NULL THEN created_at END, \
-     run_after = CASE WHEN run_after IS NOT NULL THEN created_at END \
-     WHERE scope = ", scope, " AND idempotency_key = ", key
-}

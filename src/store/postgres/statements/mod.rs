@@ -13,8 +13,6 @@ mod job_survey;
 mod jobs;
 mod lease;
 mod rows;
-#[cfg(feature = "fault-injection")]
-mod standby;
 mod transaction;
 
 use chrono::{DateTime, Utc};
@@ -26,8 +24,6 @@ use diesel::sql_types::{
 };
 use uuid::Uuid;
 
-#[cfg(feature = "fault-injection")]
-pub(super) use self::standby::*;
 pub(super) use self::{
     due::*, erasure::*, job_survey::*, jobs::*, lease::*, rows::*, transaction::*,
 };

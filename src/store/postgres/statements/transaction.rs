@@ -95,9 +95,3 @@ statement! {
     /// The database's clock.
     Now for Pg, rows Timestamptz, {}, "SELECT clock_timestamp()"
 }
-
-#[cfg(feature = "fault-injection")]
-statement! {
-    /// The end of this connection, by the server's hand.
-    Terminate for Pg, rows Bool, {}, "SELECT pg_terminate_backend(pg_backend_pid())"
-}

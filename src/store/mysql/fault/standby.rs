@@ -5,10 +5,10 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::SimpleAsyncConnection;
 
-use super::ask::await_answer;
-use super::{Mysql, MysqlConn};
 use crate::store::StoreError;
-use crate::store::in_millis::tuple_rows::RowsAwaited;
+use crate::store::mysql::ask::await_answer;
+use crate::store::mysql::tuple_rows::RowsAwaited;
+use crate::store::mysql::{Mysql, MysqlConn};
 use crate::store::statement::statement;
 
 statement! {
