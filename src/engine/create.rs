@@ -13,12 +13,12 @@ use super::lease::Lease;
 use super::outcome::CallError;
 use super::quota::Admission;
 use super::registry::Entry;
-use super::run::{RoundEnd, Row, Run};
+use super::run::{RoundEnd, Run, Writing};
 use crate::codec::CodecError;
 use crate::definition::{Phase, STARTED};
 use crate::moment::Moment;
 use crate::phase::{Outputs, RequestContext};
-use crate::store::{Birth, NewRow, Reserved, Store, whole_millis};
+use crate::store::{Birth, NewRow, Reserved, Statements, Store, whole_millis};
 
 impl<S: Store> Attempt<S> {
     /// Creates the row and runs the request from its start; or leaves that to the workers.
@@ -75,7 +75,7 @@ impl<S: Store> Attempt<S> {
             let run = self.start(request, created_at, created_at, Moment::now(), admission);
             return match self.mode {
                 Mode::Accept => run.accept(&row).await,
-                Mode::Run => run.begin(Row::Absent(&row)).await,
+                Mode::Run => run.begin(Writing::Create(&row, Statements::default())).await,
             };
         }
         let sent = Moment::now();
@@ -87,7 +87,7 @@ impl<S: Store> Attempt<S> {
                 self.core.clock.set(created_at);
                 self.core.attempt_begins(self.request_id, 1, STARTED, None);
                 let run = self.start(request, created_at, expires_at, sent, admission);
-                run.begin(Row::Reserved(&row, tx)).await?
+                run.begin(Writing::Reserved(&row, tx)).await?
             }
         })
     }

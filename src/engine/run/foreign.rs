@@ -178,10 +178,7 @@ impl<S: Store> Run<S> {
         let name = phase.name;
         let body = match called {
             Called::Ended(body) | Called::Skipped(body) => body,
-            Called::Lost => {
-                observe::lost(self.definition.name);
-                return Ok(Break(RoundEnd::Lost));
-            }
+            Called::Lost => return Ok(Break(self.lost())),
             Called::WindowPassed if self.may_be_called => {
                 return self.unknown(name, WINDOW_PASSED).await;
             }
