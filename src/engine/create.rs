@@ -44,28 +44,9 @@ impl<S: Store> Attempt<S> {
         let params = encode("params", &plain)?;
         let context =
             self.context.as_ref().map(|c| encode("context", c.get().as_bytes())).transpose()?;
-        let settings = &self.core.settings;
         let trace = self.core.trace().map(|trace| trace.stored());
-        let row = NewRow {
-            scope: &self.scope,
-            key: &self.key,
-            request_id: self.request_id,
-            definition: self.definition.name,
-            version: self.definition.version,
-            phases: &self.phases,
-            fingerprint: &fingerprint,
-            params: &params,
-            context: context.as_deref(),
-            trace: trace.as_ref().map(<[u8; _]>::as_slice),
-            birth: match self.mode {
-                Mode::Run => Birth::Held(settings.lease),
-                Mode::Accept => Birth::Pending,
-            },
-            retention: settings.retention,
-            creation_wait: settings.creation_wait,
-            caller: &self.caller,
-            replaces,
-        };
+        let trace = trace.as_ref().map(<[u8; _]>::as_slice);
+        let row = self.new_row(&fingerprint, &params, context.as_deref(), trace, replaces);
         reach!(STARTED, BeforePhase);
         let first = self.definition.phases.first();
         if self.mode == Mode::Accept || !first.is_some_and(Phase::needs_a_reservation) {
@@ -90,6 +71,38 @@ impl<S: Store> Attempt<S> {
                 run.begin(Writing::Reserved(&row, tx)).await?
             }
         })
+    }
+
+    /// The row as this call creates it.
+    fn new_row<'r>(
+        &'r self,
+        fingerprint: &'r str,
+        params: &'r [u8],
+        context: Option<&'r [u8]>,
+        trace: Option<&'r [u8]>,
+        replaces: Option<Uuid>,
+    ) -> NewRow<'r> {
+        let settings = &self.core.settings;
+        NewRow {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: self.request_id,
+            definition: self.definition.name,
+            version: self.definition.version,
+            phases: &self.phases,
+            fingerprint,
+            params,
+            context,
+            trace,
+            birth: match self.mode {
+                Mode::Run => Birth::Held(settings.lease),
+                Mode::Accept => Birth::Pending,
+            },
+            retention: settings.retention,
+            creation_wait: settings.creation_wait,
+            caller: &self.caller,
+            replaces,
+        }
     }
 
     /// A request from which nothing has run yet. `sent`: a moment before the statement that creates its row.
