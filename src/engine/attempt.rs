@@ -265,12 +265,14 @@ impl<S: Store> Attempt<S> {
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
         let row = reading!("look", self.core.store.look_up_key(&self.scope, &self.key))?;
-        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
+        self.note_read(row.as_ref());
         Ok(row)
     }
 
-    fn is_ours(&self, row: Option<&KeySummary>) -> bool {
-        row.is_some_and(|row| row.request_id == self.request_id)
+    fn note_read(&self, row: Option<&KeySummary>) {
+        if row.is_some_and(|row| row.request_id == self.request_id) {
+            self.creation.found(self.definition.name);
+        }
     }
 
     /// Reads the key's row, unless it is known, and does what it asks for.
@@ -285,7 +287,7 @@ impl<S: Store> Attempt<S> {
             RowAtStart::Read(row) => row,
             RowAtStart::NotRead => self.look().await?,
         };
-        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
+        self.note_read(row.as_ref());
         match self.act(row, rounds).await? {
             // Boxed, because it is rare and deep: a compiler has a limit for futures in futures.
             RoundEnd::Busy => Ok(RoundEnd::Outcome(boxed!(self.busy()).await?)),

@@ -33,7 +33,9 @@ impl<S: Store> Attempt<S> {
                 match core.store.look_up_key(&scope, &key).await {
                     Ok(Some(row)) => {
                         let is_ours = row.request_id == request_id;
-                        creation.note_read(name, is_ours);
+                        if is_ours {
+                            creation.found(name);
+                        }
                         let is_finished = row.status == Status::Completed;
                         if is_finished && is_held_by_its_creator(&row, runs_as) {
                             observe::committed(FINISHED);
