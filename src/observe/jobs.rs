@@ -62,12 +62,12 @@ pub(crate) fn job_not_claimed(
     kind: &'static str,
 ) {
     let scope = ShortHash(scope.as_str());
-    warn!(job = name, %request_id, %scope, kind, "the store failed in front of a delivery");
+    warn!(job = name, %request_id, %scope, kind, "the store failed before a delivery");
 }
 
-/// The store failed behind a delivery. The job is delivered again, if it has to be.
+/// The store failed after a delivery. The job is delivered again, if it has to be.
 pub(crate) fn job_unsettled(job: &JobSeen, kind: &'static str) {
-    job_event!(warn, job, { kind, }, "the store failed behind a delivery");
+    job_event!(warn, job, { kind, }, "the store failed after a delivery");
 }
 
 /// An enqueuer met a job whose arguments its codec cannot open. Once for each name.

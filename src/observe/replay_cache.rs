@@ -35,7 +35,7 @@ pub(crate) fn replay_cache_refused() {
     if let Some(suppressed) = REPEATS.admits("replay cache refused", ONE_MINUTE) {
         warn!(
             suppressed,
-            "the replay cache refuses: it is full, say, or does not let this user in"
+            "the replay cache refused a command: it may be full, or this user may lack the permission"
         );
     }
 }
@@ -60,9 +60,9 @@ pub(crate) fn replay_cache_is_back() {
 pub(crate) fn replay_cache_not_buried(
     scope: &Scope,
     key: Option<&IdempotencyKey>,
-    told_for: Duration,
+    served_for: Duration,
 ) {
     let (scope, key) = (ShortHash(scope.as_str()), key.map(|key| ShortHash(key.as_str())));
     let key = key.as_ref().map(tracing::field::display);
-    warn!(%scope, key, ?told_for, "the replay cache did not confirm an erasure; the engine asks again, and the cache may return the erased answer for `told_for` at most");
+    warn!(%scope, key, ?served_for, "the replay cache did not confirm an erasure; the engine asks again, and the cache may return the erased answer for `served_for` at most");
 }
