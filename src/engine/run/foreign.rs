@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::body::{Body, database_failed, timed_out};
-use super::{PhaseEnd, RoundEnd, Run};
+use super::{PhaseEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
 use crate::engine::jitter::jitter;
