@@ -30,7 +30,7 @@ struct Number {
 }
 
 #[derive(diesel::QueryableByName)]
-struct Word {
+struct TextRow {
     #[diesel(sql_type = Text)]
     t: String,
 }
@@ -79,7 +79,7 @@ impl Server {
 
     pub async fn text(&self, sql: &str) -> String {
         let sql = format!("SELECT ({sql})::text AS t");
-        diesel::sql_query(sql).get_result::<Word>(&mut self.connection().await).await.unwrap().t
+        diesel::sql_query(sql).get_result::<TextRow>(&mut self.connection().await).await.unwrap().t
     }
 
     pub async fn log(&self) -> String {

@@ -51,7 +51,7 @@ async fn watched(port: u16, plan: &Plan) -> PgEngine {
             std::hint::black_box(exposition.render());
         }
     });
-    let engine = builder(store(port, plan.pool).await).tell_of_waiting().scopes_in_metrics(20);
+    let engine = builder(store(port, plan.pool).await).notify_waiting().scopes_in_metrics(20);
     let engine = engine.build().unwrap();
     let config = WorkerConfig::default().census_every(Duration::from_secs(1));
     tokio::spawn(Announcer::new(&engine, config.clone()).run(pending()));

@@ -58,7 +58,7 @@ pub(crate) struct Settings {
     pub(crate) stored_headers: Vec<String>,
     pub(crate) quota: Quota,
     /// Whether a job tells of each request that begins to wait for a reconcile function or an operator.
-    pub(crate) tells_of_waiting: bool,
+    pub(crate) notifies_waiting: bool,
     /// How many scopes have series of their own among the metrics.
     pub(crate) scopes_in_metrics: Option<usize>,
 }
@@ -227,7 +227,7 @@ impl Default for Settings {
             limits: Limits::default(),
             stored_headers: STORED_HEADERS.map(str::to_owned).to_vec(),
             quota: Quota::default(),
-            tells_of_waiting: false,
+            notifies_waiting: false,
             scopes_in_metrics: None,
         }
     }

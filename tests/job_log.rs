@@ -92,7 +92,7 @@ async fn workers_that_start_name_the_jobs_that_their_sink_does_not_handle<S: Tes
     let engine = |tells: bool| {
         let definitions = Definitions::<S>::new().job::<Thank, String>("staged-elsewhere");
         let builder = Engine::builder(db.clone()).app(()).definitions(definitions);
-        let builder = if tells { builder.tell_of_waiting() } else { builder };
+        let builder = if tells { builder.notify_waiting() } else { builder };
         builder.build().unwrap()
     };
     let named = |log: String| -> Vec<&'static str> {

@@ -55,13 +55,13 @@ fn advance(held: &Held) -> Cached<17, 5> {
     let outputs = held.outputs();
     Cached {
         text: &[
-            "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'created', advanced_at = \
+            "WITH updated AS (UPDATE atomic_phases_keys SET recovery_point = 'created', advanced_at = \
              clock_timestamp(), locked_until = clock_timestamp() + interval '30 s', outputs = convert_to(",
             ", 'UTF8') WHERE scope = ",
             " AND idempotency_key = ",
             " AND request_id = ",
             "::uuid AND lease_token = ",
-            "::bigint AND recovery_point = 'started' RETURNING 1) SELECT 1 / count(*) FROM moved",
+            "::bigint AND recovery_point = 'started' RETURNING 1) SELECT 1 / count(*) FROM updated",
         ],
         binds: [outputs.as_str(), SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
     }
@@ -81,7 +81,7 @@ fn job(held: &Held) -> Cached<18, 4> {
     }
 }
 
-const FINISH: &str = "WITH moved AS (UPDATE atomic_phases_keys SET recovery_point = 'finished', \
+const FINISH: &str = "WITH updated AS (UPDATE atomic_phases_keys SET recovery_point = 'finished', \
     status = 'completed', advanced_at = clock_timestamp(), locked_until = NULL, response_status = 201, \
     response_headers = convert_to(";
 
@@ -95,7 +95,7 @@ fn finish(held: &Held, charge: &str) -> Cached<19, 6> {
             " AND idempotency_key = ",
             " AND request_id = ",
             "::uuid AND lease_token = ",
-            "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM moved",
+            "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM updated",
         ],
         binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
     }
@@ -179,7 +179,7 @@ fn finish_single_statement(held: &Held, charge: &str) -> Cached<22, 12> {
             "::uuid, ",
             ", convert_to(",
             ", 'UTF8'), 1, gen_random_uuid(), 'receipt', t, t FROM clock_timestamp() AS t) \
-             SELECT 1 / count(*) FROM moved",
+             SELECT 1 / count(*) FROM updated",
         ],
         binds: [
             HEADERS, &body, SCOPE, &held.key, &held.id, "1", charge, &held.ride, SCOPE, &held.id,

@@ -103,12 +103,12 @@ fn advance(held: &Held) -> Cached<12, 5> {
     let outputs = held.outputs();
     Cached {
         text: &[
-            "WITH moved AS (UPDATE guarded_keys SET recovery_point = 'created', outputs = convert_to(",
+            "WITH updated AS (UPDATE guarded_keys SET recovery_point = 'created', outputs = convert_to(",
             ", 'UTF8'), locked_until = clock_timestamp() + interval '30 s' WHERE scope = ",
             " AND idempotency_key = ",
             " AND request_id = ",
             " AND token = ",
-            "::bigint AND recovery_point = 'started' RETURNING 1) SELECT 1 / count(*) FROM moved",
+            "::bigint AND recovery_point = 'started' RETURNING 1) SELECT 1 / count(*) FROM updated",
         ],
         binds: [outputs.as_str(), SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
     }
@@ -118,14 +118,14 @@ fn finish(held: &Held, charge: &str) -> Cached<13, 6> {
     let body = held.body(charge);
     Cached {
         text: &[
-            "WITH moved AS (UPDATE guarded_keys SET recovery_point = 'finished', locked_until = NULL, \
+            "WITH updated AS (UPDATE guarded_keys SET recovery_point = 'finished', locked_until = NULL, \
              response_status = 201, response_headers = convert_to(",
             ", 'UTF8'), response_body = convert_to(",
             ", 'UTF8') WHERE scope = ",
             " AND idempotency_key = ",
             " AND request_id = ",
             " AND token = ",
-            "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM moved",
+            "::bigint AND recovery_point = 'created' RETURNING 1) SELECT 1 / count(*) FROM updated",
         ],
         binds: [HEADERS, &body, SCOPE, &held.key, &held.id, "1"].map(str::to_owned),
     }

@@ -37,7 +37,7 @@ pub struct Tables {
     job: &'static str,
     finish: &'static str,
     /// What the session is set to at the end of each transaction.
-    at_rest: &'static str,
+    session_reset: &'static str,
     /// Whether a job is a row of the engine's.
     has_wide_jobs: bool,
 }
@@ -57,7 +57,7 @@ pub const NARROW: Tables = Tables {
     finish: "UPDATE guarded_keys SET locked_until = NULL, response_status = 201, response_headers = ?, \
         response_body = ?, recovery_point = 'finished' WHERE scope = ? AND idempotency_key = ? AND request_id = ? \
         AND token = 1 AND recovery_point = 'created'",
-    at_rest: "SET SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = 50",
+    session_reset: "SET SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = 50",
     has_wide_jobs: false,
 };
 
@@ -81,7 +81,7 @@ pub const ENGINES: Tables = Tables {
         recovery_point = 'finished' WHERE scope = ? AND idempotency_key = ? AND request_id = ? \
         AND lease_token = 1 AND recovery_point = 'created' AND status = 'in_progress'",
     // As `store::mysql::session` says it.
-    at_rest: "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
+    session_reset: "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
         SESSION timestamp = DEFAULT, SESSION lc_messages = 'en_US', SESSION sql_mode = 'STRICT_TRANS_TABLES', \
         SESSION sql_safe_updates = 0, SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, \
         SESSION innodb_lock_wait_timeout = 0, SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
@@ -107,13 +107,14 @@ impl Tables {
     fn close(&self, guarded: &str) -> String {
         format!(
             "BEGIN NOT ATOMIC RELEASE SAVEPOINT guarded; {guarded}; {FENCE}; COMMIT; {}; END",
-            self.at_rest
+            self.session_reset
         )
     }
 
     /// As one block, which leaves the session as it was where nothing of it was set.
     fn whole(&self, statements: &str) -> String {
-        let rest = if self.has_wide_jobs { format!("; {}", self.at_rest) } else { String::new() };
+        let rest =
+            if self.has_wide_jobs { format!("; {}", self.session_reset) } else { String::new() };
         format!(
             "BEGIN NOT ATOMIC {UNDO}; ROLLBACK; START TRANSACTION; {statements}{rest}; COMMIT; END"
         )

@@ -118,7 +118,6 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn shapes(&mut self, old: &'a Shape, new: &'a Shape, path: &str) {
-        let element = || format!("{path}[]");
         match (old, new) {
             (Shape::Named(one), Shape::Named(other)) => {
                 if self.within.contains(&(one, other)) {
@@ -151,6 +150,23 @@ impl<'a> Walk<'a> {
             (Shape::Option(old), Shape::Option(new)) => self.shapes(old, new, path),
             (Shape::Option(old), _) => self.shapes(old, new, path),
             (_, Shape::Option(new)) => self.shapes(old, new, path),
+            (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
+            (Shape::Union { written, .. }, _) => {
+                self.alternatives(old, new, path);
+                written.iter().for_each(|old| self.form(old, new, path));
+            }
+            (_, Shape::Union { .. }) => {
+                self.alternatives(old, new, path);
+                self.form(old, new, path);
+            }
+            _ => self.parts(old, new, path),
+        }
+    }
+
+    /// Of lists, maps, structs and tuples, also where one is read as another. All else has no parts.
+    fn parts(&mut self, old: &'a Shape, new: &'a Shape, path: &str) {
+        let element = || format!("{path}[]");
+        match (old, new) {
             (Shape::List(old), Shape::List(new)) => {
                 self.order(old.order, new.order, path);
                 self.shapes(&old.element, &new.element, &element());
@@ -205,15 +221,6 @@ impl<'a> Walk<'a> {
             ) => {
                 self.unknown_members((old, *before), (new, *now), path);
                 self.members(old, new, *now, path);
-            }
-            (Shape::Enum(old), Shape::Enum(new)) => self.variants(old, new, path),
-            (Shape::Union { written, .. }, _) => {
-                self.alternatives(old, new, path);
-                written.iter().for_each(|old| self.form(old, new, path));
-            }
-            (_, Shape::Union { .. }) => {
-                self.alternatives(old, new, path);
-                self.form(old, new, path);
             }
             _ => self.found.extend(leaf_change(old, new, path)),
         }

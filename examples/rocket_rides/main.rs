@@ -234,7 +234,7 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         .max_attempts(options.attempts)
         .reconcile_after(Duration::from_secs_f64(options.reconcile_after));
     let told = options.waiting_webhook.zip(options.waiting_secret);
-    let engine = if told.is_some() { engine.tell_of_waiting() } else { engine };
+    let engine = if told.is_some() { engine.notify_waiting() } else { engine };
     let engine = engine.build()?;
     let report = engine.check().await?;
     for stranded in &report.stranded {

@@ -89,35 +89,44 @@ pub(crate) fn misplaced(attribute: &str, item: TokenStream) -> TokenStream {
 fn expand(request: &Request, checked: &Checked) -> TokenStream {
     let mut block = request.item.clone();
     let moved = push_generics_down(&mut block);
-    let self_ty = &request.item.self_ty;
     let generics = Implementation::of(request, checked);
+    let phases = phases(request, checked, &generics, &moved);
+    let definition = definition(request, checked, &generics);
+    let library = library(request.options.library.as_ref());
+    quote! {
+        #block
+
+        const _: () = {
+            use #library::__private;
+
+            #phases
+            #definition
+        };
+    }
+}
+
+/// How the phases are run.
+fn phases(
+    request: &Request,
+    checked: &Checked,
+    generics: &Implementation,
+    moved: &Moved,
+) -> TokenStream {
+    let self_ty = &request.item.self_ty;
     let (impl_generics, where_clause) = (&generics.parameters, &generics.where_clause);
     let (store, app) = (&generics.store, &generics.app);
 
     let arms = |kind: Kind| {
         let arms = request.phases.iter().zip(&checked.phases).enumerate();
         arms.filter(move |(_, (phase, _))| Kind::of(phase) == kind)
-            .map(|(index, (phase, arguments))| arm(index, phase, arguments, &moved))
+            .map(|(index, (phase, arguments))| arm(index, phase, arguments, moved))
             .collect::<Vec<_>>()
     };
     let reconciles =
         request.reconciles.iter().zip(&checked.reconciles).map(|(function, (index, arguments))| {
-            reconcile_arm(*index, function, arguments, &request.phases[*index], &moved)
+            reconcile_arm(*index, function, arguments, &request.phases[*index], moved)
         });
     let reads = reads(checked);
-    let phases = request.phases.iter().enumerate().map(|(index, phase)| {
-        phase_data(phase, checked.reconciles.iter().any(|(of, _)| *of == index))
-    });
-    let asked = (0..request.phases.len())
-        .filter(|index| !request.phases[*index].function.returns.is_reply())
-        .map(|index| asking(checked, index));
-    let asked: Vec<Vec<usize>> = asked.collect();
-    let outputs = request.phases.iter().map(|phase| &phase.function.returns);
-    let outputs = outputs.filter(|returns| !returns.is_reply()).map(|returns| &returns.output);
-    let jobs = staged(request.item.to_token_stream());
-    let (name, version) = (&request.options.name, &request.options.version);
-
-    let library = library(request.options.library.as_ref());
 
     let run_local = run_function(
         "run_local",
@@ -149,58 +158,73 @@ fn expand(request: &Request, checked: &Checked) -> TokenStream {
     );
 
     quote! {
-        #block
+        #[automatically_derived]
+        #[allow(deprecated)]
+        impl<#(#impl_generics),*> __private::Phases<#store, #app> for #self_ty #where_clause {
+            #run_local
+            #run_batch
+            #run_foreign
+            #reconcile
 
-        const _: () = {
-            use #library::__private;
-
-            #[automatically_derived]
-            #[allow(deprecated)]
-            impl<#(#impl_generics),*> __private::Phases<#store, #app> for #self_ty #where_clause {
-                #run_local
-                #run_batch
-                #run_foreign
-                #reconcile
-
-                fn reads(
-                    &self,
-                    __index: ::std::primitive::usize,
-                    __output: &__private::RawValue,
-                    __from: ::std::primitive::usize,
-                ) -> ::std::result::Result<(), __private::JsonError> {
-                    match __index {
-                        #(#reads)*
-                        _ => ::std::result::Result::Ok(()),
-                    }
+            fn reads(
+                &self,
+                __index: ::std::primitive::usize,
+                __output: &__private::RawValue,
+                __from: ::std::primitive::usize,
+            ) -> ::std::result::Result<(), __private::JsonError> {
+                match __index {
+                    #(#reads)*
+                    _ => ::std::result::Result::Ok(()),
                 }
             }
+        }
+    }
+}
 
-            #[automatically_derived]
-            #[allow(deprecated)]
-            impl<#(#impl_generics),*> __private::RequestDefinition<#store, #app> for #self_ty #where_clause {
-                const DEFINITION: __private::Definition = __private::Definition {
-                    name: #name,
-                    version: #version,
-                    phases: &[#(#phases),*],
-                };
+/// What the request is: its name, its phases, and what they return, ask for and stage.
+fn definition(request: &Request, checked: &Checked, generics: &Implementation) -> TokenStream {
+    let self_ty = &request.item.self_ty;
+    let (impl_generics, where_clause) = (&generics.parameters, &generics.where_clause);
+    let (store, app) = (&generics.store, &generics.app);
+    let (name, version) = (&request.options.name, &request.options.version);
 
-                fn outputs() -> ::std::vec::Vec<__private::ValueType> {
-                    #[allow(unused_imports)]
-                    use __private::NotAnOutput as _;
-                    ::std::vec![#(__private::OutputType::<#outputs>::value_type()),*]
-                }
+    let phases = request.phases.iter().enumerate().map(|(index, phase)| {
+        phase_data(phase, checked.reconciles.iter().any(|(of, _)| *of == index))
+    });
+    let asked = (0..request.phases.len())
+        .filter(|index| !request.phases[*index].function.returns.is_reply())
+        .map(|index| asking(checked, index));
+    let asked: Vec<Vec<usize>> = asked.collect();
+    let outputs = request.phases.iter().map(|phase| &phase.function.returns);
+    let outputs = outputs.filter(|returns| !returns.is_reply()).map(|returns| &returns.output);
+    let jobs = staged(request.item.to_token_stream());
 
-                fn asked() -> ::std::option::Option<
-                    &'static [&'static [::std::primitive::usize]],
-                > {
-                    ::std::option::Option::Some(&[#(&[#(#asked),*]),*])
-                }
+    quote! {
+        #[automatically_derived]
+        #[allow(deprecated)]
+        impl<#(#impl_generics),*> __private::RequestDefinition<#store, #app> for #self_ty #where_clause {
+            const DEFINITION: __private::Definition = __private::Definition {
+                name: #name,
+                version: #version,
+                phases: &[#(#phases),*],
+            };
 
-                fn jobs() -> &'static [&'static ::std::primitive::str] {
-                    &[#(#jobs),*]
-                }
+            fn outputs() -> ::std::vec::Vec<__private::ValueType> {
+                #[allow(unused_imports)]
+                use __private::NotAnOutput as _;
+                ::std::vec![#(__private::OutputType::<#outputs>::value_type()),*]
             }
-        };
+
+            fn asked() -> ::std::option::Option<
+                &'static [&'static [::std::primitive::usize]],
+            > {
+                ::std::option::Option::Some(&[#(&[#(#asked),*]),*])
+            }
+
+            fn jobs() -> &'static [&'static ::std::primitive::str] {
+                &[#(#jobs),*]
+            }
+        }
     }
 }
 

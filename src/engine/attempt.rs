@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::creation::Creation;
-use super::decide::{Answer, Comparison, Decision, decide, is_held_by_its_creator};
+use super::decide::{Answer, Comparison, Decision, decide};
 use super::given::Asking;
 use super::jitter::jitter;
 use super::lease::Entered;
@@ -20,7 +20,7 @@ use super::replays::{CacheAnswer, Whose};
 use super::run::{RoundEnd, timed_out};
 use super::{Core, observed};
 use crate::caller::Caller;
-use crate::definition::{Definition, FINISHED, STARTED};
+use crate::definition::Definition;
 use crate::fingerprint::Fingerprint;
 use crate::key::{IdempotencyKey, Scope};
 use crate::moment::Moment;
@@ -28,9 +28,6 @@ use crate::movable_task::MovableTask;
 use crate::observe::{self, Span, Subject};
 use crate::store::{KeyRow, KeySummary, Right, Status, Store, StoreError};
 use crate::task::{self, UnlessEnded};
-
-/// For how long the engine verifies at most whether a call that ended without knowing it created its row.
-const MAX_VERIFICATION: Duration = Duration::from_secs(60);
 
 /// One call on its way, detached from its caller.
 pub(super) struct Attempt<S: Store> {
@@ -268,50 +265,14 @@ impl<S: Store> Attempt<S> {
     /// Reads the key's row, which a commit of this call that got no answer may have created.
     async fn look(&self) -> Result<Option<KeySummary>, StoreError> {
         let row = reading!("look", self.core.store.look_up_key(&self.scope, &self.key))?;
-        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
+        self.note_read(row.as_ref());
         Ok(row)
     }
 
-    fn is_ours(&self, row: Option<&KeySummary>) -> bool {
-        row.is_some_and(|row| row.request_id == self.request_id)
-    }
-
-    /// The call ends, and does not know whether it has created the row. Reads the key for as long as its commit may be
-    /// under way, so that a request that was created is counted, and counted as completed where that was the same commit.
-    fn verify_creation(&self) {
-        let (version, is_traced) = (self.definition.version, self.core.is_traced());
-        let span = observe::spans::verification(self.subject(), version, is_traced);
-        self.core.link_call(&span);
-        let (core, creation) = (self.core.clone(), self.creation.clone());
-        let (scope, key, began) = (self.scope.clone(), self.key.clone(), self.began);
-        let (name, request_id, runs_as) = (self.definition.name, self.request_id, self.runs_as());
-        let verification = async move {
-            // For as long as another process would wait for our lease.
-            let until = Moment::now().after(core.settings.lease.min(MAX_VERIFICATION));
-            let mut tries = 0;
-            loop {
-                match core.store.look_up_key(&scope, &key).await {
-                    Ok(Some(row)) => {
-                        let is_ours = row.request_id == request_id;
-                        creation.note_read(name, is_ours);
-                        let is_finished = row.status == Status::Completed;
-                        if is_finished && is_held_by_its_creator(&row, runs_as) {
-                            observe::committed(FINISHED);
-                            observe::completed(name, 1, began.elapsed());
-                        }
-                        core.traced_verification(if is_ours { "created" } else { "not_created" });
-                        return;
-                    }
-                    Ok(None) | Err(_) if Moment::now() >= until || core.running.is_closing() => {
-                        core.traced_verification("unknown");
-                        return;
-                    }
-                    Ok(None) | Err(_) => tries += 1,
-                }
-                tokio::time::sleep(jitter(tries)).await;
-            }
-        };
-        task::spawn(span.around(Box::pin(verification)));
+    fn note_read(&self, row: Option<&KeySummary>) {
+        if row.is_some_and(|row| row.request_id == self.request_id) {
+            self.creation.found(self.definition.name);
+        }
     }
 
     /// Reads the key's row, unless it is known, and does what it asks for.
@@ -326,7 +287,7 @@ impl<S: Store> Attempt<S> {
             RowAtStart::Read(row) => row,
             RowAtStart::NotRead => self.look().await?,
         };
-        self.creation.note_read(self.definition.name, self.is_ours(row.as_ref()));
+        self.note_read(row.as_ref());
         match self.act(row, rounds).await? {
             // Boxed, because it is rare and deep: a compiler has a limit for futures in futures.
             RoundEnd::Busy => Ok(RoundEnd::Outcome(boxed!(self.busy()).await?)),
@@ -513,49 +474,6 @@ impl<S: Store> Attempt<S> {
     fn too_slow(&self, error: &StoreError) -> Option<FailureCause> {
         let first = self.definition.phases.first().filter(|first| first.kind.is_batch());
         first.filter(|_| error.is_unanswered()).map(timed_out)
-    }
-
-    fn answer(&self, answer: Answer, row: KeySummary) -> Result<Outcome, CallError> {
-        Ok(match answer {
-            Answer::Mismatch => Outcome::Mismatch,
-            Answer::InProgress { retry_after: lease_left } => {
-                let retry_after = self.core.settings.ask_again_after(lease_left);
-                self.core.traced_result_of(row.request_id, None);
-                Outcome::InProgress { retry_after }
-            }
-            Answer::Unknown { looked_into } => {
-                self.core.traced_result_of(row.request_id, None);
-                self.core.unknown(looked_into)
-            }
-            Answer::DeadLetter => {
-                self.core.traced_result_of(row.request_id, row.trace.as_deref());
-                Outcome::DeadLetter
-            }
-            Answer::Erased => Outcome::Erased,
-            Answer::NotKnownHere => {
-                let subject = Subject { request_id: row.request_id, ..self.subject() };
-                self.core.left_alone(subject, self.unknown_because(&row))
-            }
-            Answer::Replay => {
-                // Ours, where the commit that created and finished it got no answer.
-                let ours = is_held_by_its_creator(&row, self.runs_as());
-                let (replayed, expires_at) = (!ours, row.expires_at);
-                match (replayed, &row.response) {
-                    // Its commit arrived, and the answer to that did not: it is counted here.
-                    (false, Some(stored)) => {
-                        self.core.attempt_begins(row.request_id, 1, STARTED, None);
-                        observe::committed(FINISHED);
-                        observe::completed(self.definition.name, 1, self.began.elapsed());
-                        self.core.traced_end(stored.status);
-                    }
-                    _ => self.core.traced_result_of(row.request_id, row.trace.as_deref()),
-                }
-                match self.core.decode_reply(&self.scope, &self.key, row.response)? {
-                    Ok(reply) => Outcome::Finished(Finished { reply, replayed, expires_at }),
-                    Err(status) => Outcome::ReplyNotRetained { status },
-                }
-            }
-        })
     }
 
     /// Goes on with the row that was seen, if it is still that.

@@ -238,8 +238,8 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Your sink must handle `WAITING_JOB`: by a function of [`Handlers`](crate::worker::Handlers), or by a `worker::Webhook`.
     /// A notice that no node's sink handles is never delivered, and stays staged. Workers whose sink does not handle it log
     /// a warning when they start.
-    pub fn tell_of_waiting(mut self) -> Self {
-        self.parts.settings.tells_of_waiting = true;
+    pub fn notify_waiting(mut self) -> Self {
+        self.parts.settings.notifies_waiting = true;
         self
     }
 
@@ -312,7 +312,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         if let Some(margin) = window_margin {
             check_margin(margin, &self.registry)?;
         }
-        if settings.tells_of_waiting {
+        if settings.notifies_waiting {
             jobs.insert(WAITING_JOB);
         }
         cached_replays.as_ref().map_or(Ok(()), CachedReplays::check)?;

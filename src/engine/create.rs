@@ -13,12 +13,12 @@ use super::lease::Lease;
 use super::outcome::CallError;
 use super::quota::Admission;
 use super::registry::Entry;
-use super::run::{RoundEnd, Row, Run};
+use super::run::{RoundEnd, Run, Writing};
 use crate::codec::CodecError;
 use crate::definition::{Phase, STARTED};
 use crate::moment::Moment;
 use crate::phase::{Outputs, RequestContext};
-use crate::store::{Birth, NewRow, Reserved, Store, whole_millis};
+use crate::store::{Birth, NewRow, Reserved, Statements, Store, whole_millis};
 
 impl<S: Store> Attempt<S> {
     /// Creates the row and runs the request from its start; or leaves that to the workers.
@@ -44,28 +44,9 @@ impl<S: Store> Attempt<S> {
         let params = encode("params", &plain)?;
         let context =
             self.context.as_ref().map(|c| encode("context", c.get().as_bytes())).transpose()?;
-        let settings = &self.core.settings;
         let trace = self.core.trace().map(|trace| trace.stored());
-        let row = NewRow {
-            scope: &self.scope,
-            key: &self.key,
-            request_id: self.request_id,
-            definition: self.definition.name,
-            version: self.definition.version,
-            phases: &self.phases,
-            fingerprint: &fingerprint,
-            params: &params,
-            context: context.as_deref(),
-            trace: trace.as_ref().map(<[u8; _]>::as_slice),
-            birth: match self.mode {
-                Mode::Run => Birth::Held(settings.lease),
-                Mode::Accept => Birth::Pending,
-            },
-            retention: settings.retention,
-            creation_wait: settings.creation_wait,
-            caller: &self.caller,
-            replaces,
-        };
+        let trace = trace.as_ref().map(<[u8; _]>::as_slice);
+        let row = self.new_row(&fingerprint, &params, context.as_deref(), trace, replaces);
         reach!(STARTED, BeforePhase);
         let first = self.definition.phases.first();
         if self.mode == Mode::Accept || !first.is_some_and(Phase::needs_a_reservation) {
@@ -75,7 +56,7 @@ impl<S: Store> Attempt<S> {
             let run = self.start(request, created_at, created_at, Moment::now(), admission);
             return match self.mode {
                 Mode::Accept => run.accept(&row).await,
-                Mode::Run => run.begin(Row::Absent(&row)).await,
+                Mode::Run => run.begin(Writing::Create(&row, Statements::default())).await,
             };
         }
         let sent = Moment::now();
@@ -87,9 +68,41 @@ impl<S: Store> Attempt<S> {
                 self.core.clock.set(created_at);
                 self.core.attempt_begins(self.request_id, 1, STARTED, None);
                 let run = self.start(request, created_at, expires_at, sent, admission);
-                run.begin(Row::Reserved(&row, tx)).await?
+                run.begin(Writing::Reserved(&row, tx)).await?
             }
         })
+    }
+
+    /// The row as this call creates it.
+    fn new_row<'r>(
+        &'r self,
+        fingerprint: &'r str,
+        params: &'r [u8],
+        context: Option<&'r [u8]>,
+        trace: Option<&'r [u8]>,
+        replaces: Option<Uuid>,
+    ) -> NewRow<'r> {
+        let settings = &self.core.settings;
+        NewRow {
+            scope: &self.scope,
+            key: &self.key,
+            request_id: self.request_id,
+            definition: self.definition.name,
+            version: self.definition.version,
+            phases: &self.phases,
+            fingerprint,
+            params,
+            context,
+            trace,
+            birth: match self.mode {
+                Mode::Run => Birth::Held(settings.lease),
+                Mode::Accept => Birth::Pending,
+            },
+            retention: settings.retention,
+            creation_wait: settings.creation_wait,
+            caller: &self.caller,
+            replaces,
+        }
     }
 
     /// A request from which nothing has run yet. `sent`: a moment before the statement that creates its row.

@@ -26,9 +26,9 @@ impl Creation {
         self.is_unanswered.store(true, Ordering::Relaxed);
     }
 
-    /// The key was read. `is_own`: it has the row that this call would create.
-    pub(super) fn note_read(&self, definition: &'static str, is_own: bool) {
-        if is_own && self.is_unanswered.load(Ordering::Relaxed) {
+    /// The key was read, and has the row that this call would create.
+    pub(super) fn found(&self, definition: &'static str) {
+        if self.is_unanswered.load(Ordering::Relaxed) {
             self.committed(definition);
         }
     }

@@ -5,6 +5,7 @@
 //! recovery point on, and commits each transition of the row in one place (`run::commit`); the result is an
 //! [`Outcome`]. All SQL is in the store, all decisions are made here.
 
+mod answer;
 mod attempt;
 mod background;
 mod bound;
@@ -39,6 +40,7 @@ mod status;
 mod stranded;
 mod traced;
 mod unasked;
+mod verification;
 mod waiting;
 
 use std::collections::BTreeSet;

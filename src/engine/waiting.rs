@@ -11,7 +11,7 @@ pub const WAITING_JOB: &str = "atomic_phases.waiting";
 
 /// A request has begun to wait for a reconcile function or an operator: its outcome is unknown, or it is a dead letter.
 ///
-/// With [`tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting), the commit that leaves the
+/// With [`notify_waiting`](crate::engine::EngineBuilder::notify_waiting), the commit that leaves the
 /// request waiting stages a job called [`WAITING_JOB`] with this as its arguments. So the notice is exactly
 /// as durable as the state: a process that dies in between leaves both or neither. It is delivered at least
 /// once, like every job, to the same [sink](crate::worker::JobSink); [`Job::id`](crate::worker::Job::id) is

@@ -223,15 +223,16 @@ impl Problem {
         Self::later(Kind::InProgress, detail, retry_after)
     }
 
-    pub(crate) fn unknown(retry_after: Duration, is_asked: bool) -> Self {
-        let detail = match is_asked {
-            true => {
-                "The outcome is being determined. Nothing is repeated; ask again with the same key."
-            }
-            false => {
-                "The service's operator must determine the outcome. Nothing is repeated; ask again with the same key."
-            }
-        };
+    /// The outcome is unknown, and a reconcile function is asked for it.
+    pub(crate) fn being_determined(retry_after: Duration) -> Self {
+        let detail =
+            "The outcome is being determined. Nothing is repeated; ask again with the same key.";
+        Self::later(Kind::OutcomeUnknown, detail, retry_after)
+    }
+
+    /// The outcome is unknown, and an operator has to settle it.
+    pub(crate) fn left_to_the_operator(retry_after: Duration) -> Self {
+        let detail = "The service's operator must determine the outcome. Nothing is repeated; ask again with the same key.";
         Self::later(Kind::OutcomeUnknown, detail, retry_after)
     }
 

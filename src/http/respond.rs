@@ -93,8 +93,11 @@ impl Policy {
                  done again.",
             ),
             Ok(Outcome::Failed { cause, retry_after }) => Problem::failed(&cause, retry_after),
-            Ok(Outcome::Unknown { retry_after, is_asked }) => {
-                Problem::unknown(retry_after, is_asked)
+            Ok(Outcome::Unknown { retry_after, is_asked: true }) => {
+                Problem::being_determined(retry_after)
+            }
+            Ok(Outcome::Unknown { retry_after, is_asked: false }) => {
+                Problem::left_to_the_operator(retry_after)
             }
             Ok(Outcome::DeadLetter) => Problem::new(
                 Kind::DeadLetter,

@@ -313,9 +313,12 @@ impl<T: Source> Dispatcher<T> {
                 Pushed::TurnedAway => pace.passed_over = true,
             }
         }
+        // Behind a full page at the end there is more.
+        let is_more = part == Part::End || next.is_some();
+        pace.ended_search(SearchEnd { queued, is_more }, self.poll);
         match part {
-            Part::Next => self.read(queued, next, pace),
-            Part::End => self.read_the_end(queued, has_early, next, pace),
+            Part::Next => self.read(next),
+            Part::End => self.read_the_end(has_early, next, pace),
         }
         if spins && !queued {
             (pace.earliest, pace.planned) = (Instant::now(), Instant::now());
@@ -323,8 +326,7 @@ impl<T: Source> Dispatcher<T> {
     }
 
     /// The pass goes on, or has ended.
-    fn read(&mut self, queued: bool, next: Option<T::Place>, pace: &mut Pace) {
-        pace.ended_search(SearchEnd { queued, is_more: next.is_some() }, self.poll);
+    fn read(&mut self, next: Option<T::Place>) {
         let read_from = std::mem::replace(&mut self.place, next);
         if self.place.is_some() {
             return;
@@ -339,16 +341,9 @@ impl<T: Source> Dispatcher<T> {
         }
     }
 
-    /// The pass goes on where it was, or begins. Behind a full page there is more. The next look begins behind the full
-    /// pages before the first with something early.
-    fn read_the_end(
-        &mut self,
-        queued: bool,
-        has_early: bool,
-        next: Option<T::Place>,
-        pace: &mut Pace,
-    ) {
-        pace.ended_search(SearchEnd { queued, is_more: true }, self.poll);
+    /// The pass goes on where it was, or begins. The next look begins behind the full pages before the first with something
+    /// early.
+    fn read_the_end(&mut self, has_early: bool, next: Option<T::Place>, pace: &mut Pace) {
         match next {
             Some(next) if has_early || self.look.is_some() => self.look = Some(next),
             Some(next) => self.end = Some(next),

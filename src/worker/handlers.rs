@@ -19,7 +19,7 @@ type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
 ///
 /// So when workers start, the names are compared with those of the jobs that the registered definitions are known to stage: in
 /// `stage_job("name", ..)` in their blocks, by [`Definitions::job`](crate::compat::Definitions::job), and
-/// [`WAITING_JOB`](crate::engine::WAITING_JOB) with [`tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting). For each
+/// [`WAITING_JOB`](crate::engine::WAITING_JOB) with [`notify_waiting`](crate::engine::EngineBuilder::notify_waiting). For each
 /// name without a function here, the log has a warning.
 ///
 /// A function gets the arguments and the job. It captures whatever else it needs, such as a clone of the store, by which it

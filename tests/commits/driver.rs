@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::changed_sessions::Tenant;
 use super::lost_answers::once_and_only_once;
+use crate::support::by_hand::only_local_phases;
 use crate::support::db::{open_pg, pg, url_of};
 use crate::support::proxy::{Cut, proxied};
 use crate::support::*;
 use atomic_phases::__private as private;
 use atomic_phases::definition::{Definition, Isolation, Phase, PhaseKind};
 use atomic_phases::engine::FailureCause;
-use atomic_phases::phase::{ForeignError, Reconciled};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::{Pool, Postgres, Sqlite};
-use atomic_phases::{Batch, Engine, ForeignCall, Outcome, PhaseError, Reply, Store, Tx};
+use atomic_phases::{Engine, Outcome, PhaseError, Reply, Store, Tx};
 use diesel_async::SimpleAsyncConnection;
 
 /// BEGIN, INSERT and the rest are sent in one round trip, and are still one transaction: the rows that belong
@@ -98,34 +98,7 @@ impl<P: Pool> private::Phases<Postgres<P>, ()> for Sleeps {
         })
     }
 
-    fn run_batch<'a>(
-        &'a self,
-        _: usize,
-        _: &'a mut Batch<'_, Postgres<P>>,
-        _: &'a (),
-        _: &'a private::PhaseInputs<'a>,
-    ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
-        private::no_such_phase()
-    }
-
-    fn run_foreign<'a>(
-        &'a self,
-        _: usize,
-        _: ForeignCall,
-        _: &'a (),
-        _: &'a private::PhaseInputs<'a>,
-    ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
-        private::no_such_phase()
-    }
-
-    fn reconcile<'a>(
-        &'a self,
-        _: usize,
-        _: &'a (),
-        _: &'a private::PhaseInputs<'a>,
-    ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
-        private::no_such_phase()
-    }
+    only_local_phases!(Postgres<P>);
 
     fn reads(&self, _: usize, _: &private::RawValue, _: usize) -> Result<(), private::JsonError> {
         Ok(())

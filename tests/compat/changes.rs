@@ -12,15 +12,16 @@ use atomic_phases::compat::{
     Code, Definitions, Finding, Level, Lint, Mode, Stored, ValueType, check_locks, compare,
     compare_with,
 };
-use atomic_phases::phase::{ForeignError, Output, Reconciled};
+use atomic_phases::phase::Output;
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::simulation::{Database, Memory};
 use atomic_phases::worker::Completer;
-use atomic_phases::{Batch, Engine, ForeignCall, PhaseError, Reply, Tx};
+use atomic_phases::{Engine, PhaseError, Reply, Tx};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::support::by_hand::only_local_phases;
 use crate::support::work::config;
 use crate::support::{key, scope};
 
@@ -62,34 +63,7 @@ impl<T: Held> private::Phases<Memory, ()> for Holds<T> {
         })
     }
 
-    fn run_batch<'a>(
-        &'a self,
-        _: usize,
-        _: &'a mut Batch<'_, Memory>,
-        _: &'a (),
-        _: &'a private::PhaseInputs<'a>,
-    ) -> private::PhaseFuture<'a, private::Step, PhaseError> {
-        private::no_such_phase()
-    }
-
-    fn run_foreign<'a>(
-        &'a self,
-        _: usize,
-        _: ForeignCall,
-        _: &'a (),
-        _: &'a private::PhaseInputs<'a>,
-    ) -> private::PhaseFuture<'a, private::Step, ForeignError> {
-        private::no_such_phase()
-    }
-
-    fn reconcile<'a>(
-        &'a self,
-        _: usize,
-        _: &'a (),
-        _: &'a private::PhaseInputs<'a>,
-    ) -> private::PhaseFuture<'a, Reconciled<private::Step>, PhaseError> {
-        private::no_such_phase()
-    }
+    only_local_phases!(Memory);
 
     fn reads(&self, _: usize, output: &RawValue, _: usize) -> Result<(), serde_json::Error> {
         serde_json::from_str::<T>(output.get()).map(drop)

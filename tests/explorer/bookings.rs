@@ -125,7 +125,7 @@ async fn a_request_is_told_of_exactly_if_it_began_to_wait<S: TestDb>(db: S) {
         let engine = engine_with(&db, &world.app, |builder| {
             let builder = builder.lease(Duration::from_secs(60)).creation_wait(CREATION_WAIT);
             let builder = builder.back_off(Duration::from_millis(1), Duration::from_millis(1));
-            builder.max_reconciles(1).tell_of_waiting()
+            builder.max_reconciles(1).notify_waiting()
         });
         (engine, world)
     };

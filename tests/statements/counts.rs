@@ -538,7 +538,7 @@ async fn a_notice_is_no_statement_of_its_own() {
     let [silent, telling] = [false, true].map(|tells| {
         engine_with(&db, &app, |builder| {
             let builder = builder.lease(Duration::from_secs(60));
-            if tells { builder.tell_of_waiting() } else { builder }
+            if tells { builder.notify_waiting() } else { builder }
         })
     });
     for engine in [&silent, &telling] {

@@ -19,7 +19,7 @@ async fn no_statement_is_one_that_a_distributed_table_refuses() {
     let db = Postgres::fresh().await;
     let app = App::default();
     let engine = engine_with(&db.another().await, &app, |builder| {
-        let builder = builder.lease(Duration::from_secs(3)).tell_of_waiting();
+        let builder = builder.lease(Duration::from_secs(3)).notify_waiting();
         builder.back_off(Duration::ZERO, Duration::ZERO)
     });
     sent();

@@ -12,6 +12,7 @@
 
 pub mod assets;
 pub mod bouncer;
+pub mod by_hand;
 pub mod citus;
 pub mod cluster;
 pub mod db;

@@ -35,7 +35,7 @@ fn telling<S: TestDb>(
     app: &App,
     set: impl FnOnce(EngineBuilder<S, App>) -> EngineBuilder<S, App>,
 ) -> TestEngine<S> {
-    engine_with(db, app, |builder| set(builder.lease(Duration::from_secs(60)).tell_of_waiting()))
+    engine_with(db, app, |builder| set(builder.lease(Duration::from_secs(60)).notify_waiting()))
 }
 
 /// The notices, with the jobs that delivered them.

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Read};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::arguments::{Decision, Format, Ids, JobState, Jobs, Said, Word};
+use super::arguments::{Decision, Format, Ids, JobState, Jobs, ResolveArguments, Said};
 use super::ask::{Answer, Api};
 use super::end::{End, Failure};
 use super::read::{
@@ -119,13 +119,13 @@ fn in_quotes(version: &str) -> String {
 }
 
 /// Says a word about one request.
-pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
+pub(crate) async fn resolve(api: &Api, arguments: &ResolveArguments) -> Result<End, Failure> {
     // What is on the standard input may be an output or a reply's body.
-    if word.id == "-" {
+    if arguments.id == "-" {
         return Err(Failure::usage("a word is about one request: say its id, and no `-`"));
     }
     let mut look: Look = |_| Ok(());
-    let (body, decision) = match &word.said {
+    let (body, decision) = match &arguments.said {
         Said::Executed { phase, output, decision } => {
             let output = value_of(output)?;
             // As it was given: a number keeps its digits.
@@ -161,7 +161,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
         }
     };
     if !api.has_code() {
-        let what = match word.said {
+        let what = match arguments.said {
             Said::Executed { .. } => "whether the later phases can read the output",
             Said::NotExecuted { .. } => "whether the call can be made again",
             Said::Finish { .. } => "how a reply is stored, and for how long,",
@@ -169,7 +169,7 @@ pub(crate) async fn resolve(api: &Api, word: &Word) -> Result<End, Failure> {
         let text = format!("{what} only the application knows: ask a service (--url)");
         return Err(Failure::usage(text));
     }
-    let id = std::slice::from_ref(&word.id);
+    let id = std::slice::from_ref(&arguments.id);
     decided(api, ("/requests", "resolve"), id, decision, &body, look).await
 }
 

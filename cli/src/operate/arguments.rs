@@ -117,7 +117,7 @@ pub(crate) enum Commands {
         because: Because,
     },
     /// Say what became of a call whose outcome is unknown, or finish a request by hand
-    Resolve(Word),
+    Resolve(ResolveArguments),
     /// Let dead letters try again
     Retry {
         #[command(flatten)]
@@ -360,7 +360,7 @@ pub(crate) enum What {
 }
 
 #[derive(Args)]
-pub(crate) struct Word {
+pub(crate) struct ResolveArguments {
     /// The request's id
     pub(crate) id: String,
     #[command(subcommand)]
@@ -523,7 +523,7 @@ mod tests {
             | Commands::Erase { decision, .. }
             | Commands::Pause { decision, .. }
             | Commands::Unpause { decision, .. } => decision,
-            Commands::Resolve(Word { said, .. }) => match said {
+            Commands::Resolve(ResolveArguments { said, .. }) => match said {
                 Said::Executed { decision, .. }
                 | Said::NotExecuted { decision, .. }
                 | Said::Finish { decision, .. } => decision,

@@ -125,7 +125,7 @@ async fn run(api: &Api, command: &Commands, format: Format) -> Result<End, Failu
         Commands::Why { id } => read::why(api, id, format).await,
         Commands::Audit { of, part } => read::audit(api, of, part, format).await,
         Commands::Reveal { id, what, because } => read::reveal(api, id, what, because).await,
-        Commands::Resolve(word) => act::resolve(api, word).await,
+        Commands::Resolve(arguments) => act::resolve(api, arguments).await,
         Commands::Retry { ids, decision } => {
             act::on_each(api, act::Act::Retry, ids, decision).await
         }

@@ -134,7 +134,7 @@ fn of_earlier_version(earlier: &Lock, lock: &Lock, code: &dyn Code) -> Vec<Findi
     }
     let changes = changes_for_clients(before, now).into_iter();
     let of_change = |change: MemberChange| {
-        let (lint, change, _) = describe(change, PARAMETERS);
+        let (lint, change, _) = describe(&change, PARAMETERS);
         let lint = match lint {
             Lint::RequestUnreadable => Lint::VersionUnreadable,
             lint => lint,

@@ -51,85 +51,48 @@ async fn answer_of<S: OperatorStore>(
 ) -> Result<Answer, Problem> {
     let told = match route {
         Route::Overview => views::counts(&ops.counts().await?),
-        Route::List => {
-            let wanted: Wanted = asked.query()?;
-            if wanted.tells_scope() {
-                let detail = "A scope belongs into no URL: POST it to /requests/search.";
-                return Err(Problem::new(Kind::Invalid, detail));
-            }
-            views::page(&ops.list(wanted.filter()?).await?, views::summary)
-        }
-        Route::Search => {
-            let wanted: Wanted = asked.body()?;
-            views::page(&ops.list(wanted.filter()?).await?, views::summary)
-        }
+        Route::List => list(ops, asked).await?,
+        Route::Search => found(ops, asked.body()?).await?,
         Route::Find => return find(ops, asked).await,
         Route::Show => return show(ops, asked).await,
         Route::Why => views::why(&ops.why(asked.id(Kind::NoSuchRequest)?).await?),
         Route::Reveal => reveal(ops, asked).await?,
-        Route::Resolve => {
-            let told: Told = asked.body()?;
-            let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
-            done(ops.resolve(id, &version, told.resolution()?, &told.reason).await?)
-        }
-        Route::Retry => {
-            let Because { reason } = asked.body()?;
-            let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
-            done(ops.retry(id, &version, &reason).await?)
-        }
-        Route::Erase => {
-            let Because { reason } = asked.body()?;
-            let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
-            done(ops.erase(id, &version, &reason).await?)
-        }
+        Route::Resolve => resolve(ops, asked).await?,
+        Route::Retry => retry(ops, asked).await?,
+        Route::Erase => erase(ops, asked).await?,
         Route::Jobs => jobs(ops, asked).await?,
         Route::Job => return job(ops, asked).await,
-        Route::RetryJob => {
-            let Because { reason } = asked.body()?;
-            ops.retry_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
-            done(Resolved::Applied)
-        }
-        Route::DiscardJob => {
-            let Because { reason } = asked.body()?;
-            ops.discard_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
-            done(Resolved::Applied)
-        }
-        Route::Definitions => {
-            let all = ops.definitions().await?;
-            json!({ "rows": all.iter().map(views::definition).collect::<Vec<_>>() })
-        }
-        Route::Nodes => {
-            let rows: Vec<Value> = ops.nodes().await?.iter().map(views::node).collect();
-            json!({ "rows": rows })
-        }
-        Route::Pauses => {
-            let rows: Vec<Value> = ops.pauses().await?.iter().map(views::pause).collect();
-            json!({ "rows": rows })
-        }
+        Route::RetryJob => retry_job(ops, asked).await?,
+        Route::DiscardJob => discard_job(ops, asked).await?,
+        Route::Definitions => rows(&ops.definitions().await?, views::definition),
+        Route::Nodes => rows(&ops.nodes().await?, views::node),
+        Route::Pauses => rows(&ops.pauses().await?, views::pause),
         Route::Pause => pause(ops, asked).await?,
         Route::Unpause => unpause(ops, asked).await?,
-        Route::PlanBulk => {
-            let asked: Bulk = asked.body()?;
-            let act = asked.act()?;
-            views::plan(&ops.plan_bulk(act, &asked.selection()?).await?)
-        }
+        Route::PlanBulk => plan_bulk(ops, asked).await?,
         Route::StartBulk => start_bulk(ops, asked).await?,
-        Route::Bulks => {
-            let Listed { limit, cursor } = asked.query()?;
-            let before = cursor.map(|cursor| cursor.parse()).transpose()?;
-            views::page(&ops.bulks(before, limit.unwrap_or(PAGE)).await?, views::bulk)
-        }
+        Route::Bulks => bulks(ops, asked).await?,
         Route::Bulk => views::bulk_details(&ops.bulk(asked.id(Kind::NoSuchBulk)?).await?),
-        Route::StopBulk => {
-            let Because { reason } = asked.body()?;
-            done(ops.stop_bulk(asked.id(Kind::NoSuchBulk)?, &reason).await?)
-        }
+        Route::StopBulk => stop_bulk(ops, asked).await?,
         Route::Audit => audit(ops, asked).await?,
         Route::Description => {
             return Ok(Answer { json: OPENAPI.to_owned(), version: None, now: None });
         }
     };
     Ok(told.into())
+}
+
+async fn list<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let wanted: Wanted = asked.query()?;
+    if wanted.tells_scope() {
+        let detail = "A scope belongs into no URL: POST it to /requests/search.";
+        return Err(Problem::new(Kind::Invalid, detail));
+    }
+    found(ops, wanted).await
+}
+
+async fn found<S: OperatorStore>(ops: &Ops<S>, wanted: Wanted) -> Result<Value, Problem> {
+    Ok(views::page(&ops.list(wanted.filter()?).await?, views::summary))
 }
 
 async fn find<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Answer, Problem> {
@@ -157,6 +120,24 @@ async fn reveal<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, 
     Ok(views::revealed(&ops.reveal(asked.id(Kind::NoSuchRequest)?, what, &reason).await?))
 }
 
+async fn resolve<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let told: Told = asked.body()?;
+    let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
+    Ok(done(ops.resolve(id, &version, told.resolution()?, &told.reason).await?))
+}
+
+async fn retry<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Because { reason } = asked.body()?;
+    let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
+    Ok(done(ops.retry(id, &version, &reason).await?))
+}
+
+async fn erase<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Because { reason } = asked.body()?;
+    let (id, version) = (asked.id(Kind::NoSuchRequest)?, asked.version()?.into());
+    Ok(done(ops.erase(id, &version, &reason).await?))
+}
+
 async fn jobs<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
     let Jobs { state, limit, cursor } = asked.query()?;
     let limit = limit.unwrap_or(PAGE);
@@ -177,6 +158,18 @@ async fn job<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Answer, Pr
     let job = ops.dead_job(asked.id(Kind::NoSuchJob)?).await?;
     let version = Some(job.attempts.to_string());
     Ok(Answer { version, ..views::job(&job).into() })
+}
+
+async fn retry_job<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Because { reason } = asked.body()?;
+    ops.retry_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
+    Ok(done(Resolved::Applied))
+}
+
+async fn discard_job<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Because { reason } = asked.body()?;
+    ops.discard_job(asked.id(Kind::NoSuchJob)?, attempts(asked)?, &reason).await?;
+    Ok(done(Resolved::Applied))
 }
 
 async fn pause<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
@@ -206,6 +199,12 @@ async fn unpause<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value,
     Ok(told)
 }
 
+async fn plan_bulk<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let asked: Bulk = asked.body()?;
+    let act = asked.act()?;
+    Ok(views::plan(&ops.plan_bulk(act, &asked.selection()?).await?))
+}
+
 async fn start_bulk<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
     let asked: Bulk = asked.body()?;
     let said = (asked.planned.clone(), asked.reason.clone());
@@ -216,6 +215,17 @@ async fn start_bulk<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Val
     let act = asked.act()?;
     let id = ops.start_bulk(act, &asked.selection()?, planned, &reason).await?;
     Ok(json!({ "id": id.to_string() }))
+}
+
+async fn bulks<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Listed { limit, cursor } = asked.query()?;
+    let before = cursor.map(|cursor| cursor.parse()).transpose()?;
+    Ok(views::page(&ops.bulks(before, limit.unwrap_or(PAGE)).await?, views::bulk))
+}
+
+async fn stop_bulk<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
+    let Because { reason } = asked.body()?;
+    Ok(done(ops.stop_bulk(asked.id(Kind::NoSuchBulk)?, &reason).await?))
 }
 
 async fn audit<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, Problem> {
@@ -234,6 +244,11 @@ async fn audit<S: OperatorStore>(ops: &Ops<S>, asked: &Asked) -> Result<Value, P
 /// What a job was seen by: how often it was tried. A version that is none of ours fits no job.
 fn attempts(asked: &Asked) -> Result<u32, Problem> {
     Ok(asked.version()?.parse().unwrap_or(u32::MAX))
+}
+
+/// A list that has one page.
+fn rows<T>(all: &[T], view: impl Fn(&T) -> Value) -> Value {
+    json!({ "rows": all.iter().map(view).collect::<Vec<_>>() })
 }
 
 fn done(resolved: Resolved) -> Value {

@@ -39,14 +39,10 @@ async fn sheet<S: OperatorStore>(
         if !frame.may(act.needs()) {
             return Err(OpsError::NotAllowed { needs: act.needs() });
         }
-        Ok((ops.plan_bulk(act, &selection).await?, act, asked.now().await?))
+        let plan = ops.plan_bulk(act, &selection).await?;
+        Ok(review(frame, form, &plan, act, asked.now().await?, wrong))
     };
-    let (plan, act, now) = match planning.await {
-        Ok(planned) => planned,
-        Err(error) => return trouble::page(frame, &error),
-    };
-    let page = review(frame, form, &plan, act, now, wrong);
-    frame.page(status, Section::Bulk, "Review", page)
+    frame.review(status, Section::Bulk, planning.await)
 }
 
 fn review(

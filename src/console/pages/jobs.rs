@@ -173,19 +173,20 @@ async fn sheet<S: OperatorStore>(
     status: StatusCode,
     wrong: Option<&str>,
 ) -> Response {
+    asked.frame.review(status, Section::Jobs, review(asked, form, wrong).await)
+}
+
+async fn review<S: OperatorStore>(
+    asked: &Asked<S>,
+    form: &Fields,
+    wrong: Option<&str>,
+) -> Result<Markup, OpsError> {
     let Asked { ops, frame, .. } = asked;
     if !frame.may(Permissions::ACT) {
-        return trouble::page(frame, &OpsError::NotAllowed { needs: Permissions::ACT });
+        return Err(OpsError::NotAllowed { needs: Permissions::ACT });
     }
-    let (act, id) = match JobAct::read(form) {
-        Ok(read) => read,
-        Err(error) => return trouble::page(frame, &error),
-    };
-    let looked = async { Ok((ops.dead_job(id).await?, asked.now().await?)) };
-    let (job, now) = match looked.await {
-        Ok(looked) => looked,
-        Err(error) => return trouble::page(frame, &error),
-    };
+    let (act, id) = JobAct::read(form)?;
+    let (job, now) = (ops.dead_job(id).await?, asked.now().await?);
     let after = match act {
         JobAct::Retry => {
             "It is delivered again, with a new count of attempts. Its handler may see an id that it \
@@ -193,7 +194,7 @@ async fn sheet<S: OperatorStore>(
         }
         JobAct::Discard => "It is deleted, and never delivered. This cannot be undone.",
     };
-    let page = html! {
+    Ok(html! {
         h1 { "Review: " (act.name()) }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
@@ -212,8 +213,7 @@ async fn sheet<S: OperatorStore>(
             input type="hidden" name="attempts" value=(job.attempts);
             (reason_and_confirmation(form, None, &frame.to("jobs")))
         }
-    };
-    frame.page(status, Section::Jobs, "Review", page)
+    })
 }
 
 /// `POST`: does it, if the job is as it was seen.

@@ -223,12 +223,16 @@ async fn sheet<S: OperatorStore>(
     status: StatusCode,
     wrong: Option<&str>,
 ) -> Response {
+    asked.frame.review(status, Section::Pauses, review(asked, form, wrong).await)
+}
+
+async fn review<S: OperatorStore>(
+    asked: &Asked<S>,
+    form: &Fields,
+    wrong: Option<&str>,
+) -> Result<Markup, OpsError> {
     let frame = &asked.frame;
-    let looked = async { Ok((wanted(asked, form).await?, asked.now().await?)) };
-    let ((begins, row), now) = match looked.await {
-        Ok(looked) => looked,
-        Err(error) => return trouble::page(frame, &error),
-    };
+    let ((begins, row), now) = (wanted(asked, form).await?, asked.now().await?);
     let Row { definition, phase, .. } = &row;
     let (name, after) = match begins {
         true => (
@@ -243,7 +247,7 @@ async fn sheet<S: OperatorStore>(
              minute.",
         ),
     };
-    let page = html! {
+    Ok(html! {
         h1 { "Review: " (name) }
         @if let Some(wrong) = wrong { p.error role="alert" { (wrong) } }
         (facts(vec![
@@ -271,8 +275,7 @@ async fn sheet<S: OperatorStore>(
             }
             (reason_and_confirmation(form, None, &frame.to("pauses")))
         }
-    };
-    frame.page(status, Section::Pauses, "Review", page)
+    })
 }
 
 /// `POST`: does it, if the phase stands as it was reviewed.

@@ -22,8 +22,28 @@ impl Frame {
         title: &str,
         body: Result<Markup, OpsError>,
     ) -> Response {
+        self.page_or_trouble(StatusCode::OK, section, title, body)
+    }
+
+    /// What an act will change, for the operator to confirm, or why there is no such page.
+    pub(super) fn review(
+        &self,
+        status: StatusCode,
+        section: Section,
+        body: Result<Markup, OpsError>,
+    ) -> Response {
+        self.page_or_trouble(status, section, "Review", body)
+    }
+
+    fn page_or_trouble(
+        &self,
+        status: StatusCode,
+        section: Section,
+        title: &str,
+        body: Result<Markup, OpsError>,
+    ) -> Response {
         match body {
-            Ok(body) => self.page(StatusCode::OK, section, title, body),
+            Ok(body) => self.page(status, section, title, body),
             Err(error) => page(self, &error),
         }
     }

@@ -141,7 +141,7 @@ impl<S: Store> Run<S> {
             }
             // The key has a row.
             Commit::Fenced if is_created => CommitFate::EndsRound(RoundEnd::Changed),
-            Commit::Fenced => self.end_as_lost(),
+            Commit::Fenced => CommitFate::EndsRound(self.lost()),
             Commit::Refused(refusal) => CommitFate::NotCommitted(CommitFailure::Refused(refusal)),
             Commit::Failed(StoreError::Locked) if is_created => {
                 CommitFate::EndsRound(RoundEnd::Busy)
@@ -161,15 +161,10 @@ impl<S: Store> Run<S> {
                     Arrival::NeverArrived => {
                         CommitFate::NotCommitted(CommitFailure::NeverArrived(error))
                     }
-                    Arrival::Lost => self.end_as_lost(),
+                    Arrival::Lost => CommitFate::EndsRound(self.lost()),
                 }
             }
         })
-    }
-
-    fn end_as_lost(&self) -> CommitFate {
-        observe::lost(self.definition.name);
-        CommitFate::EndsRound(RoundEnd::Lost)
     }
 
     /// Between the two crash points that fit what is committed.
@@ -191,7 +186,7 @@ impl<S: Store> Run<S> {
             let store = &self.core.store;
             match writing {
                 None => store.write_change(&guard, &change, jobs.first()).await.map(|()| None),
-                Some(Writing::Open(tx) | Writing::Reserved(tx)) => {
+                Some(Writing::Open(tx) | Writing::Reserved(_, tx)) => {
                     tx.commit(&guard, &change, jobs).await.map(|()| None)
                 }
                 Some(Writing::Statements(isolation, statements)) => {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::body::{Body, database_failed, timed_out};
-use super::{PhaseEnd, RoundEnd, Run};
+use super::{PhaseEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
 use crate::engine::jitter::jitter;
@@ -178,10 +178,7 @@ impl<S: Store> Run<S> {
         let name = phase.name;
         let body = match called {
             Called::Ended(body) | Called::Skipped(body) => body,
-            Called::Lost => {
-                observe::lost(self.definition.name);
-                return Ok(Break(RoundEnd::Lost));
-            }
+            Called::Lost => return Ok(Break(self.lost())),
             Called::WindowPassed if self.may_be_called => {
                 return self.unknown(name, WINDOW_PASSED).await;
             }

@@ -153,7 +153,7 @@ impl<S: Store> Run<S> {
         let attempt = self.context.attempt.saturating_sub(left.was_no_attempt.into());
         let notice = match kind {
             EventKind::StillUnknown => None,
-            _ if !self.core.settings.tells_of_waiting => None,
+            _ if !self.core.settings.notifies_waiting => None,
             _ => self.notice(&left, attempt, phase).await,
         };
         let left = left.noted(kind, attempt, phase, reason.as_deref(), self.core.trace());

@@ -1,14 +1,14 @@
 //! One local phase: its writes, its output and the recovery point in one commit (G4). The first phase
 //! runs here like every other; its commit creates the row, too.
 
-use std::ops::ControlFlow::{self, Break};
+use std::ops::ControlFlow::Break;
 use std::time::Duration;
 
 use super::body::{Body, database_failed, refused, store_failed, timed_out};
 use super::commit::{CommitFailure, CommitFate};
 use super::transition::Transition;
 use super::writing::Writing;
-use super::{PhaseEnd, RoundEnd, Row, Run};
+use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{BATCH_TIME_LIMIT, Phase};
 use crate::engine::encoding::Unstorable;
 use crate::engine::outcome::{CallError, FailureCause};
@@ -24,16 +24,6 @@ const TOO_LARGE_ARGS: &str = "the arguments of the phase's staged jobs together 
 
 /// What a phase has staged, encoded.
 type Staged = Result<Vec<StagedJob>, Unstorable>;
-
-/// How one run of a local phase ended.
-enum LocalEnd {
-    /// Its transition is durable: the request goes on to the next phase, or is finished.
-    Committed(ControlFlow<RoundEnd>),
-    /// The row is another holder's, or has to be read before anything else.
-    EndsRound(RoundEnd),
-    /// It has written nothing.
-    Undone(Undone),
-}
 
 /// Why a phase has written nothing.
 enum Undone {
@@ -71,19 +61,19 @@ impl Undone {
 }
 
 impl<S: Store> Run<S> {
-    /// Runs a local phase, again where that may help.
+    /// Runs a local phase, again where that may help. `creating`: what the first phase writes into, if its commit
+    /// creates the row.
     pub(super) async fn local(
         &mut self,
         index: usize,
         phase: &'static Phase,
-        mut row: Row<'_, S>,
+        mut creating: Option<Writing<'_, S>>,
     ) -> PhaseEnd {
-        let new = row.uncommitted();
+        let new = creating.as_ref().and_then(Writing::new_row);
         loop {
-            let undone = match self.try_local(index, phase, row).await? {
-                LocalEnd::Committed(flow) => return Ok(flow),
-                LocalEnd::EndsRound(end) => return Ok(Break(end)),
-                LocalEnd::Undone(undone) => undone,
+            let undone = match self.try_local(index, phase, creating.take()).await {
+                Ok(end) => return end,
+                Err(undone) => undone,
             };
             self.outputs.truncate(index);
             if let Undone::Again(error) = &undone {
@@ -111,7 +101,6 @@ impl<S: Store> Run<S> {
                         return Ok(Break(RoundEnd::Restart(error)));
                     }
                     self.pause().await;
-                    row = Row::Committed;
                     continue;
                 }
             };
@@ -122,32 +111,29 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Runs it once.
+    /// Runs it once: how it ended, or why it has written nothing.
     async fn try_local(
         &mut self,
         index: usize,
         phase: &'static Phase,
-        row: Row<'_, S>,
-    ) -> Result<LocalEnd, CallError> {
-        let mut writing = match self.open(phase, row).await {
+        creating: Option<Writing<'_, S>>,
+    ) -> Result<PhaseEnd, Undone> {
+        let mut writing = match self.open(phase, creating).await {
             Ok(Some(writing)) => writing,
-            Ok(None) => {
-                observe::lost(self.definition.name);
-                return Ok(LocalEnd::EndsRound(RoundEnd::Lost));
-            }
-            Err(error @ StoreError::NoConnection(_)) => {
-                return Ok(LocalEnd::Undone(Undone::Again(error)));
-            }
+            Ok(None) => return Ok(Ok(Break(self.lost()))),
+            Err(error @ StoreError::NoConnection(_)) => return Err(Undone::Again(error)),
             Err(error) if error.is_worth_a_rerun() && self.may_rerun() => {
-                return Ok(LocalEnd::Undone(Undone::Again(error)));
+                return Err(Undone::Again(error));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Ok(Err(error.into())),
         };
-        let (body, staged) = self.local_body(index, phase, &mut writing).await?;
-        let Some(body) = body else {
-            drop(writing);
-            observe::lost(self.definition.name);
-            return Ok(LocalEnd::EndsRound(RoundEnd::Lost));
+        let (body, staged) = match self.local_body(index, phase, &mut writing).await {
+            Ok((Some(body), staged)) => (body, staged),
+            Ok((None, _)) => {
+                drop(writing);
+                return Ok(Ok(Break(self.lost())));
+            }
+            Err(error) => return Ok(Err(error)),
         };
         let can_only_read = body.is_of_reading_only();
         let ready = self.transition_of(phase, body).and_then(|transition| match staged {
@@ -159,54 +145,47 @@ impl<S: Store> Run<S> {
             Err(undone @ Undone::Stopped(FailureCause::TimeLimit { .. }, _)) => {
                 // A statement of it may still be running: its connection is closed, which undoes it.
                 drop(writing);
-                return Ok(LocalEnd::Undone(undone));
+                return Err(undone);
             }
             Err(undone) if can_only_read || undone.is_of_the_connection() => {
                 // It would fail again there: the connection is closed.
                 drop(writing);
-                return Ok(LocalEnd::Undone(undone));
+                return Err(undone);
             }
             Err(undone) => {
                 writing.undo().await;
-                return Ok(LocalEnd::Undone(undone));
+                return Err(undone);
             }
         };
         let within = phase.time_limit().unwrap_or(BATCH_TIME_LIMIT);
-        let failure = match self.commit(Some(writing), within, &transition, &jobs).await? {
-            CommitFate::Applied(sent) => {
-                return Ok(LocalEnd::Committed(self.arrive(transition, sent)));
-            }
-            CommitFate::EndsRound(end) => return Ok(LocalEnd::EndsRound(end)),
-            CommitFate::NotCommitted(failure) => failure,
-        };
-        Ok(LocalEnd::Undone(Undone::of(phase, failure)))
+        match self.commit(Some(writing), within, &transition, &jobs).await {
+            Ok(CommitFate::Applied(sent)) => Ok(Ok(self.arrive(transition, sent))),
+            Ok(CommitFate::EndsRound(end)) => Ok(Ok(Break(end))),
+            Ok(CommitFate::NotCommitted(failure)) => Err(Undone::of(phase, failure)),
+            Err(error) => Ok(Err(error)),
+        }
     }
 
     /// What the phase is to write into. `None` where the row was found to be another holder's.
     async fn open<'r>(
         &self,
         phase: &'static Phase,
-        row: Row<'r, S>,
+        creating: Option<Writing<'r, S>>,
     ) -> Result<Option<Writing<'r, S>>, StoreError> {
-        Ok(Some(match row {
-            Row::Reserved(_, tx) => Writing::Reserved(tx),
-            Row::Absent(row) => Writing::Create(row, Statements::default()),
-            Row::Committed => {
-                reach!(phase.name, BeforePhase);
-                let isolation = phase.kind.isolation().unwrap_or_default();
-                if phase.kind.is_batch() {
-                    // It holds no connection, and so keeps no thread of one busy.
-                    movable_task::move_back().await;
-                    Writing::Statements(isolation, Statements::default())
-                } else {
-                    // Boxed, as a commit is.
-                    let guard = self.guard();
-                    let begun =
-                        boxed!(self.core.store.begin_transaction(isolation, &guard)).await?;
-                    return Ok(begun.map(Writing::Open));
-                }
-            }
-        }))
+        if creating.is_some() {
+            return Ok(creating);
+        }
+        reach!(phase.name, BeforePhase);
+        let isolation = phase.kind.isolation().unwrap_or_default();
+        if phase.kind.is_batch() {
+            // It holds no connection, and so keeps no thread of one busy.
+            movable_task::move_back().await;
+            return Ok(Some(Writing::Statements(isolation, Statements::default())));
+        }
+        // Boxed, as a commit is.
+        let guard = self.guard();
+        let begun = boxed!(self.core.store.begin_transaction(isolation, &guard)).await?;
+        Ok(begun.map(Writing::Open))
     }
 
     /// Where the body of the phase leads, if it may be committed.
@@ -247,7 +226,7 @@ impl<S: Store> Run<S> {
             use crate::store::TransactionUnderFaults;
 
             if asked!(phase.name, BeforeBody, CutConnection)
-                && let Writing::Open(tx) | Writing::Reserved(tx) = &mut *writing
+                && let Writing::Open(tx) | Writing::Reserved(_, tx) = &mut *writing
             {
                 tx.cut().await;
             }
@@ -258,7 +237,7 @@ impl<S: Store> Run<S> {
         let began = Moment::now();
         let span = self.span_of(phase);
         let body = match writing {
-            Writing::Open(tx) | Writing::Reserved(tx) => {
+            Writing::Open(tx) | Writing::Reserved(_, tx) => {
                 let transaction = tx.id();
                 let mut tx = Tx::new(&self.core.store, tx.connection()?, &mut staging);
                 let running = inside!(phase.name, self.request.run_local(index, &mut tx, &inputs));

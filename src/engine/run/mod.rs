@@ -38,6 +38,7 @@ use crate::store::{Guard, KeySummary, NewRow, Store, StoreError};
 
 pub(super) use self::body::timed_out;
 pub(super) use self::transition::Transition;
+pub(super) use self::writing::Writing;
 
 /// A request that this process holds the lease of.
 pub(super) struct Run<S: Store> {
@@ -82,26 +83,6 @@ pub(super) struct Run<S: Store> {
     pub(super) hint: Option<Hint>,
 }
 
-/// Where the key's row is when a phase begins.
-pub(super) enum Row<'r, S: Store> {
-    /// In the table, and its lease is ours.
-    Committed,
-    /// Created in this open transaction, which the first phase shares.
-    Reserved(&'r NewRow<'r>, S::Transaction),
-    /// Nowhere: it is created by the commit.
-    Absent(&'r NewRow<'r>),
-}
-
-impl<'r, S: Store> Row<'r, S> {
-    /// The row that is still to be created.
-    fn uncommitted(&self) -> Option<&'r NewRow<'r>> {
-        match self {
-            Self::Committed => None,
-            Self::Reserved(row, _) | Self::Absent(row) => Some(row),
-        }
-    }
-}
-
 /// How one round with the key's row ended.
 pub(super) enum RoundEnd {
     Outcome(Outcome),
@@ -128,10 +109,12 @@ impl<S: Store> Run<S> {
     }
 
     /// Runs a request that has no committed row yet.
-    pub(super) async fn begin(mut self, row: Row<'_, S>) -> Result<RoundEnd, CallError> {
-        let end = match (self.definition.phases.first(), row.uncommitted()) {
+    pub(super) async fn begin(mut self, creating: Writing<'_, S>) -> Result<RoundEnd, CallError> {
+        let end = match (self.definition.phases.first(), creating.new_row()) {
             // Row and first phase share a commit: a first phase that fails leaves nothing behind.
-            (Some(phase), _) if phase.shares_the_reservation() => self.local(0, phase, row).await?,
+            (Some(phase), _) if phase.shares_the_reservation() => {
+                self.local(0, phase, Some(creating)).await?
+            }
             (_, Some(row)) => {
                 let reservation = self.at_start();
                 self.create(row, reservation).await?
@@ -183,8 +166,7 @@ impl<S: Store> Run<S> {
     async fn run_phases(&mut self) -> Result<RoundEnd, CallError> {
         loop {
             if self.lease.is_lost() {
-                observe::lost(self.definition.name);
-                return Ok(RoundEnd::Lost);
+                return Ok(self.lost());
             }
             if self.core.running.is_closing() {
                 return self.release(FailureCause::ShuttingDown, Some(Duration::ZERO)).await;
@@ -195,15 +177,19 @@ impl<S: Store> Run<S> {
                 return self.release(FailureCause::Misuse { phase: "", rule }, None).await;
             };
             let end = match phase.kind {
-                PhaseKind::Local(_) | PhaseKind::Batch(_) => {
-                    self.local(index, phase, Row::Committed).await?
-                }
+                PhaseKind::Local(_) | PhaseKind::Batch(_) => self.local(index, phase, None).await?,
                 PhaseKind::Foreign(effect) => self.foreign(index, phase, effect).await?,
             };
             if let Break(end) = end {
                 return Ok(end);
             }
         }
+    }
+
+    /// The row is another holder's (G3).
+    fn lost(&self) -> RoundEnd {
+        observe::lost(self.definition.name);
+        RoundEnd::Lost
     }
 
     /// By what the replay cache knows this request.

@@ -20,7 +20,7 @@ impl<S: Store> Run<S> {
     ) -> Result<Commit, Option<Writing<'r, S>>> {
         let phase = self.phase_of(writing.as_ref(), transition);
         let tx = match writing {
-            Some(Writing::Open(tx) | Writing::Reserved(tx))
+            Some(Writing::Open(tx) | Writing::Reserved(_, tx))
                 if mutated!(SecondCommit) || mutated!(NoFence) || mutated!(AssumeCommitted) =>
             {
                 tx

@@ -31,14 +31,23 @@ pub(super) fn at_cap(cap: &'static str, last: Option<&str>) -> Cow<'static, str>
 
 /// Whether an attempt counts against the cap, which stands for that many back-offs. One that a client began, and ended,
 /// before the back-off had passed does not, nor does one that ends with its process or met a pause, or may have.
-fn counts(cause: &FailureCause, back_off_left: Duration) -> bool {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    No,
+}
+
+fn counts(cause: &FailureCause, back_off_left: Duration) -> Counts {
     let is_forgiven = matches!(
         cause,
         FailureCause::ShuttingDown
             | FailureCause::Paused { .. }
             | FailureCause::Database { kind: PAUSES_UNREAD, .. }
     );
-    back_off_left.is_zero() && !is_forgiven
+    match (back_off_left.is_zero() && !is_forgiven) || mutated!(CountEveryAttempt) {
+        true => Counts::Yes,
+        false => Counts::No,
+    }
 }
 
 impl<S: Store> Run<S> {
@@ -91,8 +100,8 @@ impl<S: Store> Run<S> {
             return self.leave_unknown(Some(phase), cause.reason()).await;
         }
         let back_off_left = self.back_off_left();
-        let counts = counts(&cause, back_off_left) || mutated!(CountEveryAttempt);
-        if counts && self.failures() >= self.core.settings.max_attempts {
+        let counts = counts(&cause, back_off_left);
+        if counts == Counts::Yes && self.failures() >= self.core.settings.max_attempts {
             let reason = Some(at_cap(ATTEMPT_CAP, Some(cause.reason())));
             return self.leave(Status::DeadLetter, None, None, reason).await;
         }
@@ -123,12 +132,12 @@ impl<S: Store> Run<S> {
 
     /// The row as it is released, with what an operator is to read of it if the attempt counts: of those that do not,
     /// there is no bound but a client's patience.
-    fn released_by(&self, cause: &FailureCause, hold: Duration, counts: bool) -> Transition {
-        let (forgiven, reason) = (u32::from(!counts), Some(cause.reason().into()));
+    fn released_by(&self, cause: &FailureCause, hold: Duration, counts: Counts) -> Transition {
+        let (forgiven, reason) = (u32::from(counts == Counts::No), Some(cause.reason().into()));
         let standing = self.standing(Status::FailedRetryable, Some(hold));
         let resolution = self.noted_uncalled();
         let mut released = Transition { forgiven, reason, resolution, ..standing };
-        if counts {
+        if counts == Counts::Yes {
             let attempt = self.context.attempt;
             let (phase, reason) = (cause.phase(), Some(cause.reason()));
             released =

@@ -4,18 +4,18 @@ use crate::definition::Isolation;
 use crate::store::{NewRow, Statements, Store, Transaction};
 
 /// What a phase writes, and how it reaches the database together with the phase's transition.
-pub(super) enum Writing<'r, S: Store> {
+pub(in crate::engine) enum Writing<'r, S: Store> {
     /// In this transaction.
     Open(S::Transaction),
     /// The same, and the row itself was created in it.
-    Reserved(S::Transaction),
+    Reserved(&'r NewRow<'r>, S::Transaction),
     /// Statements that a phase handed over.
     Statements(Isolation, Statements<S>),
     /// The same, and the row is created along with them.
     Create(&'r NewRow<'r>, Statements<S>),
 }
 
-/// Where the key's row is before the commit.
+/// Where the key's row is before the commit. The answer is judged by it when the [`Writing`] is sent and gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowBefore {
     /// In the table: the outcome of the commit can be asked for there.
@@ -26,18 +26,26 @@ pub(super) enum RowBefore {
     Absent,
 }
 
-impl<S: Store> Writing<'_, S> {
+impl<'r, S: Store> Writing<'r, S> {
+    /// The row that is still to be committed.
+    pub(super) fn new_row(&self) -> Option<&'r NewRow<'r>> {
+        match self {
+            Self::Open(_) | Self::Statements(..) => None,
+            Self::Reserved(row, _) | Self::Create(row, _) => Some(row),
+        }
+    }
+
     pub(super) fn row_before(&self) -> RowBefore {
         match self {
             Self::Open(_) | Self::Statements(..) => RowBefore::Committed,
-            Self::Reserved(_) => RowBefore::Reserved,
+            Self::Reserved(..) => RowBefore::Reserved,
             Self::Create(..) => RowBefore::Absent,
         }
     }
 
     /// Undoes what was written so far.
     pub(super) async fn undo(self) {
-        if let Self::Open(tx) | Self::Reserved(tx) = self {
+        if let Self::Open(tx) | Self::Reserved(_, tx) = self {
             tx.rollback().await;
         }
     }
