@@ -31,7 +31,7 @@
 //!   [`JobSink::handles`](crate::worker::JobSink::handles), [`Job`](crate::worker::Job),
 //!   [`Handlers::on`](crate::worker::Handlers::on).
 //! * Who did it, and who may: [`Ops::audit`], [`AuditFilter`], [`Actor`], [`Permissions`], [`Scopes`], [`Ops::reveal`].
-//! * Notices: [`EngineBuilder::tell_of_waiting`](crate::engine::EngineBuilder::tell_of_waiting),
+//! * Notices: [`EngineBuilder::notify_waiting`](crate::engine::EngineBuilder::notify_waiting),
 //!   [`WAITING_JOB`](crate::engine::WAITING_JOB), [`Waiting`](crate::engine::Waiting).
 
 mod act;
