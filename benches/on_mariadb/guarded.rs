@@ -88,7 +88,7 @@ pub const ENGINES: Tables = Tables {
 /// statements as it has settings.
 pub const AT_REST: &str = "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
     SESSION timestamp = DEFAULT, SESSION lc_messages = 'en_US', SESSION sql_safe_updates = 0, \
-    SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, SESSION innodb_lock_wait_timeout = 0, \
+    SESSION sql_big_selects = 1, SESSION innodb_lock_wait_timeout = 0, \
     SESSION lock_wait_timeout = 0, SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
     SESSION idle_transaction_timeout = 60, SESSION max_statement_time = 0, NAMES utf8mb4";
 

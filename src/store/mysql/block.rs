@@ -549,7 +549,7 @@ mod tests {
         }
     }
 
-    /// In a block, a `SET` of sixteen settings is sixteen statements.
+    /// In a block, a `SET` is as many statements as it has settings.
     #[test]
     fn a_block_executes_by_name_what_its_session_has_prepared_to_set() {
         let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());

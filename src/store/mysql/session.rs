@@ -146,8 +146,8 @@ fn name_a_provider() {
 /// that does not fit from being cut off (G8). And what an administrator limits for careless people is not a limit
 /// here: a list that is cut off lacks a pause.
 ///
-/// `sql_mode` is not among those that a block sets: the server itself gives a session the mode back that it had in front of the
-/// block, and to read a list of modes costs as much as ten other settings.
+/// A block sets neither `sql_mode` nor `sql_select_limit`: at its end the server gives the session back those that it had in
+/// front of the block.
 fn settings(product: Product, sql_mode: Option<&str>, waits: &str) -> String {
     let of_the_server = match product {
         Product::Mariadb => format!(
@@ -160,12 +160,14 @@ fn settings(product: Product, sql_mode: Option<&str>, waits: &str) -> String {
                 .to_owned()
         }
     };
-    let sql_mode =
-        sql_mode.map(|modes| format!("SESSION sql_mode = '{modes}', ")).unwrap_or_default();
+    let outside_of_blocks = |modes| {
+        format!("SESSION sql_mode = '{modes}', SESSION sql_select_limit = 18446744073709551615, ")
+    };
+    let outside_of_blocks = sql_mode.map(outside_of_blocks).unwrap_or_default();
     format!(
         "SESSION completion_type = 0, SESSION time_zone = '+00:00', SESSION timestamp = DEFAULT, \
-         SESSION lc_messages = 'en_US', {sql_mode}SESSION sql_safe_updates = 0, \
-         SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, \
+         SESSION lc_messages = 'en_US', {outside_of_blocks}SESSION sql_safe_updates = 0, \
+         SESSION sql_big_selects = 1, \
          {waits}, {of_the_server}, NAMES utf8mb4"
     )
 }
