@@ -95,7 +95,7 @@ pub const AT_REST: &str = "SET SESSION autocommit = 1, SESSION completion_type =
 /// As many columns as the engine reads of a row for a replay.
 const ANSWER: &str = "SELECT request_id, definition, definition_version, fingerprint, status, lease_token, CLOCK, \
     locked_until, run_after, expires_at, trace, response_status, response_headers, response_body \
-    FROM atomic_phases_keys WHERE scope = ? AND idempotency_key = ?";
+    FROM atomic_phases_keys FORCE INDEX (PRIMARY) WHERE scope = ? AND idempotency_key = ?";
 
 fn timed(sql: &str) -> String {
     sql.replace("CLOCK", NOW)

@@ -55,7 +55,7 @@ pub(super) trait InMillis: Backend {
     /// The values of a row that is inserted: what stands before them, the time of all of them, and what stands behind.
     const VALUES: [&'static str; 3];
 
-    /// Behind the table's name in an UPDATE that names the whole key of a request's row: goes by the primary key, and weighs
+    /// Behind the table's name in a statement that names the whole key of a request's row: goes by the primary key, and weighs
     /// no other index.
     const BY_KEY: &'static str;
 

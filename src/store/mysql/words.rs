@@ -20,7 +20,7 @@ impl InMillis for Db {
         " DIV 1000, '1970-01-01 00:00:00'), 'paused until %Y-%m-%dT%H:%i:%sZ')",
     ];
     const VALUES: [&'static str; 3] = ["VALUES (", Self::CLOCK, ")"];
-    /// Else, with a condition on `request_id` beside the key, the server weighs that index too, at each execution.
+    /// Else the server weighs the other indexes too, at each execution: each ends in the columns of the primary key.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
     const BY_DUE_JOBS: &'static str = " FORCE INDEX (atomic_phases_staged_jobs_due)";
 
