@@ -80,19 +80,22 @@ pub const ENGINES: Tables = Tables {
         response_status = 201, response_headers = ?, response_body = ?, status = 'completed', \
         recovery_point = 'finished' WHERE scope = ? AND idempotency_key = ? AND request_id = ? \
         AND lease_token = 1 AND recovery_point = 'created' AND status = 'in_progress'",
-    // As `store::mysql::session` says it.
-    session_reset: "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
-        SESSION timestamp = DEFAULT, SESSION lc_messages = 'en_US', SESSION sql_mode = 'STRICT_TRANS_TABLES', \
-        SESSION sql_safe_updates = 0, SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, \
-        SESSION innodb_lock_wait_timeout = 0, SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
-        SESSION idle_transaction_timeout = 60, SESSION max_statement_time = 0, NAMES utf8mb4",
+    session_reset: "EXECUTE at_rest",
     has_wide_jobs: true,
 };
+
+/// As `store::mysql::session` says it at the end of a block, where it is a statement with a name: there, a `SET` is as many
+/// statements as it has settings.
+pub const AT_REST: &str = "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
+    SESSION timestamp = DEFAULT, SESSION lc_messages = 'en_US', SESSION sql_safe_updates = 0, \
+    SESSION sql_big_selects = 1, SESSION innodb_lock_wait_timeout = 0, \
+    SESSION lock_wait_timeout = 0, SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
+    SESSION idle_transaction_timeout = 60, SESSION max_statement_time = 0, NAMES utf8mb4";
 
 /// As many columns as the engine reads of a row for a replay.
 const ANSWER: &str = "SELECT request_id, definition, definition_version, fingerprint, status, lease_token, CLOCK, \
     locked_until, run_after, expires_at, trace, response_status, response_headers, response_body \
-    FROM atomic_phases_keys WHERE scope = ? AND idempotency_key = ?";
+    FROM atomic_phases_keys FORCE INDEX (PRIMARY) WHERE scope = ? AND idempotency_key = ?";
 
 fn timed(sql: &str) -> String {
     sql.replace("CLOCK", NOW)

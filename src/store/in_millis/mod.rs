@@ -63,7 +63,7 @@ pub(super) trait InMillis: Backend {
     const UPDATES_PAUSE: &'static str;
     const HOLDS_PAUSE: &'static str;
 
-    /// Behind the table's name in an UPDATE that names the whole key of a request's row: goes by the primary key, and weighs
+    /// Behind the table's name in a statement that names the whole key of a request's row: goes by the primary key, and weighs
     /// no other index.
     const BY_KEY: &'static str;
 

@@ -37,7 +37,7 @@ statement! {
     /// The key's row, if there is one.
     Read in D: InMillis, rows RowSql,
     { scope: String, key: String },
-    "SELECT ", (COLUMNS[0]), (D::CLOCK), (COLUMNS[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+    "SELECT ", (COLUMNS[0]), (D::CLOCK), (COLUMNS[1]), " FROM atomic_phases_keys", (D::BY_KEY), " WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
 impl Read {
@@ -57,7 +57,7 @@ statement! {
     /// What a call has to see of the key's row. A replay is this statement and no other.
     Look in D: InMillis, rows KeySummarySql,
     { scope: String, key: String },
-    "SELECT ", (SEEN[0]), (D::LOOKED_AT), (SEEN[1]), " FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+    "SELECT ", (SEEN[0]), (D::LOOKED_AT), (SEEN[1]), " FROM atomic_phases_keys", (D::BY_KEY), " WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
 impl Look {
@@ -445,13 +445,13 @@ statement! {
     /// The outputs alone, for a resolution of a request that may be finished.
     Outputs in D: InMillis, rows Nullable<Binary>,
     { scope: String, key: String },
-    "SELECT outputs FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key
+    "SELECT outputs FROM atomic_phases_keys", (D::BY_KEY), " WHERE scope = ", scope, " AND idempotency_key = ", key
 }
 
 statement! {
     /// The parameters alone, where the fingerprints of two requests differ.
     ParamsAndContext in D: InMillis, rows (Binary, Nullable<Binary>),
     { scope: String, key: String, request_id: Vec<u8> },
-    "SELECT params, context FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    "SELECT params, context FROM atomic_phases_keys", (D::BY_KEY), " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id
 }

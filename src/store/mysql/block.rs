@@ -68,6 +68,18 @@ pub(super) struct Trouble {
     pub(super) failure: Failure,
 }
 
+/// What a block sets for its session, several settings at a time. In a block, a `SET` is as many statements as it has settings,
+/// each of which costs as much as another short one; prepared under a name, it is one.
+#[derive(Clone, Copy, Debug)]
+enum Settings {
+    /// Of a phase's statements, which come next.
+    Phase,
+    /// Of the engine's own, behind them.
+    Engine,
+    /// Of a session at rest.
+    Rest,
+}
+
 /// A prepared statement has 65,535 at most, of which some are the engine's.
 const MAX_VALUES: usize = 60_000;
 
@@ -114,6 +126,34 @@ impl Place {
             .find(|place| Some(place.number()) == number)
             .unwrap_or(Self::Commit)
     }
+}
+
+impl Settings {
+    /// The name of the statement, where the connection has it prepared.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Phase => "atomic_phases_phase",
+            Self::Engine => "atomic_phases_engine",
+            Self::Rest => "atomic_phases_rest",
+        }
+    }
+
+    fn text(self, session: &Session) -> String {
+        match self {
+            Self::Phase => come_to_with(Place::Phase, &session.server_lock_wait()),
+            Self::Engine => come_to_with(Place::Engine, WAIT_A_SECOND),
+            Self::Rest => session.at_rest_in_a_block().to_owned(),
+        }
+    }
+}
+
+/// The text that prepares what blocks set, under names: for a session that may have [named settings](Session::name_settings).
+pub(super) fn preparing_settings(session: &Session) -> String {
+    let prepare = |settings: Settings| {
+        let text = settings.text(session).replace('\'', "''");
+        format!("PREPARE {} FROM '{text}'", settings.name())
+    };
+    [Settings::Phase, Settings::Engine, Settings::Rest].map(prepare).join("; ")
 }
 
 impl Block {
@@ -176,10 +216,16 @@ impl Block {
         self.bound.values.extend(bound.values);
     }
 
-    /// And with the same statement to what a `SET` of the session's says: it cannot fail there.
+    /// Notes where the block is, and sets what a `SET` of the session's says: it cannot fail there.
     fn come_to_with(&mut self, place: Place, set: &str) {
-        let settings = set.strip_prefix("SET ").unwrap_or(set);
-        self.push(&format!("SET @atomic_phases = {}, {settings}", place.number()));
+        self.push(&come_to_with(place, set));
+    }
+
+    fn set(&mut self, session: &Session, settings: Settings) {
+        match session.has_named_settings() {
+            true => self.push(&format!("EXECUTE {}", settings.name())),
+            false => self.push(&settings.text(session)),
+        }
     }
 
     /// The begin of a transaction whose phase executes its statements one by one.
@@ -265,7 +311,7 @@ impl Block {
         named: &NamedStatements,
         statements: &[Statement],
     ) -> QueryResult<()> {
-        self.come_to_with(Place::Phase, &session.server_lock_wait());
+        self.set(session, Settings::Phase);
         for statement in statements {
             self.push_bound(executed(statement.bound()?, named));
         }
@@ -281,21 +327,22 @@ impl Block {
         jobs: &[StagedJob],
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
-        self.engine(guard, jobs, write)?;
+        self.engine(session, guard, jobs, write)?;
         self.come_to_with(Place::Commit, WAIT_FOR_TABLES_AS_SERVER_SAYS);
         self.push(sql::COMMIT);
-        self.push(session.at_rest());
+        self.set(session, Settings::Rest);
         Ok(self.ended())
     }
 
     fn engine(
         &mut self,
+        session: &Session,
         guard: &Guard<'_>,
         jobs: &[StagedJob],
         write: Option<&sql::Write>,
     ) -> QueryResult<()> {
         if !jobs.is_empty() || write.is_some() {
-            self.come_to_with(Place::Engine, WAIT_A_SECOND);
+            self.set(session, Settings::Engine);
         }
         for job in jobs {
             self.push_bound(BoundStatement::of(&sql::InsertJob::new(guard, job))?);
@@ -347,6 +394,12 @@ fn executed(bound: &BoundStatement, named: &NamedStatements) -> BoundStatement {
     let sql = format!("{execute}{using}{places}");
     let varying = if *varying == 0 { 0 } else { sql.len() };
     BoundStatement { sql, values: values.clone(), varying }
+}
+
+/// The statement that notes where the block is, with the settings of a `SET`.
+fn come_to_with(place: Place, set: &str) -> String {
+    let settings = set.strip_prefix("SET ").unwrap_or(set);
+    format!("{}, {settings}", come_to(place))
 }
 
 /// The statement that notes where the block is.
@@ -494,6 +547,32 @@ mod tests {
                 SESSION lock_wait_timeout = 1; INSERT INTO";
             assert!(text.contains(noted), "{text}");
         }
+    }
+
+    /// In a block, a `SET` is as many statements as it has settings.
+    #[test]
+    fn a_block_executes_by_name_what_its_session_has_prepared_to_set() {
+        let (scope, key) = (Scope::new("one").unwrap(), IdempotencyKey::new("k").unwrap());
+        let (request_id, lease_token, recovery_point) = (Uuid::nil(), 1, "started");
+        let guard = Guard { scope: &scope, key: &key, request_id, lease_token, recovery_point };
+        let mut session = Session::of_mariadb();
+        let text = |session: &Session| {
+            let mut block = Block::whole();
+            block.phase(session, &NamedStatements::default(), &[]).unwrap();
+            block.end(session, &guard, &[], None).unwrap().bound.sql
+        };
+        let whole = text(&session);
+        let prepared = preparing_settings(&session);
+        session.name_settings();
+        let mut named = text(&session);
+        for prepare in prepared.split("; ") {
+            let (name, set) =
+                prepare.strip_prefix("PREPARE ").and_then(|it| it.split_once(" FROM ")).unwrap();
+            let set = set.trim_matches('\'').replace("''", "'");
+            named = named.replace(&format!("EXECUTE {name}"), &set);
+        }
+        assert_eq!(named, whole);
+        assert!(!named.contains("EXECUTE") && text(&session).matches("SET ").count() == 1);
     }
 
     /// The server prepares it at each execution of the block; or once, and again behind a change.

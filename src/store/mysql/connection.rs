@@ -33,6 +33,7 @@ use mysql_async::{Conn, Params, Row, Statement, Value};
 use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
+use super::block::preparing_settings;
 use super::error::Failure;
 use super::killer::Killer;
 use super::literal::{BoundStatement, size_of};
@@ -41,7 +42,7 @@ use super::opener::SessionOpener;
 use super::prepared_cache::PreparedCache;
 use super::rewritten::may_be_rewritten;
 use super::server::Server;
-use super::session::{self, Session};
+use super::session::{self, Purpose, Session};
 use super::statement::Statement as PhaseStatement;
 use super::statement_registry::StatementRegistry;
 use super::watch::{Admission, Watch, leaves_its_session_alone, only_begins_or_commits};
@@ -111,13 +112,26 @@ impl MysqlConn {
     /// One whose session the killer of its server ends, if need be.
     pub(super) async fn open(opener: &SessionOpener) -> Result<Self, Failure> {
         let mut conn = Conn::new(opener.opts()).await.map_err(Failure::of)?;
-        let (session, server) = session::set_up(&mut conn, opener.purpose, opener.blocks).await?;
+        let (mut session, server) =
+            session::set_up(&mut conn, opener.purpose, opener.blocks).await?;
+        let (killer, registry) = (opener.killer_of(server), opener.registry());
+        // Behind a proxy, the next command may go to another session; and a session that searches is sent no blocks.
+        let is_sent_blocks = session.has_blocks && opener.purpose == Purpose::Requests;
+        if is_sent_blocks && killer.is_some() && registry.names() {
+            match conn.query_drop(preparing_settings(&session)).await.map_err(Failure::of) {
+                Ok(()) => session.name_settings(),
+                Err(failure) if failure.is_lost() => return Err(failure),
+                // A block can do without.
+                Err(failure) if failure.is_of_too_many_statements() => registry.name_no_more(),
+                Err(_) => {}
+            }
+        }
         let prepared = PreparedCache::new(conn.opts().stmt_cache_size());
         Ok(Self {
             conn: Some(conn),
             session,
-            killer: opener.killer_of(server),
-            registry: opener.registry(),
+            killer,
+            registry,
             prepared,
             named: NamedStatements::default(),
             in_flight: false,

@@ -48,10 +48,14 @@ pub(super) struct Session {
     row_waits: RowWaits,
     /// The settings of a session at rest.
     at_rest: String,
+    /// The same at the end of a block.
+    at_rest_in_a_block: String,
     /// The same without `autocommit`, which commits what is open.
     settings: String,
     /// Where the engine's tables are.
     home: Option<String>,
+    /// It has prepared, under names, what blocks set.
+    has_named_settings: bool,
 }
 
 /// The path of a certificate authority, which the driver's URL has no place for.
@@ -132,7 +136,10 @@ fn name_a_provider() {
 /// The rest of the engine's SQL is written so that no `sql_mode` changes its meaning; a strict one keeps a value
 /// that does not fit from being cut off (G8). And what an administrator limits for careless people is not a limit
 /// here: a list that is cut off lacks a pause.
-fn settings(product: Product, sql_mode: &str, waits: &str) -> String {
+///
+/// A block sets neither `sql_mode` nor `sql_select_limit`: at its end the server gives the session back those that it had in
+/// front of the block.
+fn settings(product: Product, sql_mode: Option<&str>, waits: &str) -> String {
     let of_the_server = match product {
         Product::Mariadb => format!(
             "SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
@@ -144,12 +151,20 @@ fn settings(product: Product, sql_mode: &str, waits: &str) -> String {
                 .to_owned()
         }
     };
+    let outside_of_blocks = |modes| {
+        format!("SESSION sql_mode = '{modes}', SESSION sql_select_limit = 18446744073709551615, ")
+    };
+    let outside_of_blocks = sql_mode.map(outside_of_blocks).unwrap_or_default();
     format!(
         "SESSION completion_type = 0, SESSION time_zone = '+00:00', SESSION timestamp = DEFAULT, \
-         SESSION lc_messages = 'en_US', SESSION sql_mode = '{sql_mode}', SESSION sql_safe_updates = 0, \
-         SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1, \
+         SESSION lc_messages = 'en_US', {outside_of_blocks}SESSION sql_safe_updates = 0, \
+         SESSION sql_big_selects = 1, \
          {waits}, {of_the_server}, NAMES utf8mb4"
     )
+}
+
+fn at_rest_in_a_block(product: Product, waits: &str) -> String {
+    format!("SET SESSION autocommit = 1, {}", settings(product, None, waits))
 }
 
 /// The server's modes, of which only those may stay under which the engine's SQL means what it says; and a strict one.
@@ -192,7 +207,8 @@ pub(super) async fn set_up(
         Purpose::Requests => LockWait::AtRest,
         Purpose::Searches => LockWait::Search,
     });
-    let settings = settings(product, &modes(&sql_mode), &waits);
+    let at_rest_in_a_block = at_rest_in_a_block(product, &waits);
+    let settings = settings(product, Some(&modes(&sql_mode)), &waits);
     let idle = match product {
         Product::Mariadb => "",
         Product::Mysql => "SESSION wait_timeout = DEFAULT, ",
@@ -206,7 +222,17 @@ pub(super) async fn set_up(
     let of_the_url = conn.opts().max_allowed_packet().unwrap_or(LARGEST_PACKET);
     let max_packet = max_packet.min(of_the_url).saturating_sub(1024);
     let has_blocks = blocks.contains(&product);
-    let session = Session { max_packet, product, has_blocks, row_waits, at_rest, settings, home };
+    let session = Session {
+        max_packet,
+        product,
+        has_blocks,
+        row_waits,
+        at_rest,
+        at_rest_in_a_block,
+        settings,
+        home,
+        has_named_settings: false,
+    };
     Ok((session, server))
 }
 
@@ -226,12 +252,24 @@ impl Session {
     pub(super) fn of_mariadb() -> Self {
         let row_waits = RowWaits::new(Product::Mariadb, 50);
         let waits = row_waits.settings(LockWait::AtRest);
-        let settings = settings(Product::Mariadb, "STRICT_TRANS_TABLES", &waits);
+        let at_rest_in_a_block = at_rest_in_a_block(Product::Mariadb, &waits);
+        let settings = settings(Product::Mariadb, Some("STRICT_TRANS_TABLES"), &waits);
         let at_rest = format!("SET SESSION autocommit = 1, {settings}");
         let settings = format!("SET {settings}");
         let (product, has_blocks, home) = (Product::Mariadb, true, None);
         let max_packet = 1 << 20;
-        Self { max_packet, product, has_blocks, row_waits, at_rest, settings, home }
+        let has_named_settings = false;
+        Self {
+            max_packet,
+            product,
+            has_blocks,
+            row_waits,
+            at_rest,
+            at_rest_in_a_block,
+            settings,
+            home,
+            has_named_settings,
+        }
     }
 }
 
@@ -261,6 +299,20 @@ impl Session {
     /// Behind the end of a transaction: whatever the phase has set is as it was.
     pub(super) fn at_rest(&self) -> &str {
         &self.at_rest
+    }
+
+    /// The same at the end of a block.
+    pub(super) fn at_rest_in_a_block(&self) -> &str {
+        &self.at_rest_in_a_block
+    }
+
+    /// What blocks set is prepared, under names.
+    pub(super) fn name_settings(&mut self) {
+        self.has_named_settings = true;
+    }
+
+    pub(super) fn has_named_settings(&self) -> bool {
+        self.has_named_settings
     }
 
     /// In a transaction whose phase may have changed the session, in front of what the engine writes: each a statement.

@@ -106,6 +106,11 @@ impl StatementRegistry {
         Some(number)
     }
 
+    /// Whether statements are prepared under names.
+    pub(super) fn names(&self) -> bool {
+        !lock(&self.known).is_server_full
+    }
+
     /// The server prepares no more statements: from here on, no connection prepares another one under a name, because blocks
     /// can do without. Else each request would try it again, and lose its connection.
     pub(super) fn name_no_more(&self) {

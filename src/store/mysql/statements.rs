@@ -9,6 +9,7 @@ use diesel::sql_types::BigInt;
 
 use crate::key::{IdempotencyKey, Scope};
 use crate::store::Guard;
+use crate::store::in_millis::InMillis;
 use crate::store::statement::statement;
 
 pub(super) use super::erasure::*;
@@ -29,7 +30,7 @@ statement! {
     /// The time of a row that was just created, in its transaction.
     WrittenAt for Db, rows BigInt,
     { scope: String, key: String },
-    "SELECT advanced_at FROM atomic_phases_keys WHERE scope = ", scope,
+    "SELECT advanced_at FROM atomic_phases_keys", (Db::BY_KEY), " WHERE scope = ", scope,
     " AND idempotency_key = ", key
 }
 
@@ -44,7 +45,7 @@ statement! {
     /// the heartbeat would change it behind its back.
     Pin for Db, rows BigInt,
     { scope: String, key: String, request_id: Vec<u8>, token: i64, from: String },
-    "SELECT lease_token FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key = ", key,
+    "SELECT lease_token FROM atomic_phases_keys", (Db::BY_KEY), " WHERE scope = ", scope, " AND idempotency_key = ", key,
     " AND request_id = ", request_id, " AND lease_token = ", token, " AND recovery_point = ", from,
     " AND status = 'in_progress' FOR UPDATE"
 }

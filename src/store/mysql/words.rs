@@ -26,7 +26,7 @@ impl InMillis for Db {
          paused_by = VALUES(paused_by), paused_at = VALUES(paused_at), ends_at = VALUES(ends_at)";
     /// The row counts as one either way, because the session counts the rows that are found (`session::options`).
     const HOLDS_PAUSE: &'static str = " ON DUPLICATE KEY UPDATE reason = reason";
-    /// Else, with a condition on `request_id` beside the key, the server weighs that index too, at each execution.
+    /// Else the server weighs the other indexes too, at each execution: each ends in the columns of the primary key.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
     const BY_DUE_JOBS: &'static str = " FORCE INDEX (atomic_phases_staged_jobs_due)";
 
