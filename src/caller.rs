@@ -4,23 +4,30 @@
 //! and ends with them.
 
 use std::future::pending;
+use std::sync::Arc;
 
-use tokio::sync::watch;
+use crate::latch::Latch;
 
 /// Kept by the future that the caller awaits, and dropped with it.
 pub(crate) struct Present {
-    _present: watch::Sender<()>,
+    gone: Arc<Latch>,
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.gone.set();
+    }
 }
 
 /// Who waits for the answer of a call.
 #[derive(Clone)]
-pub(crate) struct Caller(Option<watch::Receiver<()>>);
+pub(crate) struct Caller(Option<Arc<Latch>>);
 
 impl Caller {
     /// One that awaits the answer in another task than that which works for it.
     pub(crate) fn elsewhere() -> (Present, Self) {
-        let (present, caller) = watch::channel(());
-        (Present { _present: present }, Self(Some(caller)))
+        let gone = Arc::<Latch>::default();
+        (Present { gone: gone.clone() }, Self(Some(gone)))
     }
 
     /// One in whose own task the work is done: nothing outlives it.
@@ -29,14 +36,15 @@ impl Caller {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.0.as_ref().is_some_and(|present| present.has_changed().is_err())
+        self.0.as_ref().is_some_and(|gone| gone.is_set())
     }
 
     /// When the caller has given up.
     pub(crate) async fn gone(&self) {
-        let Some(present) = &self.0 else { return pending().await };
-        let mut present = present.clone();
-        while present.changed().await.is_ok() {}
+        match &self.0 {
+            Some(gone) => gone.reached().await,
+            None => pending().await,
+        }
     }
 
     /// What `waited` comes to; `None` where the caller has given up before.

@@ -135,7 +135,7 @@ impl Fingerprint {
 
     /// The text that a row stores; see [`StoredFingerprint`].
     pub(crate) fn stored(&self, origin: &RequestOrigin) -> String {
-        format!("{}.{}", self.0, origin_mark(&self.0, origin))
+        [&*self.0, ".", &origin_mark(&self.0, origin)].concat()
     }
 
     /// Whether a row's fingerprint is this one. Takes the same time for every stored text, so that timing
@@ -203,7 +203,7 @@ pub(crate) fn fingerprint_in<T: Serialize + ?Sized>(
     match version {
         FingerprintVersion::V1 => {
             let preimage = preimage(origin, parameters)?;
-            Ok(Fingerprint(format!("v1:{}", hex(&Sha256::digest(&preimage)))))
+            Ok(Fingerprint(["v1:", &hex(&Sha256::digest(&preimage))].concat()))
         }
     }
 }

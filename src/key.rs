@@ -194,8 +194,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |digit: u8| DIGITS[usize::from(digit)];
     let mut digits = vec![0; 2 * bytes.len()];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    // As arrays: a pair whose length is not known to the compiler is copied by a call.
+    let (pairs, _) = digits.as_chunks_mut::<2>();
+    for (pair, byte) in pairs.iter_mut().zip(bytes) {
+        *pair = [digit(byte >> 4), digit(byte & 15)];
     }
     String::from_utf8(digits).unwrap_or_default()
 }

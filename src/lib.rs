@@ -237,6 +237,7 @@ pub mod fingerprint;
 pub mod http;
 mod job;
 pub mod key;
+mod latch;
 mod lock;
 mod moment;
 mod movable_task;

@@ -176,6 +176,7 @@ impl<S: Store> CallParts<S> {
             }
         })?;
         let has_quota = core.settings.quota != Quota::default();
+        let began = Moment::now();
         Ok(Attempt {
             core,
             scope,
@@ -192,10 +193,10 @@ impl<S: Store> CallParts<S> {
             creation: Arc::default(),
             patience: match self.on_duplicate {
                 OnDuplicate::Answer => None,
-                OnDuplicate::Wait(bound) => Some(Moment::now().after(bound)),
+                OnDuplicate::Wait(bound) => Some(began.after(bound)),
             },
             caller: Caller::here(),
-            began: Moment::now(),
+            began,
             _entered: entered,
         })
     }

@@ -133,7 +133,7 @@ impl<S: Store> Attempt<S> {
             derivation: self.core.derived_keys.current().clone(),
             taken_over_under: None,
             outputs: Outputs::default(),
-            point: STARTED.to_owned(),
+            point: STARTED.into(),
             lease: Lease::new(1, self.core.settings.lease, sent),
             expires_at,
             heartbeat: None,

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::key::{IdempotencyKey, Scope};
+use crate::latch::Latch;
 use crate::lock::lock;
 use crate::moment::Moment;
 use crate::observe;
@@ -32,7 +33,7 @@ pub(super) struct Lease(Arc<State>);
 
 struct State {
     token: AtomicI64,
-    lost: watch::Sender<bool>,
+    lost: Latch,
     /// Before the last statement was sent by which the database said that the lease is ours: it holds
     /// for its length from then on at least, whenever the answer was read.
     confirmed: Mutex<Moment>,
@@ -47,7 +48,7 @@ impl Lease {
         let sent = if mutated!(AcquireWhenRead) { Moment::now() } else { sent };
         Self(Arc::new(State {
             token: AtomicI64::new(token),
-            lost: watch::Sender::new(false),
+            lost: Latch::default(),
             confirmed: Mutex::new(sent),
             acquired: sent,
             length,
@@ -65,17 +66,16 @@ impl Lease {
     }
 
     pub(super) fn lose(&self) {
-        self.0.lost.send_replace(true);
+        self.0.lost.set();
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        *self.0.lost.borrow()
+        self.0.lost.is_set()
     }
 
     /// Until it is lost, which it may never be.
     pub(super) async fn lost(&self) {
-        // The sender lives in self, so this ends only then.
-        let _ = self.0.lost.subscribe().wait_for(|lost| *lost).await;
+        self.0.lost.reached().await;
     }
 
     /// The database said that the lease is ours, in answer to a statement that was sent after `sent`.

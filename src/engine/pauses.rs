@@ -104,8 +104,11 @@ impl Pauses {
 
     /// After how long to try the phase again, if it is paused. Under each of its names.
     fn rest(&self, definition: &str, phase: &Phase) -> Option<Duration> {
-        let now = Moment::now();
         let read = self.read();
+        if read.known.is_empty() {
+            return None;
+        }
+        let now = Moment::now();
         let mut ours = read.known.iter().filter(|known| {
             known.pause.definition == definition
                 && phase.is_called(&known.pause.phase)

@@ -186,7 +186,7 @@ impl<S: Store> Core<S> {
                 context: revived.context,
             },
             outputs: revived.outputs,
-            point: row.recovery_point.clone(),
+            point: row.recovery_point.clone().into(),
             lease: Lease::new(row.lease_token, self.settings.lease, sent),
             expires_at: row.expires_at,
             heartbeat: None,

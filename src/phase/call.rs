@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
 use crate::derived_key::DerivedKey;
+use crate::latch::Latch;
 
 /// The right of a foreign phase to make its one side effect. Neither `Clone` nor reusable:
 /// [`make`](Self::make) consumes it, so a second effect in one phase does not compile.
@@ -39,9 +39,8 @@ pub struct ForeignCall {
 struct State {
     stage: AtomicU8,
     refused: Notify,
-    /// Whether the phase has ended.
-    is_over: AtomicBool,
-    over: Notify,
+    /// The phase has ended.
+    over: Latch,
 }
 
 /// The stages of a call. It leaves `UNMADE` once.
@@ -55,16 +54,6 @@ const ENDED: u8 = 3;
 const SKIPPED: u8 = 4;
 
 impl State {
-    /// Until the phase has ended.
-    async fn over(&self) {
-        let mut over = pin!(self.over.notified());
-        // First listen, then look.
-        over.as_mut().enable();
-        if !self.is_over.load(Ordering::Acquire) {
-            over.await;
-        }
-    }
-
     /// Whether the call was unmade, and now is at `stage`.
     fn enter(&self, stage: u8) -> bool {
         self.stage.compare_exchange(UNMADE, stage, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -91,8 +80,7 @@ impl CallState {
         if mutated!(CallAfterPhase) {
             return self.state.stage.load(Ordering::Acquire) == BEGUN;
         }
-        self.state.is_over.store(true, Ordering::Release);
-        self.state.over.notify_waiters();
+        self.state.over.set();
         match self.state.enter(ENDED) {
             true => is_alive,
             false => self.state.stage.load(Ordering::Acquire) == BEGUN,
@@ -156,7 +144,7 @@ impl ForeignCall {
         if begins {
             tokio::select! {
                 biased;
-                () = state.over() => {}
+                () = state.over.reached() => {}
                 answer = effect(key) => return answer,
             }
         }

@@ -1,6 +1,7 @@
 //! The inputs that are the same in every attempt of a phase (G5): the request's context and the outputs of
 //! earlier phases. `Debug` shows no value of either (G19): phases print what they take.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use chrono::{DateTime, Utc};
@@ -194,11 +195,11 @@ impl<'a> PhaseInputs<'a> {
 
 /// The outputs of the phases that are done, in order, each with the name it was stored under.
 #[derive(Clone, Default)]
-pub(crate) struct Outputs(Vec<(String, Box<RawValue>)>);
+pub(crate) struct Outputs(Vec<(Cow<'static, str>, Box<RawValue>)>);
 
 impl Outputs {
-    pub(crate) fn push(&mut self, phase: &str, output: Box<RawValue>) {
-        self.0.push((phase.to_owned(), output));
+    pub(crate) fn push(&mut self, phase: &'static str, output: Box<RawValue>) {
+        self.0.push((phase.into(), output));
     }
 
     pub(crate) fn truncate(&mut self, phases: usize) {
@@ -215,7 +216,7 @@ impl Outputs {
 
     /// The names of the phases that are done, in order.
     pub(crate) fn phases(&self) -> impl Iterator<Item = &str> + Clone {
-        self.0.iter().map(|(phase, _)| phase.as_str())
+        self.0.iter().map(|(phase, _)| &**phase)
     }
 
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {

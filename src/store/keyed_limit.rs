@@ -1,6 +1,7 @@
 //! [`KeyedLimit`]: a semaphore for each key, within this process.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
@@ -46,10 +47,20 @@ impl<K: Eq + Hash + Clone> KeyedLimit<K> {
             queue: Some(queue.clone()),
             permit: None,
         };
-        let permit = tokio::time::timeout_at(until.into(), queue.acquire_owned()).await;
-        own.permit = Some(permit.ok()?.ok()?);
+        own.permit = Some(acquired(queue, until).await?);
         Some(own)
     }
+}
+
+/// A permit of `semaphore`; `None` where there is none by `until`. One that is free takes no timer.
+pub(super) async fn acquired(
+    semaphore: Arc<Semaphore>,
+    until: Instant,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = semaphore.clone().try_acquire_owned() {
+        return Some(permit);
+    }
+    tokio::time::timeout_at(until.into(), semaphore.acquire_owned()).await.ok()?.ok()
 }
 
 impl<K: Eq + Hash + Clone> Drop for KeyedPermit<K> {
@@ -58,8 +69,10 @@ impl<K: Eq + Hash + Clone> Drop for KeyedPermit<K> {
         let mut keys = lock(&self.keys);
         self.queue = None;
         // Only under the lock does the map hand out another reference.
-        if keys.get(&self.key).is_some_and(|queue| Arc::strong_count(queue) == 1) {
-            keys.remove(&self.key);
+        if let Entry::Occupied(queue) = keys.entry(self.key.clone())
+            && Arc::strong_count(queue.get()) == 1
+        {
+            queue.remove();
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::keyed_limit::{KeyedLimit, KeyedPermit};
+use super::keyed_limit::{KeyedLimit, KeyedPermit, acquired};
 use crate::key::Scope;
 use crate::setting::{HOUR, SettingError, number};
 use crate::store::StoreError;
@@ -89,10 +89,9 @@ impl Shares {
     pub(super) async fn for_a_phase(&self, scope: &Scope) -> Result<PhaseSlot, StoreError> {
         let until = Instant::now() + self.wait;
         let of_the_scope = self.of_the_scope(scope, until).await?;
-        let of_all = tokio::time::timeout_at(until.into(), self.all.clone().acquire_owned());
-        match of_all.await {
-            Ok(Ok(of_all)) => Ok(PhaseSlot { _of_the_scope: of_the_scope, _of_all: of_all }),
-            _ => Err(self.busy("all scopes hold", self.in_all)),
+        match acquired(self.all.clone(), until).await {
+            Some(of_all) => Ok(PhaseSlot { _of_the_scope: of_the_scope, _of_all: of_all }),
+            None => Err(self.busy("all scopes hold", self.in_all)),
         }
     }
 

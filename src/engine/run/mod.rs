@@ -16,6 +16,7 @@ mod release;
 mod transition;
 mod writing;
 
+use std::borrow::Cow;
 use std::ops::ControlFlow::{self, Break};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,7 @@ pub(super) struct Run<S: Store> {
     /// foreign result rides in the commit of the local phase behind it.
     pub(super) outputs: Outputs,
     /// The recovery point, as the row has it.
-    pub(super) point: String,
+    pub(super) point: Cow<'static, str>,
     pub(super) lease: Lease,
     pub(super) expires_at: DateTime<Utc>,
     pub(super) heartbeat: Option<Heartbeat>,

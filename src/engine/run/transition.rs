@@ -19,7 +19,7 @@ use crate::traces::Traceparent;
 /// A state that the row is to move to.
 pub(in crate::engine) struct Transition {
     pub(super) status: Status,
-    pub(super) point: String,
+    pub(super) point: Cow<'static, str>,
     pub(super) outputs: Option<Vec<u8>>,
     pub(super) intent: Option<String>,
     pub(super) hold: Option<Duration>,
@@ -41,10 +41,10 @@ pub(in crate::engine) struct Transition {
 
 impl Transition {
     /// To this place, and nothing else.
-    fn to(status: Status, point: &str, hold: Option<Duration>) -> Self {
+    fn to(status: Status, point: impl Into<Cow<'static, str>>, hold: Option<Duration>) -> Self {
         Self {
             status,
-            point: point.to_owned(),
+            point: point.into(),
             outputs: None,
             intent: None,
             hold,
@@ -191,7 +191,7 @@ impl<S: Store> Run<S> {
     pub(super) fn intending(&self, phase: &Phase) -> Transition {
         Transition {
             intent: Some(phase.name.to_owned()),
-            ..Transition::to(Status::InProgress, &self.point, Some(self.core.settings.lease))
+            ..Transition::to(Status::InProgress, self.point.clone(), Some(self.core.settings.lease))
         }
     }
 
@@ -204,9 +204,10 @@ impl<S: Store> Run<S> {
             .and_then(|_| core.encode_outputs(&context.scope, &context.key, &self.outputs).ok());
         match (riding, outputs) {
             (Some(point), Some(outputs)) => {
+                let point = point.to_owned();
                 Transition { outputs: Some(outputs), ..Transition::to(status, point, hold) }
             }
-            _ => Transition::to(status, &self.point, hold),
+            _ => Transition::to(status, self.point.clone(), hold),
         }
     }
 
@@ -220,7 +221,7 @@ impl<S: Store> Run<S> {
         Transition {
             resolution: Some(resolution),
             settles,
-            ..Transition::to(Status::FailedRetryable, &self.point, Some(hold))
+            ..Transition::to(Status::FailedRetryable, self.point.clone(), Some(hold))
         }
     }
 
