@@ -9,7 +9,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts, OptsBuilder, Params, Row, Value};
 use uuid::Uuid;
 
-use super::guarded::AT_REST;
+use super::guarded::SESSION_RESET;
 
 const PRINT: &str = "v1-0000000000000000000000000000000000000000000000000000000000000000";
 pub const PARAMS: &str = r#"{"user":1,"amount":2000}"#;
@@ -36,8 +36,12 @@ fn reserve() -> String {
 
 /// The application's statements, as each connection has prepared them for its blocks: under a name, because a block would keep
 /// the views, triggers and functions of its first execution. And the settings of a session at rest.
-const NAMED: [(&str, &str); 4] =
-    [("ride", RIDE), ("audit", AUDIT), ("set_charge", SET_CHARGE), ("at_rest", AT_REST)];
+const NAMED: [(&str, &str); 4] = [
+    ("ride", RIDE),
+    ("audit", AUDIT),
+    ("set_charge", SET_CHARGE),
+    ("session_reset", SESSION_RESET),
+];
 
 /// What undoes a block that fails.
 pub const UNDO: &str = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END";

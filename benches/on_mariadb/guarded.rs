@@ -80,13 +80,13 @@ pub const ENGINES: Tables = Tables {
         response_status = 201, response_headers = ?, response_body = ?, status = 'completed', \
         recovery_point = 'finished' WHERE scope = ? AND idempotency_key = ? AND request_id = ? \
         AND lease_token = 1 AND recovery_point = 'created' AND status = 'in_progress'",
-    session_reset: "EXECUTE at_rest",
+    session_reset: "EXECUTE session_reset",
     has_wide_jobs: true,
 };
 
 /// As `store::mysql::session` says it at the end of a block, where it is a statement with a name: there, a `SET` is as many
 /// statements as it has settings.
-pub const AT_REST: &str = "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
+pub const SESSION_RESET: &str = "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION time_zone = '+00:00', \
     SESSION timestamp = DEFAULT, SESSION lc_messages = 'en_US', SESSION sql_safe_updates = 0, \
     SESSION sql_big_selects = 1, SESSION innodb_lock_wait_timeout = 0, \
     SESSION lock_wait_timeout = 0, SESSION tx_isolation = 'READ-COMMITTED', SESSION tx_read_only = 0, \
