@@ -141,7 +141,6 @@ impl<S: Store> Attempt<S> {
             forgiven_attempts: 0,
             may_be_executed: None,
             may_be_called: false,
-            resolution: None,
             back_off_ends: None,
             reruns: 0,
             creation: self.creation.clone(),

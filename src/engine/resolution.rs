@@ -38,15 +38,6 @@ pub(super) fn uncalled(phase: &str, attempt: u32) -> String {
     format!("{UNCALLED}{phase} {attempt}")
 }
 
-/// The same note, as the run of a row with this resolution stores it: what was said last stays in front of it.
-pub(super) fn noted_uncalled(resolution: Option<&str>, phase: &str, attempt: u32) -> String {
-    let note = uncalled(phase, attempt);
-    match resolution.map(|resolution| parts(resolution).0) {
-        None | Some("") => note,
-        Some(said) => format!("{said} {note}"),
-    }
-}
-
 /// An operator lets the request try again. What is known of its calls stays known.
 pub(super) fn retried(resolution: Option<&str>) -> String {
     let known = resolution.map(|resolution| parts(resolution).1);
@@ -57,19 +48,13 @@ pub(super) fn retried(resolution: Option<&str>) -> String {
     }
 }
 
-/// What was said, and behind it what is known of the calls of the next phase. One of both may be empty, or both may be the
-/// same words.
+/// What was said, and behind it what is known of the calls of the next phase. One of both may be empty.
 fn parts(resolution: &str) -> (&str, &str) {
     let mut spaces = resolution.match_indices(' ').map(|(at, _)| at);
     let end = match resolution.split(' ').next() {
         Some(RETRY) => spaces.next(),
         // Behind the name of the phase.
         Some(EXECUTED) => spaces.nth(1),
-        // Behind the phase and the attempt. Without a note, it is what is known of the next phase.
-        Some(_) if resolution.starts_with(NOT_EXECUTED) => match spaces.nth(2) {
-            None => return (resolution, resolution),
-            end => end,
-        },
         _ => return ("", resolution),
     };
     end.map_or((resolution, ""), |end| (&resolution[..end], &resolution[end + 1..]))

@@ -194,7 +194,6 @@ impl<S: Store> Core<S> {
             forgiven_attempts: row.forgiven_attempts,
             may_be_executed: None,
             may_be_called: true,
-            resolution: row.resolution.clone(),
             back_off_ends: None,
             reruns: 0,
             creation: Arc::default(),

@@ -234,8 +234,7 @@ pub struct Details {
     pub earlier_acts: Option<Place>,
     /// How often the reconcile function was called since the outcome became unknown.
     pub reconciles: u32,
-    /// The last resolution of an unknown outcome, from a reconcile function, a webhook or an operator. It stays until the
-    /// next one, whatever becomes of the attempts in between.
+    /// The last resolution of an unknown outcome, from a reconcile function, a webhook or an operator.
     pub resolution: Option<String>,
     /// Its staged jobs that are not yet delivered, a hundred at most.
     pub jobs: Vec<JobView>,

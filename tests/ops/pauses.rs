@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use atomic_phases::engine::{CallError, FailureCause, Resolution, Resolved};
+use atomic_phases::engine::{CallError, FailureCause};
 use atomic_phases::ops::{Actor, EndedBy, HeldBy, OperatorStore, Permissions, Scopes, State};
 use atomic_phases::phase::{DerivedKey, ForeignError};
 use atomic_phases::store::PoolSettings;
@@ -24,7 +24,6 @@ on_every_store! {
     a_call_that_is_under_way_goes_on,
     g11_a_pause_longer_than_the_window_leaves_no_request_unknown_that_has_called_nothing,
     g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconciliations,
-    an_attempt_that_meets_a_pause_keeps_the_last_resolution,
 }
 
 pub(super) const BOOK: (&str, &str) = ("book", "charged");
@@ -312,59 +311,6 @@ async fn g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconcilia
     }
     unpause(&admin(&engine), NOTIFY).await;
     assert_eq!((asked().await, asked().await), ((1, 0), (0, 1)), "it counts from here on");
-}
-
-/// Two calls. The first has no outcome, in whichever attempt.
-#[derive(Clone, Serialize, Deserialize)]
-struct Transfer;
-
-#[atomic_phases(name = "transfer", version = 1)]
-impl<Db: TestDb> Transfer {
-    #[phase(foreign(idempotent))]
-    async fn debited(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
-        call.make(async |_| Err::<(), _>(ForeignError::unknown("no answer"))).await
-    }
-
-    #[phase(foreign(idempotent))]
-    async fn credited(&self, call: ForeignCall) -> PhaseResult<(), ForeignError> {
-        call.make(async |_| Ok::<_, ForeignError>(())).await
-    }
-
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>) -> PhaseResult<Reply> {
-        Db::insert_step(tx, "transfer", "answered").await?;
-        Ok(Reply::new(204))
-    }
-}
-
-/// The attempt notes that it called nothing, in the column of the resolution.
-async fn an_attempt_that_meets_a_pause_keeps_the_last_resolution<S: TestDb + OperatorStore>(db: S) {
-    let builder = Engine::builder(db.clone()).app(App::default());
-    let engine: TestEngine<S> = builder.register::<Transfer>().build().unwrap();
-    let ops = admin(&engine);
-    let ask = async || engine.call(&scope(), &key("k"), Transfer).await;
-    let not_executed = Resolution::not_executed("debited", 1);
-    let executed = Resolution::executed("debited", &()).unwrap();
-    for (word, next, said) in [
-        (not_executed, ("transfer", "debited"), "not_executed debited 1"),
-        (executed, ("transfer", "credited"), "executed debited"),
-    ] {
-        let told = ask().await;
-        assert!(matches!(told, Ok(Outcome::Unknown { .. })), "{told:?}");
-        let found = ops.find(&scope(), &key("k")).await.unwrap();
-        let told = ops.resolve(found.request_id, &found.version, word, "the bank's list").await;
-        assert_eq!(told.unwrap(), Resolved::Applied);
-        paused(&engine, next).await;
-        // The second attempt finds the note of the first.
-        for _ in 0..2 {
-            assert!(is_held(ask().await));
-            let shown = ops.show(found.request_id).await.unwrap();
-            assert_eq!(shown.resolution.as_deref(), Some(said));
-            assert_eq!(shown.summary.perhaps_called, None, "it is known that none was called");
-        }
-        unpause(&ops, next).await;
-    }
-    finished(ask().await);
 }
 
 /// A process that was never able to read the pauses begins no foreign phase, and its answer says why: the attempts do not

@@ -36,7 +36,7 @@ const VERDICTS: [(bool, u32, bool, [CallState; 3], &str); 8] = [
 ];
 
 /// What is stored of the resolution of a row of so many attempts; and whether it denies.
-fn resolutions(attempts: u32) -> [(Option<String>, bool, &'static str); 22] {
+fn resolutions(attempts: u32) -> [(Option<String>, bool, &'static str); 20] {
     let of = |text: &str| Some(text.replace('N', &attempts.to_string()));
     let other = |text: &str| Some(text.replace('N', &(attempts + 1).to_string()));
     [
@@ -50,12 +50,10 @@ fn resolutions(attempts: u32) -> [(Option<String>, bool, &'static str); 22] {
         (of("not_executed new N"), true, "said to this build, which could not decode the row"),
         (of("executed a uncalled pay N"), true, "said of the call before: none came to this one"),
         (of("retry uncalled paid N"), true, "of the same, behind an operator's retry"),
-        (of("not_executed pay 1 uncalled pay N"), true, "the run knows it of the attempts since"),
         (other("executed a uncalled pay N"), false, "the last attempt was another"),
         (of("executed a uncalled a N"), false, "of a call before the recovery point"),
         (other("uncalled pay N"), false, "the last attempt was another"),
         (other("not_executed pay N"), false, "the same"),
-        (other("not_executed pay 1 uncalled pay N"), false, "the same"),
         (of("uncalled a N"), false, "of a call before the recovery point"),
         (of("not_executed other N"), false, "of a phase that is not here"),
         (of("uncalled pay"), false, "of no form that an engine writes"),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::definition::{EffectClass, Isolation, PhaseKind};
 use crate::engine::resolution::{
-    PlaceOfFinish, executed, executed_before, not_executed, noted_uncalled, retried, said, uncalled,
+    PlaceOfFinish, executed, executed_before, not_executed, retried, said, uncalled,
 };
 use std::time::Duration;
 
@@ -195,35 +195,6 @@ fn g14_g17_a_phase_is_put_before_a_call_that_is_known_not_to_have_been_made() {
     }
     for unknown in [Some(uncalled("pay", 1)), Some(uncalled("c", 2)), Some(retried(None)), None] {
         assert_eq!(of(&noted(unknown), NOW), Err(StrandedBecause::PhasesReordered));
-    }
-}
-
-/// A run notes of each of its attempts that nothing was called, while a pause lasts, say.
-#[test]
-fn g14_the_note_of_a_run_keeps_what_was_said_before() {
-    const NEXT: Phase = idempotent("pay", &[]);
-    let retry = retried(None);
-    let denied = not_executed(&NEXT, 1);
-    let denied_and_retried = retried(Some(&denied));
-    let behind_a_call = executed_before(&local("a", &[]), &NEXT, 1);
-    for (before, stays) in [
-        (None, None),
-        (Some(uncalled("pay", 1)), None),
-        (Some(retry), Some("retry")),
-        (Some(denied), Some("not_executed pay 1")),
-        (Some(denied_and_retried), Some("retry")),
-        (Some(executed(&NEXT)), Some("executed pay")),
-        (Some(behind_a_call), Some("executed a")),
-        (Some("of no form that an engine writes".into()), None),
-    ] {
-        let mut noted = before;
-        for attempt in [2, 3] {
-            noted = Some(noted_uncalled(noted.as_deref(), "pay", attempt));
-        }
-        let expected = uncalled("pay", 3);
-        let expected = stays.map_or(expected.clone(), |said| format!("{said} {expected}"));
-        assert_eq!(noted.as_deref(), Some(&*expected));
-        assert_eq!(said(noted.as_deref()), stays);
     }
 }
 

@@ -115,9 +115,6 @@ impl<S: Store> Run<S> {
             if transition.settles.attempts() {
                 self.forgiven_attempts = self.context.attempt;
             }
-            if transition.resolution.is_some() {
-                self.resolution.clone_from(&transition.resolution);
-            }
         }
         Ok(fate)
     }

@@ -70,8 +70,6 @@ pub(super) struct Run<S: Store> {
     /// Whether the next phase may have been called since the recovery point, in this attempt or one before, with an
     /// effect. While it cannot, its provider has nothing to forget: see [`uncalled`](super::resolution::uncalled).
     pub(super) may_be_called: bool,
-    /// What is known of its calls, as the row has it.
-    pub(super) resolution: Option<String>,
     /// When the back-off ends during which a client resumed the request.
     pub(super) back_off_ends: Option<Moment>,
     /// How often a phase was run again by itself.

@@ -11,7 +11,7 @@ use super::{PhaseEnd, RoundEnd, Run};
 use crate::definition::{ListedKind, Phase, PhaseList, STARTED};
 use crate::engine::observed;
 use crate::engine::outcome::{CallError, FailureCause, Outcome, PAUSES_UNREAD};
-use crate::engine::resolution::noted_uncalled;
+use crate::engine::resolution::uncalled;
 use crate::moment::Moment;
 use crate::observe;
 use crate::phase::Reply;
@@ -181,8 +181,7 @@ impl<S: Store> Run<S> {
         let listed = self.taken_over_under.as_deref().and_then(PhaseList::parse);
         let listed = listed.unwrap_or_else(|| PhaseList::of(&self.definition));
         let next = listed.phases.get(self.outputs.len())?;
-        let (said, attempt) = (self.resolution.as_deref(), self.context.attempt);
-        (next.kind != ListedKind::Local).then(|| noted_uncalled(said, &next.name, attempt))
+        (next.kind != ListedKind::Local).then(|| uncalled(&next.name, self.context.attempt))
     }
 
     /// How many attempts count against the cap, this one included.
