@@ -13,7 +13,7 @@ pub(crate) struct Latch {
 }
 
 impl Latch {
-    /// It happens. Whoever waits for it goes on.
+    /// From now on it has happened: all that wait for it continue.
     pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::Release);
         self.set.notify_waiters();

@@ -3,7 +3,10 @@
 //! [`Store`](super::Store) and [`Transaction`](super::Transaction) extend these traits in each build, so that no bound of
 //! the engine depends on the feature `fault-injection`. Without it the traits are empty, and every type has them.
 
-#[cfg(feature = "fault-injection")]
+#[cfg(all(
+    feature = "fault-injection",
+    any(feature = "postgres", feature = "sqlite", feature = "mysql")
+))]
 pub(in crate::store) use self::injected::migrated_from;
 #[cfg(feature = "fault-injection")]
 pub(crate) use self::injected::{StoreUnderFaults, TransactionUnderFaults};
@@ -62,6 +65,7 @@ mod injected {
     }
 
     /// The functions of a store for tests of migrations.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     macro_rules! migrated_from {
         ($database:ty) => {
             /// [`migrate`](crate::Store::migrate) with other migrations, tried for so long.
@@ -86,5 +90,6 @@ mod injected {
             }
         };
     }
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(in crate::store) use migrated_from;
 }

@@ -285,5 +285,5 @@ fn block_comment(text: &str, nests: bool) -> Option<usize> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
 mod tests;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -91,14 +92,18 @@ type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 fn supervise<W: Future<Output = ()> + Send + 'static>(
     name: &'static str,
     stop: &watch::Sender<bool>,
-    start: impl Fn(Stopped) -> W + Send + 'static,
+    start: impl Fn(Stopped) -> W + Send + Sync + 'static,
 ) -> JoinHandle<()> {
-    let stopped = stop.subscribe();
+    let (stopped, start) = (stop.subscribe(), Arc::new(start));
     observe::worker_started(name);
     task::spawn(async move {
         let mut rest = FIRST_REST;
-        // A task of its own: its panic ends it and not the supervisor.
-        while task::spawn(start(Box::pin(until(stopped.clone())))).await.is_err() {
+        // A task of its own, in which the worker is made, too: its panic ends it and not the supervisor.
+        let begin = || {
+            let (stopped, start) = (until(stopped.clone()), start.clone());
+            task::spawn(async move { start(Box::pin(stopped)).await })
+        };
+        while begin().await.is_err() {
             observe::worker_panicked(name);
             tokio::select! {
                 biased;
@@ -164,7 +169,6 @@ impl std::fmt::Debug for Workers {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::super::{More, Stop, Worker, poll_until_stopped, until_shutdown};

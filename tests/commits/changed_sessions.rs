@@ -146,14 +146,14 @@ async fn g4_a_phase_that_changes_role_or_path_commits_or_is_told_why_not() {
 
 /// The same for statements of a batch: the engine's own statements follow them in the same transaction.
 #[derive(serde::Serialize, serde::Deserialize)]
-struct TenantBatch {
-    sql: String,
-    in_first: bool,
-    stages: bool,
+pub struct TenantBatch {
+    pub sql: String,
+    pub in_first: bool,
+    pub stages: bool,
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Began;
+pub struct Began;
 
 #[atomic_phases(name = "tenant-batch", version = 1)]
 impl TenantBatch {

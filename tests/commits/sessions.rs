@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::batch::mood::{Glad, moods};
+use super::changed_sessions::TenantBatch;
 use crate::support::db::{open_pg, url_of};
 use crate::support::*;
 use atomic_phases::store::{PoolSettings, Postgres};
@@ -107,6 +108,33 @@ async fn h13_a_session_that_lost_its_bounds_has_them_again_behind_its_next_use()
             assert_eq!(bounds(&store).await, "500ms 1min", "{altered}, {form:?}");
         }
     }
+}
+
+/// H13: a batch that is sent statement by statement has the time limits in each transaction, also in a session that has lost
+/// them; and its statements wait for locks as long as the session says, not as briefly as the engine waits for the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn h13_a_batch_in_order_runs_under_the_time_limits_in_a_session_that_lost_them() {
+    let db = Postgres::fresh().await;
+    db.sql(&format!(
+        "CREATE TABLE things (n int); CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO steps SELECT 'seen', {BOUNDS} || ' ' || current_setting('lock_timeout'); RETURN NEW; END $$; \
+         CREATE TRIGGER see BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION see()"
+    ))
+    .await;
+    let store = open_pg(&(url_of(&db) + "?options=-c%20lock_timeout%3D7s"), 1).await;
+    let engine = Engine::builder(store.clone()).register::<TenantBatch>().build().unwrap();
+    // The last one changes what is asserted here besides.
+    let altered = &ALTERED[..ALTERED.len() - 1];
+    for (first, in_first) in [("first", true), ("later", false)] {
+        for (number, altered) in altered.iter().enumerate() {
+            store.connection().await.unwrap().batch_execute(altered).await.unwrap();
+            let request = TenantBatch { sql: "SELECT 1".to_owned(), in_first, stages: false };
+            finished(engine.call(&scope(), &key(&format!("{first}-{number}")), request).await);
+        }
+    }
+    let seen = "SELECT string_agg(DISTINCT step, ', ') FROM steps";
+    assert_eq!(db.text(seen).await, "500ms 1min 7s");
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 2 * altered.len() as i64);
 }
 
 /// A shorter bound that the database, its role or the URL says stays.

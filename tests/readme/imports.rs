@@ -24,6 +24,7 @@ const ROOMS: [&[&str]; 12] = [
         "error",
         "fingerprint",
         "key",
+        "latch",
         "lock",
         "moment",
         "number",

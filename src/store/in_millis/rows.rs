@@ -156,7 +156,10 @@ pub(crate) fn expired_key((expires_at, scope, key, id): ExpiredKeyRow) -> due::E
 /// How far an operator's search has looked: a time, and an id of that time.
 pub(crate) type Place = (i64, Vec<u8>);
 
-pub(crate) fn place(found: Vec<Place>) -> Option<(DateTime<Utc>, Uuid)> {
+/// The same, as an operator's search has it.
+pub(crate) type Reached = Option<(DateTime<Utc>, Uuid)>;
+
+pub(crate) fn place(found: Vec<Place>) -> Reached {
     let (time, id) = found.into_iter().next()?;
     Some((DateTime::from_timestamp_millis(time)?, Uuid::from_slice(&id).ok()?))
 }

@@ -556,10 +556,13 @@ mod tests {
         let (request_id, lease_token, recovery_point) = (Uuid::nil(), 1, "started");
         let guard = Guard { scope: &scope, key: &key, request_id, lease_token, recovery_point };
         let mut session = Session::of_mariadb();
+        // With a job, which the engine inserts behind the phase, under settings of its own.
+        let (id, name, args) = (Uuid::nil(), "receipt".to_owned(), vec![]);
+        let jobs = [StagedJob { id, name, position: 1, args, trace: None }];
         let text = |session: &Session| {
             let mut block = Block::whole();
             block.phase(session, &NamedStatements::default(), &[]).unwrap();
-            block.end(session, &guard, &[], None).unwrap().bound.sql
+            block.end(session, &guard, &jobs, None).unwrap().bound.sql
         };
         let whole = text(&session);
         let prepared = preparing_settings(&session);

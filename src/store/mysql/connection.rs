@@ -120,9 +120,9 @@ impl MysqlConn {
         if is_sent_blocks && killer.is_some() && registry.names() {
             match conn.query_drop(preparing_settings(&session)).await.map_err(Failure::of) {
                 Ok(()) => session.name_settings(),
-                Err(failure) if failure.is_lost() => return Err(failure),
-                // A block can do without.
+                // A block can do without. In front of the next arm: for a statement, this counts as a lost connection.
                 Err(failure) if failure.is_of_too_many_statements() => registry.name_no_more(),
+                Err(failure) if failure.is_lost() => return Err(failure),
                 Err(_) => {}
             }
         }

@@ -7,8 +7,8 @@
 //! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `keys`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
 //! | `ask`, `guarded` | how that is sent: a statement by itself, or several in one transaction |
-//! | `standby` | a copy of all tables, for an explorer |
-//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `words`, `rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
+//! | `fault` | what crash tests need, with a copy of all tables for an explorer |
+//! | `statements`, `searches`, `job_statements`, `erasure`, `ops_statements`, `words`, `rows`, `tuple_rows` | the SQL that is MySQL's own, and what it returns; what it has in common with SQLite is in `store::in_millis` |
 //! | `error`, `statement`, `literal`, `statement_registry`, `prepared_cache`, `named_statements`, `rewritten` | from a code to what it means; from a query to what is sent, whether it stays prepared, where it is found again, under which name a block executes it, and whether the driver changes it |
 
 mod admin;

@@ -9,12 +9,11 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncC
 use uuid::Uuid;
 
 use super::commit_statements::{
-    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Committed, Create, Made,
-    UpdateRow,
+    Advance, AdvanceAndStage, AdvanceAndStageOne, AdvanceFirst, BornRow, Create, Made, UpdateRow,
 };
 use super::error::{Mark, is_of_the_server};
 use super::session::{self, Known, KnownRow};
-use super::{PoolOrigin, sql};
+use super::sql;
 use crate::caller::Caller;
 use crate::definition::Isolation;
 use crate::error::is_lost;
@@ -77,10 +76,7 @@ impl Bench {
         let id = Uuid::new_v4();
         begun_by_the_engine(conn).await;
         let row = BornRow::new(&self.row(id), Utc::now(), &to("a"));
-        Create { row, committed: Committed(PoolOrigin::Application) }
-            .load::<Made>(conn)
-            .await
-            .unwrap();
+        Create { row }.load::<Made>(conn).await.unwrap();
         conn.batch_execute("COMMIT").await.unwrap();
         id
     }
@@ -106,7 +102,7 @@ fn to(recovery_point: &str) -> Change<'_> {
 
 async fn begun_by_the_engine(conn: &mut AsyncPgConnection) -> Known {
     sql::Begin(Isolation::ReadCommitted).execute(conn).await.unwrap();
-    session::Settings::new(None).execute(conn).await.unwrap();
+    session::MarkTransactionAndJobs {}.execute(conn).await.unwrap();
     let rows = session::Know {}.load::<KnownRow>(conn).await.unwrap();
     let (number, jobs, _) = rows.into_iter().next().unwrap();
     Known { number, jobs }
@@ -168,19 +164,13 @@ async fn g4_a_recovery_point_is_committed_in_the_engines_transaction_only() {
     // In front of the phase's statements: they must not come to run by themselves, so that the connection ends.
     let mut other = bench.connect().await;
     begun_by_another(&mut other).await;
-    let first = AdvanceFirst { update: update(), committed: Committed(PoolOrigin::Application) };
+    let first = AdvanceFirst { update: update() };
     assert!(first.load::<i32>(&mut other).await.is_err());
     assert!(other.batch_execute("COMMIT").await.is_err(), "the server reads no more of it");
     assert_eq!(bench.point(&mut conn).await, "a");
 
     begun_by_the_engine(&mut conn).await;
-    assert_eq!(
-        AdvanceFirst { update: update(), committed: Committed(PoolOrigin::Application) }
-            .load::<i32>(&mut conn)
-            .await
-            .unwrap(),
-        [1]
-    );
+    assert_eq!(AdvanceFirst { update: update() }.load::<i32>(&mut conn).await.unwrap(), [1]);
     conn.batch_execute("COMMIT").await.unwrap();
     assert_eq!(bench.point(&mut conn).await, "b");
 }
@@ -191,12 +181,7 @@ async fn g4_a_row_is_created_in_the_engines_transaction_only() {
     let mut conn = bench.connect().await;
     begun_by_another(&mut conn).await;
     let row = BornRow::new(&bench.row(Uuid::new_v4()), Utc::now(), &to("a"));
-    assert!(
-        Create { row, committed: Committed(PoolOrigin::Application) }
-            .load::<Made>(&mut conn)
-            .await
-            .is_err()
-    );
+    assert!(Create { row }.load::<Made>(&mut conn).await.is_err());
     assert!(conn.batch_execute("COMMIT").await.is_err(), "the server reads no more of it");
     let mut conn = bench.connect().await;
     assert_eq!(bench.point(&mut conn).await, "", "there is no row");

@@ -201,8 +201,7 @@ impl<P: Pool> Postgres<P> {
             sql::DeleteExpired { scope: row.scope.as_str(), key: row.key.as_str(), request_id }
                 .execute(&mut &*conn)
         });
-        let committed = Committed(self.pool_origin);
-        let create = Create { row: BornRow::new(row, created_at, change), committed };
+        let create = Create { row: BornRow::new(row, created_at, change) };
         let create = numbered::load::<_, Made>(conn, &create);
         async move {
             let room = OptionFuture::from(make_room);
@@ -221,8 +220,7 @@ impl<P: Pool> Postgres<P> {
         writes: &Writes<'_, Self>,
     ) -> impl Future<Output = QueryResult<Made>> + Send + use<'c, P> {
         let begin = self.begin(conn, isolation, false, writes);
-        let committed = Committed(self.pool_origin);
-        let advance = AdvanceFirst { update: UpdateRow::new(guard, change), committed };
+        let advance = AdvanceFirst { update: UpdateRow::new(guard, change) };
         let advance = numbered::load::<_, i32>(conn, &advance);
         async move {
             let (begun, told) = join(begin, advance).await;
@@ -231,8 +229,7 @@ impl<P: Pool> Postgres<P> {
         }
     }
 
-    /// `BEGIN`, and behind it what the statements compare: a session that the engine opened has all else, and answers
-    /// with the row whether it still has.
+    /// `BEGIN`, and behind it the bounds, and what the statements compare.
     fn begin<'c>(
         &self,
         mut conn: &'c AsyncPgConnection,
@@ -289,18 +286,26 @@ impl RowWrite<'_> {
 }
 
 impl<P: Pool> PgTransaction<P> {
+    async fn sets_up(&self) -> bool {
+        match self.connection.shared() {
+            Ok(conn) => answered(session::SetUp {}.execute(&mut &*conn)).await.is_ok(),
+            Err(_) => false,
+        }
+    }
+
     /// What became of it, by the answer to all that was sent. A session that has lost what the engine said to it is told
-    /// again, for the statements that it is used for next. Where that fails, the next transaction finds it out.
+    /// again, for the statements that it is used for next.
     async fn ended_by<T>(
         self,
         answer: Answer,
         write: RowWrite<'_>,
         known: impl FnOnce(Made) -> Option<T>,
     ) -> Commit<T> {
-        if let Answer::Commit((.., COMMITTED_AND_LOST), Ok(_)) = &answer
-            && let Ok(conn) = self.connection.shared()
+        if let Answer::Commit(made @ (.., COMMITTED_AND_LOST), Ok(_)) = answer
+            && !self.sets_up().await
         {
-            let _ = answered(session::SetUp {}.execute(&mut &*conn)).await;
+            // The connection is closed, not given back: a statement may be pending on it.
+            return known(made).map_or(Commit::Fenced, Commit::Done);
         }
         let (doing, doing_refused) = write.doing();
         let failed = |error| StoreError::database(doing, error);

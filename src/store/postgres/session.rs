@@ -2,7 +2,7 @@
 //!
 //! | | a connection that the engine opened | one of an application's pool |
 //! |---|---|---|
-//! | two bounds for a client that is gone (H13) | set once, for the session ([`SetUp`]) | set in each transaction |
+//! | two bounds for a client that is gone (H13) | set once, for the session ([`SetUp`]); by statements that are sent without waiting, in each transaction ([`MarkTransaction`]) | set in each transaction |
 //! | a bound for the lock of a key's row | rides in the statement that waits for it | the same |
 //! | the mark by which a transaction is recognized (H7) | returned by the first statement of each ([`Known`]) | the same |
 //!
@@ -129,18 +129,22 @@ impl Settings {
     }
 }
 
+/// The transaction's number; and the bounds, which a session that the engine opened has lost if a phase or the application
+/// has reset it. Nothing could wait for the answer if that were asked.
+const MARK: &str = "set_config('client_connection_check_interval', '500', true), \
+    CASE WHEN current_setting('idle_in_transaction_session_timeout')::interval BETWEEN '1ms' AND '60s' \
+    THEN NULL ELSE set_config('idle_in_transaction_session_timeout', '60s', true) END, \
+    set_config('atomic_phases.transaction', pg_current_xact_id()::text, true)";
+
 statement! {
-    /// What [`OURS`] compares, in a session that the engine opened. Whether that session is still [`SET_UP`], the engine's
-    /// next statement answers.
-    MarkTransaction for Pg, rows sql_types::Untyped, {},
-    "SELECT set_config('atomic_phases.transaction', ", [NUMBER], ", true)"
+    /// In a session that the engine opened: the bounds, and what [`OURS`] compares.
+    MarkTransaction for Pg, rows sql_types::Untyped, {}, "SELECT ", [MARK]
 }
 
 statement! {
     /// What [`SAME_JOBS`] compares, too.
     MarkTransactionAndJobs for Pg, rows sql_types::Untyped, {},
-    "SELECT set_config('atomic_phases.transaction', ", [NUMBER], ", true), set_config('atomic_phases.jobs', ", [JOBS],
-    ", true)"
+    "SELECT ", [MARK], ", set_config('atomic_phases.jobs', ", [JOBS], ", true)"
 }
 
 statement! {

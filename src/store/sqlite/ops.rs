@@ -29,7 +29,7 @@ use crate::store::in_millis::bulk as bulk_sql;
 use crate::store::in_millis::census as census_sql;
 use crate::store::in_millis::nodes as node_sql;
 use crate::store::in_millis::tuple_rows::BlockingRows;
-use crate::store::in_millis::{Allowed, Place, is_full, place};
+use crate::store::in_millis::{Allowed, Place, Reached, is_full, place};
 use crate::store::migrations::{Applied, not_among};
 use crate::store::nodes::{NodeEntry, NodeRow, node};
 use crate::store::operators::{
@@ -127,7 +127,7 @@ fn page_of<R>(
     rows: Vec<R>,
     limit: u32,
     end: impl FnOnce() -> QueryResult<Vec<Place>>,
-) -> QueryResult<(Vec<R>, Option<(DateTime<Utc>, Uuid)>)> {
+) -> QueryResult<(Vec<R>, Reached)> {
     let end = if is_full(&rows, limit) { Vec::new() } else { end()? };
     Ok((rows, place(end)))
 }

@@ -167,7 +167,11 @@ proptest! {
 
     #[test]
     fn no_text_is_too_strange_to_be_read(text in "[-/*!#'\"$`\\[\\]EeA-BM0-9;\\\\ \r\n\u{feff}ä]{0,40}") {
-        for dialect in [Dialect::Postgres, Dialect::Sqlite, Dialect::Mysql] {
+        #[cfg(feature = "mysql")]
+        let mysql = Some(Dialect::Mysql);
+        #[cfg(not(feature = "mysql"))]
+        let mysql = None;
+        for dialect in BOTH.into_iter().chain(mysql) {
             for backslash in [Backslash::IsALetter, Backslash::Escapes] {
                 let tokens = Tokens { text: &text, dialect, backslash };
                 prop_assert!(tokens.count() <= text.chars().count());

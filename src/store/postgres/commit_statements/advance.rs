@@ -150,9 +150,9 @@ shaped! {
     /// The same in front of a phase's statements instead of behind them. If the `BEGIN` before it
     /// failed, they must not come to run by themselves: it ends the connection, before the server
     /// reads them.
-    AdvanceFirst<'a> for Pg, rows Integer, { update: UpdateRow<'a>, committed: Committed },
+    AdvanceFirst<'a> for Pg, rows Integer, { update: UpdateRow<'a> },
     "WITH advanced AS (", {update}, " AND ", [OURS], " RETURNING scope) \
-     SELECT CASE WHEN scope IS NOT NULL THEN ", {committed}, " WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
+     SELECT CASE WHEN scope IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Fenced.sql()),
     " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF], "advanced ON true"
 }
 

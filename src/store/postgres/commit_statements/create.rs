@@ -39,11 +39,11 @@ shaped! {
     /// this inserts nothing and ends the connection, before the server reads them. The server makes the row first, then
     /// answers, which gives the phase's statements the lock timeout that their session had.
     Create<'a> for Pg, rows (Nullable<Timestamptz>, Nullable<Timestamptz>, Integer),
-    { row: BornRow<'a>, committed: Committed },
+    { row: BornRow<'a> },
     "WITH begun AS MATERIALIZED (SELECT clock_timestamp() AS t, ", [WAIT_BRIEFLY], " WHERE ", [OURS], "), made AS (",
     {row}, " FROM begun ON CONFLICT (scope, idempotency_key) DO NOTHING RETURNING advanced_at, expires_at) \
-     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL AND ", [WAIT_AS_BEFORE], " IS NOT NULL THEN ",
-    {committed}, " WHEN ", [OURS], " THEN ", (Mark::Exists.sql()),
+     SELECT advanced_at, expires_at, CASE WHEN advanced_at IS NOT NULL AND ", [WAIT_AS_BEFORE],
+    " IS NOT NULL THEN '1' WHEN ", [OURS], " THEN ", (Mark::Exists.sql()),
     " ELSE pg_terminate_backend(pg_backend_pid())::text END::integer", [ONE_ROW_OF],
     "begun ON true LEFT JOIN made ON true"
 }

@@ -64,8 +64,8 @@ statement! {
      current_setting('client_connection_check_interval')), false)"
 }
 
-/// What a statement answers that commits, or that `COMMIT` is right behind: 1; or, in a session of the engine's that has
-/// lost what the engine said to it, [`COMMITTED_AND_LOST`].
+/// What a statement answers that commits: 1; or, in a session of the engine's that has lost what the engine said to it,
+/// [`COMMITTED_AND_LOST`].
 pub(in crate::store) struct Committed(pub(in crate::store) PoolOrigin);
 
 impl QueryFragment<Pg> for Committed {

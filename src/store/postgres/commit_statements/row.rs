@@ -319,9 +319,8 @@ mod tests {
     use diesel::pg::PgQueryBuilder;
     use diesel::query_builder::QueryBuilder;
 
-    use super::super::super::PoolOrigin;
     use super::super::super::statements::Guarded;
-    use super::super::{Committed, Create, UpdateRow};
+    use super::super::{Create, UpdateRow};
     use super::*;
     use crate::store::EVERY_STATUS;
 
@@ -393,8 +392,7 @@ mod tests {
         for status in EVERY_STATUS {
             for has in 0..1 << 7 {
                 for birth in [Birth::Held(Duration::from_secs(1)), Birth::Pending] {
-                    let committed = Committed(PoolOrigin::Engine);
-                    let create = Create { row: born(birth, status, has), committed };
+                    let create = Create { row: born(birth, status, has) };
                     note(Shape::of(&create).unwrap(), text(&create));
                 }
             }
