@@ -258,7 +258,9 @@ async fn a_limit_of_a_name_of_jobs_without_a_function_is_refused_when_workers_st
     for refused in [config().sink(before()), config().sink(behind()), config().sink(beside)] {
         let error = engine.spawn_workers(refused).unwrap_err();
         assert_eq!(error.setting, "Handlers::concurrency (name)");
-        assert!(error.to_string().contains("is \"receipts\", but it must be a name"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("is \"receipts\", but it must be a name"), "{error}");
+        assert!(text.ends_with("it does not limit the jobs that another sink takes"), "{error}");
     }
     let told = Enqueuer::new(&engine, before(), config()).run_once().await;
     assert!(matches!(told, Err(StoreError::Configuration(_))), "{told:?}");
@@ -322,12 +324,14 @@ async fn the_console_and_the_api_refuse_what_cannot_work() {
         let must_be = "but it must be the origin of a page, for example https://ops.example.com";
         let told = console().allow_origin(origin).unwrap_err().to_string();
         assert!(
-            told.starts_with(&format!("Console::allow_origin is {origin}, {must_be}")),
+            told.starts_with(&format!("Console::allow_origin is {origin:?}, {must_be}")),
             "{told}"
         );
         let told = api().allow_origin(origin).unwrap_err().to_string();
-        assert!(told.starts_with(&format!("Api::allow_origin is {origin}, {must_be}")), "{told}");
+        assert!(told.starts_with(&format!("Api::allow_origin is {origin:?}, {must_be}")), "{told}");
     }
+    let long = console().allow_origin("a".repeat(101)).unwrap_err();
+    assert_eq!(long.value, format!("{:?}…", "a".repeat(100)), "it was cut");
     assert!(console().allow_origin("https://ops.example.com").is_ok());
     assert!(api().allow_origin("https://ops.example.com").is_ok());
 }
