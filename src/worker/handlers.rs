@@ -111,8 +111,8 @@ impl JobSink for Handlers {
         match limited.filter(|name| !self.handlers.contains_key(*name)).min() {
             None => Ok(()),
             Some(name) => {
-                let bound = "a name that has a function in the same `Handlers` (see `Handlers::on`): it does not limit the jobs \
-                    that another sink takes";
+                let bound = "a name that has a function in the same `Handlers` (see `Handlers::on`): it does not limit the \
+                    jobs that another sink takes";
                 Err(refused("Handlers::concurrency (name)", name, bound))
             }
         }
