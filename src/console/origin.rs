@@ -132,7 +132,7 @@ fn canonical(host: &str) -> Option<String> {
     let is_of_a_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_name = host.bytes().all(|byte| is_of_a_name(byte) || b"._-".contains(&byte))
         && host.bytes().any(is_of_a_name);
-    // Such a host is an IPv4 address, of which browsers send only the form with four decimal numbers.
+    // A host that ends with a number is an IPv4 address, of which browsers send only the form with four decimal numbers.
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
     let is_number = match last.strip_prefix("0x") {
         Some(digits) => digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
