@@ -83,7 +83,7 @@ pub struct Limits {
 }
 
 /// Headers that describe the result, not the exchange (`w74_*` in `tests/http`).
-pub(crate) const STORED_HEADERS: [&str; 8] = [
+const STORED_HEADERS: [&str; 8] = [
     "location",
     "content-location",
     "etag",

@@ -43,11 +43,14 @@ pub(crate) fn duration(
 
 /// A text that is not what `bound` says.
 pub(crate) fn refused(setting: &'static str, value: &str, bound: &str) -> SettingError {
-    let value = match value {
-        "" => "empty".to_owned(),
-        value => value.escape_debug().take(100).collect(),
-    };
-    SettingError { setting, value, bound: bound.to_owned() }
+    SettingError { setting, value: shown(value, 100), bound: bound.to_owned() }
+}
+
+/// A text in quotes, with `…` behind them if it has more than `most` characters.
+fn shown(value: &str, most: usize) -> String {
+    let cut: String = value.chars().take(most).collect();
+    let more = if cut.len() < value.len() { "…" } else { "" };
+    format!("{cut:?}{more}")
 }
 
 /// A text that is shown to people, in `most` characters.
@@ -55,7 +58,7 @@ pub(crate) fn text(setting: &'static str, value: &str, most: usize) -> Result<()
     if value.chars().count() <= most && !value.contains(char::is_control) {
         return Ok(());
     }
-    let value = value.escape_debug().take(most + 20).collect();
+    let value = shown(value, most + 20);
     let bound = format!("of {most} characters at most, none of them a control character");
     Err(SettingError { setting, value, bound })
 }

@@ -1,6 +1,8 @@
 //! [`Origins`]: whether a request that writes comes from a page of ours, and not from one that a foreign page
 //! made the operator's browser send (CSRF). No token: it needs nothing but what browsers say by themselves.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
@@ -53,8 +55,8 @@ impl Origins {
         origin: impl Into<String>,
     ) -> Result<(), SettingError> {
         let origin = origin.into();
-        let bound =
-            "the origin of a page, for example https://ops.example.com or http://10.0.0.1:8080";
+        let bound = "the origin of a page, for example https://ops.example.com or http://10.0.0.1:8080, with a host in ASCII \
+            (xn--…)";
         let parsed = Origin::parse(&origin).ok_or_else(|| refused(setting, &origin, bound))?;
         self.allowed.push(parsed);
         Ok(())
@@ -91,7 +93,8 @@ impl Origins {
 }
 
 impl Origin {
-    /// `None` if it is not `http` or `https`, a host and perhaps a port, and nothing else but a `/` at the end.
+    /// `None` if it is not `http` or `https`, a host as browsers send it and perhaps a port, and nothing else but a `/` at the
+    /// end.
     fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let (scheme, authority) = text.strip_suffix('/').unwrap_or(&text).split_once("://")?;
@@ -104,11 +107,9 @@ impl Origin {
         let (host, port) = (authority.host(), authority.port_u16());
         // Not with a user in front, and not with a port that is not a number.
         let whole = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
-        (!host.is_empty() && authority.as_str() == whole).then(|| Self {
-            scheme,
-            host: host.to_owned(),
-            port: port.unwrap_or(scheme.port()),
-        })
+        let is_whole = authority.as_str() == whole && port != Some(0);
+        let host = canonical(host).filter(|_| is_whole)?;
+        Some(Self { scheme, host, port: port.unwrap_or(scheme.port()) })
     }
 
     /// Whether a request to this place is to this origin: `Host` does not say the scheme.
@@ -116,6 +117,29 @@ impl Origin {
         host.host().eq_ignore_ascii_case(&self.host)
             && host.port_u16().unwrap_or(self.scheme.port()) == self.port
     }
+}
+
+/// A host in lower case, as browsers send it (WHATWG URL, host parsing): `None` if none sends one like it.
+fn canonical(host: &str) -> Option<String> {
+    if let Some(address) = host.strip_prefix('[') {
+        let address: Ipv6Addr = address.strip_suffix(']')?.parse().ok()?;
+        // Rust prints these with dots, browsers do not.
+        return Some(match (address.to_ipv4_mapped(), address.segments()) {
+            (Some(_), [.., high, low]) => format!("[::ffff:{high:x}:{low:x}]"),
+            (None, _) => format!("[{address}]"),
+        });
+    }
+    let is_of_a_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_name = host.bytes().all(|byte| is_of_a_name(byte) || b"._-".contains(&byte))
+        && host.bytes().any(is_of_a_name);
+    // A host that ends with a number is an IPv4 address, of which browsers send only the form with four decimal numbers.
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    let is_number = match last.strip_prefix("0x") {
+        Some(digits) => digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
+        None => last.bytes().all(|digit| digit.is_ascii_digit()),
+    };
+    let is_address = || host.parse::<Ipv4Addr>().is_ok_and(|address| address.to_string() == host);
+    (is_name && (!is_number || is_address())).then(|| host.to_owned())
 }
 
 impl Scheme {
@@ -268,18 +292,44 @@ mod tests {
             "https://ops.example.com https://example.com",
             " https://ops.example.com",
             "https://öps.example.com",
+            "https://*.example.com",
+            "https://*",
+            "http://*:80",
+            "https://a.example,b.example",
+            "https://$host",
+            "https://.",
+            "https://ops.example.com:0",
+            "http://[zz]",
+            "http://[::1",
+            "http://127.1",
+            "http://2130706433",
+            "http://010.0.0.1",
+            "http://0x7f.0.0.1",
+            "http://127.0.0.0x1",
+            "http://127.0.0.1.",
+            "http://10.0.0.256",
         ] {
             let error = allow(origin).unwrap_err();
             assert_eq!(error.setting, "allow_origin");
             assert!(error.to_string().contains("https://ops.example.com or"), "{error}");
         }
-        for origin in ["HTTPS://ops.example.com/", "http://10.0.0.1:8080", "http://[::1]:8080"] {
+        for origin in [
+            "HTTPS://ops.example.com/",
+            "https://ops_1.example-2.com",
+            "https://xn--ps-eka.example.com",
+            "http://localhost:3000",
+            "http://10.0.0.1:8080",
+            "http://[::1]:8080",
+        ] {
             assert_eq!(allow(origin), Ok(()), "{origin}");
         }
         // A browser omits the port of the scheme.
         let parsed = |origin| Origin::parse(origin).unwrap();
         assert_eq!(parsed("https://a.example:443"), parsed("https://a.example"));
         assert_ne!(parsed("https://a.example:80"), parsed("http://a.example"));
+        // It sends the short form of an address.
+        assert_eq!(parsed("http://[0:0:0:0:0:0:0:1]").host, "[::1]");
+        assert_eq!(parsed("http://[::FFFF:127.0.0.1]").host, "[::ffff:7f00:1]");
     }
 
     #[test]

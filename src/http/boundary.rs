@@ -77,7 +77,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     /// # Errors
     /// [`SettingError`] names what of it cannot work.
     pub fn with_policy(mut self, policy: Policy) -> Result<Self, SettingError> {
-        policy.check()?;
+        policy.check(&self.engine.settings().stored_headers)?;
         self.policy = Arc::new(policy);
         Ok(self)
     }

@@ -5,11 +5,14 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::Method;
 use http::Uri;
-use http::header::{HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER,
+    SET_COOKIE, TRANSFER_ENCODING, VARY,
+};
 
 use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, KeySyntax, segment_of_key};
 use super::profile::{Profile, SHOULD_RETRY};
-use crate::config::{OnDuplicate, STORED_HEADERS};
+use crate::config::OnDuplicate;
 use crate::key::IdempotencyKey;
 use crate::setting::{HOUR, MILLISECOND, SettingError, duration, number, refused};
 
@@ -84,8 +87,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether its settings can work.
-    pub(crate) fn check(&self) -> Result<(), SettingError> {
+    /// Whether its settings can work, with an engine that stores these headers of a reply.
+    pub(crate) fn check(&self, stored: &[String]) -> Result<(), SettingError> {
         number("Policy::body_limit", self.body_limit, 1, i32::MAX as u64)?;
         duration("Policy::body_timeout", self.body_timeout, MILLISECOND, HOUR)?;
         self.on_duplicate.map_or(Ok(()), OnDuplicate::check)?;
@@ -98,17 +101,19 @@ impl Policy {
         ];
         for (setting, place) in places {
             if let Some(place) = place.filter(|place| !is_place(place)) {
-                let bound = "an absolute path or an http or https URI, in ASCII and without `#`, `{` and `}`";
-                return Err(refused(setting, place, bound));
+                return Err(refused(setting, place, PLACE));
             }
         }
-        self.check_marker()
+        self.check_marker(stored)
     }
 
-    /// The boundary removes the marker from replies, so no reply may need it, and not the boundary itself.
-    fn check_marker(&self) -> Result<(), SettingError> {
+    /// The boundary removes the marker from replies, so no reply may need it, and not the boundary or the server itself.
+    fn check_marker(&self, stored: &[String]) -> Result<(), SettingError> {
         let ours = [IDEMPOTENCY_KEY, IDEMPOTENCY_EXPIRES, RETRY_AFTER, SHOULD_RETRY];
-        if STORED_HEADERS.contains(&self.marker.as_str()) || ours.contains(&self.marker) {
+        let of_the_exchange =
+            [CONNECTION, CONTENT_LENGTH, DATE, SET_COOKIE, TRANSFER_ENCODING, VARY];
+        let is_stored = stored.iter().any(|name| name == self.marker.as_str());
+        if is_stored || ours.contains(&self.marker) || of_the_exchange.contains(&self.marker) {
             let bound = "a header that no answer has for another reason";
             return Err(refused("Policy::replay_marker", self.marker.as_str(), bound));
         }
@@ -180,7 +185,8 @@ impl Policy {
 
     /// Answers a duplicate of a running request with 202 instead of 409, with a `location` of its status: `prefix`
     /// followed by the percent-encoded key, as in `/rides/requests/8e03…`. The answer to an
-    /// [accepted](super::Keyed::accept) request has it too. The prefix is an absolute path or URI. Off by default.
+    /// [accepted](super::Keyed::accept) request has it too. The prefix is an absolute path without a query, or a URI. Off by
+    /// default.
     ///
     /// It applies to each route of the boundary, also to those that run their requests immediately. For some routes only,
     /// give them a boundary of their own: a clone [with another policy](super::Idempotency::with_policy).
@@ -195,7 +201,7 @@ impl Policy {
         self
     }
 
-    /// Where the policy's page is served: an absolute path or URI, to which the errors link;
+    /// Where the policy's page is served: an absolute path without a query, or a URI, to which the errors link;
     /// default `/idempotency`.
     pub fn documentation(mut self, uri: impl Into<String>) -> Self {
         self.documentation = uri.into();
@@ -271,15 +277,27 @@ impl Policy {
     }
 }
 
-/// Whether headers and problems can link to it.
+const PLACE: &str = "an http or https URI, or an absolute path without `//` in front, without a query, and without a segment \
+    that begins with `:` or `*`; in ASCII, and without `#`, `\\`, `{` and `}`";
+
+/// Whether headers and problems can link to it, and a path can be a route.
 fn is_place(text: &str) -> bool {
-    // `Uri` drops what is behind `#`, and takes braces and letters that no URI has.
-    let is_plain = text.is_ascii() && !text.contains(['#', '{', '}']);
+    // `Uri` drops what is behind `#`, and takes braces and letters that no URI has. Browsers take `\` for `/`.
+    let is_plain = text.is_ascii() && !text.contains(['#', '\\', '{', '}']);
     let Ok(uri) = text.parse::<Uri>() else { return false };
     match uri.scheme_str() {
         Some(scheme) => is_plain && ["http", "https"].contains(&scheme),
-        None => is_plain && text.starts_with('/'),
+        None => is_plain && is_route(text),
     }
+}
+
+/// Whether a path is one of this host (behind `//` is another's name) that the router of `axum` takes: it refuses segments that
+/// were parameters in its version 0.7, and a route with a query would match nothing.
+fn is_route(path: &str) -> bool {
+    let is_of_this_host = path.starts_with('/') && !path.starts_with("//");
+    is_of_this_host
+        && !path.contains('?')
+        && !path.split('/').any(|segment| segment.starts_with([':', '*']))
 }
 
 /// Whether the body is encoded otherwise than as it is (RFC 9110, 8.4: a list, in any letter case, over

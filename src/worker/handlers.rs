@@ -8,7 +8,7 @@ use std::pin::Pin;
 use serde::de::DeserializeOwned;
 
 use super::job::{DeliveryError, Job, JobSink};
-use crate::setting::{SettingError, number};
+use crate::setting::{SettingError, number, refused};
 
 type Delivery = Pin<Box<dyn Future<Output = Result<(), DeliveryError>> + Send>>;
 type Handler = Box<dyn Fn(Job) -> Delivery + Send + Sync>;
@@ -110,11 +110,11 @@ impl JobSink for Handlers {
         let limited = self.concurrency.keys();
         match limited.filter(|name| !self.handlers.contains_key(*name)).min() {
             None => Ok(()),
-            Some(name) => Err(SettingError {
-                setting: "Handlers::concurrency (name)",
-                value: format!("{name:?}"),
-                bound: "a name that has a function: see `Handlers::on`".to_owned(),
-            }),
+            Some(name) => {
+                let bound = "a name that has a function in the same `Handlers` (see `Handlers::on`): it does not limit the \
+                    jobs that another sink takes";
+                Err(refused("Handlers::concurrency (name)", name, bound))
+            }
         }
     }
 }

@@ -235,8 +235,15 @@ async fn g16_a_request_that_waits_too_long_for_its_scope_is_refused() {
             format!("Postgres::connections_per_scope is {connections}, but it must be 1 to 3");
         assert_eq!(refused, says, "the share of all scopes is three connections");
     }
+    #[cfg(feature = "mysql")]
+    for connections in [0, 1000] {
+        let db = atomic_phases::store::Mysql::fresh().await;
+        let refused = db.connections_per_scope(connections).err().unwrap().to_string();
+        let says = format!("Mysql::connections_per_scope is {connections}, but it must be 1 to ");
+        assert!(refused.contains(&says), "{refused}");
+    }
     let refused = store.clone().pool_size(0).err().unwrap().to_string();
-    assert!(refused.contains("pool_size") && refused.contains("1 to"), "{refused}");
+    assert!(refused.contains("Postgres::pool_size") && refused.contains("1 to"), "{refused}");
     let greedy = store.clone().connections_per_scope(3).unwrap();
     let refused = greedy.pool_size(3).err().unwrap().to_string();
     assert!(refused.contains("connections_per_scope is 3"), "{refused}");

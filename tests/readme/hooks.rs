@@ -2,14 +2,14 @@
 //! (`src/fault/hooks.rs`), so that its code reads the same with and without them: no `#[cfg]` stands around a hook.
 
 /// What a test has arranged lives here.
-const FOR_TESTS: [&str; 2] = ["src/fault/", "src/simulation/"];
+const FOR_TESTS: [&str; 3] = ["src/fault/", "src/simulation/", "src/store/fault.rs"];
 
-/// A store has a module for it, `fault`, and there is a store in memory. Each is an item, and not a hook in a body; a method
-/// or a statement for it is in that module.
+/// A store has a module for it, `fault`: a method or a statement for it is there. And there is a store in memory, of which
+/// the others have items, and no hook in a body.
 const STORES: &str = "src/store/";
 
-/// How an item begins.
-const ITEMS: [&str; 4] = ["const ", "impl<", "mod ", "pub"];
+/// How an item for the store in memory begins.
+const ITEMS: [&str; 3] = ["const ", "mod ", "pub"];
 
 /// The conditions on these features, but for those of a crate's or a file's whole (`#![cfg(..)]`), of modules of the
 /// root, and of tests.
@@ -29,13 +29,19 @@ fn conditions(text: &str) -> Vec<usize> {
     (0..lines.len()).filter(is_condition).map(|at| at + 1).collect()
 }
 
-/// The same, but for those of an item.
-fn conditions_in_bodies(text: &str) -> Vec<usize> {
+/// The same of a store's file, but for those of the module `fault` and of items for the store in memory.
+fn conditions_in_a_store(text: &str) -> Vec<usize> {
     let mut found = conditions(text);
     found.retain(|line| {
         let behind = text.lines().skip(*line).map(str::trim_start);
         let mut code = behind.skip_while(|line| line.starts_with("#[") || line.starts_with("//"));
-        !code.next().is_some_and(|line| ITEMS.iter().any(|item| line.starts_with(item)))
+        let condition = text.lines().nth(line - 1).unwrap_or_default();
+        let is_of_faults = condition.contains("\"fault-injection\"");
+        let is_item = |line: &str| match is_of_faults {
+            true => line.ends_with("mod fault;"),
+            false => ITEMS.iter().any(|item| line.starts_with(item)),
+        };
+        !code.next().is_some_and(is_item)
     });
     found
 }
@@ -51,7 +57,7 @@ fn no_condition_stands_around_a_hook() {
             continue;
         }
         let lines = match path.starts_with(STORES) {
-            true => conditions_in_bodies(text),
+            true => conditions_in_a_store(text),
             false => conditions(text),
         };
         found.extend(lines.into_iter().map(|line| format!("{path}:{line}")));
@@ -93,18 +99,18 @@ fn a_condition_on_a_hook_is_seen_in_each_form() {
             "    async fn pass_time(&self) {}",
             "statement! {",
             "use super::standby;",
+            "impl<S> F for S {}",
         ];
         in_bodies.iter().for_each(|code| {
-            assert_eq!(conditions_in_bodies(&(cfg.clone() + code)), [1], "{code}")
+            assert_eq!(conditions_in_a_store(&(cfg.clone() + code)), [1], "{code}")
         });
-        let items = [
-            "    /// Of a test.\n    pub fn f() {}",
-            "impl<S> F for S {}",
-            "mod fault;",
-            "pub mod m;",
-        ];
-        items.iter().for_each(|item| {
-            assert!(conditions_in_bodies(&(cfg.clone() + item)).is_empty(), "{item}")
+        // A method for crash tests is in the module `fault`.
+        let method = cfg.clone() + "    /// Of a test.\n    pub fn f() {}";
+        let is_refused = feature == "fault-injection";
+        assert_eq!(conditions_in_a_store(&method).is_empty(), !is_refused, "{method}");
+        let modules = ["mod fault;", "pub(super) mod fault;", "pub mod m;"];
+        modules.iter().for_each(|module| {
+            assert!(conditions_in_a_store(&(cfg.clone() + module)).is_empty(), "{module}")
         });
     };
     with("fault-injection");

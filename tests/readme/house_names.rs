@@ -4,7 +4,7 @@
 use super::{files, words};
 
 /// What is read: the library, its crates, and the programs that measure it.
-const SOURCES: [&str; 5] = ["src", "benches", "cli", "compat", "macros"];
+const SOURCES: [&str; 6] = ["src", "benches", "cli", "compat", "macros", "otel"];
 
 /// Refused as an identifier, each with the name to use.
 const IDENTIFIERS: [(&str, &str); 15] = [

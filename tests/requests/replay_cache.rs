@@ -417,9 +417,12 @@ async fn what_cannot_work_is_refused_where_the_engine_is_built() {
     let short = refused(CachedReplays::new(FakeCache::default(), &SECRET[1..]));
     assert!(short.contains("secret") && short.contains("31") && short.contains("32"), "{short}");
     for too_much in [Duration::ZERO, Duration::from_secs(86_401)] {
-        assert!(refused(cached().keep_for(too_much)).contains("keep_for"));
-        assert!(refused(cached().time_limit(too_much)).contains("time_limit"));
-        assert!(refused(cached().hint_in_progress(too_much)).contains("hint_in_progress"));
+        assert!(refused(cached().keep_for(too_much)).contains("CachedReplays::keep_for"));
+        assert!(refused(cached().time_limit(too_much)).contains("CachedReplays::time_limit"));
+        assert!(
+            refused(cached().hint_in_progress(too_much))
+                .contains("CachedReplays::hint_in_progress")
+        );
     }
 }
 

@@ -15,7 +15,7 @@ use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
 use atomic_phases::worker::{Completer, Enqueuer, Handlers, Webhook, WebhookError, WorkerConfig};
 use atomic_phases::{Batch, Engine, ForeignCall, PhaseResult, Reply, atomic_phases};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use crate::support::*;
@@ -174,6 +174,8 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
             other => panic!("{setting}: {other:?}"),
         }
     }
+    // The engine below stores it.
+    let stored = HeaderName::from_static("x-total");
     let boundary = [
         ("Policy::body_limit", Policy::default().body_limit(0)),
         ("Policy::body_limit", Policy::default().body_limit(usize::MAX)),
@@ -183,17 +185,27 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
         ("Policy::challenge", Policy::default().challenge(HeaderValue::from_static(""))),
         ("Policy::replay_marker", Policy::default().replay_marker(CONTENT_TYPE)),
         ("Policy::replay_marker", Policy::default().replay_marker(IDEMPOTENCY_KEY)),
+        ("Policy::replay_marker", Policy::default().replay_marker(CONTENT_LENGTH)),
+        ("Policy::replay_marker", Policy::default().replay_marker(stored)),
         ("Policy::accept_duplicates", Policy::default().accept_duplicates("")),
         ("Policy::accept_duplicates", Policy::default().accept_duplicates("payouts/status/")),
         ("Policy::accept_duplicates", Policy::default().accept_duplicates("/payouts/{id}/")),
         ("Policy::accept_duplicates", Policy::default().accept_duplicates("/payouts/\nstatus/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("/rides/:id/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("/rides/*rest/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("//evil.example/x/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("/\\evil.example/x/")),
+        ("Policy::accept_duplicates", Policy::default().accept_duplicates("/status?key=")),
         ("Policy::documentation", Policy::default().documentation("idempotency")),
         ("Policy::documentation", Policy::default().documentation("mailto:keys@example.com")),
         ("Policy::documentation", Policy::default().documentation("/idempotency#keys")),
         ("Policy::documentation", Policy::default().documentation("/schlüssel")),
+        ("Policy::documentation", Policy::default().documentation("/keys/:v")),
+        ("Policy::documentation", Policy::default().documentation("/*")),
+        ("Policy::documentation", Policy::default().documentation("/keys?v=2")),
     ];
     let db = Sqlite::connect(":memory:").await.unwrap();
-    let engine = Engine::builder(db).build().unwrap();
+    let engine = Engine::builder(db).store_header("X-Total").build().unwrap();
     for (setting, policy) in boundary {
         let refused = Idempotency::new(engine.clone(), single_tenant()).with_policy(policy);
         assert_eq!(refused.err().map(|error| error.setting), Some(setting));
@@ -246,7 +258,9 @@ async fn a_limit_of_a_name_of_jobs_without_a_function_is_refused_when_workers_st
     for refused in [config().sink(before()), config().sink(behind()), config().sink(beside)] {
         let error = engine.spawn_workers(refused).unwrap_err();
         assert_eq!(error.setting, "Handlers::concurrency (name)");
-        assert!(error.to_string().contains("is \"receipts\", but it must be a name"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("is \"receipts\", but it must be a name"), "{error}");
+        assert!(text.ends_with("it does not limit the jobs that another sink takes"), "{error}");
     }
     let told = Enqueuer::new(&engine, before(), config()).run_once().await;
     assert!(matches!(told, Err(StoreError::Configuration(_))), "{told:?}");
@@ -310,12 +324,14 @@ async fn the_console_and_the_api_refuse_what_cannot_work() {
         let must_be = "but it must be the origin of a page, for example https://ops.example.com";
         let told = console().allow_origin(origin).unwrap_err().to_string();
         assert!(
-            told.starts_with(&format!("Console::allow_origin is {origin}, {must_be}")),
+            told.starts_with(&format!("Console::allow_origin is {origin:?}, {must_be}")),
             "{told}"
         );
         let told = api().allow_origin(origin).unwrap_err().to_string();
-        assert!(told.starts_with(&format!("Api::allow_origin is {origin}, {must_be}")), "{told}");
+        assert!(told.starts_with(&format!("Api::allow_origin is {origin:?}, {must_be}")), "{told}");
     }
+    let long = console().allow_origin("a".repeat(101)).unwrap_err();
+    assert_eq!(long.value, format!("{:?}…", "a".repeat(100)), "it was cut");
     assert!(console().allow_origin("https://ops.example.com").is_ok());
     assert!(api().allow_origin("https://ops.example.com").is_ok());
 }

@@ -81,7 +81,8 @@ impl<S: OperatorStore> Api<S> {
     /// proxy in front changes the `Host`.
     ///
     /// # Errors
-    /// [`SettingError`] if it is not a scheme (`http` or `https`), a host and perhaps a port: no browser would send it.
+    /// [`SettingError`] if it is not `http` or `https` with a host, as browsers send it in `Origin`, and perhaps a port.
+    /// Origins of other schemes, such as those of a browser's extensions, are not allowed.
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Result<Self, SettingError> {
         self.access.allow_origin("Api::allow_origin", origin)?;
         Ok(self)

@@ -55,12 +55,6 @@ impl SessionOpener {
         }
     }
 
-    /// The same for sessions that are sent no blocks, as on MySQL.
-    #[cfg(feature = "fault-injection")]
-    pub(super) fn without_blocks(self) -> Self {
-        Self { blocks: &[], ..self }
-    }
-
     /// The same for sessions that search, and have a time limit for that.
     pub(super) fn of_searches(self) -> Self {
         Self { purpose: Purpose::Searches, ..self }

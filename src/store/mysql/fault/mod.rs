@@ -59,7 +59,9 @@ impl Mysql {
         url: &str,
         settings: PoolSettings,
     ) -> Result<Self, StoreError> {
-        Self::by(SessionOpener::new(parsed(url)?).without_blocks(), url, settings).await
+        let mut opener = SessionOpener::new(parsed(url)?);
+        opener.blocks = &[];
+        Self::by(opener, url, settings).await
     }
 
     /// What it was opened with, the password too: for tests.
