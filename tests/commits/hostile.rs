@@ -203,8 +203,10 @@ fn no_statement_is_made_of_values() {
         let source = std::fs::read_to_string(&file).unwrap();
         let lines: Vec<&str> = source.lines().collect();
         // After that line there are only tests; a file of tests may be declared anywhere.
-        let begin_tests =
-            |two: &[&str]| two[0].starts_with("#[cfg(test)]") && two[1].ends_with('{');
+        let is_of_tests = |line: &str| {
+            ["#[cfg(test)]", "#[cfg(all(test,"].iter().any(|cfg| line.starts_with(cfg))
+        };
+        let begin_tests = |two: &[&str]| is_of_tests(two[0]) && two[1].ends_with('{');
         let ends = lines.windows(2).position(begin_tests).unwrap_or(lines.len());
         let is_code = |line: &&&str| !line.trim_start().starts_with("//");
         let code = lines[..ends].iter().filter(is_code).copied().collect::<Vec<_>>().join("\n");
