@@ -83,13 +83,13 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
     let head = ["SELECT request_id, definition,"];
     let one_by_one = [
         "BEGIN ISOLATION LEVEL",
-        "SELECT set_config('client_connection_check_interval', '500', true), CASE",
+        "SELECT set_config('client_connection_check_interval', '500',",
         "WITH begun AS",
         "INSERT INTO \"rides\"",
         "UPDATE \"rides\" SET",
         "COMMIT -- binds:",
         "BEGIN ISOLATION LEVEL",
-        "SELECT set_config('client_connection_check_interval', '500', true), CASE",
+        "SELECT set_config('client_connection_check_interval', '500',",
         "WITH advanced AS",
         "UPDATE \"rides\" SET",
         "INSERT INTO \"steps\"",

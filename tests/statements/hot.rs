@@ -170,7 +170,6 @@ async fn every_statement_of_a_request_names_its_scope_and_one_table() {
     for kind in [
         "SELECT request_id",
         "WITH begun",
-        "WITH made",
         "WITH staged",
         "UPDATE",
         "DELETE",
