@@ -113,6 +113,20 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {
     assert_eq!(app.provider.effects(), 6);
 }
 
+/// A block of MariaDB executes the engine's settings by three names, and can do without.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_connection_is_opened_on_a_server_without_room_for_names() {
+    let (server, db) = on_own_server(&[]).await;
+    for room in 0..3 {
+        allow_statements(&server, prepared(&server) + room);
+        let store = open_my(db.__url(), 1).await;
+        drop(store.connection().await.unwrap());
+        allow_statements(&server, 1000);
+        let engine = engine(&store, &App::default());
+        finished(engine.call(&scope(), &key(&format!("k{room}")), book(20)).await);
+    }
+}
+
 /// Its first statement is one too many for the server. The next time it waits until the server has some of them back.
 #[derive(Clone, Serialize, Deserialize)]
 struct OneTooMany;

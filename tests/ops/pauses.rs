@@ -240,13 +240,16 @@ async fn a_pause_ends_by_itself<S: TestDb + OperatorStore>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
     let ops = admin(&engine);
-    let length = Duration::from_secs(5);
+    let length = Duration::from_secs(3600);
     ops.pause("book", "charged", Some(length), "maintenance").await.unwrap();
     let call = engine.call(&scope(), &key("k"), book(20)).await;
     let Ok(Outcome::Failed { retry_after, .. }) = call else { panic!("{call:?}") };
     assert!(retry_after <= length, "no longer than the pause: {retry_after:?}");
     let why = ops.why(id_of(&engine, "k").await).await.unwrap();
     assert!(why.until.is_some(), "{why:?}");
+    // Shortened only now, so that the call above has met it.
+    let length = Duration::from_secs(2);
+    ops.pause("book", "charged", Some(length), "maintenance").await.unwrap();
     until(async || {
         matches!(engine.call(&scope(), &key("k"), book(20)).await, Ok(Outcome::Finished(_)))
     })
