@@ -10,11 +10,12 @@ use mysql_async::{Row, from_row_opt};
 use tokio::time::{self, timeout_at};
 
 use super::another::{Another, Reason};
-use super::block::{Block, Place, Trouble};
+use super::block::{Block, Trouble};
 use super::connection::{Answers, MysqlConn};
 use super::error::Failure;
 use super::literal::BoundStatement;
 use super::named_statements::NamedStatements;
+use super::place::Place;
 use super::session::Session;
 use super::statement::Statement;
 use super::statements as sql;

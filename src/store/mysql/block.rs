@@ -28,12 +28,11 @@ use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::BoundStatement;
 use super::named_statements::{NamedStatements, name};
+use super::place::{Place, Settings, come_to, come_to_with};
 use super::session::Session;
 use super::statement::Statement;
 use super::statements as sql;
-use super::waits::{
-    LockWait, WAIT_A_SECOND, WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS,
-};
+use super::waits::{LockWait, WAIT_A_SECOND_FOR_TABLES, WAIT_FOR_TABLES_AS_SERVER_SAYS};
 use super::watch::{leaves_its_session_alone, only_touches_rows};
 use crate::definition::Isolation;
 use crate::job::StagedJob;
@@ -46,38 +45,11 @@ pub(super) struct Block {
     several: Vec<Range<usize>>,
 }
 
-/// Where in the block the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It has executed nothing.
-    Nowhere,
-    Reservation,
-    /// At the savepoint that marks the transaction.
-    Mark,
-    Phase,
-    Engine,
-    /// The update was executed, and found no row.
-    Guard,
-    Commit,
-}
-
 /// Why a block failed, and where.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) at: Place,
     pub(super) failure: Failure,
-}
-
-/// What a block sets for its session, several settings at a time. In a block, a `SET` is as many statements as it has settings,
-/// each of which costs as much as another short one; prepared under a name, it is one.
-#[derive(Clone, Copy, Debug)]
-enum Settings {
-    /// Of a phase's statements, which come next.
-    Phase,
-    /// Of the engine's own, behind them.
-    Engine,
-    /// Of a session at rest.
-    Rest,
 }
 
 /// A prepared statement has 65,535 at most, of which some are the engine's.
@@ -104,57 +76,6 @@ const ITS_TIME: &str = " RETURNING advanced_at";
 
 /// As long as most blocks are, in bytes: one that grows is copied.
 const USUAL_LENGTH: usize = 4096;
-
-impl Place {
-    /// As the block tells it. It is told in front of what it is about, and so never too late.
-    const fn number(self) -> i64 {
-        match self {
-            Self::Nowhere => 0,
-            Self::Reservation => 1,
-            Self::Phase => 2,
-            Self::Engine => 3,
-            Self::Guard => 4,
-            Self::Commit => 5,
-            Self::Mark => 6,
-        }
-    }
-
-    /// What cannot be told counts as the `COMMIT`.
-    fn of(number: Option<i64>) -> Self {
-        [Self::Nowhere, Self::Reservation, Self::Mark, Self::Phase, Self::Engine, Self::Guard]
-            .into_iter()
-            .find(|place| Some(place.number()) == number)
-            .unwrap_or(Self::Commit)
-    }
-}
-
-impl Settings {
-    /// The name of the statement, where the connection has it prepared.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Phase => "atomic_phases_phase",
-            Self::Engine => "atomic_phases_engine",
-            Self::Rest => "atomic_phases_rest",
-        }
-    }
-
-    fn text(self, session: &Session) -> String {
-        match self {
-            Self::Phase => come_to_with(Place::Phase, &session.server_lock_wait()),
-            Self::Engine => come_to_with(Place::Engine, WAIT_A_SECOND),
-            Self::Rest => session.at_rest_in_a_block().to_owned(),
-        }
-    }
-}
-
-/// The text that prepares what blocks set, under names: for a session that may have [named settings](Session::name_settings).
-pub(super) fn preparing_settings(session: &Session) -> String {
-    let prepare = |settings: Settings| {
-        let text = settings.text(session).replace('\'', "''");
-        format!("PREPARE {} FROM '{text}'", settings.name())
-    };
-    [Settings::Phase, Settings::Engine, Settings::Rest].map(prepare).join("; ")
-}
 
 impl Block {
     /// Whether these may be parts of a block on this server: as one command, with the engine's own.
@@ -396,17 +317,6 @@ fn executed(bound: &BoundStatement, named: &NamedStatements) -> BoundStatement {
     BoundStatement { sql, values: values.clone(), varying }
 }
 
-/// The statement that notes where the block is, with the settings of a `SET`.
-fn come_to_with(place: Place, set: &str) -> String {
-    let settings = set.strip_prefix("SET ").unwrap_or(set);
-    format!("{}, {settings}", come_to(place))
-}
-
-/// The statement that notes where the block is.
-fn come_to(place: Place) -> String {
-    format!("SET @atomic_phases = {}", place.number())
-}
-
 impl Trouble {
     /// What became of the transaction.
     pub(super) fn judge<T>(self) -> Commit<T> {
@@ -458,6 +368,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::error::{NO_SAVEPOINT, RAISED};
+    use super::super::place::preparing_settings;
     use super::*;
     use crate::key::{IdempotencyKey, Scope};
 

@@ -33,12 +33,12 @@ use mysql_async::{Conn, Params, Row, Statement, Value};
 use tokio::time::timeout;
 
 use super::ANSWER_WITHIN;
-use super::block::preparing_settings;
 use super::error::Failure;
 use super::killer::Killer;
 use super::literal::{BoundStatement, size_of};
 use super::named_statements::{NamedStatements, name};
 use super::opener::SessionOpener;
+use super::place::preparing_settings;
 use super::prepared_cache::PreparedCache;
 use super::rewritten::may_be_rewritten;
 use super::server::Server;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `connection`, `watch`, `session`, `waits`, `pool`, `server`, `opener`, `killer` | one session: what is under way on it, what failed on it, its settings, how long it waits for a lock, when it goes back, where it is, how it is opened and ended |
 //! | `another` | what a dead connection could not do, on another one |
-//! | `transaction`, `batch`, `block` | a transaction of a phase, from its mark to its commit |
+//! | `transaction`, `batch`, `block`, `place` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `keys`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
 //! | `ask`, `guarded` | how that is sent: a statement by itself, or several in one transaction |
 //! | `fault` | what crash tests need, with a copy of all tables for an explorer |
@@ -32,6 +32,7 @@ mod named_statements;
 mod opener;
 mod ops;
 mod ops_statements;
+mod place;
 mod pool;
 mod prepared_cache;
 mod rewritten;

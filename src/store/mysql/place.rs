@@ -1,0 +1,93 @@
+//! [`Place`]: where in a block the server is, and what a block sets for its session.
+
+use super::session::Session;
+use super::waits::WAIT_A_SECOND;
+
+/// Where in the block the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has executed nothing.
+    Nowhere,
+    Reservation,
+    /// At the savepoint that marks the transaction.
+    Mark,
+    Phase,
+    Engine,
+    /// The update was executed, and found no row.
+    Guard,
+    Commit,
+}
+
+/// What a block sets for its session, several settings at a time. In a block, a `SET` is as many statements as it has settings,
+/// each of which costs as much as another short one; prepared under a name, it is one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Settings {
+    /// Of a phase's statements, which come next.
+    Phase,
+    /// Of the engine's own, behind them.
+    Engine,
+    /// Of a session at rest.
+    Rest,
+}
+
+impl Place {
+    /// As the block tells it. It is told in front of what it is about, and so never too late.
+    const fn number(self) -> i64 {
+        match self {
+            Self::Nowhere => 0,
+            Self::Reservation => 1,
+            Self::Phase => 2,
+            Self::Engine => 3,
+            Self::Guard => 4,
+            Self::Commit => 5,
+            Self::Mark => 6,
+        }
+    }
+
+    /// What cannot be told counts as the `COMMIT`.
+    pub(super) fn of(number: Option<i64>) -> Self {
+        [Self::Nowhere, Self::Reservation, Self::Mark, Self::Phase, Self::Engine, Self::Guard]
+            .into_iter()
+            .find(|place| Some(place.number()) == number)
+            .unwrap_or(Self::Commit)
+    }
+}
+
+impl Settings {
+    /// The name of the statement, where the connection has it prepared.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Phase => "atomic_phases_phase",
+            Self::Engine => "atomic_phases_engine",
+            Self::Rest => "atomic_phases_rest",
+        }
+    }
+
+    pub(super) fn text(self, session: &Session) -> String {
+        match self {
+            Self::Phase => come_to_with(Place::Phase, &session.server_lock_wait()),
+            Self::Engine => come_to_with(Place::Engine, WAIT_A_SECOND),
+            Self::Rest => session.at_rest_in_a_block().to_owned(),
+        }
+    }
+}
+
+/// The text that prepares what blocks set, under names: for a session that may have [named settings](Session::name_settings).
+pub(super) fn preparing_settings(session: &Session) -> String {
+    let prepare = |settings: Settings| {
+        let text = settings.text(session).replace('\'', "''");
+        format!("PREPARE {} FROM '{text}'", settings.name())
+    };
+    [Settings::Phase, Settings::Engine, Settings::Rest].map(prepare).join("; ")
+}
+
+/// The statement that notes where the block is, with the settings of a `SET`.
+pub(super) fn come_to_with(place: Place, set: &str) -> String {
+    let settings = set.strip_prefix("SET ").unwrap_or(set);
+    format!("{}, {settings}", come_to(place))
+}
+
+/// The statement that notes where the block is.
+pub(super) fn come_to(place: Place) -> String {
+    format!("SET @atomic_phases = {}", place.number())
+}
