@@ -32,7 +32,7 @@ pub(super) enum Settings {
 
 impl Place {
     /// As the block tells it. It is told in front of what it is about, and so never too late.
-    const fn number(self) -> i64 {
+    pub(super) const fn number(self) -> i64 {
         match self {
             Self::Nowhere => 0,
             Self::Reservation => 1,
