@@ -31,7 +31,7 @@ pub(super) enum Settings {
 }
 
 impl Place {
-    /// As the block tells it. It is told in front of what it is about, and so never too late.
+    /// What the block stores in `@atomic_phases`: before the statements that it is about, and so never too late.
     pub(super) const fn number(self) -> i64 {
         match self {
             Self::Nowhere => 0,
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// What cannot be told counts as the `COMMIT`.
+    /// An unknown number counts as the `COMMIT`.
     pub(super) fn of(number: Option<i64>) -> Self {
         [Self::Nowhere, Self::Reservation, Self::Mark, Self::Phase, Self::Engine, Self::Guard]
             .into_iter()

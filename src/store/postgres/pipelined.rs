@@ -286,6 +286,7 @@ impl RowWrite<'_> {
 }
 
 impl<P: Pool> PgTransaction<P> {
+    /// Sets the bounds of the session again; whether that succeeded.
     async fn sets_up(&self) -> bool {
         match self.connection.shared() {
             Ok(conn) => answered(session::SetUp {}.execute(&mut &*conn)).await.is_ok(),
@@ -293,8 +294,8 @@ impl<P: Pool> PgTransaction<P> {
         }
     }
 
-    /// What became of it, by the answer to all that was sent. A session that has lost what the engine said to it is told
-    /// again, for the statements that it is used for next.
+    /// What became of the transaction, by the answer to all that was sent. If the session has lost the engine's settings, this
+    /// sets them again, for the next user of the connection.
     async fn ended_by<T>(
         self,
         answer: Answer,
