@@ -10,6 +10,14 @@ use super::webdriver::{Browser, DOWN, ENTER, SPACE};
 use crate::support::work::config;
 use crate::support::*;
 
+/// The page, the button, and the message after the act: of jobs and of pauses.
+const ACTS: [(&str, &str, &str); 4] = [
+    ("jobs", "retry", "Done. It is delivered again"),
+    ("jobs", "discard", "Done. It is never delivered"),
+    ("pauses", "pause", "Done. Within five seconds"),
+    ("pauses", "unpause", "Done. Engines begin the phase again"),
+];
+
 /// A request is found, read and settled without a mouse.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_settled_by_keyboard_alone() {
@@ -74,12 +82,7 @@ async fn every_act_is_done_without_javascript() {
         ("dead-letter", "retry", &[], State::Due),
         ("finished", "erase", &[], State::Erased),
     ];
-    for (page, act, said) in [
-        ("jobs", "retry", "Done. It is delivered again"),
-        ("jobs", "discard", "Done. It is never delivered"),
-        ("pauses", "pause", "Done. Within five seconds"),
-        ("pauses", "unpause", "Done. Engines begin the phase again"),
-    ] {
+    for (page, act, said) in ACTS {
         browser.open(desk.url(page)).await;
         browser.click(&format!("button[value={act}]")).await;
         soon("the review", async || browser.has("Review: ").await).await;
@@ -201,13 +204,7 @@ async fn each_act_is_done_by_keyboard_alone_at_320_pixels_and_in_the_dark() {
     let browser = Browser::start().await;
     browser.scheme("dark").await;
     browser.size(320, 700).await;
-    // The button, and the message after the act: of jobs and of pauses.
-    for (page, act, said) in [
-        ("jobs", "retry", "Done. It is delivered again"),
-        ("jobs", "discard", "Done. It is never delivered"),
-        ("pauses", "pause", "Done. Within five seconds"),
-        ("pauses", "unpause", "Done. Engines begin the phase again"),
-    ] {
+    for (page, act, said) in ACTS {
         browser.open(desk.url(page)).await;
         is_read_here(&browser).await;
         press_on(&browser, &format!("button[value={act}]")).await;
