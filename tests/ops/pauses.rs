@@ -248,8 +248,9 @@ async fn a_pause_ends_by_itself<S: TestDb + OperatorStore>(db: S) {
     let why = ops.why(id_of(&engine, "k").await).await.unwrap();
     assert!(why.until.is_some(), "{why:?}");
     // Shortened only now, so that the call above has met it.
-    let length = Duration::from_secs(2);
-    ops.pause("book", "charged", Some(length), "maintenance").await.unwrap();
+    let length = Some(Duration::from_secs(2));
+    let seen = ops.pauses().await.unwrap().remove(0).version;
+    ops.replace_pause("book", "charged", &seen, length, "maintenance").await.unwrap();
     until(async || {
         matches!(engine.call(&scope(), &key("k"), book(20)).await, Ok(Outcome::Finished(_)))
     })
