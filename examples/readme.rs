@@ -185,7 +185,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Sqlite::connect(":memory:").await?; // or Postgres::connect("postgres://…")
     store.migrate().await?;
     let tables = "CREATE TABLE rides (id TEXT PRIMARY KEY, user_id BIGINT, charge_id TEXT)";
-    store.connection().await?.batch_execute(tables).await?;
+    store.connection().await?.batch_execute(tables).await?; // your own migrations
+
     let engine = Engine::builder(store)
         .app(App::default())
         .register::<CreateRide>()

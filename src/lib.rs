@@ -13,6 +13,10 @@
 //! row's **lease** runs the request; a retry resumes after the last committed phase; a finished key
 //! replays its stored reply, byte for byte.
 //!
+//! In this reference, (G13) is a promise of [the README's table](https://github.com/atomic-phases/atomic-phases#what-is-promised),
+//! and (H11) a fact about a database or driver, of which
+//! [design](https://github.com/atomic-phases/atomic-phases/blob/main/docs/design.md#facts-about-databases-and-drivers) has the list.
+//!
 //! ```
 //! # #[cfg(feature = "sqlite")] mod doc {
 //! use atomic_phases::phase::DerivedKey;

@@ -120,7 +120,7 @@ struct Serve {
     /// Dialect of the answers: ietf or stripe
     #[arg(long, default_value = "ietf")]
     profile: Profile,
-    /// Whether this process also finishes what others have left: on or off
+    /// Whether this process also finishes what others have left: true or false
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     workers: bool,
     /// Seconds that an unknown outcome rests before it is looked into

@@ -28,13 +28,14 @@ use proc_macro::TokenStream;
 /// # On the impl block
 ///
 /// * `name = ".."`: 1 to 100 characters and at most 200 bytes, stored in each row; never change it.
-/// * `version = N`: from 1; raise it for a change that requests in flight must not survive.
+/// * `version = N`: from 1; raise it for a change that requests in flight cannot go through. Register the old version, too:
+///   they continue in it.
 /// * `app = Type`: the type of the application's shared state; default: `App`.
 /// * `crate = path`: the path of this library, default `::atomic_phases`; for a dependency that is renamed
 ///   or re-exported by another crate.
 ///
-/// The block is an inherent impl of a type that owns its data and has no generic parameters: its rows are
-/// read back by the definition's name alone. The type is stored, so it is `Serialize` and `Deserialize`;
+/// The block is an inherent impl. The request's type owns its data and has no generic parameters (the block may have some),
+/// because the engine reads a stored request back by the definition's name alone. The type is stored, so it is `Serialize` and `Deserialize`;
 /// phases do not see [what serde omits from it](#what-the-compiler-does-not-see).
 ///
 /// # On the methods

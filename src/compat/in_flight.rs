@@ -99,7 +99,7 @@ impl InFlight {
     /// request that had just begun.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for a lease that no engine can have: less than 100 ms, or more than a day. Otherwise any
+    /// [`StoreError::Setting`] for a lease that no engine can have: less than 100 ms, or more than a day. Otherwise any
     /// [`StoreError`] if the tables cannot be read.
     pub async fn read_with_lease<S: Store>(store: &S, lease: Duration) -> Result<Self, StoreError> {
         duration("InFlight::read_with_lease", lease, LEASE.0, LEASE.1)?;

@@ -3,8 +3,8 @@
 use super::attempt::Attempt;
 use super::decide::{Answer, is_held_by_its_creator};
 use super::outcome::{CallError, Finished, Outcome};
-use crate::definition::{FINISHED, STARTED};
-use crate::observe::{self, Subject};
+use crate::definition::STARTED;
+use crate::observe::Subject;
 use crate::store::{KeySummary, Store};
 
 impl<S: Store> Attempt<S> {
@@ -37,8 +37,7 @@ impl<S: Store> Attempt<S> {
                     // Its commit arrived, and the answer to that did not: it is counted here.
                     (false, Some(stored)) => {
                         self.core.attempt_begins(row.request_id, 1, STARTED, None);
-                        observe::committed(FINISHED);
-                        observe::completed(self.definition.name, 1, self.began.elapsed());
+                        self.core.finished_by_its_creation(self.definition.name, self.began);
                         self.core.traced_end(stored.status);
                     }
                     _ => self.core.traced_result_of(row.request_id, row.trace.as_deref()),

@@ -149,9 +149,10 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
         self
     }
 
-    /// How long a finished key replays its answer, at least; default 24 h, and never less than the lease. It is counted
-    /// from the last renewal or the end of a request that took longer than a third of its lease, otherwise from its
-    /// beginning. If the last phase is a [`Batch`](crate::Batch), the time that the database takes for it counts, too.
+    /// How long a finished key replays its answer, at least; default 24 h, and never less than the lease. The engine counts it
+    /// from the request's beginning. If the request takes longer than a third of its lease, each renewal of the lease and
+    /// its end start the count again. If the last phase is a [`Batch`](crate::Batch), the time that the database takes for it
+    /// counts, too.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.parts.settings.retention = retention;
         self

@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Core;
+use crate::definition::FINISHED;
+use crate::moment::Moment;
 use crate::observe;
+use crate::store::Store;
 
 /// What one call knows of the row that it creates. It may send the row several times: of its commits one at most is
 /// done, because all of them are of the same request id.
@@ -11,6 +15,16 @@ pub(super) struct Creation {
     /// Whether a commit of the row got no answer.
     is_unanswered: AtomicBool,
     is_counted: AtomicBool,
+}
+
+impl<S: Store> Core<S> {
+    /// A commit that created its row and finished it got no answer, and was found to be done: what its answer would have
+    /// been followed by.
+    pub(super) fn finished_by_its_creation(&self, definition: &'static str, began: Moment) {
+        observe::committed(FINISHED);
+        observe::completed(definition, 1, began.elapsed());
+        self.wakeups.staged.notify_one();
+    }
 }
 
 impl Creation {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::decide::is_held_by_its_creator;
 use super::jitter::jitter;
-use crate::definition::FINISHED;
 use crate::moment::Moment;
 use crate::observe;
 use crate::store::{Status, Store};
@@ -38,8 +37,7 @@ impl<S: Store> Attempt<S> {
                         }
                         let is_finished = row.status == Status::Completed;
                         if is_finished && is_held_by_its_creator(&row, runs_as) {
-                            observe::committed(FINISHED);
-                            observe::completed(name, 1, began.elapsed());
+                            core.finished_by_its_creation(name, began);
                         }
                         core.traced_verification(if is_ours { "created" } else { "not_created" });
                         return;

@@ -43,6 +43,7 @@ impl std::str::FromStr for Profile {
 /// A name that is not a [`Profile`]'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a profile is `ietf` or `stripe`")]
+#[non_exhaustive]
 pub struct UnknownProfile;
 
 impl Profile {

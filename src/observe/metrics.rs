@@ -129,7 +129,7 @@ table! {
     gauge STRANDED "stranded" in Count by ["because"]
         "Unfinished requests that the counting process cannot continue.";
     gauge WINDOW_END "window.next_end.timestamp" in Seconds by []
-        "The earliest end of a provider's window, of the calls that wait to be repeated and have passed half of theirs, as a Unix time.";
+        "When the first window of a provider ends, of the calls that wait to be repeated and have passed half of their window, as a Unix time.";
     gauge JOBS_STAGED "jobs.staged" in Count by []
         "Staged jobs that are to be delivered.";
     gauge JOBS_OLDEST "jobs.oldest.timestamp" in Seconds by []

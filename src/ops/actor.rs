@@ -30,6 +30,7 @@ pub struct Actor {
 /// The name of an [`Actor`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an actor's name is 1 to {MAX_NAME} characters, and none of them a control character")]
+#[non_exhaustive]
 pub struct InvalidActor;
 
 /// Whether an actor can have this name.

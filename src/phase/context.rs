@@ -57,7 +57,7 @@ impl RequestContext {
     }
 
     /// The client's key. With [`scope`](Self::scope) it identifies the request to a later webhook
-    /// ([`Engine::resolve`](crate::Engine::resolve)). Send a provider the
+    /// ([`Engine::resolve`](crate::Engine::resolve)). As an idempotency key, send a provider the
     /// [derived key](crate::phase::DerivedKey) instead.
     #[must_use]
     pub fn key(&self) -> &IdempotencyKey {
@@ -73,12 +73,13 @@ impl RequestContext {
         self.request_id
     }
 
-    /// When the request was first accepted, by the database's clock. Use it instead of the current
-    /// time if a foreign call's parameters contain a time.
+    /// When the request was first accepted, by the database's clock. Use it instead of the current time, which differs in each
+    /// attempt.
     ///
-    /// It is stored in the request's row. If the row is lost, for example in a failover that loses acknowledged commits,
-    /// the client's retry has another, and a provider that honors keys refuses the repeated key: see
-    /// [`uuid`](Self::uuid), and `docs/failover.md`.
+    /// Send a provider that honors keys a time of the request's parameters instead: this one is stored in the request's row. If
+    /// the row is lost, for example in a failover that loses acknowledged commits, the client's retry has another, and the
+    /// provider refuses the repeated key: see [`uuid`](Self::uuid), and
+    /// [failover](https://github.com/atomic-phases/atomic-phases/blob/main/docs/failover.md).
     #[must_use]
     pub fn created_at(&self) -> DateTime<Utc> {
         self.created_at

@@ -85,6 +85,7 @@ pub struct Reply {
 /// A value cannot be a [`Reply`]'s body. The error does not contain the value.
 #[derive(Debug, thiserror::Error)]
 #[error("the reply's body does not serialize to JSON: use maps whose keys are strings")]
+#[non_exhaustive]
 pub struct ReplyNotJson;
 
 impl Reply {
@@ -301,8 +302,8 @@ impl ForeignError {
     }
 
     /// The effect certainly did not happen (connection refused, 429, a rejected signature): safe to
-    /// call again, at any provider. If no other call of the phase may have had an effect, it is called again after whatever
-    /// time: the provider has nothing to forget.
+    /// call again, at any provider. If no other call of the phase may have had an effect, the engine calls again even after
+    /// the provider's window: the provider has no key to forget.
     #[must_use]
     pub fn not_executed(reason: &'static str) -> Self {
         Self(ForeignFailure::NotExecuted { reason, after: None })

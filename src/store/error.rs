@@ -45,16 +45,12 @@ pub enum StoreError {
     /// source, because its `Debug` may repeat what a row has (G19).
     #[error("migration: {0}")]
     Migration(String),
-    /// The store's configuration is invalid. The text is that of a [`SettingError`](crate::config::SettingError), or says
-    /// what is wrong with a URL without repeating it (G19).
+    /// A setting of the store's is invalid.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The store's configuration is invalid. The text says what is wrong with a URL without repeating it (G19).
     #[error("{0}")]
     Configuration(String),
-}
-
-impl From<SettingError> for StoreError {
-    fn from(error: SettingError) -> Self {
-        Self::Configuration(error.to_string())
-    }
 }
 
 impl StoreError {
@@ -94,7 +90,7 @@ impl StoreError {
             Self::Database { error, .. } => error.kind(),
             Self::Unreadable { .. } => "a stored value is not readable",
             Self::Migration(_) => "a migration failed",
-            Self::Configuration(_) => "the configuration cannot work",
+            Self::Setting(_) | Self::Configuration(_) => "the configuration cannot work",
         }
     }
 

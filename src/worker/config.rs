@@ -73,9 +73,9 @@ impl WorkerConfig {
     }
 
     /// How many rows a search reads at most, how many jobs one statement claims (500 at most), and how many requests or jobs a
-    /// `run_once` begins; default 100. If a search of a worker that [runs](crate::worker::Completer::run) finds nothing to
-    /// begin, the next search reads a thousand rows, or a hundred if a request or a job of the worker has ended within the
-    /// last second. Neither reads fewer rows than a batch.
+    /// `run_once` begins; default 100. If a search of a [running](crate::worker::Completer::run) worker finds nothing to
+    /// begin, its next search reads 1,000 rows; 100, if one of the worker's requests or jobs has ended within the last
+    /// second. Neither reads fewer rows than a batch.
     pub fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self
@@ -84,8 +84,8 @@ impl WorkerConfig {
     /// How many requests or jobs a worker runs concurrently; default 8. One scope holds at most half of
     /// them. Each local phase among them takes a connection.
     ///
-    /// Jobs, and on PostgreSQL accepted requests that have never run, are claimed in bulk: if those of a scope end within
-    /// a second, up to a [`batch`](Self::batch) more are claimed, and wait in this process. What has
+    /// A worker claims jobs in bulk; on PostgreSQL also accepted requests that have never run. If those of a scope end within
+    /// a second, the worker claims up to a [`batch`](Self::batch) more, which wait in this process. What has
     /// waited for a sixth of its claim ([`delivery`](Self::delivery), or the
     /// [lease](crate::engine::EngineBuilder::lease)), or waits when the worker stops, is returned uncounted. The claims
     /// of a process that is killed expire, and count as attempts. A sink may have limits of its own for the names of

@@ -125,8 +125,8 @@ impl DeliveryError {
 /// }
 /// ```
 pub trait JobSink: Send + Sync + 'static {
-    /// Delivers the job. A panic, and an answer that takes longer than
-    /// [`WorkerConfig::delivery`](crate::worker::WorkerConfig::delivery), count as a transient failure.
+    /// Delivers the job. A panic, and an answer that takes longer than a delivery
+    /// [may take](crate::worker::WorkerConfig::delivery), count as a transient failure.
     ///
     /// # Errors
     /// [`DeliveryError`] says whether and when to retry.

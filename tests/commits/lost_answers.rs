@@ -1,8 +1,11 @@
 //! What becomes of a commit when the connection, the server or the answer is lost (G4, G7).
 
+use std::time::Duration;
+
 use crate::support::cluster::Cluster;
 use crate::support::db::{open_pg, prepare_pg};
 use crate::support::proxy::{Cut, proxied};
+use crate::support::work::config;
 use crate::support::*;
 use atomic_phases::Outcome;
 use atomic_phases::engine::CallError;
@@ -81,6 +84,28 @@ async fn g7_who_finds_its_own_lost_commit_has_not_replayed_it() {
         assert!(finished(engine.call(&scope(), &key("k"), request()).await).replayed, "{cut:?}");
         assert_eq!(db.number("SELECT count(*) FROM rides").await, 1, "{cut:?}");
     }
+}
+
+/// Who finds that its acceptance is committed wakes the workers, as the answer would have.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_an_acceptance_whose_answer_was_lost_wakes_the_workers() {
+    let (db, store, proxy) = proxied().await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    // Long polls, so that a worker finds work only by a wake-up.
+    let workers = engine.spawn_workers(config().poll(Duration::from_secs(3600))).unwrap();
+    let is_done = async |requests| {
+        let done = "SELECT count(*) FROM atomic_phases_keys WHERE status = 'completed'";
+        db.number(done).await == requests
+    };
+    engine.call(&scope(), &key("first"), book(20)).accept().await.unwrap();
+    until(async || is_done(1).await).await;
+    proxy.arm("WITH atomic_phases_begun", 1, Cut::Answer);
+    let told = engine.call(&scope(), &key("k"), book(20)).accept().await.unwrap();
+    assert!(matches!(told, Outcome::Accepted), "{told:?}");
+    assert_eq!(proxy.fired(), 1, "a fault that does not happen proves nothing");
+    until(async || is_done(2).await).await;
+    drop(workers);
 }
 
 /// The same for the guarded writes that have a transaction of their own: intent, result, release, unknown.

@@ -100,8 +100,8 @@ impl Times {
             "# The times of the console's walk\n\n\
              Written by the test that takes the pictures of [the console](../console.md):\n\n\
              ```sh\nBOOK_PICTURES=docs/pictures cargo test --all-features --test operators console::walk::\n```\n\n\
-             A browser does the steps of *Five minutes* and does not stop to read. The flagship is built before: how long\n\
-             that takes is on the page [Building](building.md). The test fails if the steps take five minutes or more.\n\n\
+             A browser does the steps of *Five minutes* and does not stop to read. The flagship is built before:\n\
+             [Building](building.md) says how long a build takes. The test fails if the steps take five minutes or more.\n\n\
              | step | seconds |\n|---|---|\n",
         );
         for (name, took) in &self.steps {

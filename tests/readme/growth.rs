@@ -1,5 +1,5 @@
 //! What may grow in a release that breaks no application is `#[non_exhaustive]`: each public enum, and each public
-//! struct whose fields are all public. What is not is on a list, with the reason.
+//! struct whose fields are all public, or that has none. What is not is on a list, with the reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -101,7 +101,9 @@ fn closed(text: &str) -> Vec<String> {
         let is_public = |line: &&&str| line.starts_with("    pub ");
         let in_brackets = line.contains("(pub ") && !line.contains(", ");
         let is_open = in_brackets || !fields.is_empty() && fields.iter().all(is_public);
-        if is_enum || is_open {
+        // A unit struct's name is a value, too.
+        let is_unit = line.ends_with(';') && !line.contains('(');
+        if is_enum || is_open || is_unit {
             found.push(name);
         }
     }

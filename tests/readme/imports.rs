@@ -223,13 +223,20 @@ fn module(path: &Path) -> Module {
 
 /// A file's code without its comments and literals, its unit tests, and the links of its documentation.
 pub(super) fn code(text: &str) -> String {
-    let mut lines: Vec<&str> = text.lines().collect();
-    let is_test = |line: &str| line.trim() == "#[cfg(test)]";
-    // A file of tests is not part of the crate; the tests at a file's end are not part of the file.
-    let tests = lines.windows(2).position(|two| is_test(two[0]) && two[1].ends_with('{'));
-    lines.truncate(tests.unwrap_or(lines.len()));
-    let lines = lines.into_iter().filter(|line| !line.trim_start().starts_with("doc = "));
-    without_literals(&lines.collect::<Vec<_>>().join("\n"))
+    let mut kept: Vec<&str> = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        // A block of tests ends at the brace below the beginning of its first line.
+        let is_of_a_test =
+            line.trim() == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.ends_with('{'));
+        if is_of_a_test {
+            let end = line.replace("#[cfg(test)]", "}");
+            lines.by_ref().find(|line| *line == end);
+        } else if !line.trim_start().starts_with("doc = ") {
+            kept.push(line);
+        }
+    }
+    without_literals(&kept.join("\n"))
 }
 
 fn without_literals(text: &str) -> String {

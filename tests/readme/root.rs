@@ -133,8 +133,8 @@ fn each_form_of_a_public_name_is_seen() {
 }
 
 /// The methods of `RunQueryDsl`, which diesel and diesel-async give to every type.
-const METHODS_OF_DIESEL: [&str; 6] =
-    ["execute", "first", "get_result", "get_results", "load", "load_stream"];
+const METHODS_OF_DIESEL: [&str; 7] =
+    ["execute", "first", "get_result", "get_results", "load", "load_iter", "load_stream"];
 
 /// How a connection declares its part of a trait of diesel's.
 const OF_A_CONNECTION: &str = "<'conn, 'query, T>(";

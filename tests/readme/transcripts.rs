@@ -1,6 +1,6 @@
 //! Each block of a page that shows commands, a part of a file, or what a program prints, is run or compared by a test, or
 //! is in the list with the reason why not. (Blocks of Rust: `tests/readme/mod.rs`, and rustdoc for the page that is the
-//! documentation of a module. The pages of `docs/bench` are written by programs.)
+//! documentation of a module. The pages of `docs/bench` are measured: programs write them, or print what `building.md` has.)
 
 use super::files;
 

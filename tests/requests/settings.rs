@@ -89,7 +89,7 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         let Err(error) = engine.spawn_workers(config.clone()) else { panic!("{setting}") };
         assert_eq!(error.setting, setting);
         let told = Completer::new(&engine, config).run_once().await;
-        assert!(matches!(told, Err(StoreError::Configuration(_))), "{setting}");
+        assert!(matches!(told, Err(StoreError::Setting(_))), "{setting}");
     }
     let pools = [
         ("PoolSettings::max_size", PoolSettings::default().max_size(0)),
@@ -98,13 +98,13 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
     ];
     for (setting, pool) in pools {
         match Postgres::connect_with("postgres://localhost/none", pool).await {
-            Err(StoreError::Configuration(text)) => assert!(text.contains(setting), "{text}"),
+            Err(StoreError::Setting(error)) => assert_eq!(error.setting, setting),
             _ => panic!("{setting} is not refused"),
         }
     }
     for lease in [zero, ever] {
         let refused = InFlight::read_with_lease(&db, lease).await;
-        assert!(matches!(refused, Err(StoreError::Configuration(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::Setting(_))), "{refused:?}");
     }
 }
 
@@ -263,7 +263,7 @@ async fn a_limit_of_a_name_of_jobs_without_a_function_is_refused_when_workers_st
         assert!(text.ends_with("it does not limit the jobs that another sink takes"), "{error}");
     }
     let told = Enqueuer::new(&engine, before(), config()).run_once().await;
-    assert!(matches!(told, Err(StoreError::Configuration(_))), "{told:?}");
+    assert!(matches!(told, Err(StoreError::Setting(_))), "{told:?}");
     for taken in [receipts(limited("receipt")), receipts(Handlers::new())] {
         assert_eq!(config().sink(taken).check(), Ok(()));
     }

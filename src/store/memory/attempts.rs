@@ -4,13 +4,13 @@ use futures_util::FutureExt;
 
 use super::Memory;
 use super::connection::MemoryConnection;
-use super::error::{is_lock_timeout, message_of};
+use super::error::{MARK_EXISTS, is_lock_timeout, message_of};
 use super::jobs::staged;
 use super::next_state::{Birth, Guarded, NextState, TakeOver};
 use super::open_transaction::MemoryTransaction;
 use super::record::AuditRecord;
 use super::round_trips::{HandedOver, create, read_key, settle_key, take_over, write};
-use super::statements::{MARK_EXISTS, Pinned};
+use super::statements::Pinned;
 use crate::definition::Isolation;
 use crate::error::is_lost;
 use crate::job::StagedJob;

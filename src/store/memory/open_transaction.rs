@@ -5,13 +5,12 @@ use futures_util::FutureExt;
 
 use super::Memory;
 use super::connection::MemoryConnection;
-use super::error::message_of;
+use super::error::{MARK_FENCED, message_of, refusal};
 use super::jobs::staged;
 use super::link::ConnectionGuard;
 use super::next_state::{Guarded, NextState};
 use super::record::JobRecord;
 use super::round_trips::commit;
-use super::statements::{MARK_FENCED, refusal};
 use crate::error::is_lost;
 use crate::job::StagedJob;
 use crate::store::{Change, Commit, Guard, StoreError, Transaction};

@@ -6,16 +6,11 @@ use diesel::QueryResult;
 use diesel::result::DatabaseErrorKind;
 use uuid::Uuid;
 
-use super::error::error;
+use super::error::{MARK_EXISTS, MARK_FENCED, MARK_LEFT, error};
 use super::next_state::{Birth, Guarded, NextState, TakeOver};
 use super::record::{KeyRecord, Place, Record, after};
 use super::session::Session;
-use crate::store::{Hold, Refusal, Status};
-
-/// Where the guarded update finds no row, what is behind it comes to nothing.
-pub(super) const MARK_FENCED: &str = "atomic_phases:fenced";
-pub(super) const MARK_LEFT: &str = "atomic_phases:left";
-pub(super) const MARK_EXISTS: &str = "atomic_phases:exists";
+use crate::store::{Hold, Status};
 
 fn mark(mark: &str) -> diesel::result::Error {
     error(DatabaseErrorKind::Unknown, mark)
@@ -33,17 +28,6 @@ pub(super) enum Pinned {
     Locked,
     OfAnother,
     Gone,
-}
-
-/// Why the engine's guarded update came to nothing.
-pub(super) fn refusal(message: &str) -> Option<Refusal> {
-    if message.contains(MARK_LEFT) {
-        Some(Refusal::LeftTransaction)
-    } else if message.contains("current transaction is aborted") {
-        Some(Refusal::SwallowedError)
-    } else {
-        None
-    }
 }
 
 impl Session {

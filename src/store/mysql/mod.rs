@@ -98,8 +98,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// Rows in MariaDB 10.6 or newer, or MySQL 8.0 or newer, reached through a connection pool of the store's own.
 ///
-/// All nodes must write to one server, with `innodb_flush_log_at_trx_commit = 1`. `docs/stores.md` says what was
-/// tested on MariaDB only, and what differs from the other stores.
+/// All nodes must write to one server, with `innodb_flush_log_at_trx_commit = 1`.
+/// [Stores](https://github.com/atomic-phases/atomic-phases/blob/main/docs/stores.md) says what was tested on MariaDB only, and
+/// what differs from the other stores.
 ///
 /// A phase's statements run in a transaction that ends with the engine's own commit. The engine marks it with a
 /// savepoint, and so detects a raw `COMMIT`, any DDL (it commits implicitly, even if it fails), and a deadlock whose
@@ -144,7 +145,7 @@ impl Mysql {
     /// As [`connect`](Self::connect), with the pool's settings.
     ///
     /// # Errors
-    /// As there; [`StoreError::Configuration`] for a URL or a number that cannot work.
+    /// As there; [`StoreError::Configuration`] for a URL that cannot work, [`StoreError::Setting`] for a number.
     pub async fn connect_with(url: &str, settings: PoolSettings) -> Result<Self, StoreError> {
         Self::by(SessionOpener::new(parsed(url)?), url, settings).await
     }
@@ -199,7 +200,7 @@ impl Mysql {
     /// and at least one, to other statements.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for zero, or more than the share of all scopes.
+    /// [`StoreError::Setting`] for zero, or more than the share of all scopes.
     pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
         let shares = self.shares.for_each_scope("Mysql::connections_per_scope", most)?;
         Ok(Self { shares: Arc::new(shares), ..self })

@@ -136,6 +136,12 @@ pub(super) fn is_of_a_failed_transaction(error: &Error) -> bool {
         == Some("current transaction is aborted, commands ignored until end of transaction block")
 }
 
+/// Whether a pool says that a connection could not be checked because of a prepared statement. Then a pooler hands one client's
+/// statements to another (H11): the check is the first statement of a connection.
+pub(super) fn is_of_a_prepared_statement(text: &str) -> bool {
+    text.contains("prepared statement \"")
+}
+
 /// Whether a statement of the engine's could not reach the engine's tables: they are not in the
 /// `search_path`, or the role may not write them. The server names the table in any language.
 pub(super) fn is_out_of_reach(error: &Error) -> bool {

@@ -95,7 +95,7 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// zero. Transaction pooling without it fails with *prepared statement already exists* (H11). With transaction
 /// pooling, `client_connection_check_interval` must be set for the role, or in `connect_query`; otherwise the engine logs
 /// a warning. After a migration that changes a column which the application reads, send the pooler a `RECONNECT`.
-/// `docs/stores.md` has the reasons.
+/// [Stores](https://github.com/atomic-phases/atomic-phases/blob/main/docs/stores.md) has the reasons.
 /// All nodes must write to one primary with `synchronous_commit = on`. Leave `default_transaction_isolation` at
 /// `read committed` for its role: a [`Batch`](crate::Batch) that is sent as a single statement runs at that level.
 ///
@@ -192,7 +192,8 @@ impl Postgres {
 
 impl<P: Pool> Postgres<P> {
     /// Uses an existing pool of the application: deadpool's, or with the feature `bb8`
-    /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting.
+    /// bb8's. Give it 4 to 8 connections for each core of the server, and a time limit for waiting: a phase waits for its
+    /// share of the pool for as long, an hour at most.
     /// bb8's pool does not report its size: set it with [`pool_size`](Self::pool_size). Operators, health checks,
     /// the searches of workers and the reads of the pauses take half of its connections at most, and four at most, unless they
     /// have [a pool](Self::operators_pool) of their own. Of a pool of fewer than four, health checks wait for operators'
@@ -225,7 +226,7 @@ impl<P: Pool> Postgres<P> {
     /// for bb8's, the default is 10. The shares of scopes are shares of this number, and so is what searches take.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for a number out of these bounds, or too small for the
+    /// [`StoreError::Setting`] for a number out of these bounds, or too small for the
     /// [`connections_per_scope`](Self::connections_per_scope) that were set.
     pub fn pool_size(self, connections: usize) -> Result<Self, StoreError> {
         number("Postgres::pool_size", connections, 1, MAX_CONNECTIONS)?;
@@ -241,7 +242,7 @@ impl<P: Pool> Postgres<P> {
     /// pool that does not report its size, set [`pool_size`](Self::pool_size) first.
     ///
     /// # Errors
-    /// [`StoreError::Configuration`] for zero, or more than the share of all scopes.
+    /// [`StoreError::Setting`] for zero, or more than the share of all scopes.
     pub fn connections_per_scope(self, most: usize) -> Result<Self, StoreError> {
         let shares = self.shares.for_each_scope("Postgres::connections_per_scope", most)?;
         Ok(Self { shares: Arc::new(shares), ..self })

@@ -19,6 +19,7 @@ use futures_util::future::{Either, select};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
+use super::error::is_of_a_prepared_statement;
 use super::numbered::{Shape, Shaped};
 use super::session::SAY;
 use crate::error::POOLER;
@@ -273,10 +274,8 @@ impl Pool for bb8::Pool<Manager> {
 
 fn no_connection(error: impl std::fmt::Display) -> StoreError {
     let text = error.to_string();
-    StoreError::NoConnection(match text.contains("prepared statement \"") {
-        true => POOLER.to_owned(),
-        false => text,
-    })
+    let is_of_a_pooler = is_of_a_prepared_statement(&text);
+    StoreError::NoConnection(if is_of_a_pooler { POOLER.to_owned() } else { text })
 }
 
 #[cfg(test)]
