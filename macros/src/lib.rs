@@ -35,8 +35,8 @@ use proc_macro::TokenStream;
 ///   or re-exported by another crate.
 ///
 /// The block is an inherent impl. The request's type owns its data and has no generic parameters (the block may have some),
-/// because the engine reads a stored request back by the definition's name alone. The type is stored, so it is `Serialize` and `Deserialize`;
-/// phases do not see [what serde omits from it](#what-the-compiler-does-not-see).
+/// because the engine reads a stored request back by the definition's name alone. The type is stored, so it is `Serialize` and
+/// `Deserialize`; phases do not see [what serde omits from it](#what-the-compiler-does-not-see).
 ///
 /// # On the methods
 ///

@@ -37,7 +37,7 @@ impl<S: Store> Attempt<S> {
                     // Its commit arrived, and the answer to that did not: it is counted here.
                     (false, Some(stored)) => {
                         self.core.attempt_begins(row.request_id, 1, STARTED, None);
-                        self.core.finished_by_its_creation(self.definition.name, self.began);
+                        self.core.creation_finished(self.definition.name, self.began);
                         self.core.traced_end(stored.status);
                     }
                     _ => self.core.traced_result_of(row.request_id, row.trace.as_deref()),

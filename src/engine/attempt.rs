@@ -271,7 +271,7 @@ impl<S: Store> Attempt<S> {
 
     fn note_read(&self, row: Option<&KeySummary>) {
         if row.is_some_and(|row| row.request_id == self.request_id) {
-            self.creation.found(self.definition.name);
+            self.core.creation_found(&self.creation, self.definition.name);
         }
     }
 
@@ -409,15 +409,8 @@ impl<S: Store> Attempt<S> {
             let (cause, retry_after) = (FailureCause::OtherAttempt, row.back_off_left);
             return Some(Outcome::Failed { cause, retry_after });
         }
-        if self.mode == Mode::Run {
-            return None;
-        }
-        // A call that accepts leaves the row to the workers. Where the commit of its acceptance got no answer, they have not
-        // been woken.
-        if row.request_id == self.request_id {
-            self.core.wakeups.accepted.notify_one();
-        }
-        Some(Outcome::Accepted)
+        // A call that accepts leaves the row to the workers.
+        (self.mode == Mode::Accept).then_some(Outcome::Accepted)
     }
 
     /// Creates the row, if the scope may have another key, and unless the request may have run for this call before.

@@ -1,4 +1,5 @@
-//! [`Creation`]: a key is counted as created when its row is known to be durable, and once.
+//! [`Creation`]: a key is counted as created when its row is known to be durable, and once; and what follows if that is known
+//! late.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,21 +19,30 @@ pub(super) struct Creation {
 }
 
 impl<S: Store> Core<S> {
-    /// A commit that created its row and finished it got no answer, and was found to be done: what its answer would have
-    /// been followed by.
-    pub(super) fn finished_by_its_creation(&self, definition: &'static str, began: Moment) {
+    /// The key was read, and has the row that this call would create. If that is how the call hears of its commit, the
+    /// workers have not been woken for what it stored: a request for them, or jobs.
+    pub(super) fn creation_found(&self, creation: &Creation, definition: &'static str) {
+        if creation.found(definition) {
+            self.wakeups.accepted.notify_one();
+            self.wakeups.staged.notify_one();
+        }
+    }
+
+    /// The row of such a call is finished, by the commit that created it.
+    pub(super) fn creation_finished(&self, definition: &'static str, began: Moment) {
         observe::committed(FINISHED);
         observe::completed(definition, 1, began.elapsed());
-        self.wakeups.staged.notify_one();
     }
 }
 
 impl Creation {
-    /// A commit of the row is done.
-    pub(super) fn committed(&self, definition: &'static str) {
-        if !self.is_counted.swap(true, Ordering::Relaxed) {
+    /// A commit of the row is done. Returns whether this is the first time that it is known.
+    pub(super) fn committed(&self, definition: &'static str) -> bool {
+        let is_new = !self.is_counted.swap(true, Ordering::Relaxed);
+        if is_new {
             observe::created(definition);
         }
+        is_new
     }
 
     /// A commit of the row got no answer.
@@ -40,11 +50,9 @@ impl Creation {
         self.is_unanswered.store(true, Ordering::Relaxed);
     }
 
-    /// The key was read, and has the row that this call would create.
-    pub(super) fn found(&self, definition: &'static str) {
-        if self.is_unanswered.load(Ordering::Relaxed) {
-            self.committed(definition);
-        }
+    /// The key was read, and has the row that this call would create. Returns whether only this tells of its commit.
+    fn found(&self, definition: &'static str) -> bool {
+        self.is_unanswered.load(Ordering::Relaxed) && self.committed(definition)
     }
 
     /// Whether the row is known to have been there: it is never created again.

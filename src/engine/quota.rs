@@ -323,7 +323,9 @@ mod tests {
             rate_limits.take(&scope, rate).is_ok()
         }
         assert!(is_given_back(|_| {}), "its first phase has failed, or its key had a row");
-        assert!(!is_given_back(|creation| creation.committed("pay")));
+        assert!(!is_given_back(|creation| {
+            creation.committed("pay");
+        }));
         assert!(!is_given_back(Creation::unanswered), "it may have been created");
     }
 }

@@ -33,11 +33,11 @@ impl<S: Store> Attempt<S> {
                     Ok(Some(row)) => {
                         let is_ours = row.request_id == request_id;
                         if is_ours {
-                            creation.found(name);
+                            core.creation_found(&creation, name);
                         }
                         let is_finished = row.status == Status::Completed;
                         if is_finished && is_held_by_its_creator(&row, runs_as) {
-                            core.finished_by_its_creation(name, began);
+                            core.creation_finished(name, began);
                         }
                         core.traced_verification(if is_ours { "created" } else { "not_created" });
                         return;

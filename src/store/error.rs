@@ -45,10 +45,10 @@ pub enum StoreError {
     /// source, because its `Debug` may repeat what a row has (G19).
     #[error("migration: {0}")]
     Migration(String),
-    /// A setting of the store's is invalid.
+    /// A setting of the store's or of a worker's is invalid.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The store's configuration is invalid. The text says what is wrong with a URL without repeating it (G19).
+    /// What is configured cannot work: a URL, which the text does not repeat (G19), a pool, or a definition.
     #[error("{0}")]
     Configuration(String),
 }

@@ -15,8 +15,8 @@
 //! * On SQLite, a thread executes the statements of all tasks, and does not know whose they are. So one request runs at a time,
 //!   and everything is in one order.
 //! * Not of the other acts of operators (retries, resolutions of jobs, bulk acts, pauses, erasures) and of deliveries that
-//!   fail. Each is one transaction of its own, with nothing before or after it that must agree with it, and an operator or
-//!   the lease repeats it; `tests/ops` and `tests/workers` interrupt them.
+//!   fail. Each is one transaction for each request, which an operator, the runner of bulk acts or the end of a claim
+//!   repeats; `tests/ops` and `tests/workers` interrupt them.
 //! * Not on MariaDB and in memory, where no connection reports its statements to the process. The points are the engine's, and
 //!   so the same on every store; that a store changes a row in one commit is not shown for these two here.
 #![cfg(feature = "fault-injection")]

@@ -167,8 +167,8 @@ fn kind_of_lost(task: &tokio::task::JoinError) -> Kind {
     if task.is_panic() { Kind::Panicked } else { Kind::Unavailable }
 }
 
-/// On every answer with times: what the database's clock says, by the last reading of it. `Date` is the clock of the service, or of
-/// a proxy in front of it.
+/// On every answer with times: what the database's clock says, by the last reading of it. `Date` is the clock of the service,
+/// or of a proxy in front of it.
 const DATABASE_TIME: HeaderName = HeaderName::from_static("database-time");
 
 /// On every answer: it is not stored, not taken for a page, and its address is not sent on as a referrer.

@@ -2,7 +2,8 @@
 //!
 //! diesel passes a kind on for the constraint violations, 40001 and 25006; any other SQLSTATE arrives as `Unknown`, with a
 //! message in the server's language (H9). A message can contain what a user typed, for example by a trigger's `RAISE`. So
-//! nothing is decided by the words of a message, but for a [`Mark`].
+//! nothing is decided by the words of a message, but for a [`Mark`], and for messages in English that only make an error
+//! clearer.
 
 use std::sync::LazyLock;
 
