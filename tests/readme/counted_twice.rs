@@ -1,5 +1,5 @@
 //! `docs/bench.md` repeats what the bench has counted on MariaDB and has written to `docs/bench/mariadb.md`. No machine changes
-//! these counts, so both pages have the same.
+//! these counts, so both pages have the same. It also repeats ratios, which are those of the committed run.
 
 const PAGE: &str = include_str!("../../docs/bench.md");
 const WRITTEN: &str = include_str!("../../docs/bench/mariadb.md");
@@ -25,6 +25,54 @@ fn the_counts_on_mariadb_are_those_that_the_bench_has_written() {
     assert!(told.len() >= 14, "{told:?}");
     let others: Vec<_> = told.iter().filter(|row| !written.contains(row)).collect();
     assert!(others.is_empty(), "docs/bench/mariadb.md has other counts: {others:?}");
+}
+
+/// The medians of a contestant at each load, as multiples of another one: `0.76, 0.66, 0.78`.
+fn ratios(of: &str, by: &str) -> String {
+    let heading = if of.starts_with("replay") { "Replay" } else { "Fresh request of three phases" };
+    let section = WRITTEN.split(&format!("\n## {heading}\n")).nth(1).expect(heading);
+    let names = section.lines().find(|line| line.starts_with('|')).expect(heading);
+    let column = names.split('|').position(|name| name.trim() == format!("x {by}")).expect(by);
+    let median = |row: &'static str| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let (name, ratio) = (cells[2], cells[column]);
+        (name == of).then(|| ratio.split(' ').next().unwrap_or_default())
+    };
+    let medians: Vec<&str> = super::rows(WRITTEN, heading).into_iter().filter_map(median).collect();
+    medians.join(", ")
+}
+
+/// A contestant of the table of goals, the one that its goal names, and two floors by hand: on a narrow table, and on the
+/// engine's.
+const GOALS: [(&str, &str, Option<&str>, &str); 4] = [
+    ("tx", "by hand", Some("by hand, guarded"), "by hand, guarded, engine's tables"),
+    (
+        "batch",
+        "by hand",
+        Some("by hand, single statement, guarded"),
+        "by hand, single statement, guarded, engine's tables",
+    ),
+    (
+        "batch, new key",
+        "by hand",
+        Some("by hand, new key, guarded"),
+        "by hand, new key, guarded, engine's tables",
+    ),
+    ("replay", "replay by hand", None, "replay by hand, 14 columns"),
+];
+
+#[test]
+fn the_ratios_on_mariadb_are_those_that_the_bench_has_written() {
+    for (engine, yardstick, narrow, floor) in GOALS {
+        let begins = format!("| *{engine}* ≥ ");
+        let row = PAGE.lines().find(|line| line.starts_with(&begins)).expect(engine);
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let narrow = narrow.map(|narrow| ratios(narrow, yardstick)).unwrap_or_default();
+        let expected = [narrow, ratios(floor, yardstick), ratios(engine, floor)];
+        assert_eq!(cells[4..7], expected, "docs/bench/mariadb.md has other ratios: {row}");
+        // Behind the verdict, and the loads at which the goal is reached.
+        assert!(cells[2].ends_with(&format!(": {}", ratios(engine, yardstick))), "{row}");
+    }
 }
 
 #[test]
