@@ -1,8 +1,11 @@
 //! `docs/bench.md` repeats what the bench has counted on MariaDB and has written to `docs/bench/mariadb.md`. No machine changes
-//! these counts, so both pages have the same. It also repeats ratios, which are those of the committed run.
+//! these counts, so both pages have the same. It also repeats ratios, which are those of
+//! the committed runs.
 
 const PAGE: &str = include_str!("../../docs/bench.md");
 const WRITTEN: &str = include_str!("../../docs/bench/mariadb.md");
+
+const RESULTS: &str = include_str!("../../docs/bench/results.md");
 
 /// Commits that write, statements and round trips of each contestant, rounded: the server writes something of its own now and
 /// then, which makes 2.01 commits of 2.
@@ -27,23 +30,24 @@ fn the_counts_on_mariadb_are_those_that_the_bench_has_written() {
     assert!(others.is_empty(), "docs/bench/mariadb.md has other counts: {others:?}");
 }
 
-/// The medians of a contestant at each load, as multiples of another one: `0.76, 0.66, 0.78`.
-fn ratios(of: &str, by: &str) -> String {
-    let heading = if of.starts_with("replay") { "Replay" } else { "Fresh request of three phases" };
-    let section = WRITTEN.split(&format!("\n## {heading}\n")).nth(1).expect(heading);
+/// What a column has of a contestant at each load, without the least and the greatest behind it.
+fn at_each_load<'p>(page: &'p str, heading: &str, of: &str, column: &str) -> Vec<&'p str> {
+    let section = page.split(&format!("\n## {heading}\n")).nth(1).expect(heading);
     let names = section.lines().find(|line| line.starts_with('|')).expect(heading);
-    let column = names.split('|').position(|name| name.trim() == format!("x {by}")).expect(by);
-    let median = |row: &'static str| {
+    let column = names.split('|').position(|name| name.trim() == column).expect(column);
+    let figure = |row: &'p str| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let (name, ratio) = (cells[2], cells[column]);
-        (name == of).then(|| ratio.split(' ').next().unwrap_or_default())
+        (cells[2] == of).then(|| cells[column].split(' ').next().unwrap_or_default())
     };
-    let medians: Vec<&str> = super::rows(WRITTEN, heading).into_iter().filter_map(median).collect();
-    medians.join(", ")
+    super::rows(page, heading).into_iter().filter_map(figure).collect()
 }
 
-/// A contestant of the table of goals, the one that its goal names, and two floors by hand: on a narrow table, and on the
-/// engine's.
+const FRESH: &str = "Fresh request of three phases";
+
+const SQLITE: &str = "SQLite, fresh request of three phases";
+
+/// A contestant of the table of goals on MariaDB, the one that its goal names, and two floors by hand: on a narrow table, and
+/// on the engine's.
 const GOALS: [(&str, &str, Option<&str>, &str); 4] = [
     ("tx", "by hand", Some("by hand, guarded"), "by hand, guarded, engine's tables"),
     (
@@ -64,6 +68,8 @@ const GOALS: [(&str, &str, Option<&str>, &str); 4] = [
 #[test]
 fn the_ratios_on_mariadb_are_those_that_the_bench_has_written() {
     for (engine, yardstick, narrow, floor) in GOALS {
+        let heading = if engine == "replay" { "Replay" } else { FRESH };
+        let ratios = |of, by| at_each_load(WRITTEN, heading, of, &format!("x {by}")).join(", ");
         let begins = format!("| *{engine}* ≥ ");
         let row = PAGE.lines().find(|line| line.starts_with(&begins)).expect(engine);
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -73,6 +79,87 @@ fn the_ratios_on_mariadb_are_those_that_the_bench_has_written() {
         // Behind the verdict, and the loads at which the goal is reached.
         assert!(cells[2].ends_with(&format!(": {}", ratios(engine, yardstick))), "{row}");
     }
+}
+
+/// The rows of the goals on PostgreSQL and SQLite that have a result for each load: what the row says, and whose figure it
+/// is in which column of `docs/bench/results.md`.
+const PER_LOAD: [(&str, &str, &str, &str); 31] = [
+    ("**independent**", FRESH, "batch, independent", "p99 x"),
+    ("**new key**", FRESH, "batch, new key", "p99 x"),
+    ("**new key**", FRESH, "batch, new key", "x limit2"),
+    ("**independent**", FRESH, "batch, independent", "x limit2"),
+    ("floor: *by hand, new key*", FRESH, "by hand, new key", "x limit2"),
+    ("floor: *by hand, single statement*", FRESH, "by hand, single statement", "x limit2"),
+    ("**new key**", FRESH, "batch, new key", "x limit2_pipe"),
+    ("**independent**", FRESH, "batch, independent", "x limit2_pipe"),
+    ("floor: *by hand, new key*", FRESH, "by hand, new key", "x limit2_pipe"),
+    ("floor: *by hand, single statement*", FRESH, "by hand, single statement", "x limit2_pipe"),
+    ("**independent**", FRESH, "batch, independent", "x limit2"),
+    ("**in order**", FRESH, "batch", "x limit2"),
+    ("**`Tx`**", FRESH, "tx", "x limit2"),
+    ("floor of a `Tx`: *by hand*", FRESH, "by hand", "x limit2"),
+    ("**`Tx`** x *by hand*", FRESH, "tx", "x by hand"),
+    ("**`Tx`** x *by hand, guarded*", FRESH, "tx", "x by hand, guarded"),
+    (
+        "**`Tx`** x *by hand, guarded, engine's tables*",
+        FRESH,
+        "tx",
+        "x by hand, guarded, engine's tables",
+    ),
+    ("*by hand, guarded* x *by hand*", FRESH, "by hand, guarded", "x by hand"),
+    (
+        "*by hand, guarded, engine's tables* x *by hand*",
+        FRESH,
+        "by hand, guarded, engine's tables",
+        "x by hand",
+    ),
+    ("**in order** x *by hand, pipelined*", FRESH, "batch", "x by hand, pipelined"),
+    (
+        "**in order** x *by hand, guarded, pipelined*",
+        FRESH,
+        "batch",
+        "x by hand, guarded, pipelined",
+    ),
+    (
+        "**in order** x the same on the engine's tables",
+        FRESH,
+        "batch",
+        "x by hand, guarded, pipelined, engine's tables",
+    ),
+    (
+        "*by hand, guarded, pipelined* x *by hand, pipelined*",
+        FRESH,
+        "by hand, guarded, pipelined",
+        "x by hand, pipelined",
+    ),
+    (
+        "the same on the engine's tables x *by hand, pipelined*",
+        FRESH,
+        "by hand, guarded, pipelined, engine's tables",
+        "x by hand, pipelined",
+    ),
+    ("**replay** x *select1*", "Replay", "replay", "x select1"),
+    ("*replay by hand, guarded* x *select1*", "Replay", "replay by hand, guarded", "x select1"),
+    ("**replay** x *replay by hand, guarded*", "Replay", "replay", "x replay by hand, guarded"),
+    ("**`Batch`** x *rusqlite*", SQLITE, "sqlite batch", "x rusqlite"),
+    ("**`Tx`** x *rusqlite*", SQLITE, "sqlite engine", "x rusqlite"),
+    ("**`Tx`** x *rusqlite, guarded*", SQLITE, "sqlite engine", "x rusqlite, guarded"),
+    ("*rusqlite, guarded* x *rusqlite*", SQLITE, "rusqlite, guarded", "x rusqlite"),
+];
+
+#[test]
+fn the_ratios_on_postgres_and_sqlite_are_those_that_the_bench_has_written() {
+    let told = super::rows(PAGE, "Goals").into_iter().filter_map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let is_of_loads =
+            cells.len() == 10 && cells[4].parse::<f64>().is_ok() && cells[3] != "what";
+        let figures = || cells[4..9].iter().copied().filter(|cell| !cell.is_empty()).collect();
+        is_of_loads.then(|| (cells[3], figures()))
+    });
+    let told: Vec<(&str, Vec<&str>)> = told.collect();
+    let written = PER_LOAD
+        .map(|(what, heading, of, column)| (what, at_each_load(RESULTS, heading, of, column)));
+    assert_eq!(told, written, "docs/bench/results.md has other figures");
 }
 
 #[test]
