@@ -130,7 +130,7 @@ pub struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    pub const NAMES: [&'static str; 20] = [
+    pub const NAMES: [&'static str; 21] = [
         "limit2",
         "limit2_pipe",
         "limit2_one",
@@ -148,6 +148,7 @@ impl<'s> Field<'s> {
         "by hand, single statement",
         "by hand, single statement, guarded, engine's tables",
         "by hand, new key",
+        "by hand, new key, guarded, engine's tables",
         "replay",
         "replay by hand",
         "replay by hand, guarded",
@@ -189,7 +190,12 @@ impl<'s> Field<'s> {
                 Box::new(move || Box::pin(floor.clone().fresh_single_statement(false)) as Work)
             }
             "by hand, single statement, guarded, engine's tables" => {
-                Box::new(move || Box::pin(floor.clone().fresh_guarded_single_statement()) as Work)
+                let fresh = move || floor.clone().fresh_guarded_single_statement(false);
+                Box::new(move || Box::pin(fresh()) as Work)
+            }
+            "by hand, new key, guarded, engine's tables" => {
+                let fresh = move || floor.clone().fresh_guarded_single_statement(true);
+                Box::new(move || Box::pin(fresh()) as Work)
             }
             "by hand, new key" => {
                 Box::new(move || Box::pin(floor.clone().fresh_single_statement(true)) as Work)

@@ -165,6 +165,7 @@ async fn main() {
             "by hand, single statement",
             "by hand, single statement, guarded, engine's tables",
             "by hand, new key",
+            "by hand, new key, guarded, engine's tables",
         ],
     );
     text += &report::section(

@@ -11,11 +11,12 @@ use crate::embedded::Embedded;
 use crate::load::Figures;
 
 /// The contestants that are profiled, and with how many concurrent requests.
-const CONTESTANTS: [(&str, usize); 21] = [
+const CONTESTANTS: [(&str, usize); 22] = [
     ("limit2_one", 32),
     ("by hand, single statement", 32),
     ("by hand, single statement, guarded, engine's tables", 32),
     ("by hand, new key", 32),
+    ("by hand, new key, guarded, engine's tables", 32),
     ("batch, independent", 32),
     ("batch, new key", 32),
     ("limit2_one", 8),

@@ -197,9 +197,10 @@ impl ByHand {
         self.last_single_statement(&held).await;
     }
 
-    /// As the engine sends an independent batch: each transaction as a single statement.
-    pub async fn fresh_guarded_single_statement(self) {
-        let held = self.new_key(&ENGINES).await;
+    /// As the engine sends an independent batch: each transaction as a single statement. If the key is known to be new, it is
+    /// not read first.
+    pub async fn fresh_guarded_single_statement(self, is_new: bool) {
+        let held = if is_new { Held::new() } else { self.new_key(&ENGINES).await };
         let conn = self.connection().await;
         create_single_statement(&held).execute(&mut &*conn).await.unwrap();
         drop(conn);

@@ -24,7 +24,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let [key, id, ride] = [(); 3].map(|()| Uuid::new_v4().to_string());
         Self { key, id, print: hash(&["POST", "/rides", PARAMS]), ride }
     }
