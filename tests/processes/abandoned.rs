@@ -61,7 +61,12 @@ async fn g17_all_abandoned_requests_finish_with_no_client(store: &str, mut rides
                 })
             })
             .collect();
-        tokio::time::sleep(Duration::from_millis(150 + random.below(350))).await;
+        // Not before some are under way: a busy machine needs longer for that than for a kill. They end, too, so that
+        // their number may never be reached.
+        let some = look.unfinished().await + 20 + random.below(40) as i64;
+        let under_way = until(async || look.unfinished().await >= some);
+        let _ = tokio::time::timeout(Duration::from_secs(2), under_way).await;
+        tokio::time::sleep(Duration::from_millis(random.below(100))).await;
         tokio::task::block_in_place(|| rides.kill_and_restart());
         kills += 1;
         for client in clients {
