@@ -1,6 +1,7 @@
 //! The cost of a request: counted, not timed.
 
 mod log_bytes;
+mod paths;
 
 use std::time::Duration;
 
@@ -206,15 +207,15 @@ struct Long;
 macro_rules! long {
     ($($local:ident $number:literal $foreign:ident),*) => {
         #[atomic_phases(name = "long", version = 1)]
-        impl Long {
+        impl<Db: TestDb> Long {
             $(
                 #[phase]
                 async fn $local(
                     &self,
-                    tx: &mut Tx<'_, Postgres>,
+                    tx: &mut Tx<'_, Db>,
                     ctx: &RequestContext,
                 ) -> PhaseResult<[u8; $number]> {
-                    Postgres::insert_step(tx, &ctx.uuid($number).to_string(), "made").await?;
+                    Db::insert_step(tx, &ctx.uuid($number).to_string(), "made").await?;
                     Ok([0; $number])
                 }
 
@@ -234,20 +235,20 @@ macro_rules! long {
             #[phase]
             async fn checked(
                 &self,
-                tx: &mut Tx<'_, Postgres>,
+                tx: &mut Tx<'_, Db>,
                 ctx: &RequestContext,
             ) -> PhaseResult<[u8; 6]> {
-                Postgres::insert_step(tx, &ctx.uuid(6).to_string(), "checked").await?;
+                Db::insert_step(tx, &ctx.uuid(6).to_string(), "checked").await?;
                 Ok([0; 6])
             }
 
             #[phase]
             async fn answered(
                 &self,
-                tx: &mut Tx<'_, Postgres>,
+                tx: &mut Tx<'_, Db>,
                 ctx: &RequestContext,
             ) -> PhaseResult<Reply> {
-                Postgres::insert_step(tx, &ctx.uuid(0).to_string(), "answered").await?;
+                Db::insert_step(tx, &ctx.uuid(0).to_string(), "answered").await?;
                 Ok(Reply::new(200))
             }
         }
@@ -449,18 +450,14 @@ struct Hop(Form);
 struct Begun(String);
 
 #[atomic_phases(name = "hop", version = 1)]
-impl Hop {
+impl<Db: TestDb> Hop {
     #[phase]
-    async fn begun(
-        &self,
-        batch: &mut Batch<'_, Postgres>,
-        ctx: &RequestContext,
-    ) -> PhaseResult<Begun> {
+    async fn begun(&self, batch: &mut Batch<'_, Db>, ctx: &RequestContext) -> PhaseResult<Begun> {
         let id = ctx.uuid(0).to_string();
-        Postgres::add_ride(batch, &id, 1);
+        Db::add_ride(batch, &id, 1);
         match self.0 {
-            Form::OneByOne => Postgres::add_to_ride(batch, &id, 1, 1),
-            Form::SingleStatement => Postgres::add_independent_step(batch, &id, "begun"),
+            Form::OneByOne => Db::add_to_ride(batch, &id, 1, 1),
+            Form::SingleStatement => Db::add_independent_step(batch, &id, "begun"),
         }
         Ok(Begun(id))
     }
@@ -481,14 +478,14 @@ impl Hop {
     #[phase]
     async fn answered(
         &self,
-        batch: &mut Batch<'_, Postgres>,
+        batch: &mut Batch<'_, Db>,
         begun: &Begun,
         charge: &Charge,
     ) -> PhaseResult<Reply> {
-        Postgres::add_to_ride(batch, &begun.0, 2, 2);
+        Db::add_to_ride(batch, &begun.0, 2, 2);
         match self.0 {
-            Form::OneByOne => Postgres::add_step(batch, &charge.id, "answered"),
-            Form::SingleStatement => Postgres::add_independent_step(batch, &charge.id, "answered"),
+            Form::OneByOne => Db::add_step(batch, &charge.id, "answered"),
+            Form::SingleStatement => Db::add_independent_step(batch, &charge.id, "answered"),
         }
         batch.stage_job("receipt", &charge.id)?;
         Ok(Reply::new(201))

@@ -58,7 +58,7 @@ pub async fn one_poll<S: TestDb>(db: &S) -> Vec<String> {
 pub const JOBS: usize = 100;
 
 /// On a busy machine, some deliveries may not have ended when the first deletion is sent.
-const DELETIONS: std::ops::RangeInclusive<usize> = 1..=4;
+pub const DELETIONS: std::ops::RangeInclusive<usize> = 1..=4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_jobs_that_begin_together_take_one_transaction_to_claim_and_one_to_delete() {

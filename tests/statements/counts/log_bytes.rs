@@ -33,20 +33,20 @@ fn assert_as_measured(path: &str, bytes: i64) {
     assert!((measured / 2..=at_most).contains(&bytes), "{path}: {bytes} bytes, of {at_most}");
 }
 
-async fn start_server() -> Cluster {
+pub(super) async fn start_server() -> Cluster {
     let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
     cluster.change("full_page_writes = off\n");
     cluster
 }
 
-async fn open_database(cluster: &Cluster) -> Postgres {
+pub(super) async fn open_database(cluster: &Cluster) -> Postgres {
     let db = open_pg(&cluster.new_database(), 4).await;
     prepare_pg(&db).await;
     db
 }
 
 /// How many bytes the server has written so far.
-async fn written(db: &Postgres) -> i64 {
+pub(super) async fn written(db: &Postgres) -> i64 {
     db.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").await
 }
 
