@@ -39,8 +39,9 @@ impl Ignores {
     }
 }
 
-/// Y15: statements that end the transaction or commit it, even if they fail. Y16: the statements after them are in
-/// another transaction, which is never committed; only a phase that turns `autocommit` on commits what it sends.
+/// Y15: statements that end the transaction or commit it, even if they fail. Y13, Y32: two that fail and leave it open. Y16:
+/// the statements after them are in another transaction, which is never committed; only a phase that turns `autocommit` on
+/// commits what it sends.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_whatever_ends_the_transaction_of_a_phase_is_found_out() {
     let db = Mysql::fresh().await;
@@ -81,6 +82,8 @@ async fn end_its_transaction(db: &Mysql, store: &Mysql) {
         "XA START 'x'",
         "RELEASE SAVEPOINT atomic_phases",
         "SET PASSWORD FOR spare@nowhere = ''",
+        "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "KILL QUERY CONNECTION_ID()",
     ]
     .into_iter()
     .chain(ends)
@@ -142,7 +145,7 @@ async fn what_an_application_left_on_a_connection_disturbs_nothing() {
     assert!(conn.batch_execute(&long).await.is_err(), "the session is strict again");
 }
 
-/// Y1: no later statement reads an answer that its sender did not wait for.
+/// Y1, Y2: no later statement or text reads an answer that its sender did not wait for.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_the_answer_of_a_dropped_statement_reaches_no_other_caller() {
     #[derive(diesel::QueryableByName)]
@@ -159,6 +162,11 @@ async fn g16_the_answer_of_a_dropped_statement_reaches_no_other_caller() {
     assert!(tokio::time::timeout(Duration::from_millis(20), slow).await.is_err());
     let next = sql_query("SELECT 1 AS n").load::<Told>(&mut *conn).await;
     assert!(matches!(next, Err(Error::DatabaseError(..))), "another's answer");
+    drop(conn);
+    let mut conn = store.connection().await.unwrap();
+    let slow = conn.batch_execute("DO SLEEP(30)");
+    assert!(tokio::time::timeout(Duration::from_millis(20), slow).await.is_err());
+    assert!(conn.batch_execute("DO 0").await.is_err(), "another's answer");
     drop(conn);
     // The pool's only connection is a new one.
     let app = App::default();

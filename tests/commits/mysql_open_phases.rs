@@ -1,5 +1,5 @@
 //! What happens to a phase's transaction on MySQL and MariaDB while the phase is in the middle of it: a switch-over, a
-//! record that another transaction changes, and a server that ends it for its idleness.
+//! record that another transaction changes or is about to, and a server that ends it for its idleness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -162,6 +162,55 @@ async fn g4_a_record_that_was_changed_in_the_middle_undoes_the_phase_and_it_runs
         assert_eq!(middle.runs(), 2, "swallows: {swallows}");
         assert_eq!(db.number("SELECT n FROM pair").await, 11, "swallows: {swallows}");
         assert_eq!(db.number("SELECT count(*) FROM steps").await, 1, "swallows: {swallows}");
+    }
+}
+
+/// Adds this to a value that it has read in front of the middle.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Adds(i64);
+
+#[atomic_phases(name = "adds", version = 1, app = Middle)]
+impl Adds {
+    #[phase(isolation = "serializable")]
+    async fn added(&self, tx: &mut Tx<'_, Mysql>, app: &Middle) -> PhaseResult<Reply> {
+        let n = diesel::dsl::sql::<BigInt>("SELECT CAST(n AS SIGNED) FROM pair WHERE id = 1");
+        let n: i64 = n.get_result(tx).await?;
+        app.reached(n).await;
+        let update = format!("UPDATE pair SET n = {} WHERE id = 1", n + self.0);
+        sql_query(update).execute(tx).await?;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y32: two serializable phases have read the same row, and each of them writes it. The server undoes one of them (1213),
+/// which runs again, and no update is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_of_two_serializable_phases_that_write_what_both_have_read_one_runs_again() {
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE pair (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO pair VALUES (1, 0)",
+    )
+    .await;
+    let stores = [db.clone(), open_my_without_blocks(db.__url(), 4).await];
+    for (store, form) in stores.iter().zip(["blocks", "texts"]) {
+        db.sql("UPDATE pair SET n = 0").await;
+        let (mut both, mut calls) = (Vec::new(), Vec::new());
+        for adds in [1, 10] {
+            let (middle, mut is_reached) = Middle::new();
+            let builder = Engine::builder(store.clone()).app(middle.clone()).register::<Adds>();
+            let engine = builder.build().unwrap();
+            let call = engine.call(&scope(), &key(&format!("{form}-{adds}")), Adds(adds));
+            calls.push(tokio::spawn(call.into_future()));
+            assert_eq!(is_reached.recv().await, Some(0), "{form}");
+            both.push((engine, middle));
+        }
+        both.iter().for_each(|(_, middle)| middle.go_on());
+        for call in calls {
+            assert_eq!(finished(call.await.unwrap()).reply.status(), 204, "{form}");
+        }
+        assert_eq!(db.number("SELECT n FROM pair").await, 11, "{form}: an update is lost");
+        let runs: u32 = both.iter().map(|(_, middle)| middle.runs()).sum();
+        assert_eq!(runs, 3, "{form}");
     }
 }
 

@@ -6,7 +6,7 @@ use atomic_phases::engine::FailureCause;
 use atomic_phases::ops::{Actor, Permissions, Scopes};
 use atomic_phases::store::{Mysql, MysqlConn};
 use atomic_phases::worker::{Enqueuer, Reaper};
-use atomic_phases::{Batch, Engine, PhaseResult, Reply, Store, Tx, atomic_phases};
+use atomic_phases::{Batch, Engine, PhaseError, PhaseResult, Reply, Store, Tx, atomic_phases};
 use diesel::result::Error;
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};
@@ -14,7 +14,8 @@ use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 
 use super::mysql_kills::number_of;
-use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my};
+use super::mysql_statements::is_free;
+use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my, sessions};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::{Inbox, config};
 use crate::support::*;
@@ -76,6 +77,98 @@ async fn g16_the_sessions_level_is_not_the_servers() {
     }
 }
 
+/// Finds no row to update, which at any level but READ COMMITTED keeps others from inserting one. Tells whether they may.
+#[derive(Clone, Serialize, Deserialize)]
+struct FindsNothing;
+
+/// Where other sessions write.
+#[derive(Clone)]
+struct Beside(Mysql);
+
+#[atomic_phases(name = "finds_nothing", version = 1, app = Beside)]
+impl FindsNothing {
+    #[phase]
+    async fn found_nothing(&self, tx: &mut Tx<'_, Mysql>, app: &Beside) -> PhaseResult<Reply> {
+        sql_query("UPDATE rides SET amount = 1 WHERE id = 'missing'").execute(tx).await?;
+        let is_read_committed = is_free(&app.0, "INSERT INTO rides VALUES ('r', 1)").await;
+        Ok(Reply::text(200, if is_read_committed { "READ COMMITTED" } else { "another level" }))
+    }
+}
+
+/// Y29, Y32: a level that a session was given for its next transaction is not that of the engine's. If a statement has set
+/// it, the session is closed. What a trigger sets is not seen, and is undone behind the transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_level_that_is_set_for_the_next_transaction_is_not_that_of_the_next_phase() {
+    let db = Mysql::fresh().await;
+    let level = if mysqld().is_some() { "transaction_isolation" } else { "tx_isolation" };
+    db.sql("CREATE TABLE leveled (n INT)").await;
+    let trigger = format!(
+        "CREATE TRIGGER sets AFTER INSERT ON leveled FOR EACH ROW \
+         SET SESSION {level} = 'SERIALIZABLE'"
+    );
+    db.sql(&trigger).await;
+    let level = format!("SELECT @@SESSION.{level} AS level");
+    let mut conn = my(db.__url()).await;
+    conn.batch_execute("INSERT INTO leveled VALUES (1)").await.unwrap();
+    let set = sql_query(level).get_result::<Level>(&mut *conn).await.unwrap().level;
+    assert_eq!(set, "SERIALIZABLE", "the trigger sets nothing, so this proves nothing");
+
+    let blocks = open_my(db.__url(), 1).await;
+    let texts = open_my_without_blocks(db.__url(), 1).await;
+    for (form, store) in [("blocks", blocks), ("texts", texts)] {
+        let builder = Engine::builder(store.clone()).app(Beside(db.clone()));
+        let engine = builder.register::<Strays>().register::<FindsNothing>().build().unwrap();
+        for (by, sets, is_kept) in [
+            ("statement", "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", false),
+            ("trigger", "INSERT INTO leveled VALUES (1)", true),
+        ] {
+            for in_a_phase in [true, false] {
+                let what = format!("{form}-{by}-{in_a_phase}");
+                let mut conn = store.connection().await.unwrap();
+                let before = number_of(&mut conn).await;
+                if !in_a_phase {
+                    conn.batch_execute(sets).await.unwrap();
+                }
+                drop(conn);
+                if in_a_phase {
+                    let name = key(&format!("sets-{what}"));
+                    finished(engine.call(&scope(), &name, Strays(sets.to_owned())).await);
+                }
+                let next = finished(engine.call(&scope(), &key(&what), FindsNothing).await);
+                assert_eq!(next.reply, Reply::text(200, "READ COMMITTED"), "{what}");
+                let mut conn = store.connection().await.unwrap();
+                assert_eq!(number_of(&mut conn).await == before, is_kept, "{what}");
+            }
+        }
+    }
+}
+
+/// Asks for another level in the middle of its transaction, and rejects the request with what the server says.
+#[derive(Clone, Serialize, Deserialize)]
+struct AsksForALevel;
+
+#[atomic_phases(name = "asks_for_a_level", version = 1)]
+impl AsksForALevel {
+    #[phase]
+    async fn asked(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "asked").await?;
+        match tx.batch_execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await {
+            Ok(()) => Ok(Reply::new(204)),
+            Err(error) => Err(PhaseError::reject(Reply::text(409, error.to_string()))),
+        }
+    }
+}
+
+/// Y32: the server refuses another level within a transaction, and the phase gets that error.
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_a_level_that_a_phase_asks_for_in_its_transaction_is_refused() {
+    let db = Mysql::fresh().await;
+    let engine = Engine::builder(db.clone()).register::<AsksForALevel>().build().unwrap();
+    let told = finished(engine.call(&scope(), &key("k"), AsksForALevel).await).reply;
+    assert!(told.bytes().starts_with(b"1568: "), "{:?}", String::from_utf8_lossy(told.bytes()));
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 0);
+}
+
 /// Y38: a row that another transaction has locked delays neither the reaper nor the rows beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_the_reaper_passes_a_locked_row_by() {
@@ -94,6 +187,36 @@ async fn g15_the_reaper_passes_a_locked_row_by() {
     assert_eq!(db.text("SELECT idempotency_key FROM atomic_phases_keys").await, "two");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
+}
+
+/// Y38: nor does the reaper, while it deletes, keep a row locked that it has only read: an expired one that is not finished.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_the_reaper_locks_no_row_that_it_leaves() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("goes"), book(20)).await);
+    engine.call(&scope(), &key("stays"), book(20)).accept().await.unwrap();
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    db.sql(
+        "CREATE TRIGGER slow BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
+         SET @slept = SLEEP(3)",
+    )
+    .await;
+    let mut reaper = Reaper::new(&db, config());
+    let beside = async {
+        let asleep = format!(
+            "SELECT count(*) FROM {} WHERE db = DATABASE() AND state = 'User sleep'",
+            sessions()
+        );
+        until(async || db.number(&asleep).await > 0).await;
+        // By its whole key.
+        let update = "UPDATE atomic_phases_keys SET attempts = attempts \
+            WHERE scope = 'tenant-1' AND idempotency_key = 'stays'";
+        is_free(&db, update).await
+    };
+    let (reaped, may_be_written) = tokio::join!(reaper.run_once(), beside);
+    assert!(may_be_written, "the row is locked");
+    assert_eq!(reaped.unwrap(), 1);
 }
 
 /// Y46: a time is a number of milliseconds. It does not end in 2038, as a `TIMESTAMP` does, does not move with the zone of

@@ -1,5 +1,5 @@
-//! What statements meet on a MySQL and MariaDB server: duplicates that end in a deadlock, the order of assignments, locks
-//! that are waited for, and idle transactions.
+//! What statements meet on a MySQL and MariaDB server: duplicates that end in a deadlock or keep a lock, the order of
+//! assignments, locks that are waited for, and idle transactions.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::mysql_faults::on_own_server;
-use crate::support::db::{lock_waits, my, open_my};
+use super::mysql_kills::number_of;
+use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks};
 use crate::support::mariadb::mysqld;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::*;
@@ -87,6 +88,154 @@ async fn g10_duplicates_that_wait_for_a_first_phase_which_fails_see_no_deadlock(
     }
     assert_eq!((ran, heard), (1, 1));
     assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
+}
+
+/// Y26: a reservation that has lost a deadlock is tried again, and its phase does not run again for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_a_reservation_that_loses_a_deadlock_is_tried_again() {
+    let db = Mysql::fresh().await;
+    // A row of this engine stays when its statement is rolled back.
+    db.sql("CREATE TABLE tries (n INT) ENGINE = MyISAM").await;
+    db.sql(
+        "CREATE TRIGGER loses BEFORE INSERT ON atomic_phases_keys FOR EACH ROW BEGIN \
+         INSERT INTO tries VALUES (1); \
+         IF (SELECT count(*) FROM tries) < 3 THEN \
+         SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'lost'; END IF; END",
+    )
+    .await;
+    for (form, store) in with_one_connection(&db).await {
+        for batch in [false, true] {
+            db.sql("DELETE FROM tries").await;
+            let app = App::default();
+            let engine = engine(&store, &app);
+            let name = key(&format!("{form}-{batch}"));
+            let told = match batch {
+                false => engine.call(&scope(), &name, book(20)).await,
+                true => {
+                    let parcel = Form::SingleStatement.parcel(Trouble::None);
+                    engine.call(&scope(), &name, parcel).await
+                }
+            };
+            assert!(!finished(told).replayed, "{form}, batch: {batch}");
+            let tries = db.number("SELECT count(*) FROM tries").await;
+            assert_eq!((tries, app.bodies()[0]), (3, 1), "{form}, batch: {batch}");
+        }
+    }
+}
+
+/// Stores with one connection each, which the next user of the pool gets with all that it has locked.
+async fn with_one_connection(db: &Mysql) -> [(&'static str, Mysql); 2] {
+    let url = db.__url();
+    [("blocks", open_my(url, 1).await), ("texts", open_my_without_blocks(url, 1).await)]
+}
+
+/// Whether another session may write this now. It waits for a lock for a second, the least that a MySQL knows.
+pub(super) async fn is_free(db: &Mysql, write: &str) -> bool {
+    let mut other = my(db.__url()).await;
+    other.batch_execute("SET SESSION innodb_lock_wait_timeout = 1").await.unwrap();
+    let Err(error) = other.batch_execute(write).await else { return true };
+    let error = error.to_string();
+    assert!(error.starts_with("1205: "), "{error}");
+    false
+}
+
+/// Y27: a reservation whose key is there has been rolled back when its call is answered. It keeps no lock of the key's row,
+/// and its connection goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_reservation_of_a_key_that_is_there_keeps_no_lock_of_its_row() {
+    let db = Mysql::fresh().await;
+    for (form, store) in with_one_connection(&db).await {
+        let engine = engine(&store, &App::default());
+        let session = async || number_of(&mut store.connection().await.unwrap()).await;
+        for batch in [false, true] {
+            let (what, name) = (format!("{form}, batch: {batch}"), key(&format!("{form}-{batch}")));
+            let call = || match batch {
+                false => engine.call(&scope(), &name, book(20)).expect_new().into_future(),
+                true => {
+                    let parcel = Form::SingleStatement.parcel(Trouble::None);
+                    engine.call(&scope(), &name, parcel).expect_new().into_future()
+                }
+            };
+            assert!(!finished(call().await).replayed, "{what}");
+            let before = session().await;
+            assert!(finished(call().await).replayed, "{what}");
+            let update = "UPDATE atomic_phases_keys SET attempts = attempts";
+            assert!(is_free(&db, update).await, "{what}: the row is locked");
+            assert_eq!(session().await, before, "{what}: the connection was closed");
+        }
+    }
+}
+
+/// What a phase does about the error.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Then {
+    Returns,
+    Rejects,
+    /// To the savepoint of a nested transaction, in which the statement was.
+    RollsBack,
+}
+
+/// Takes a name that is taken.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct TakesAName(Then);
+
+#[atomic_phases(name = "takes_a_name", version = 1)]
+impl TakesAName {
+    #[phase]
+    async fn took(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<Reply> {
+        match self.0 {
+            Then::Returns => drop(Mysql::insert_unique(tx, "taken").await?),
+            Then::Rejects => {
+                assert!(Mysql::insert_unique(tx, "taken").await.is_err());
+                return Err(PhaseError::reject(Reply::text(409, "taken")));
+            }
+            Then::RollsBack => assert!(Mysql::insert_unique_nested(tx, "taken").await.is_err()),
+        }
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y27: an `INSERT` that failed (1062) keeps a lock of the row that was there, until its transaction ends. When a phase has
+/// ended, however it did, others may write that row.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_row_whose_key_a_phase_has_violated_is_free_when_the_phase_has_ended() {
+    const UPDATE: &str = "UPDATE unique_things SET name = name";
+    let db = Mysql::fresh().await;
+    db.sql("INSERT INTO unique_things VALUES ('taken')").await;
+    let mut open = my(db.__url()).await;
+    let violates = "BEGIN; INSERT INTO unique_things VALUES ('taken')";
+    assert!(open.batch_execute(violates).await.is_err());
+    assert!(!is_free(&db, UPDATE).await, "the server keeps no lock, so this proves nothing");
+    open.batch_execute("ROLLBACK").await.unwrap();
+
+    for (form, store) in with_one_connection(&db).await {
+        let engine = engine_with(&store, &App::default(), |b| b.register::<TakesAName>());
+        let session = async || number_of(&mut store.connection().await.unwrap()).await;
+        let name = |what: &str| key(&format!("{form}-{what}"));
+        let takes = |what: &str, then| {
+            engine.call(&scope(), &name(what), TakesAName(then)).into_future()
+        };
+        let parcel = |what: &str, trouble| {
+            engine.call(&scope(), &name(what), Form::OneByOne.parcel(trouble)).into_future()
+        };
+        for (what, status, call) in [
+            ("returned", None, takes("returned", Then::Returns)),
+            ("rejected", Some(409), takes("rejected", Then::Rejects)),
+            ("rolled-back", Some(204), takes("rolled-back", Then::RollsBack)),
+            ("first-batch", None, parcel("first-batch", Trouble::SwallowError)),
+            ("later-batch", None, parcel("later-batch", Trouble::NestedFailure)),
+        ] {
+            let before = session().await;
+            let told = match call.await {
+                Ok(Outcome::Finished(done)) => Some(done.reply.status()),
+                Ok(Outcome::Failed { .. }) => None,
+                other => panic!("{form}, {what}: {other:?}"),
+            };
+            assert_eq!(told, status, "{form}, {what}");
+            assert!(is_free(&db, UPDATE).await, "{form}, {what}: the row is locked");
+            assert_eq!(session().await, before, "{form}, {what}: the connection was closed");
+        }
+    }
 }
 
 /// Y39: in MySQL, an assignment in an UPDATE sees the earlier assignments. A column that decides about another one
