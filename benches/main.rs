@@ -77,7 +77,7 @@ async fn main() {
         return;
     }
     if options.mariadb {
-        mariadb(&plan, options.profile.as_deref()).await;
+        mariadb(&plan, &options).await;
         return;
     }
     let server = Server::start();
@@ -188,18 +188,24 @@ async fn main() {
 }
 
 #[cfg(feature = "mysql")]
-async fn mariadb(plan: &Plan, profile: Option<&str>) {
-    match profile {
-        Some(name) => {
-            let field = on_mariadb::Field::open(plan.pool).await;
-            println!("{:?}", field.run(name, plan.concurrent[0], PROFILED).await);
-        }
-        None => on_mariadb::write(plan).await,
+async fn mariadb(plan: &Plan, options: &Options) {
+    let length = options.seconds.map_or(PROFILED, Duration::from_secs);
+    if let Some(name) = &options.profile {
+        let field = on_mariadb::Field::open(plan.pool).await;
+        println!("{:?}", field.run(name, plan.concurrent[0], length).await);
+        return;
     }
+    if options.profiles {
+        let field = on_mariadb::Field::open(plan.pool).await;
+        let text = profile::measure_on_mariadb(&field, length).await;
+        page::write("profile-mariadb", &text);
+        return;
+    }
+    on_mariadb::write(plan).await;
 }
 
 #[cfg(not(feature = "mysql"))]
-async fn mariadb(_: &Plan, _: Option<&str>) {
+async fn mariadb(_: &Plan, _: &Options) {
     panic!("built without the feature `mysql`");
 }
 

@@ -26,7 +26,8 @@ pub struct Options {
     /// Only this contestant, for ten seconds, at the first of `--concurrent`: for a profiler.
     #[arg(long)]
     pub profile: Option<String>,
-    /// Only where the time of some contestants goes; writes docs/bench/profile.md. See `sh benches/profile`.
+    /// Only where the time of some contestants goes; writes docs/bench/profile.md, with `--mariadb` profile-mariadb.md.
+    /// See `sh benches/profile`.
     #[arg(long)]
     pub profiles: bool,
     /// Only two and four processes on one server beside one; writes docs/bench/several.md.

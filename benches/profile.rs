@@ -10,8 +10,9 @@ use crate::contestants::Field;
 use crate::embedded::Embedded;
 use crate::load::Figures;
 
-/// The contestants that are profiled, and with how many concurrent requests.
-const CONTESTANTS: [(&str, usize); 22] = [
+/// The contestants that are profiled, and with how many concurrent requests. Twice what is compared most closely: the
+/// second shows how far one run is from another.
+const CONTESTANTS: [(&str, usize); 31] = [
     ("limit2_one", 32),
     ("by hand, single statement", 32),
     ("by hand, single statement, guarded, engine's tables", 32),
@@ -26,14 +27,44 @@ const CONTESTANTS: [(&str, usize); 22] = [
     ("replay by hand", 32),
     ("replay by hand, guarded", 32),
     ("replay", 32),
+    ("replay by hand, guarded", 32),
+    ("replay", 32),
+    ("by hand, guarded, pipelined, engine's tables", 1),
+    ("batch", 1),
+    ("by hand, guarded, pipelined, engine's tables", 8),
+    ("batch", 8),
     ("by hand, pipelined", 32),
     ("by hand, guarded, pipelined", 32),
     ("by hand, guarded, pipelined, engine's tables", 32),
     ("batch", 32),
+    ("by hand, guarded, pipelined, engine's tables", 64),
+    ("batch", 64),
     ("by hand", 32),
     ("by hand, guarded", 32),
     ("by hand, guarded, engine's tables", 32),
     ("tx", 32),
+    ("tx", 32),
+];
+
+/// Those whose client is shown function by function.
+const BY_FUNCTION: [&str; 2] = ["batch, new key", "by hand, new key, guarded, engine's tables"];
+
+#[cfg(feature = "mysql")]
+const ON_MARIADB: [(&str, usize); 14] = [
+    ("by hand", 32),
+    ("by hand, guarded", 32),
+    ("by hand, guarded, engine's tables", 32),
+    ("tx", 32),
+    ("tx", 32),
+    ("by hand, single statement, guarded, engine's tables", 32),
+    ("batch", 32),
+    ("by hand, new key, guarded", 32),
+    ("by hand, new key, guarded, engine's tables", 32),
+    ("batch, new key", 32),
+    ("batch, new key", 32),
+    ("replay by hand", 32),
+    ("replay by hand, 14 columns", 32),
+    ("replay", 32),
 ];
 
 /// A part of the time, known by what the names of its functions begin with, or what library they are in.
@@ -60,7 +91,17 @@ const OF_THE_CLIENT: [Part; 6] = [
     part(
         "driver",
         &["libpq", "libc.so"],
-        &["diesel", "tokio_postgres", "postgres_", "deadpool", "bytes", "futures", "tokio_util"],
+        &[
+            "diesel",
+            "tokio_postgres",
+            "postgres_",
+            "mysql_async",
+            "mysql_common",
+            "deadpool",
+            "bytes",
+            "futures",
+            "tokio_util",
+        ],
     ),
     part(
         "engine",
@@ -87,7 +128,7 @@ const OF_SQLITE: [Part; 7] = [
     OF_THE_CLIENT[5],
 ];
 
-const OF_THE_SERVER: [Part; 4] = [
+const OF_POSTGRES: [Part; 4] = [
     part("kernel", &["[kernel", "[vdso"], &[]),
     part("log", &[], &["XLog", "xlog", "CopyXLog", "pg_comp_crc", "pg_crc"]),
     part(
@@ -109,47 +150,132 @@ const OF_THE_SERVER: [Part; 4] = [
     part("libc", &["libc.so"], &[]),
 ];
 
+#[cfg(feature = "mysql")]
+const OF_MARIADB: [Part; 4] = [
+    part("kernel", &["[kernel", "[vdso"], &[]),
+    part("log", &[], &["log_", "mtr_", "my_crc32", "crc32", "os_file"]),
+    part(
+        "rows and indexes",
+        &[],
+        &[
+            "row_",
+            "btr_",
+            "page_",
+            "buf_",
+            "rec_",
+            "ibuf_",
+            "lock_",
+            "trx_",
+            "dict_",
+            "que_",
+            "cmp_",
+            "ha_innobase",
+            "data_",
+            "dtuple",
+        ],
+    ),
+    part("libc", &["libc.so"], &[]),
+];
+
+const HEADING: &str = "`../bench.md` says what it means. Microseconds of processor time for each request: what the bench \
+    counts, divided as `perf` sampled it. A function is known by its name, so what the compiler put into another counts as \
+    that.\n";
+
 /// Looks at each, and writes a table.
 pub async fn measure(field: &Field<'_>, embedded: &Embedded, length: Duration) -> String {
-    let mut out = "# Where the processor time goes\n\nWritten by `sh benches/profile`; `../bench.md` says what \
-         it means. Microseconds of processor time for each request: what the bench counts, divided as \
-         `perf` sampled it. A function is known by its name, so what the compiler put into another \
-         counts as that.\n"
-        .to_owned();
-    let mut client = Table::new(&OF_THE_CLIENT);
-    let mut server = Table::new(&OF_THE_SERVER);
+    let mut both = Sides::new("postgres", &OF_POSTGRES);
     for (name, concurrent) in CONTESTANTS {
         let perf = record(length);
         let figures = field.run(name, concurrent, length).await;
-        let samples = report(perf);
-        let of_the_server = |program: &str| program.starts_with("postgres");
-        let of_the_client = |program: &str| {
-            ["tokio-rt", "bench", "pgbench"].iter().any(|name| program.starts_with(name))
-        };
-        let of = |whose: &dyn Fn(&str) -> bool| {
-            samples.iter().filter(|sample| whose(&sample.program)).collect::<Vec<_>>()
-        };
-        let Figures { client_cpu, server_cpu, per_second, .. } = figures;
-        client.add(name, concurrent, per_second, client_cpu, &of(&of_the_client));
-        server.add(name, concurrent, per_second, server_cpu, &of(&of_the_server));
+        both.add(name, concurrent, &figures, &report(perf));
     }
     let mut own = Table::new(&OF_SQLITE);
     for name in Embedded::NAMES {
         let perf = record(length);
         let figures = embedded.run(name, 1, length).await;
-        let of_it = ["tokio-rt", "bench", "atomic-phases"];
         let samples = report(perf);
-        let samples: Vec<_> = samples
-            .iter()
-            .filter(|sample| of_it.iter().any(|name| sample.program.starts_with(name)))
-            .collect();
+        let samples = of(&samples, &["tokio-rt", "bench", "atomic-phases"]);
         own.add(name, 1, figures.per_second, figures.client_cpu, &samples);
     }
-    let texts = [client.text(), server.text(), own.text()];
-    for (title, text) in ["Client", "Server", "SQLite"].iter().zip(texts) {
-        let _ = write!(out, "\n## {title}\n\n{text}");
+    format!(
+        "# Where the processor time goes\n\nWritten by `sh benches/profile`. {HEADING}{}\n## SQLite\n\n{}",
+        both.text(),
+        own.text()
+    )
+}
+
+/// The same on MariaDB.
+#[cfg(feature = "mysql")]
+pub async fn measure_on_mariadb(field: &crate::on_mariadb::Field, length: Duration) -> String {
+    let mut both = Sides::new("mariadbd", &OF_MARIADB);
+    for (name, concurrent) in ON_MARIADB {
+        let perf = record(length);
+        let figures = field.run(name, concurrent, length).await;
+        both.add(name, concurrent, &figures, &report(perf));
     }
-    out
+    format!(
+        "# Where the processor time goes on MariaDB\n\nWritten by `sh benches/profile --mariadb`. {HEADING}{}",
+        both.text()
+    )
+}
+
+/// The client and the server of each contestant.
+struct Sides {
+    server_program: &'static str,
+    client: Table,
+    server: Table,
+    functions: String,
+}
+
+impl Sides {
+    fn new(server_program: &'static str, of_the_server: &'static [Part]) -> Self {
+        let (client, server) = (Table::new(&OF_THE_CLIENT), Table::new(of_the_server));
+        Self { server_program, client, server, functions: String::new() }
+    }
+
+    fn add(&mut self, name: &str, concurrent: usize, figures: &Figures, samples: &[Sample]) {
+        let client = of(samples, &["tokio-rt", "bench", "pgbench"]);
+        let server = of(samples, &[self.server_program]);
+        let &Figures { client_cpu, server_cpu, per_second, .. } = figures;
+        self.client.add(name, concurrent, per_second, client_cpu, &client);
+        self.server.add(name, concurrent, per_second, server_cpu, &server);
+        if BY_FUNCTION.contains(&name) {
+            let _ = write!(
+                self.functions,
+                "\n### *{name}* with {concurrent} concurrent requests\n\n{}",
+                functions(client_cpu, &client)
+            );
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "\n## Client\n\n{}\n## Server\n\n{}\n## The client, by function\n\nOf all but the kernel: from 0.3 µs on.\n{}",
+            self.client.text(),
+            self.server.text(),
+            self.functions
+        )
+    }
+}
+
+/// What programs of such a name did.
+fn of<'a>(samples: &'a [Sample], programs: &[&str]) -> Vec<&'a Sample> {
+    let of_them = |sample: &&Sample| programs.iter().any(|name| sample.program.starts_with(name));
+    samples.iter().filter(of_them).collect()
+}
+
+/// Each function's microseconds, the longest first.
+fn functions(cpu: f64, samples: &[&Sample]) -> String {
+    let whole: f64 = samples.iter().map(|sample| sample.share).sum();
+    let mut each: BTreeMap<&str, f64> = BTreeMap::new();
+    let of_the_program = |sample: &&&Sample| !sample.library.starts_with('[');
+    for sample in samples.iter().filter(of_the_program) {
+        *each.entry(sample.function.as_str()).or_default() += sample.share / whole * cpu;
+    }
+    let mut each: Vec<(&str, f64)> = each.into_iter().filter(|(_, time)| *time >= 0.3).collect();
+    each.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let lines = each.iter().map(|(name, time)| format!("| {time:.1} | `{name}` |\n"));
+    format!("| µs | |\n|---|---|\n{}", lines.collect::<String>())
 }
 
 /// One line of `perf report`.
