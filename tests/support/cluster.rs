@@ -217,8 +217,18 @@ impl Cluster {
 }
 
 fn create_database(server: &str) -> String {
+    create_database_from(server, "template1")
+}
+
+/// The URL of a new database on the same server with all that this one has. Nobody may be connected to that one.
+pub fn copy_of(database: &str) -> String {
+    let (_, name) = database.rsplit_once('/').expect("a URL with a database in it");
+    create_database_from(&on_this_server(database, "postgres"), name)
+}
+
+fn create_database_from(server: &str, template: &str) -> String {
     let name = format!("t_{}_{}", std::process::id(), DATABASES.fetch_add(1, Ordering::Relaxed));
-    psql(server, &format!("CREATE DATABASE {name}"));
+    psql(server, &format!("CREATE DATABASE {name} TEMPLATE {template}"));
     on_this_server(server, &name)
 }
 
