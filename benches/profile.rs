@@ -250,7 +250,7 @@ impl Sides {
 
     fn text(&self) -> String {
         format!(
-            "\n## Client\n\n{}\n## Server\n\n{}\n## The client, by function\n\nOf all but the kernel: from 0.3 µs on.\n{}",
+            "\n## Client\n\n{}\n## Server\n\n{}\n## The client, by function\n\nOf all but the kernel: from 0.5 µs on.\n{}",
             self.client.text(),
             self.server.text(),
             self.functions
@@ -272,7 +272,7 @@ fn functions(cpu: f64, samples: &[&Sample]) -> String {
     for sample in samples.iter().filter(of_the_program) {
         *each.entry(sample.function.as_str()).or_default() += sample.share / whole * cpu;
     }
-    let mut each: Vec<(&str, f64)> = each.into_iter().filter(|(_, time)| *time >= 0.3).collect();
+    let mut each: Vec<(&str, f64)> = each.into_iter().filter(|(_, time)| *time >= 0.5).collect();
     each.sort_by(|one, other| other.1.total_cmp(&one.1));
     let lines = each.iter().map(|(name, time)| format!("| {time:.1} | `{name}` |\n"));
     format!("| µs | |\n|---|---|\n{}", lines.collect::<String>())
@@ -313,7 +313,8 @@ fn report(mut perf: Perf) -> Vec<Sample> {
         .unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        let mut fields = line.splitn(4, ';').map(str::trim);
+        // Behind the name are columns that `perf` adds by itself.
+        let mut fields = line.splitn(5, ';').map(str::trim);
         let share = fields.next()?.trim_end_matches('%').parse().ok()?;
         let (program, library) = (fields.next()?.to_owned(), fields.next()?.to_owned());
         // Behind the mark of where it runs: `[.] name`.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mysql_kills::number_of;
 use super::mysql_statements::is_free;
-use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my, sessions};
+use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::work::{Inbox, config};
 use crate::support::*;
@@ -187,36 +187,6 @@ async fn g15_the_reaper_passes_a_locked_row_by() {
     assert_eq!(db.text("SELECT idempotency_key FROM atomic_phases_keys").await, "two");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
-}
-
-/// Y38: nor does the reaper, while it deletes, keep a row locked that it has only read: an expired one that is not finished.
-#[tokio::test(flavor = "multi_thread")]
-async fn g15_the_reaper_locks_no_row_that_it_leaves() {
-    let db = Mysql::fresh().await;
-    let engine = engine(&db, &App::default());
-    finished(engine.call(&scope(), &key("goes"), book(20)).await);
-    engine.call(&scope(), &key("stays"), book(20)).accept().await.unwrap();
-    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
-    db.sql(
-        "CREATE TRIGGER slow BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
-         SET @slept = SLEEP(3)",
-    )
-    .await;
-    let mut reaper = Reaper::new(&db, config());
-    let beside = async {
-        let asleep = format!(
-            "SELECT count(*) FROM {} WHERE db = DATABASE() AND state = 'User sleep'",
-            sessions()
-        );
-        until(async || db.number(&asleep).await > 0).await;
-        // By its whole key.
-        let update = "UPDATE atomic_phases_keys SET attempts = attempts \
-            WHERE scope = 'tenant-1' AND idempotency_key = 'stays'";
-        is_free(&db, update).await
-    };
-    let (reaped, may_be_written) = tokio::join!(reaper.run_once(), beside);
-    assert!(may_be_written, "the row is locked");
-    assert_eq!(reaped.unwrap(), 1);
 }
 
 /// Y46: a time is a number of milliseconds. It does not end in 2038, as a `TIMESTAMP` does, does not move with the zone of

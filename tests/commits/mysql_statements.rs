@@ -212,9 +212,8 @@ async fn g16_a_row_whose_key_a_phase_has_violated_is_free_when_the_phase_has_end
         let engine = engine_with(&store, &App::default(), |b| b.register::<TakesAName>());
         let session = async || number_of(&mut store.connection().await.unwrap()).await;
         let name = |what: &str| key(&format!("{form}-{what}"));
-        let takes = |what: &str, then| {
-            engine.call(&scope(), &name(what), TakesAName(then)).into_future()
-        };
+        let takes =
+            |what: &str, then| engine.call(&scope(), &name(what), TakesAName(then)).into_future();
         let parcel = |what: &str, trouble| {
             engine.call(&scope(), &name(what), Form::OneByOne.parcel(trouble)).into_future()
         };

@@ -24,51 +24,51 @@ type Cost = (&'static str, Counts);
 
 /// Of one request, or of one job. The bytes of log are those of PostgreSQL 15.
 const ON_POSTGRES: [Cost; 9] = [
-    ("batch", [3, 2, 1_806]),
-    ("new-key", [2, 2, 1_842]),
-    ("job", [0, 0, 0]),
-    ("fresh", [7, 2, 2_557]),
+    ("batch", [3, 2, 1_684]),
+    ("new-key", [2, 2, 1_732]),
+    ("job", [3, 2, 436]),
+    ("fresh", [7, 2, 2_492]),
     ("replay", [1, 0, 0]),
-    ("accepted", [0, 0, 0]),
-    ("completed", [0, 0, 0]),
-    ("abandoned", [0, 0, 0]),
-    ("twelve", [22, 7, 4_504]),
+    ("accepted", [2, 1, 732]),
+    ("completed", [11, 3, 2_742]),
+    ("abandoned", [8, 3, 3_046]),
+    ("twelve", [22, 7, 4_531]),
 ];
 
-/// The same of MariaDB.
+/// The same of MariaDB, which purges old versions of rows meanwhile.
 #[cfg(feature = "mysql")]
 const ON_MARIADB: [Cost; 9] = [
-    ("batch", [3, 2, 0]),
-    ("new-key", [2, 2, 0]),
-    ("job", [0, 0, 0]),
-    ("fresh", [7, 2, 0]),
+    ("batch", [3, 2, 2_618]),
+    ("new-key", [2, 2, 2_858]),
+    ("job", [4, 2, 1_300]),
+    ("fresh", [7, 2, 6_000]),
     ("replay", [1, 0, 0]),
-    ("accepted", [0, 0, 0]),
-    ("completed", [0, 0, 0]),
-    ("abandoned", [0, 0, 0]),
-    ("twelve", [22, 7, 0]),
+    ("accepted", [2, 1, 1_000]),
+    ("completed", [12, 3, 7_600]),
+    ("abandoned", [9, 3, 9_000]),
+    ("twelve", [22, 7, 8_000]),
 ];
 
 /// SQLite has no round trips, so these are statements, with those that begin and end a transaction. It does not count
 /// its log.
 const ON_SQLITE: [Cost; 9] = [
-    ("batch", [0, 2, 0]),
-    ("new-key", [0, 2, 0]),
-    ("job", [0, 0, 0]),
-    ("fresh", [0, 2, 0]),
+    ("batch", [12, 2, 0]),
+    ("new-key", [11, 2, 0]),
+    ("job", [6, 1, 0]),
+    ("fresh", [16, 2, 0]),
     ("replay", [1, 0, 0]),
-    ("accepted", [0, 0, 0]),
-    ("completed", [0, 0, 0]),
-    ("abandoned", [0, 0, 0]),
-    ("twelve", [0, 7, 0]),
+    ("accepted", [4, 1, 0]),
+    ("completed", [19, 2, 0]),
+    ("abandoned", [15, 2, 0]),
+    ("twelve", [44, 7, 0]),
 ];
 
 /// What a server may write into its log by itself meanwhile, for each request: bytes.
 const OWN_LOG: i64 = 30;
 
-/// How often a path is taken before it is counted: the first time prepares its statements, and the second those that
-/// diesel keeps only then.
-const WARM: i64 = 2;
+/// How often a path is taken before it is counted: the first time prepares its statements, the second those that diesel
+/// keeps only then, and the third those that have a name on MariaDB.
+const WARM: i64 = 3;
 
 /// What it costs to take a path so many times.
 async fn cost(
@@ -186,9 +186,9 @@ async fn jobs_together<S: TestDb>(
     assert!(!is_on_a_server::<S>() || trips <= 12, "{trips} round trips for {jobs} jobs");
 }
 
-/// A tenth more log than measured fails; another version of the server may write a little more.
+/// What has more log than measured, by more than this part of it, fails.
 #[track_caller]
-fn assert_as_counted(times: i64, costs: &[Cost], expected: &[Cost]) {
+fn assert_as_counted(times: i64, part: i64, costs: &[Cost], expected: &[Cost]) {
     // As they are written above; behind them, what they are for all.
     for (path, all) in costs {
         println!("    (\"{path}\", {:?}), // {all:?} in {times}", all.map(|count| count / times));
@@ -198,7 +198,7 @@ fn assert_as_counted(times: i64, costs: &[Cost], expected: &[Cost]) {
         assert_eq!((path, trips), (of, times * each[0]), "round trips of {times}");
         // Counted for the whole server, which may have had one or two of its own.
         assert_eq!(commits / times, each[1], "{path}: {commits} commits in {times}");
-        let (log, at_most) = (log / times, each[2] + each[2] / 12 + OWN_LOG);
+        let (log, at_most) = (log / times, each[2] + each[2] / part + OWN_LOG);
         assert!((each[2] / 2..=at_most).contains(&log), "{path}: {log} bytes, of {at_most}");
     }
 }
@@ -218,7 +218,8 @@ async fn each_path_costs_as_much_as_was_counted_on_postgres() {
         let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         [proxy.turns() as i64, db.number(xid).await, written(&db).await]
     };
-    assert_as_counted(TIMES, &costs(&db, &store, TIMES, counted).await, &ON_POSTGRES);
+    // Another version of the server may write a little more.
+    assert_as_counted(TIMES, 12, &costs(&db, &store, TIMES, counted).await, &ON_POSTGRES);
 }
 
 #[cfg(feature = "mysql")]
@@ -243,7 +244,7 @@ async fn each_path_costs_as_much_as_was_counted_on_mariadb() {
         let log = server.0.ask(log).parse().unwrap();
         [proxy.commands() as i64, server.commits() as i64, log]
     };
-    assert_as_counted(TIMES, &costs(&db, &store, TIMES, counted).await, &ON_MARIADB);
+    assert_as_counted(TIMES, 2, &costs(&db, &store, TIMES, counted).await, &ON_MARIADB);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,5 +257,5 @@ async fn each_path_costs_as_much_as_was_counted_on_sqlite() {
         let of = |start: &str| recorded::count(|sql| sql.starts_with(start)) as i64;
         [of(""), of("COMMIT"), 0]
     };
-    assert_as_counted(TIMES, &costs(&db, &store, TIMES, counted).await, &ON_SQLITE);
+    assert_as_counted(TIMES, 12, &costs(&db, &store, TIMES, counted).await, &ON_SQLITE);
 }
