@@ -162,6 +162,68 @@ fn the_ratios_on_postgres_and_sqlite_are_those_that_the_bench_has_written() {
     assert_eq!(told, written, "docs/bench/results.md has other figures");
 }
 
+/// What a page of a profile has of a contestant with so many concurrent requests, for each time that it has run.
+fn profiled(page: &str, section: &str, of: &str, concurrent: &str, column: &str) -> String {
+    let part = page.split(&format!("\n## {section}\n")).nth(1).expect(section);
+    let names = part.lines().find(|line| line.starts_with('|')).expect(section);
+    let column = names.split('|').position(|name| name.trim() == column).expect(column);
+    let figure = |row| {
+        let cells = cells(row);
+        (cells[1] == of && cells[2] == concurrent).then(|| with_commas(cells[column]))
+    };
+    let runs: Vec<String> = super::rows(page, section).into_iter().filter_map(figure).collect();
+    runs.join(" and ")
+}
+
+fn cells(row: &str) -> Vec<&str> {
+    row.split('|').map(str::trim).collect()
+}
+
+/// `1,205` of `1205`.
+fn with_commas(number: &str) -> String {
+    match number.len().checked_sub(3) {
+        Some(behind) if behind > 0 => format!("{},{}", &number[..behind], &number[behind..]),
+        _ => number.to_owned(),
+    }
+}
+
+#[test]
+fn the_profile_on_mariadb_is_that_which_the_bench_has_written() {
+    let page = include_str!("../../docs/bench/profile-mariadb.md");
+    let told = super::rows(PAGE, "Processor time on MariaDB");
+    assert_eq!(told.len(), 9);
+    for row in told {
+        let cells = cells(row);
+        let of = cells[1].trim_matches('*');
+        let figure = |section, column| profiled(page, section, of, "32", column);
+        let client = ["all", "kernel", "memory", "driver", "engine"].map(|it| figure("Client", it));
+        let rest = [figure("Server", "all"), figure("Client", "requests/s")];
+        assert_eq!(
+            cells[2..9],
+            [&client[..], &rest[..]].concat(),
+            "docs/bench/profile-mariadb.md: {of}"
+        );
+    }
+}
+
+#[test]
+fn the_profile_of_a_batch_in_order_is_that_which_the_bench_has_written() {
+    let page = include_str!("../../docs/bench/profile.md");
+    let begins = "  | concurrent | client: *batch* | by hand |";
+    let rows = PAGE.lines().skip_while(|line| !line.starts_with(begins)).skip(2);
+    let rows: Vec<&str> = rows.take_while(|line| line.starts_with("  | ")).collect();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let cells = cells(row);
+        let of = |section, column| {
+            ["batch", "by hand, guarded, pipelined, engine's tables"]
+                .map(|of| profiled(page, section, of, cells[1], column))
+        };
+        let written = [of("Client", "all"), of("Server", "all"), of("Client", "requests/s")];
+        assert_eq!(cells[2..8], written.concat(), "docs/bench/profile.md: {} concurrent", cells[1]);
+    }
+}
+
 #[test]
 fn a_row_of_counts_is_read_in_both_forms() {
     let page = "\n## A\n| | a | b | c |\n|---|---|---|---|\n| *by hand, new* x | 2 | 12 | 2 |\n";

@@ -220,7 +220,8 @@ fn create_database(server: &str) -> String {
     create_database_from(server, "template1")
 }
 
-/// The URL of a new database on the same server with all that this one has. Nobody may be connected to that one.
+/// The URL of a new database on the same server with all that this one has. A server copies no database that has a
+/// session.
 pub fn copy_of(database: &str) -> String {
     let (_, name) = database.rsplit_once('/').expect("a URL with a database in it");
     create_database_from(&on_this_server(database, "postgres"), name)

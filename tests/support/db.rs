@@ -412,7 +412,7 @@ fn prepared_pg() -> String {
     static FIRST: OnceLock<String> = OnceLock::new();
     let prepared = || {
         let url = cluster::new_database();
-        // On a thread and a runtime of its own: a server copies no database that somebody is connected to.
+        // On a runtime of its own, which closes its connections at its end.
         let prepare = async {
             let db = open_pg(&url, 1).await;
             prepare_pg(&db).await;
