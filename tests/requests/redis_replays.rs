@@ -8,7 +8,7 @@ use crate::support::redis_server::{Redis, Slow};
 use crate::support::replay_cache::SECRET;
 use crate::support::*;
 use atomic_phases::replay_cache::{CachedReplays, RedisReplays};
-use atomic_phases::{Outcome, Reply};
+use atomic_phases::{Outcome, Reply, Scope};
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -112,40 +112,49 @@ async fn g8_an_answer_is_read_through_redis_and_ends_there<S: TestDb>(db: S) {
 async fn g9_a_redis_that_lies_is_not_believed<S: TestDb>(db: S) {
     let (app, redis) = (App::default(), Redis::start().await);
     let engine = through(&db, &app, &redis);
-    let mut replies = Vec::new();
-    for (name, amount) in [("one", 20), ("two", 30)] {
-        replies.push(finished(engine.call(&scope(), &key(name), book(amount)).await).reply);
-    }
-    has_answers(&redis, 2).await;
-    let names = answers(&redis).await;
-    let values: Vec<Vec<u8>> = vec![
-        command(&redis, &["GET", &names[0]]).await,
-        command(&redis, &["GET", &names[1]]).await,
+    // The last has the key and the parameters of the first, in another scope.
+    let requests = [
+        (scope(), key("one"), 20),
+        (scope(), key("two"), 30),
+        (Scope::new("tenant-2").unwrap(), key("one"), 20),
     ];
+    let mut replies = Vec::new();
+    for (scope, key, amount) in &requests {
+        replies.push(finished(engine.call(scope, key, book(*amount)).await).reply);
+    }
+    has_answers(&redis, 3).await;
+    let names = answers(&redis).await;
+    let mut values: Vec<Vec<u8>> = Vec::new();
+    for name in &names {
+        values.push(command(&redis, &["GET", name]).await);
+    }
     let set = async |at: usize, value: &[u8]| {
         let mut command = redis::cmd("SET");
         let () =
             command.arg(&names[at]).arg(value).query_async(&mut raw(&redis).await).await.unwrap();
     };
     let judged_by_the_row = async |lie: &str| {
-        for (at, (name, amount)) in [("one", 20), ("two", 30)].into_iter().enumerate() {
-            let again = finished(engine.call(&scope(), &key(name), book(amount)).await);
-            assert!(again.replayed && again.reply == replies[at], "{lie}");
-            let other = engine.call(&scope(), &key(name), book(amount + 10)).await;
+        for ((scope, key, amount), reply) in requests.iter().zip(&replies) {
+            let again = finished(engine.call(scope, key, book(*amount)).await);
+            assert!(again.replayed && again.reply == *reply, "{lie}");
+            let other = engine.call(scope, key, book(amount + 10)).await;
             assert!(matches!(other, Ok(Outcome::Mismatch)), "{lie}: {other:?}");
         }
     };
     judged_by_the_row("nothing").await;
-    set(0, &values[1]).await;
-    set(1, &values[0]).await;
-    judged_by_the_row("swapped").await;
-    for at in [0, 1] {
+    for next in [1, 2] {
+        for at in 0..3 {
+            set(at, &values[(at + next) % 3]).await;
+        }
+        judged_by_the_row("another request's").await;
+    }
+    for at in 0..3 {
         let mut other_form = values[at].clone();
         other_form[0] += 1;
         set(at, &other_form).await;
     }
     judged_by_the_row("another form").await;
-    for at in [0, 1] {
+    for at in 0..3 {
         set(at, b"{\"status\":200,\"body\":\"made up\"}").await;
     }
     judged_by_the_row("made up").await;
@@ -158,11 +167,11 @@ async fn g9_a_redis_that_lies_is_not_believed<S: TestDb>(db: S) {
         let _: i64 = command(&redis, &["LPUSH", name, "of another type"]).await;
     }
     judged_by_the_row("of another type").await;
-    for at in [0, 1] {
+    for at in 0..3 {
         set(at, &values[at]).await;
     }
     is_read_from(&redis, &engine, "one").await;
-    assert_eq!(app.provider.effects(), 2);
+    assert_eq!(app.provider.effects(), 3);
 }
 
 async fn g17_a_hint_in_redis_ends_and_is_withdrawn<S: TestDb>(db: S) {

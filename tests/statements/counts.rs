@@ -397,12 +397,18 @@ const KNOW: &str = "SELECT pg_current_xact_id()::text, coalesce(to_regclass('ato
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_in_an_applications_session_is_one_statement_more() {
     let _alone = alone().await;
-    let db = Postgres::fresh().await;
-    let store = Postgres::with_pool(db.another().await.pool().clone());
-    let engine = crate::support::engine(&store, &App::default());
+    let (_db, own, proxy) = proxied().await;
+    let store = Postgres::with_pool(own.pool().clone());
+    let engine = engine_with(&store, &App::default(), |builder| {
+        builder.pauses_every(Duration::from_secs(3600))
+    });
     finished(engine.call(&scope(), &key("warm"), book(20)).await);
+    finished(engine.call(&scope(), &key("more"), book(20)).await);
+    proxy.answer_slowly(30);
+    let turns = proxy.turns();
     sent();
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);
+    assert_eq!(proxy.turns() - turns, 7, "round trips, as on the engine's own pool");
     assert_eq!(
         sent(),
         [

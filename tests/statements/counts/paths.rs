@@ -197,7 +197,9 @@ fn assert_as_counted(times: i64, part: i64, costs: &[Cost], expected: &[Cost]) {
     for (&(path, [trips, commits, log]), &(of, each)) in costs.iter().zip(expected) {
         assert_eq!((path, trips), (of, times * each[0]), "round trips of {times}");
         // Counted for the whole server, which may have had one or two of its own.
-        assert_eq!(commits / times, each[1], "{path}: {commits} commits in {times}");
+        let of_the_path = times * each[1];
+        let is_exact = (of_the_path..=of_the_path + 2).contains(&commits);
+        assert!(is_exact, "{path}: {commits} commits in {times}");
         let (log, at_most) = (log / times, each[2] + each[2] / part + OWN_LOG);
         assert!((each[2] / 2..=at_most).contains(&log), "{path}: {log} bytes, of {at_most}");
     }
