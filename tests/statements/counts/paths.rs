@@ -35,18 +35,18 @@ const ON_POSTGRES: [Cost; 9] = [
     ("twelve", [22, 7, 4_531]),
 ];
 
-/// The same of MariaDB, which purges old versions of rows meanwhile.
+/// The same of MariaDB 10.11, with what its purge writes.
 #[cfg(feature = "mysql")]
 const ON_MARIADB: [Cost; 9] = [
-    ("batch", [3, 2, 2_618]),
-    ("new-key", [2, 2, 2_858]),
-    ("job", [4, 2, 1_300]),
-    ("fresh", [7, 2, 6_000]),
+    ("batch", [3, 2, 2_809]),
+    ("new-key", [2, 2, 2_689]),
+    ("job", [4, 2, 1_290]),
+    ("fresh", [7, 2, 5_323]),
     ("replay", [1, 0, 0]),
-    ("accepted", [2, 1, 1_000]),
-    ("completed", [12, 3, 7_600]),
-    ("abandoned", [9, 3, 9_000]),
-    ("twelve", [22, 7, 8_000]),
+    ("accepted", [2, 1, 1_157]),
+    ("completed", [12, 3, 7_812]),
+    ("abandoned", [9, 3, 9_478]),
+    ("twelve", [22, 7, 8_563]),
 ];
 
 /// SQLite has no round trips, so these are statements, with those that begin and end a transaction. It does not count
@@ -241,12 +241,14 @@ async fn each_path_costs_as_much_as_was_counted_on_mariadb() {
     let proxy = MysqlProxy::start(&url).await;
     let store = open_my(&proxy.url(&url), 1).await;
     let counted = async || {
+        // Its purge of old versions of rows belongs to the path that has made them. Now there are none left.
+        server.0.ask("SET GLOBAL innodb_max_purge_lag_wait = 0");
         let log = "SELECT variable_value FROM information_schema.global_status \
-                   WHERE variable_name = 'innodb_os_log_written'";
+                   WHERE variable_name = 'innodb_lsn_current'";
         let log = server.0.ask(log).parse().unwrap();
         [proxy.commands() as i64, server.commits() as i64, log]
     };
-    assert_as_counted(TIMES, 2, &costs(&db, &store, TIMES, counted).await, &ON_MARIADB);
+    assert_as_counted(TIMES, 5, &costs(&db, &store, TIMES, counted).await, &ON_MARIADB);
 }
 
 #[tokio::test(flavor = "multi_thread")]
