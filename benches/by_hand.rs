@@ -65,12 +65,6 @@ fn begin() -> Cached<0, 0> {
     plain(&["BEGIN ISOLATION LEVEL READ COMMITTED"])
 }
 
-fn settings() -> Cached<1, 0> {
-    plain(&["SELECT set_config('lock_timeout', '1000', true), \
-        set_config('idle_in_transaction_session_timeout', '60000', true), \
-        set_config('client_connection_check_interval', '500', true)"])
-}
-
 fn commit() -> Cached<2, 0> {
     plain(&["COMMIT"])
 }
@@ -254,12 +248,7 @@ impl ByHand {
         let mut conn = self.connection().await;
         let print = "v1-0000000000000000000000000000000000000000000000000000000000000000";
         let reserve = reserve(scope, &key, print, r#"{"user":1,"amount":2000}"#, &ride);
-        try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            reserve.execute(&mut &*conn)
-        )
-        .unwrap();
+        try_join!(begin().execute(&mut &*conn), reserve.execute(&mut &*conn)).unwrap();
         first_phase(&mut conn, &ride).await.unwrap();
         commit().execute(&mut &*conn).await.unwrap();
         drop(conn);
@@ -267,7 +256,7 @@ impl ByHand {
         let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
 
         let mut conn = self.connection().await;
-        try_join!(begin().execute(&mut &*conn), settings().execute(&mut &*conn)).unwrap();
+        begin().execute(&mut &*conn).await.unwrap();
         set_charge(&ride, charge).execute(&mut conn).await.unwrap();
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
@@ -294,7 +283,6 @@ impl ByHand {
         let audit = (a::id.eq(&audit), a::action.eq("created"));
         try_join!(
             begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
             reserve.execute(&mut &*conn),
             diesel::insert_into(r::table).values(row).execute(&mut &*conn),
             diesel::insert_into(a::table).values(audit).execute(&mut &*conn),
@@ -309,7 +297,6 @@ impl ByHand {
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
             begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
             finish(scope, &key, &body).execute(&mut &*conn),
             set_charge(&ride, charge).execute(&mut &*conn),
             job(scope, "2000").execute(&mut &*conn),

@@ -5,6 +5,7 @@
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod abandoned;
+mod away;
 mod background;
 mod beside;
 mod by_hand;
@@ -46,6 +47,11 @@ use crate::options::{Options, Plan};
 use crate::samples::Samples;
 use crate::server::Server;
 
+const RESULTS: &str = "# Results\n\nWritten by `sh benches/run`; `../bench.md` says what it means.";
+
+const AWAY: &str = "# A server on another machine\n\nWritten by `sh benches/run --away 250`; `../bench.md` says what it means. A \
+    proxy on the same machine holds back whatever client and server send each other.";
+
 /// How many requests are counted.
 const COUNTED: u64 = 1000;
 
@@ -61,6 +67,7 @@ async fn main() {
             #[cfg(feature = "metrics")]
             case if case.starts_with(watched::ALONE) => watched::alone(case, port, &plan).await,
             "hot" | "cold" => several::alone(case == "hot", port, &plan).await,
+            "away" => away::alone(port, options.delay().unwrap_or_default()),
             case => beside::alone(case, port, &plan).await,
         }
         return;
@@ -80,12 +87,12 @@ async fn main() {
         mariadb(&plan, &options).await;
         return;
     }
-    let server = Server::start();
+    let mut server = Server::start();
     let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
 
     if options.smoke {
-        smoke(&server, plan.pool).await;
+        smoke(&mut server, plan.pool).await;
         return;
     }
     if let Some(name) = &options.profile {
@@ -146,34 +153,15 @@ async fn main() {
         page::write("workers", &text);
         return;
     }
+    if let Some(delay) = options.delay() {
+        server.move_away(delay);
+        main_cases(&server, &plan, &mut samples).await;
+        let text = machine(&server, &plan, AWAY, Some(delay)).await + &main_sections(&samples);
+        page::write("away", &text);
+        return;
+    }
     main_cases(&server, &plan, &mut samples).await;
-    let mut text = String::new();
-    text += &report::section(
-        "Fresh request of three phases",
-        &samples,
-        &["tx", "batch", "batch, independent", "batch, new key"],
-        &[
-            "limit2",
-            "limit2_pipe",
-            "limit2_one",
-            "by hand",
-            "by hand, guarded",
-            "by hand, guarded, engine's tables",
-            "by hand, pipelined",
-            "by hand, guarded, pipelined",
-            "by hand, guarded, pipelined, engine's tables",
-            "by hand, single statement",
-            "by hand, single statement, guarded, engine's tables",
-            "by hand, new key",
-            "by hand, new key, guarded, engine's tables",
-        ],
-    );
-    text += &report::section(
-        "Replay",
-        &samples,
-        &["replay"],
-        &["select1", "replay by hand", "replay by hand, guarded"],
-    );
+    let mut text = main_sections(&samples);
     if options.only_main {
         println!("{text}");
         return;
@@ -191,17 +179,20 @@ async fn main() {
 async fn mariadb(plan: &Plan, options: &Options) {
     let length = options.seconds.map_or(PROFILED, Duration::from_secs);
     if let Some(name) = &options.profile {
-        let field = on_mariadb::Field::open(plan.pool).await;
+        let field = on_mariadb::Field::open(plan.pool, None).await;
+        if let Some(sql) = &options.before {
+            field.sql(sql).await;
+        }
         println!("{:?}", field.run(name, plan.concurrent[0], length).await);
         return;
     }
     if options.profiles {
-        let field = on_mariadb::Field::open(plan.pool).await;
+        let field = on_mariadb::Field::open(plan.pool, None).await;
         let text = profile::measure_on_mariadb(&field, length).await;
         page::write("profile-mariadb", &text);
         return;
     }
-    on_mariadb::write(plan).await;
+    on_mariadb::write(plan, options.delay()).await;
 }
 
 #[cfg(not(feature = "mysql"))]
@@ -211,7 +202,7 @@ async fn mariadb(_: &Plan, _: &Options) {
 
 /// Every path for a moment, so that none rots: its figures say nothing. What a profiler looks at, and the programs of
 /// `sh benches/hooks`, are contestants that run here too.
-async fn smoke(server: &Server, pool: usize) {
+async fn smoke(server: &mut Server, pool: usize) {
     const MOMENT: Duration = Duration::from_millis(50);
     const SCRIPTS: [&str; 4] = ["limit2", "limit2_pipe", "limit2_one", "select1"];
     // A process that is measured by itself counts whole seconds.
@@ -263,6 +254,8 @@ async fn smoke(server: &Server, pool: usize) {
     let (flat, plans) = on_large_tables(server, &plan, &mut samples, MOMENT).await;
     println!("{flat}\n{plans}");
     println!("{}", tending::measure(server, plan.large, 1, Duration::from_secs(1)).await);
+    server.move_away(Duration::from_micros(100));
+    println!("tx, away: {:?}", Field::open(server, pool).await.run("tx", 2, MOMENT).await);
 }
 
 /// Every contestant once in each round, one after the other.
@@ -275,6 +268,37 @@ async fn main_cases(server: &Server, plan: &Plan, samples: &mut Samples) {
             }
         }
     }
+}
+
+/// The tables of [`main_cases`].
+fn main_sections(samples: &Samples) -> String {
+    let mut text = report::section(
+        "Fresh request of three phases",
+        samples,
+        &["tx", "batch", "batch, independent", "batch, new key"],
+        &[
+            "limit2",
+            "limit2_pipe",
+            "limit2_one",
+            "by hand",
+            "by hand, guarded",
+            "by hand, guarded, engine's tables",
+            "by hand, pipelined",
+            "by hand, guarded, pipelined",
+            "by hand, guarded, pipelined, engine's tables",
+            "by hand, single statement",
+            "by hand, single statement, guarded, engine's tables",
+            "by hand, new key",
+            "by hand, new key, guarded, engine's tables",
+        ],
+    );
+    text += &report::section(
+        "Replay",
+        samples,
+        &["replay"],
+        &["select1", "replay by hand", "replay by hand, guarded"],
+    );
+    text
 }
 
 /// Counted on a serial run of one connection.
@@ -419,7 +443,8 @@ async fn on_large_tables(
     (report::section(&title, samples, &names, &[]), plans)
 }
 
-async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plans: &str) {
+/// The machine and the server, below a title.
+async fn machine(server: &Server, plan: &Plan, title: &str, away: Option<Duration>) -> String {
     let mut settings = Vec::new();
     for name in
         ["shared_buffers", "fsync", "synchronous_commit", "max_wal_size", "full_page_writes"]
@@ -427,9 +452,13 @@ async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plan
         settings.push((name.to_owned(), server.text(&format!("current_setting('{name}')")).await));
     }
     settings.push(("connections of the pool".to_owned(), plan.pool.to_string()));
+    settings.extend(away.map(report::delay));
     let version = server.text("split_part(version(), ' on ', 1)").await;
-    let title = "# Results\n\nWritten by `sh benches/run`; `../bench.md` says what it means.";
-    let machine = report::machine(title, &version, &settings, plan.rounds, plan.seconds);
+    report::machine(title, &version, &settings, plan.rounds, plan.seconds)
+}
+
+async fn write(server: &Server, plan: &Plan, samples: &Samples, text: &str, plans: &str) {
+    let machine = machine(server, plan, RESULTS, None).await;
     let images = "\n![fresh requests](fresh.svg)\n\n![replays](replay.svg)\n";
     page::write("results", &format!("{machine}{images}{text}"));
     page::write("plans", plans);

@@ -15,6 +15,7 @@ use diesel_async::SimpleAsyncConnection;
 
 use self::by_hand::ByHand;
 use self::guarded::{ENGINES, NARROW};
+use crate::away::Away;
 use crate::contestants::{Start, Work, fresh, key_of, new, replays};
 use crate::counts::Proxy;
 use crate::load::{Figures, for_a_while};
@@ -65,6 +66,11 @@ the same size: a narrow table of keys, two commits, no line of the engine ([by_h
 [mariadb.sql](https://github.com/atomic-phases/atomic-phases/blob/main/benches/sql/mariadb.sql)). What the contestants are, and what was tried, is in \
 [bench.md](../bench.md#mariadb).";
 
+const AWAY: &str = "# A MariaDB on another machine
+
+Written by `sh benches/run --mariadb --away 250`: the contestants of [mariadb](mariadb.md), with a proxy on the same machine \
+that holds back whatever client and server send each other. What that means is in [bench.md](../bench.md#a-server-on-another-machine).";
+
 type MyEngine = Engine<Mysql, App>;
 
 /// Those who are compared with each other, on one server.
@@ -73,6 +79,7 @@ pub struct Field {
     url: String,
     engine: MyEngine,
     by_hand: ByHand,
+    _away: Option<Away>,
 }
 
 fn ride() -> mysql::Ride {
@@ -81,6 +88,11 @@ fn ride() -> mysql::Ride {
 
 fn batch_ride() -> mysql::BatchRide {
     mysql::BatchRide { user: 1, amount: 2000, independent: true }
+}
+
+/// The same by way of a proxy at `port`.
+fn through(url: &str, server: &mariadb::Server, port: u16) -> String {
+    url.replace(&format!(":{}/", server.port()), &format!(":{port}/"))
 }
 
 fn replay_scope() -> Scope {
@@ -119,9 +131,17 @@ impl Field {
         "replay by hand, 14 columns",
     ];
 
-    pub async fn open(connections: usize) -> Self {
+    pub async fn sql(&self, sql: &str) {
+        let mut conn = self.engine.store().connection().await.unwrap();
+        conn.batch_execute(sql).await.unwrap();
+    }
+
+    /// `away`: how long what is sent to the server is on its way, and back.
+    pub async fn open(connections: usize, away: Option<Duration>) -> Self {
         let server = mariadb::Server::start(&SETTINGS);
+        let away = away.map(|delay| Away::from(server.port(), delay));
         let url = server.new_database();
+        let url = away.as_ref().map_or(url.clone(), |away| through(&url, &server, away.port()));
         let engine = open(&url, connections).await;
         let tables = include_str!("sql/mariadb.sql");
         let mut conn = engine.store().connection().await.unwrap();
@@ -133,7 +153,7 @@ impl Field {
         }
         let by_hand = ByHand::on(&url, connections);
         by_hand.answer_some(ANSWERED).await;
-        Self { server, url, engine, by_hand }
+        Self { server, url, engine, by_hand, _away: away }
     }
 
     /// One of [`NAMES`](Self::NAMES), with so many concurrent requests.
@@ -197,9 +217,7 @@ impl Field {
         self.server.ask("SET GLOBAL innodb_monitor_enable = 'trx_rw_commits'");
         for name in Self::NAMES {
             let proxy = Proxy::start(self.server.port()).await;
-            let url = self
-                .url
-                .replace(&format!(":{}/", self.server.port()), &format!(":{}/", proxy.port));
+            let url = through(&self.url, &self.server, proxy.port);
             let (engine, by_hand) = (open(&url, 1).await, ByHand::on(&url, 1));
             let work = self.work(name, &engine, &by_hand);
             // Connections are opened, and statements prepared.
@@ -247,8 +265,8 @@ fn guarded<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// Every contestant once in each round, one after the other.
-pub async fn measure(plan: &Plan) -> String {
-    let field = Field::open(plan.pool).await;
+pub async fn measure(plan: &Plan, away: Option<Duration>) -> String {
+    let field = Field::open(plan.pool, away).await;
     let mut samples = Samples::default();
     for round in 0..plan.rounds {
         for &c in &plan.concurrent {
@@ -264,13 +282,17 @@ pub async fn measure(plan: &Plan) -> String {
         .map(|name| ((*name).to_owned(), field.server.ask(&format!("SELECT @@{name}"))))
         .collect();
     settings.push(("connections of the pool".to_owned(), plan.pool.to_string()));
+    settings.extend(away.map(report::delay));
+    let title = if away.is_some() { AWAY } else { TITLE };
     let mut text =
-        report::machine(TITLE, &format!("MariaDB {version}"), &settings, plan.rounds, plan.seconds);
+        report::machine(title, &format!("MariaDB {version}"), &settings, plan.rounds, plan.seconds);
     text += &reached(&samples, &plan.concurrent);
     text += &report::section("Fresh request of three phases", &samples, &FRESH, &FRESH_BY_HAND);
     let by_hand = ["replay by hand", "replay by hand, 14 columns"];
     text += &report::section("Replay", &samples, &["replay"], &by_hand);
-    text += &field.costs().await;
+    if away.is_none() {
+        text += &field.costs().await;
+    }
     text
 }
 
@@ -295,13 +317,14 @@ fn reached(samples: &Samples, concurrent: &[usize]) -> String {
 }
 
 /// The same, into its file.
-pub async fn write(plan: &Plan) {
-    crate::page::write("mariadb", &measure(plan).await);
+pub async fn write(plan: &Plan, away: Option<Duration>) {
+    let name = if away.is_some() { "away-mariadb" } else { "mariadb" };
+    crate::page::write(name, &measure(plan, away).await);
 }
 
 /// Each contestant for a moment.
 pub async fn smoke(pool: usize, moment: Duration) {
-    let field = Field::open(pool).await;
+    let field = Field::open(pool, None).await;
     for name in Field::NAMES {
         println!("MariaDB, {name}: {:?}", field.run(name, 2, moment).await);
     }

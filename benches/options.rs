@@ -23,6 +23,10 @@ pub struct Options {
     /// Only the store on MariaDB beside its driver by hand; writes docs/bench/mariadb.md.
     #[arg(long)]
     pub mariadb: bool,
+    /// Only fresh requests and replays, with a server as on another machine: what is sent arrives after so many
+    /// microseconds, in either direction. Writes docs/bench/away.md, with `--mariadb` away-mariadb.md.
+    #[arg(long)]
+    pub away: Option<u64>,
     /// Only this contestant, for ten seconds, at the first of `--concurrent`: for a profiler.
     #[arg(long)]
     pub profile: Option<String>,
@@ -87,6 +91,12 @@ pub struct Options {
     /// cargo says so.
     #[arg(long, hide = true)]
     pub bench: bool,
+}
+
+impl Options {
+    pub fn delay(&self) -> Option<Duration> {
+        self.away.map(Duration::from_micros)
+    }
 }
 
 pub struct Plan {

@@ -1,6 +1,7 @@
 //! The tables of `docs/bench/results.md`.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use crate::load::Figures;
 use crate::samples::Samples;
@@ -49,6 +50,11 @@ pub fn section(
         }
     }
     out
+}
+
+/// Among the settings of a server that is [away](crate::away).
+pub fn delay(of: Duration) -> (String, String) {
+    ("on its way, in either direction".to_owned(), format!("{} µs", of.as_micros()))
 }
 
 /// Machine and settings, below a title that says what wrote it.

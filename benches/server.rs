@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+
+use crate::away::Away;
 
 #[path = "../tests/support/cluster.rs"]
 #[allow(dead_code)]
@@ -21,6 +24,7 @@ const SETTINGS: &[&str] = &[
 
 pub struct Server {
     cluster: cluster::Cluster,
+    away: Option<Away>,
 }
 
 #[derive(diesel::QueryableByName)]
@@ -37,7 +41,7 @@ struct TextRow {
 
 impl Server {
     pub fn start() -> Self {
-        let server = Self { cluster: cluster::Cluster::start() };
+        let server = Self { cluster: cluster::Cluster::start(), away: None };
         for setting in SETTINGS {
             server.psql("postgres", &["-c", &format!("ALTER SYSTEM SET {setting}")]);
         }
@@ -49,7 +53,12 @@ impl Server {
     }
 
     pub fn port(&self) -> u16 {
-        self.cluster.port()
+        self.away.as_ref().map_or_else(|| self.cluster.port(), Away::port)
+    }
+
+    /// From here on, what is sent to it arrives after `delay`, in either direction.
+    pub fn move_away(&mut self, delay: Duration) {
+        self.away = Some(Away::from(self.cluster.port(), delay));
     }
 
     pub fn url(&self) -> String {

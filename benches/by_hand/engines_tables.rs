@@ -2,10 +2,11 @@
 //! what is left to the engine beside them is what the engine itself does.
 
 use diesel_async::RunQueryDsl;
+use tokio::try_join;
 use uuid::Uuid;
 
 use super::guarded::{HEADERS, Held, Tables};
-use super::{ByHand, Cached, PARAMS, SCOPE};
+use super::{ByHand, Cached, PARAMS, SCOPE, plain};
 
 /// As long as what the engine stores for a request of three phases.
 const PHASES: &str = "created charged=i receipt_sent";
@@ -16,8 +17,19 @@ pub static ENGINES: Tables = Tables {
     advance: |conn, held| advance(held).execute(&mut &*conn),
     job: |conn, held| job(held).execute(&mut &*conn),
     finish: |conn, held, charge| finish(held, charge).execute(&mut &*conn),
-    create: |conn, held| create(held).execute(&mut &*conn),
+    create: |conn, held| {
+        let create = create(held);
+        Box::pin(async move {
+            let (_, created) = try_join!(wait().execute(&mut &*conn), create.execute(&mut &*conn))?;
+            Ok(created)
+        })
+    },
 };
+
+/// Until the end of the transaction.
+fn wait() -> Cached<1, 0> {
+    plain(&["SELECT set_config('lock_timeout', '1000', true)"])
+}
 
 /// The columns that the engine reads of a row.
 fn read(held: &Held) -> Cached<15, 2> {
@@ -106,7 +118,7 @@ const CREATE: &str = "WITH made AS (INSERT INTO atomic_phases_keys (scope, idemp
     advanced_at, created_at, expires_at, locked_until) SELECT ";
 
 /// As the engine's, it ends the connection where there is no transaction, before the server reads the statements behind it,
-/// which would commit by themselves (G4). What [`settings`](super::settings) said ends with the transaction; or, where the
+/// which would commit by themselves (G4). What [`wait`] said ends with the transaction; or, where the
 /// server refused `BEGIN`, with its own statement.
 fn create(held: &Held) -> Cached<20, 7> {
     let outputs = held.outputs();

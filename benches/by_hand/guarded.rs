@@ -8,9 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::try_join;
 use uuid::Uuid;
 
-use super::{
-    ByHand, Cached, PARAMS, SCOPE, begin, commit, first_phase, hash, job, set_charge, settings,
-};
+use super::{ByHand, Cached, PARAMS, SCOPE, begin, commit, first_phase, hash, job, set_charge};
 use crate::requests::{bench_audits, bench_rides};
 
 pub const HEADERS: &str = r#"[["content-type","application/json"]]"#;
@@ -155,12 +153,8 @@ impl ByHand {
     pub async fn fresh_guarded(self, on: &'static Tables) {
         let held = self.new_key(on).await;
         let mut conn = self.connection().await;
-        let (_, _, reserved) = try_join!(
-            begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
-            (on.reserve)(&conn, &held)
-        )
-        .unwrap();
+        let (_, reserved) =
+            try_join!(begin().execute(&mut &*conn), (on.reserve)(&conn, &held)).unwrap();
         assert_eq!(reserved, 1);
         first_phase(&mut conn, &held.ride).await.unwrap();
         try_join!((on.advance)(&conn, &held), commit().execute(&mut &*conn)).unwrap();
@@ -169,7 +163,7 @@ impl ByHand {
         let charge = held.charge().await;
 
         let mut conn = self.connection().await;
-        try_join!(begin().execute(&mut &*conn), settings().execute(&mut &*conn)).unwrap();
+        begin().execute(&mut &*conn).await.unwrap();
         set_charge(&held.ride, &charge).execute(&mut conn).await.unwrap();
         try_join!(
             (on.job)(&conn, &held),
@@ -187,7 +181,6 @@ impl ByHand {
         let conn = self.connection().await;
         try_join!(
             begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
             finish(&held, &charge).execute(&mut &*conn),
             set_charge(&held.ride, &charge).execute(&mut &*conn),
             job(SCOPE, "2000").execute(&mut &*conn),
@@ -207,7 +200,6 @@ impl ByHand {
         let audit = (a::id.eq(&audit), a::action.eq("created"));
         try_join!(
             begin().execute(&mut &*conn),
-            settings().execute(&mut &*conn),
             (on.create)(&conn, &held),
             diesel::insert_into(r::table).values(row).execute(&mut &*conn),
             diesel::insert_into(a::table).values(audit).execute(&mut &*conn),

@@ -69,7 +69,7 @@ pub const ENGINES: Tables = Tables {
          recovery_point, outputs) VALUES (?, ?, ?, ?, ?, 'bench.ride', 1, '[\"created\",\"charged\",\"answered\"]', \
          'in_progress', 1, 1, CLOCK + 30000, CLOCK, CLOCK, CLOCK + 86400000, '",
         "', ",
-        ") RETURNING created_at, advanced_at, expires_at",
+        ") RETURNING advanced_at",
     ],
     advance: "UPDATE atomic_phases_keys FORCE INDEX (PRIMARY) SET outputs = ?, advanced_at = CLOCK, \
         locked_until = CLOCK + 30000, recovery_point = 'created' WHERE scope = ? AND idempotency_key = ? \
@@ -93,8 +93,8 @@ pub const SESSION_RESET: &str = "SET SESSION autocommit = 1, SESSION completion_
     SESSION idle_transaction_timeout = 60, SESSION max_statement_time = 0, NAMES utf8mb4";
 
 /// As many columns as the engine reads of a row for a replay.
-const ANSWER: &str = "SELECT request_id, definition, definition_version, fingerprint, status, lease_token, CLOCK, \
-    locked_until, run_after, expires_at, trace, response_status, response_headers, response_body \
+const ANSWER: &str = "SELECT request_id, definition, definition_version, fingerprint, status, lease_token, \
+    UTC_TIMESTAMP(6), locked_until, run_after, expires_at, trace, response_status, response_headers, response_body \
     FROM atomic_phases_keys FORCE INDEX (PRIMARY) WHERE scope = ? AND idempotency_key = ?";
 
 fn timed(sql: &str) -> String {

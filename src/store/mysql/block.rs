@@ -17,6 +17,7 @@
 //! Nothing in a text of a user's may end its statement: one with a `;`, a quote or a comment in it goes by itself, as
 //! it does on MySQL.
 
+use std::fmt::{Display, Write};
 use std::ops::Range;
 
 use diesel::QueryResult;
@@ -27,7 +28,7 @@ use super::ANSWER_WITHIN;
 use super::connection::MysqlConn;
 use super::error::Failure;
 use super::literal::BoundStatement;
-use super::named_statements::{NamedStatements, name};
+use super::named_statements::{Name, NamedStatements};
 use super::place::{Place, Settings, come_to, come_to_with};
 use super::session::Session;
 use super::statement::Statement;
@@ -107,9 +108,9 @@ impl Block {
         Self { bound, several: Vec::new() }
     }
 
-    fn push(&mut self, sql: &str) {
-        self.bound.sql.push_str("; ");
-        self.bound.sql.push_str(sql);
+    fn push(&mut self, sql: impl Display) {
+        // Writing to a String does not fail.
+        let _ = write!(self.bound.sql, "; {sql}");
     }
 
     fn ended(mut self) -> Self {
@@ -133,19 +134,14 @@ impl Block {
     /// The same of one that each block has once.
     fn push_once(&mut self, bound: BoundStatement) {
         self.bound.varying += bound.varying;
-        self.push(&bound.sql);
+        self.push(bound.sql);
         self.bound.values.extend(bound.values);
-    }
-
-    /// Notes where the block is, and sets what a `SET` of the session's says: it cannot fail there.
-    fn come_to_with(&mut self, place: Place, set: &str) {
-        self.push(&come_to_with(place, set));
     }
 
     fn set(&mut self, session: &Session, settings: Settings) {
         match session.has_named_settings() {
-            true => self.push(&format!("EXECUTE {}", settings.name())),
-            false => self.push(&settings.text(session)),
+            true => self.push(format_args!("EXECUTE {}", settings.name())),
+            false => self.push(settings.text(session)),
         }
     }
 
@@ -160,7 +156,7 @@ impl Block {
         let mut block = Self::part(&session.begin(isolation, waits));
         if let Some(pin) = pin {
             block.push_once(pin);
-            block.push(&session.server_lock_wait());
+            block.push(session.server_lock_wait());
         }
         block.ended()
     }
@@ -173,7 +169,7 @@ impl Block {
     ) -> QueryResult<Self> {
         let mut block = Self::part(&session.begin(Isolation::ReadCommitted, LockWait::Engine));
         block.insert(row, insert)?;
-        block.push(&session.server_lock_wait());
+        block.push(session.server_lock_wait());
         Ok(block.ended())
     }
 
@@ -184,7 +180,7 @@ impl Block {
         jobs: &[StagedJob],
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
-        let mut block = Self::part(&come_to(Place::Mark));
+        let mut block = Self::part(&come_to(Place::Mark).to_string());
         block.push(sql::RELEASE);
         block.end(session, guard, jobs, write)
     }
@@ -198,7 +194,7 @@ impl Block {
         (statements, jobs): (&[Statement], &[StagedJob]),
     ) -> QueryResult<Self> {
         let mut block = Self::whole();
-        block.come_to_with(Place::Reservation, WAIT_A_SECOND_FOR_TABLES);
+        block.push(come_to_with(Place::Reservation, WAIT_A_SECOND_FOR_TABLES));
         block.insert(row, insert)?;
         block.phase(session, named, statements)?;
         block.end(session, &row.guard(), jobs, None)
@@ -249,7 +245,7 @@ impl Block {
         write: Option<&sql::Write>,
     ) -> QueryResult<Self> {
         self.engine(session, guard, jobs, write)?;
-        self.come_to_with(Place::Commit, WAIT_FOR_TABLES_AS_SERVER_SAYS);
+        self.push(come_to_with(Place::Commit, WAIT_FOR_TABLES_AS_SERVER_SAYS));
         self.push(sql::COMMIT);
         self.set(session, Settings::Rest);
         Ok(self.ended())
@@ -306,13 +302,16 @@ impl Block {
 /// ([`is_one_statement`]).
 fn executed(bound: &BoundStatement, named: &NamedStatements) -> BoundStatement {
     let BoundStatement { sql: text, values, varying } = bound;
-    let execute = match named.number(text) {
-        Some(number) => format!("EXECUTE {}", name(number)),
-        None => format!("EXECUTE IMMEDIATE '{text}'"),
+    let mut sql =
+        String::with_capacity(AROUND_A_TEXT + text.len() + " USING ?".len() * values.len());
+    // Writing to a String does not fail.
+    let _ = match named.number(text) {
+        Some(number) => write!(sql, "EXECUTE {}", Name(number)),
+        None => write!(sql, "EXECUTE IMMEDIATE '{text}'"),
     };
-    let using = if values.is_empty() { "" } else { " USING " };
-    let places = vec!["?"; values.len()].join(", ");
-    let sql = format!("{execute}{using}{places}");
+    for nth in 0..values.len() {
+        sql.push_str(if nth == 0 { " USING ?" } else { ", ?" });
+    }
     let varying = if *varying == 0 { 0 } else { sql.len() };
     BoundStatement { sql, values: values.clone(), varying }
 }

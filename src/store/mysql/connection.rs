@@ -36,7 +36,7 @@ use super::ANSWER_WITHIN;
 use super::error::Failure;
 use super::killer::Killer;
 use super::literal::{BoundStatement, size_of};
-use super::named_statements::{NamedStatements, name};
+use super::named_statements::{Name, NamedStatements};
 use super::opener::SessionOpener;
 use super::place::preparing_settings;
 use super::prepared_cache::PreparedCache;
@@ -330,7 +330,7 @@ impl MysqlConn {
             }
             let Some(number) = self.registry.number(text) else { continue };
             // Nothing in it ends the quotes: it may be a part of a block.
-            let prepare = format!("PREPARE {} FROM '{text}'", name(number));
+            let prepare = format!("PREPARE {} FROM '{text}'", Name(number));
             let failure = self.texts(&prepare).await.failure;
             match failure {
                 None => self.named.insert(text, Some(number)),

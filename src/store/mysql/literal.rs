@@ -22,15 +22,17 @@ pub(super) struct BoundStatement {
 }
 
 impl BoundStatement {
+    /// Of the engine's own, which have few texts.
     pub(super) fn of(query: &impl QueryFragment<Mysql>) -> QueryResult<Self> {
         let mut sql = MysqlQueryBuilder::new();
         query.to_sql(&mut sql, &Mysql)?;
         let mut binds = RawBytesBindCollector::<Mysql>::new();
         query.collect_binds(&mut binds, &mut (), &Mysql)?;
-        let values = binds.metadata.into_iter().zip(binds.binds).map(value);
-        let (sql, values) = (sql.finish(), values.collect::<QueryResult<_>>()?);
-        let varying = if query.is_safe_to_cache_prepared(&Mysql)? { 0 } else { sql.len() };
-        Ok(Self { sql, values, varying })
+        let mut values = Vec::with_capacity(binds.binds.len());
+        for bind in binds.metadata.into_iter().zip(binds.binds) {
+            values.push(value(bind)?);
+        }
+        Ok(Self { sql: sql.finish(), values, varying: 0 })
     }
 
     /// The same of an application's query. One without a type of its own, which a program has put together, may have any
@@ -40,7 +42,7 @@ impl BoundStatement {
         Q: QueryFragment<Mysql> + QueryId,
     {
         let mut bound = Self::of(query)?;
-        if !Q::HAS_STATIC_QUERY_ID {
+        if !Q::HAS_STATIC_QUERY_ID || !query.is_safe_to_cache_prepared(&Mysql)? {
             bound.varying = bound.sql.len();
         }
         Ok(bound)

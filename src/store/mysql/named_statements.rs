@@ -4,9 +4,15 @@
 //! again where a view, a trigger or a column has changed since then, as it does with one that is sent by itself. A text has the
 //! same name on all connections of a store, so a block has the same text on all of them.
 
-/// The name of a statement with this number.
-pub(super) fn name(number: usize) -> String {
-    format!("atomic_phases_{number}")
+use std::fmt::{self, Display, Formatter};
+
+/// The name of the statement with this number.
+pub(super) struct Name(pub(super) usize);
+
+impl Display for Name {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "atomic_phases_{}", self.0)
+    }
 }
 
 /// Those of one connection.
@@ -52,6 +58,6 @@ mod tests {
         let numbers = texts.map(|text| named.number(text));
         assert_eq!(numbers, [Some(7), None, None]);
         assert!(named.knows("DELETE FROM b") && !named.knows("DELETE FROM c"));
-        assert_eq!(name(7), "atomic_phases_7");
+        assert_eq!(Name(7).to_string(), "atomic_phases_7");
     }
 }

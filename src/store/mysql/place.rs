@@ -1,5 +1,7 @@
 //! [`Place`]: where in a block the server is, and what a block sets for its session.
 
+use std::fmt::{self, Display, Formatter};
+
 use super::session::Session;
 use super::waits::WAIT_A_SECOND;
 
@@ -65,8 +67,8 @@ impl Settings {
 
     pub(super) fn text(self, session: &Session) -> String {
         match self {
-            Self::Phase => come_to_with(Place::Phase, &session.server_lock_wait()),
-            Self::Engine => come_to_with(Place::Engine, WAIT_A_SECOND),
+            Self::Phase => come_to_with(Place::Phase, &session.server_lock_wait()).to_string(),
+            Self::Engine => come_to_with(Place::Engine, WAIT_A_SECOND).to_string(),
             Self::Rest => session.at_rest_in_a_block().to_owned(),
         }
     }
@@ -82,12 +84,22 @@ pub(super) fn preparing_settings(session: &Session) -> String {
 }
 
 /// The statement that notes where the block is, with the settings of a `SET`.
-pub(super) fn come_to_with(place: Place, set: &str) -> String {
-    let settings = set.strip_prefix("SET ").unwrap_or(set);
-    format!("{}, {settings}", come_to(place))
+pub(super) struct Note<'a> {
+    place: Place,
+    settings: &'a str,
 }
 
-/// The statement that notes where the block is.
-pub(super) fn come_to(place: Place) -> String {
-    format!("SET @atomic_phases = {}", place.number())
+pub(super) fn come_to(place: Place) -> Note<'static> {
+    Note { place, settings: "" }
+}
+
+pub(super) fn come_to_with(place: Place, set: &str) -> Note<'_> {
+    Note { place, settings: set.strip_prefix("SET ").unwrap_or(set) }
+}
+
+impl Display for Note<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let comma = if self.settings.is_empty() { "" } else { ", " };
+        write!(f, "SET @atomic_phases = {}{comma}{}", self.place.number(), self.settings)
+    }
 }
