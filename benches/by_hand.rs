@@ -255,9 +255,9 @@ impl ByHand {
 
         let charge = tokio::spawn(async { "ch_00000000000000000000000000000000" }).await.unwrap();
 
-        let mut conn = self.connection().await;
-        begin().execute(&mut &*conn).await.unwrap();
-        set_charge(&ride, charge).execute(&mut conn).await.unwrap();
+        let conn = self.connection().await;
+        let set_charge = set_charge(&ride, charge);
+        try_join!(begin().execute(&mut &*conn), set_charge.execute(&mut &*conn)).unwrap();
         let body = format!(r#"{{"ride":"{ride}","charge":"{charge}"}}"#);
         try_join!(
             job(scope, "2000").execute(&mut &*conn),

@@ -49,8 +49,8 @@ use crate::server::Server;
 
 const RESULTS: &str = "# Results\n\nWritten by `sh benches/run`; `../bench.md` says what it means.";
 
-const AWAY: &str = "# A server on another machine\n\nWritten by `sh benches/run --away 250`; `../bench.md` says what it means. A \
-    proxy on the same machine holds back whatever client and server send each other.";
+const AWAY: &str = "# A server on another machine\n\nWritten by `sh benches/run --away`; `../bench.md` says what it means. A \
+    proxy holds back whatever client and server send each other. It shares the cores with both.";
 
 /// How many requests are counted.
 const COUNTED: u64 = 1000;
@@ -88,6 +88,9 @@ async fn main() {
         return;
     }
     let mut server = Server::start();
+    if let Some(delay) = options.delay() {
+        server.move_away(delay);
+    }
     let tables = |file| format!("{}/benches/sql/{file}.sql", env!("CARGO_MANIFEST_DIR"));
     server.psql("bench", &["-f", &tables("tables"), "-f", &tables("answered")]);
 
@@ -153,17 +156,14 @@ async fn main() {
         page::write("workers", &text);
         return;
     }
-    if let Some(delay) = options.delay() {
-        server.move_away(delay);
-        main_cases(&server, &plan, &mut samples).await;
-        let text = machine(&server, &plan, AWAY, Some(delay)).await + &main_sections(&samples);
-        page::write("away", &text);
-        return;
-    }
     main_cases(&server, &plan, &mut samples).await;
     let mut text = main_sections(&samples);
     if options.only_main {
         println!("{text}");
+        return;
+    }
+    if let Some(delay) = options.delay() {
+        page::write("away", &(machine(&server, &plan, AWAY, Some(delay)).await + &text));
         return;
     }
     text += &costs(&server, COUNTED).await;
@@ -179,7 +179,7 @@ async fn main() {
 async fn mariadb(plan: &Plan, options: &Options) {
     let length = options.seconds.map_or(PROFILED, Duration::from_secs);
     if let Some(name) = &options.profile {
-        let field = on_mariadb::Field::open(plan.pool, None).await;
+        let field = on_mariadb::Field::open(plan.pool, options.delay()).await;
         if let Some(sql) = &options.before {
             field.sql(sql).await;
         }
@@ -187,7 +187,7 @@ async fn mariadb(plan: &Plan, options: &Options) {
         return;
     }
     if options.profiles {
-        let field = on_mariadb::Field::open(plan.pool, None).await;
+        let field = on_mariadb::Field::open(plan.pool, options.delay()).await;
         let text = profile::measure_on_mariadb(&field, length).await;
         page::write("profile-mariadb", &text);
         return;

@@ -68,8 +68,8 @@ the same size: a narrow table of keys, two commits, no line of the engine ([by_h
 
 const AWAY: &str = "# A MariaDB on another machine
 
-Written by `sh benches/run --mariadb --away 250`: the contestants of [mariadb](mariadb.md), with a proxy on the same machine \
-that holds back whatever client and server send each other. What that means is in [bench.md](../bench.md#a-server-on-another-machine).";
+Written by `sh benches/run --mariadb --away`: the contestants of [mariadb](mariadb.md), with a proxy that holds back whatever \
+client and server send each other. It shares the cores with both. What that means is in [bench.md](../bench.md#a-server-on-another-machine).";
 
 type MyEngine = Engine<Mysql, App>;
 

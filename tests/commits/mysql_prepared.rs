@@ -89,6 +89,27 @@ async fn g17_a_statement_whose_text_depends_on_its_rows_is_kept_on_no_connection
     assert_eq!(db.number("SELECT count(*) FROM steps").await, i64::try_from(steps).unwrap());
 }
 
+/// An erasure names each key of a page: its text has as many places.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_an_erasure_of_so_many_keys_is_kept_on_no_connection() {
+    const MAX_KEYS: usize = 40;
+    let (server, db) = on_own_server(&[]).await;
+    let store = open_my(db.__url(), 1).await;
+    let engine = Engine::builder(store).register::<Inserts>().build().unwrap();
+    let mut before = None;
+    for keys in 1..=MAX_KEYS {
+        let scope = Scope::new(format!("customer-{keys}")).unwrap();
+        for number in 0..keys {
+            finished(engine.call(&scope, &key(&format!("k{number}")), Inserts(1)).await);
+        }
+        let erased = engine.erase_scope(&scope).await.unwrap();
+        assert_eq!(usize::try_from(erased.erased).unwrap(), keys);
+        before.get_or_insert_with(|| prepared(&server));
+    }
+    let (before, after) = (before.unwrap(), prepared(&server));
+    assert!(after < before + 10, "{before} were prepared, and {after} are");
+}
+
 /// What is prepared counts for all connections of the server together: those that keep most give it back.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_server_that_prepares_no_more_statements_is_given_some_back() {

@@ -162,6 +162,24 @@ fn the_ratios_on_postgres_and_sqlite_are_those_that_the_bench_has_written() {
     assert_eq!(told, written, "docs/bench/results.md has other figures");
 }
 
+#[test]
+fn the_ratios_of_a_server_on_another_machine_are_those_that_the_bench_has_written() {
+    let told = super::rows(PAGE, "A server on another machine");
+    assert!(told.len() >= 12, "{told:?}");
+    for row in told {
+        let cells = cells(row);
+        let page = match cells[1] {
+            "MariaDB" => include_str!("../../docs/bench/away-mariadb.md"),
+            _ => include_str!("../../docs/bench/away.md"),
+        };
+        let (of, by) = cells[2].split_once(" x ").expect(row);
+        let [of, by] = [of, by].map(|name| name.trim_matches('*'));
+        let heading = if of.starts_with("replay") { "Replay" } else { FRESH };
+        let written = at_each_load(page, heading, of, &format!("x {by}"));
+        assert_eq!(cells[3..6], written, "docs/bench/away: {row}");
+    }
+}
+
 /// What a page of a profile has of a contestant with so many concurrent requests, for each time that it has run.
 fn profiled(page: &str, section: &str, of: &str, concurrent: &str, column: &str) -> String {
     let part = page.split(&format!("\n## {section}\n")).nth(1).expect(section);

@@ -428,8 +428,8 @@ impl MysqlConn {
     {
         match self.watch != Watch::Off || self.was_with_application {
             true => BoundStatement::of_application(query),
-            // The engine's own, of which there are few.
-            false => BoundStatement::of(query),
+            // The engine's own, of which there are few, but for an erasure's.
+            false => BoundStatement::of_any(query),
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct BoundStatement {
 }
 
 impl BoundStatement {
-    /// Of the engine's own, which have few texts.
+    /// Of the engine's own that has few texts.
     pub(super) fn of(query: &impl QueryFragment<Mysql>) -> QueryResult<Self> {
         let mut sql = MysqlQueryBuilder::new();
         query.to_sql(&mut sql, &Mysql)?;
@@ -35,14 +35,23 @@ impl BoundStatement {
         Ok(Self { sql: sql.finish(), values, varying: 0 })
     }
 
+    /// The same of one that may have a text for each number of its values: then diesel knows of it.
+    pub(super) fn of_any(query: &impl QueryFragment<Mysql>) -> QueryResult<Self> {
+        let mut bound = Self::of(query)?;
+        if !query.is_safe_to_cache_prepared(&Mysql)? {
+            bound.varying = bound.sql.len();
+        }
+        Ok(bound)
+    }
+
     /// The same of an application's query. One without a type of its own, which a program has put together, may have any
     /// text.
     pub(super) fn of_application<Q>(query: &Q) -> QueryResult<Self>
     where
         Q: QueryFragment<Mysql> + QueryId,
     {
-        let mut bound = Self::of(query)?;
-        if !Q::HAS_STATIC_QUERY_ID || !query.is_safe_to_cache_prepared(&Mysql)? {
+        let mut bound = Self::of_any(query)?;
+        if !Q::HAS_STATIC_QUERY_ID {
             bound.varying = bound.sql.len();
         }
         Ok(bound)
