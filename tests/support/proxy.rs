@@ -54,7 +54,7 @@ struct Shared {
     held: Notify,
     /// How often a client sent something after an answer of its server.
     turns: AtomicUsize,
-    /// How many statements a client has sent: each execution of a prepared one, and each simple query.
+    /// How many statements clients sent.
     statements: AtomicUsize,
     answer_ms: AtomicUsize,
 }

@@ -38,8 +38,8 @@ const ON_POSTGRES: [Cost; 9] = [
     ("fresh", [7, 11, 2, 2_492]),
     ("replay", [1, 1, 0, 0]),
     ("accepted", [2, 2, 1, 732]),
-    // Search, read, takeover (BEGIN, settings, UPDATE, COMMIT), two local phases of 5 each, then the
-    // database's time and the search for abandoned requests.
+    // Search, read, takeover (BEGIN, settings, UPDATE, COMMIT), two local phases of 5 each, the
+    // database's time, and the search for abandoned requests.
     ("completed", [11, 18, 3, 2_742]),
     // Search, entry in the index, search, read, takeover (4), the last phase (5).
     ("abandoned", [8, 13, 3, 3_046]),
