@@ -95,8 +95,8 @@ async fn g8_an_answer_is_read_through_redis_and_ends_there<S: TestDb>(db: S) {
     assert_eq!((app.bodies(), app.provider.effects()), ([1, 1, 1], 1));
 }
 
-/// What the engine sends to PostgreSQL for so many replays, one after the other: statements, and round
-/// trips. Whatever it sends is at least a round trip, the preparation of a statement, too.
+/// What the engine sends to PostgreSQL for so many replays, one after the other: statements, and
+/// round trips. Whatever it sends is at least a round trip, the preparation of a statement, too.
 async fn sent_for_replays(
     engine: &TestEngine<Postgres>,
     proxy: &Proxy,
@@ -110,7 +110,7 @@ async fn sent_for_replays(
     (proxy.statements() - statements, proxy.turns() - trips)
 }
 
-/// The request was run by another node, so nothing of it is under way on the connection that is counted.
+/// Another node ran the request, so nothing of it is under way on the connections that are counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_that_redis_answers_sends_nothing_to_postgres() {
     const REPLAYS: u64 = 10;
