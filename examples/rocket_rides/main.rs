@@ -28,6 +28,8 @@ use std::time::Duration;
 use atomic_phases::Engine;
 use atomic_phases::http::Profile;
 use atomic_phases::ops::OperatorStore;
+#[cfg(feature = "redis")]
+use atomic_phases::replay_cache::{CachedReplays, RedisReplays};
 #[cfg(feature = "mysql")]
 use atomic_phases::store::Mysql;
 use atomic_phases::store::{Postgres, Sqlite};
@@ -150,6 +152,14 @@ struct Serve {
     #[cfg(feature = "metrics")]
     #[arg(long)]
     metrics_address: Option<String>,
+    /// URL of a Redis in front of replays: redis://127.0.0.1:6379/, say; without it, none
+    #[cfg(feature = "redis")]
+    #[arg(long, requires = "replay_secret")]
+    replay_cache: Option<String>,
+    /// What the answers in it are sealed with: 32 bytes or more, the same on each server
+    #[cfg(feature = "redis")]
+    #[arg(long, env = "REPLAY_SECRET", hide_env_values = true)]
+    replay_secret: Option<String>,
     /// URL to tell of each request that begins to wait for an operator; without it, none is sent
     #[arg(long, requires = "waiting_secret")]
     waiting_webhook: Option<String>,
@@ -235,6 +245,13 @@ async fn serve<Db: RidesDb + OperatorStore>(store: Db, options: Serve) -> Result
         .reconcile_after(Duration::from_secs_f64(options.reconcile_after));
     let told = options.waiting_webhook.zip(options.waiting_secret);
     let engine = if told.is_some() { engine.notify_waiting() } else { engine };
+    #[cfg(feature = "redis")]
+    let engine = match options.replay_cache.zip(options.replay_secret) {
+        Some((url, secret)) => {
+            engine.cached_replays(CachedReplays::new(RedisReplays::new(&url)?, secret))
+        }
+        None => engine,
+    };
     let engine = engine.build()?;
     let report = engine.check().await?;
     for stranded in &report.stranded {

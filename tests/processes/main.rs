@@ -14,5 +14,6 @@ mod kill;
 #[cfg(feature = "mysql")]
 mod mariadb;
 mod partition;
+#[cfg(feature = "redis")]
 mod soak;
 mod tls;

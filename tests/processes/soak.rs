@@ -3,13 +3,18 @@
 //! connections after the effect. In the end all faults stop, every key is settled, and the provider's ledgers are
 //! compared with the answers.
 //!
-//! `sh tests/run` runs a short one. A seed repeats its schedule:
+//! On one of the two stores, which the seed selects, both servers have a Redis in front of replays. It
+//! is killed and comes back with its answers, or forgets them. In the end, its answers are compared
+//! with those of the rows.
+//!
+//! `sh tests/run` runs a short one. A seed repeats its schedule. `SOAK_REDIS=1` selects the cache,
+//! and `SOAK_REDIS=0` does without it:
 //!
 //! ```sh
-//! cargo build --release --features http,axum,reqwest,mysql --example rocket_rides
-//! SOAK_SEED=7 SOAK_REQUESTS=100000 SOAK_KILLS=1000 SOAK_CRASHES=50 \
-//!     cargo test --release --features http,axum,reqwest,mysql --test processes done_twice_on_postgres \
-//!     -- --nocapture
+//! cargo build --release --features http,axum,reqwest,mysql,redis --example rocket_rides
+//! SOAK_SEED=7 SOAK_REQUESTS=100000 SOAK_KILLS=1000 SOAK_CRASHES=50 SOAK_REDIS=1 \
+//!     cargo test --release --features http,axum,reqwest,mysql,redis --test processes \
+//!     done_twice_on_postgres -- --nocapture
 //! ```
 //!
 //! The same with `done_twice_on_mariadb`.
@@ -27,17 +32,26 @@ use crate::support::mariadb::Server;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::process::{Process, free_port};
 use crate::support::proxy::{Cut, Proxy};
+use crate::support::redis_server::Redis;
 use crate::support::rides::{Random, Rides, number};
 use crate::support::until_within;
 use serde_json::{Value, json};
 
 const CLIENTS: u64 = 24;
 
+const REPLAY_SECRET: &str = "32 bytes that both servers share.";
+
 /// The answers that a client received for one key, attempt by attempt.
 #[derive(Default)]
 struct Log {
     declines: bool,
     answers: Vec<(u16, Vec<u8>)>,
+}
+
+impl Log {
+    fn user(&self) -> &'static str {
+        if self.declines { "user-bad-source@example.com" } else { "user@example.com" }
+    }
 }
 
 struct Counts {
@@ -200,12 +214,15 @@ struct World {
     provider: Process,
     servers: [(Process, Vec<String>); 2],
     database: String,
+    /// In front of the replays of both servers, if there is one.
+    redis: Option<Redis>,
     _dir: tempfile::TempDir,
 }
 
 impl World {
-    async fn start((server, database): (Database, String)) -> Self {
+    async fn start((server, database): (Database, String), redis: Option<Redis>) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let cache = redis.as_ref().map(Redis::url);
         let ledger = dir.path().join("ledger").display().to_string();
         tokio::task::block_in_place(|| {
             let provider =
@@ -216,11 +233,14 @@ impl World {
                 let arguments = ["serve", "--listen", &listen, "--database-url", &database];
                 let more = ["--charge-api", &provider.url, "--lease", "1"];
                 let rest = ["--reconcile-after", "0.2", "--poll", "0.2"];
-                let arguments: Vec<String> =
-                    arguments.iter().chain(&more).chain(&rest).map(|&text| text.into()).collect();
+                let cache = cache.iter().flat_map(|url| {
+                    ["--replay-cache", url.as_str(), "--replay-secret", REPLAY_SECRET]
+                });
+                let arguments = arguments.iter().chain(&more).chain(&rest).copied().chain(cache);
+                let arguments: Vec<String> = arguments.map(str::to_owned).collect();
                 (Rides::serve(&arguments), arguments)
             });
-            Self { server, provider, servers, database, _dir: dir }
+            Self { server, provider, servers, database, redis, _dir: dir }
         })
     }
 
@@ -233,6 +253,19 @@ impl World {
         let (process, arguments) = &mut self.servers[server];
         process.kill_9();
         *process = Rides::serve(arguments);
+    }
+
+    /// The cache comes back with its answers, forgets them, or is left alone.
+    async fn trouble_the_cache(&mut self, random: &mut Random) {
+        let Some(redis) = &mut self.redis else { return };
+        match random.below(4) {
+            0 => {
+                redis.kill_9();
+                redis.restart();
+            }
+            1 => redis.command::<()>(&["FLUSHALL"]).await,
+            _ => {}
+        }
     }
 
     async fn list(&self, path: &str) -> Vec<Value> {
@@ -265,11 +298,16 @@ async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Datab
     let seed = number("SOAK_SEED", std::process::id().into());
     let requests = number("SOAK_REQUESTS", 1200);
     let (kills, crashes) = (number("SOAK_KILLS", 24), number("SOAK_CRASHES", 2));
+    // Of two stores, one has the cache.
+    let is_its_turn = seed.is_multiple_of(2) == (store == "postgres");
+    let cached = number("SOAK_REDIS", is_its_turn.into());
     println!(
-        "{store}: SOAK_SEED={seed} SOAK_REQUESTS={requests} SOAK_KILLS={kills} SOAK_CRASHES={crashes}"
+        "{store}: SOAK_SEED={seed} SOAK_REQUESTS={requests} SOAK_KILLS={kills} \
+         SOAK_CRASHES={crashes} SOAK_REDIS={cached}"
     );
     let began = Instant::now();
-    let mut world = World::start(database).await;
+    let redis = if cached == 1 { Some(Redis::start().await) } else { None };
+    let mut world = World::start(database, redis).await;
     let next = Arc::new(AtomicU64::new(0));
     let counts = Arc::new(Counts {
         attempts: AtomicU64::new(0),
@@ -295,12 +333,10 @@ async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Datab
                     if number >= requests {
                         return logs;
                     }
-                    let declines = number % 20 == 19;
-                    let user =
-                        if declines { "user-bad-source@example.com" } else { "user@example.com" };
+                    let mut log = Log { declines: number % 20 == 19, answers: Vec::new() };
                     let key = format!("soak-{number}");
-                    let answers = client.book(user, &key).await;
-                    logs.insert(key, Log { declines, answers });
+                    log.answers = client.book(log.user(), &key).await;
+                    logs.insert(key, log);
                 }
             })
         })
@@ -314,6 +350,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Datab
         if killed * requests < progress * kills {
             tokio::task::block_in_place(|| world.restart(random.below(2) as usize));
             killed += 1;
+            world.trouble_the_cache(&mut random).await;
         }
         if crashed * requests < progress * crashes {
             let server = world.server.clone();
@@ -351,20 +388,30 @@ async fn nothing_is_lost_and_nothing_is_done_twice(store: &str, database: (Datab
     })
     .await;
 
-    // One more replay of every key: the answer never changes.
     let mut client = Client {
         http: reqwest::Client::new(),
         servers: urls.clone(),
         counts: counts.clone(),
         random: Random(seed),
     };
+    // One more replay of every key from the cache, until the servers use it again.
+    if let Some(redis) = &world.redis {
+        let before = redis.hits().await;
+        until_within(Duration::from_secs(60), async || {
+            for (key, log) in &mut logs {
+                let replay = client.post(log.user(), key, "1").await.expect("healed");
+                log.answers.push(replay);
+            }
+            redis.hits().await > before
+        })
+        .await;
+        println!("{store}: replays from the cache {}", redis.hits().await - before);
+        redis.command::<()>(&["FLUSHALL"]).await;
+    }
+    // And one from its row: the answer never changes.
     let (mut booked, mut changed) = (Vec::new(), 0);
     for (key, log) in &logs {
-        let user = match log.declines {
-            true => "user-bad-source@example.com",
-            false => "user@example.com",
-        };
-        let replay = client.post(user, key, "1").await.expect("healed");
+        let replay = client.post(log.user(), key, "1").await.expect("healed");
         changed += log.answers.iter().filter(|answer| **answer != replay).count();
         assert_eq!(replay.0, if log.declines { 402 } else { 201 }, "{key}");
         if !log.declines {

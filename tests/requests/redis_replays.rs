@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy::{Proxy, proxied};
 use crate::support::redis_server::{Redis, Slow};
 use crate::support::replay_cache::SECRET;
 use crate::support::*;
 use atomic_phases::replay_cache::{CachedReplays, RedisReplays};
+use atomic_phases::store::Postgres;
 use atomic_phases::{Outcome, Reply, Scope};
 
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 on_every_store! {
@@ -39,19 +40,11 @@ fn through<S: TestDb>(db: &S, app: &App, redis: &Redis) -> TestEngine<S> {
 
 /// A connection of the test's own.
 async fn raw(redis: &Redis) -> MultiplexedConnection {
-    let patient = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(Duration::from_secs(30)))
-        .set_response_timeout(Some(Duration::from_secs(30)));
-    let client = redis::Client::open(redis.url()).unwrap();
-    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+    redis.connection().await
 }
 
 async fn command<T: redis::FromRedisValue>(redis: &Redis, words: &[&str]) -> T {
-    let mut command = redis::cmd(words[0]);
-    words[1..].iter().for_each(|word| {
-        command.arg(*word);
-    });
-    command.query_async(&mut raw(redis).await).await.unwrap()
+    redis.command(words).await
 }
 
 /// The names of the stored answers.
@@ -65,14 +58,7 @@ async fn has_answers(redis: &Redis, number: usize) {
 
 /// The number of reads that found a value.
 async fn hits(redis: &Redis) -> u64 {
-    stat(redis, "keyspace_hits").await
-}
-
-/// A number of `INFO stats`.
-async fn stat(redis: &Redis, name: &str) -> u64 {
-    let stats: String = command(redis, &["INFO", "stats"]).await;
-    let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap().trim().parse().unwrap()
+    redis.hits().await
 }
 
 async fn replays<S: TestDb>(engine: &TestEngine<S>, name: &str) -> Reply {
@@ -106,6 +92,46 @@ async fn g8_an_answer_is_read_through_redis_and_ends_there<S: TestDb>(db: S) {
         let again = is_read_from(&redis, engine, "k").await;
         assert_eq!(again, first.reply);
     }
+    assert_eq!((app.bodies(), app.provider.effects()), ([1, 1, 1], 1));
+}
+
+/// What the engine sends to PostgreSQL for so many replays, one after the other: statements, and
+/// round trips. Whatever it sends is at least a round trip, the preparation of a statement, too.
+async fn sent_for_replays(
+    engine: &TestEngine<Postgres>,
+    proxy: &Proxy,
+    number: u64,
+    reply: &Reply,
+) -> (usize, usize) {
+    let (statements, trips) = (proxy.statements(), proxy.turns());
+    for _ in 0..number {
+        assert_eq!(replays(engine, "k").await, *reply);
+    }
+    (proxy.statements() - statements, proxy.turns() - trips)
+}
+
+/// Another node ran the request, so nothing of it is under way on the connections that are counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_redis_answers_sends_nothing_to_postgres() {
+    const REPLAYS: u64 = 10;
+    let (db, store, proxy) = proxied().await;
+    let (app, redis) = (App::default(), Redis::start().await);
+    let (other_node, engine) = (through(&db, &app, &redis), through(&store, &app, &redis));
+    let first = finished(other_node.call(&scope(), &key("k"), book(20)).await).reply;
+    has_answers(&redis, 1).await;
+    // For the first one, the engine reads the database's clock, and does so once a minute at most.
+    is_read_from(&redis, &engine, "k").await;
+    // Round trips are exact where answers are slow.
+    proxy.answer_slowly(30);
+    let before = hits(&redis).await;
+    let sent = sent_for_replays(&engine, &proxy, REPLAYS, &first).await;
+    assert_eq!(sent, (0, 0), "statements and round trips of {REPLAYS} replays");
+    assert_eq!(hits(&redis).await - before, REPLAYS, "each was read from Redis");
+
+    // The counters see a replay that is read from the row, once its statement is prepared.
+    let () = command(&redis, &["FLUSHALL"]).await;
+    sent_for_replays(&engine, &proxy, 3, &first).await;
+    assert_eq!(sent_for_replays(&engine, &proxy, 1, &first).await, (1, 1), "without an entry");
     assert_eq!((app.bodies(), app.provider.effects()), ([1, 1, 1], 1));
 }
 
@@ -253,7 +279,7 @@ async fn g8_an_answer_that_redis_has_evicted_is_read_from_the_row<S: TestDb>(db:
     // It makes room when it is asked for something.
     until(async || {
         let _: String = command(&redis, &["PING"]).await;
-        stat(&redis, "evicted_keys").await == 10
+        redis.stat("evicted_keys").await == 10
     })
     .await;
     for (number, first) in first.iter().enumerate() {

@@ -54,6 +54,8 @@ struct Shared {
     held: Notify,
     /// How often a client sent something after an answer of its server.
     turns: AtomicUsize,
+    /// How many statements clients sent.
+    statements: AtomicUsize,
     answer_ms: AtomicUsize,
 }
 
@@ -117,6 +119,12 @@ impl Proxy {
     /// Round trips so far: exact where answers are slow.
     pub fn turns(&self) -> usize {
         self.shared.turns.load(Ordering::SeqCst)
+    }
+
+    /// Statements so far, `BEGIN`, `COMMIT` and `SET` among them: each execution of a prepared one,
+    /// and each simple query. A statement that is only prepared is not one.
+    pub fn statements(&self) -> usize {
+        self.shared.statements.load(Ordering::SeqCst)
     }
 
     /// Releases the delayed statement, or the answer.
@@ -242,6 +250,9 @@ async fn forward(
         from.read_exact(&mut body).await?;
         if passing.heard.all.swap(false, Ordering::SeqCst) {
             shared.turns.fetch_add(1, Ordering::SeqCst);
+        }
+        if kind == b'E' || kind == b'Q' {
+            shared.statements.fetch_add(1, Ordering::SeqCst);
         }
         if kind == b'S' || kind == b'Q' {
             passing.heard.owed.fetch_add(1, Ordering::SeqCst);
