@@ -284,7 +284,8 @@ async fn g3_a_phase_that_keeps_its_snapshot_begins_with_the_present_row_and_lock
             db.sql("DELETE FROM steps").await;
             // By its whole key: such a search waits for a row that is not committed yet.
             let takes_over = format!(
-                "UPDATE atomic_phases_keys SET lease_token = lease_token + 1 \
+                "UPDATE atomic_phases_keys FORCE INDEX (PRIMARY) \
+                 SET lease_token = lease_token + 1 \
                  WHERE scope = 'tenant-1' AND idempotency_key = '{what}'"
             );
             let (middle, mut is_reached) = Middle::new();
