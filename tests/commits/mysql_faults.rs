@@ -10,10 +10,12 @@ use atomic_phases::engine::CallError;
 use atomic_phases::store::Mysql;
 use diesel_async::SimpleAsyncConnection;
 
+use super::mysql_kills::number_of;
 use crate::support::db::{my, open_my, open_my_without_blocks, prepare_my, sessions};
 use crate::support::mariadb::{Server, mysqld};
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::proxy::Cut;
+use crate::support::work::dies_in_its_call;
 use crate::support::*;
 
 /// A passage of the text that ends a phase's transaction, and of no other.
@@ -172,6 +174,53 @@ async fn g1_a_session_is_killed_in_a_phase() {
     db.sql(&format!("KILL {id}")).await;
     assert_eq!(finished(call.await.unwrap()).reply.status(), 201);
     once_and_only_once(&db, &app, "killed").await;
+}
+
+/// Y4: a session ends in the middle of a takeover. It is killed (MariaDB says 1927), or the server
+/// says another code by which a connection is lost. The takeover is sent on another connection, and
+/// this one is used no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_takeover_whose_session_ends_is_sent_on_another_connection() {
+    const KILLED: i32 = 0;
+    const ENDINGS: [i32; 14] =
+        [KILLED, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1243, 1835, 1927, 2006, 2013, 4031];
+    let db = Mysql::fresh().await;
+    // What is deleted from a table of this engine stays so when its statement is rolled back.
+    db.sql(
+        "CREATE TABLE endings (code INT) ENGINE = MyISAM; \
+         CREATE TRIGGER ends BEFORE UPDATE ON atomic_phases_keys FOR EACH ROW BEGIN \
+         DECLARE told INT DEFAULT (SELECT max(code) FROM endings); \
+         IF NEW.lease_token > OLD.lease_token AND told IS NOT NULL THEN \
+         DELETE FROM endings; \
+         IF told = 0 THEN SET @slept = SLEEP(20); \
+         ELSE SIGNAL SQLSTATE '08S01' SET MYSQL_ERRNO = told, MESSAGE_TEXT = 'as asked for'; \
+         END IF; END IF; END",
+    )
+    .await;
+    let asleep = format!(
+        "SELECT coalesce(max(id), 0) FROM {} WHERE db = DATABASE() AND state = 'User sleep'",
+        sessions()
+    );
+    let store = open_my(db.__url(), 1).await;
+    let app = App::default();
+    let engine = engine(&store, &app);
+    let session = async || number_of(&mut store.connection().await.unwrap()).await;
+    for code in ENDINGS {
+        let name = format!("k{code}");
+        dies_in_its_call(&engine, &name, book(20)).await;
+        db.let_leases_expire().await;
+        db.sql(&format!("INSERT INTO endings VALUES ({code})")).await;
+        let before = session().await;
+        let call = tokio::spawn(engine.call(&scope(), &key(&name), book(20)).into_future());
+        if code == KILLED {
+            until(async || db.number(&asleep).await > 0).await;
+            let id = db.number(&asleep).await;
+            db.sql(&format!("KILL {id}")).await;
+        }
+        assert_eq!(finished(call.await.unwrap()).reply.status(), 201, "{code}");
+        assert_ne!(session().await, before, "{code}: the connection was used again");
+    }
+    assert_eq!(app.provider.effects(), ENDINGS.len());
 }
 
 /// Y34: a COMMIT that is killed while it waits, as for a backup, may or may not take effect. The engine resolves

@@ -1,5 +1,7 @@
-//! What happens to a phase's transaction on MySQL and MariaDB while the phase is in the middle of it: a switch-over, a
-//! record that another transaction changes or is about to, and a server that ends it for its idleness.
+//! What happens to a phase's transaction on MySQL and MariaDB while the phase is in the middle of
+//! it: a switch-over, a record that another transaction changes or is about to, a takeover, a call
+//! that is dropped, and a server that ends it for its idleness. And what it keeps from others
+//! meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,6 +9,7 @@ use std::time::Duration;
 
 use atomic_phases::engine::CallError;
 use atomic_phases::store::Mysql;
+use atomic_phases::worker::Reaper;
 use atomic_phases::{Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel::sql_query;
 use diesel::sql_types::BigInt;
@@ -14,8 +17,10 @@ use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::db::{open_my, open_my_without_blocks, prepare_my, sessions};
+use super::mysql_statements::is_free;
+use crate::support::db::{lock_waits, my, open_my, open_my_without_blocks, prepare_my, sessions};
 use crate::support::mariadb::{Server, mysqld};
+use crate::support::work::config;
 use crate::support::*;
 
 /// Stops the first run of a phase in its middle.
@@ -212,6 +217,131 @@ async fn g4_of_two_serializable_phases_that_write_what_both_have_read_one_runs_a
         let runs: u32 = both.iter().map(|(_, middle)| middle.runs()).sum();
         assert_eq!(runs, 3, "{form}");
     }
+}
+
+/// Y8: the task of a call is dropped between two statements of a phase. Its connection is closed,
+/// and not given back with the transaction: what it has locked is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_a_call_that_is_dropped_between_two_statements_keeps_no_lock() {
+    const UPDATE: &str = "UPDATE pair SET n = n WHERE id = 1";
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE pair (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO pair VALUES (1, 0)",
+    )
+    .await;
+    let stores = [db.clone(), open_my_without_blocks(db.__url(), 4).await];
+    for (store, form) in stores.iter().zip(["blocks", "texts"]) {
+        let (middle, mut is_reached) = Middle::new();
+        let builder = Engine::builder(store.clone()).app(middle).register::<Adds>();
+        let engine = builder.build().unwrap();
+        let call = engine.call(&scope(), &key(form), Adds(1));
+        let call = tokio::spawn(call.__call_in_place());
+        assert_eq!(is_reached.recv().await, Some(0), "{form}");
+        assert!(!is_free(&db, UPDATE).await, "{form}: it locks nothing, so this proves nothing");
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled(), "{form}");
+        until(async || is_free(&db, UPDATE).await).await;
+    }
+}
+
+/// Its second phase keeps what it saw at its beginning.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct KeepsItsSnapshot {
+    stops_in_front: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Begun;
+
+#[atomic_phases(name = "keeps_its_snapshot", version = 1, app = Middle)]
+impl KeepsItsSnapshot {
+    #[phase(commit)]
+    async fn begun(&self, tx: &mut Tx<'_, Mysql>, app: &Middle) -> PhaseResult<Begun> {
+        Mysql::insert_step(tx, "r", "begun").await?;
+        if self.stops_in_front {
+            app.reached(0).await;
+        }
+        Ok(Begun)
+    }
+
+    #[phase(isolation = "repeatable_read")]
+    async fn answered(&self, tx: &mut Tx<'_, Mysql>, app: &Middle) -> PhaseResult<Reply> {
+        Mysql::insert_step(tx, "r", "answered").await?;
+        app.reached(0).await;
+        Ok(Reply::new(204))
+    }
+}
+
+/// Y31: a phase that keeps its snapshot reads its key's row as it is now, and locks it: it does not
+/// begin behind a takeover, and while it runs, there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_phase_that_keeps_its_snapshot_begins_with_the_present_row_and_locks_it() {
+    let db = Mysql::fresh().await;
+    let stores = [db.clone(), open_my_without_blocks(db.__url(), 4).await];
+    for (store, form) in stores.iter().zip(["blocks", "texts"]) {
+        for stops_in_front in [true, false] {
+            let what = format!("{form}-{stops_in_front}");
+            db.sql("DELETE FROM steps").await;
+            // By its whole key: such a search waits for a row that is not committed yet.
+            let takes_over = format!(
+                "UPDATE atomic_phases_keys FORCE INDEX (PRIMARY) \
+                 SET lease_token = lease_token + 1 \
+                 WHERE scope = 'tenant-1' AND idempotency_key = '{what}'"
+            );
+            let (middle, mut is_reached) = Middle::new();
+            let builder = Engine::builder(store.clone()).app(middle.clone());
+            let engine = builder.register::<KeepsItsSnapshot>().build().unwrap();
+            let call = engine.call(&scope(), &key(&what), KeepsItsSnapshot { stops_in_front });
+            let call = tokio::spawn(call.into_future());
+            assert_eq!(is_reached.recv().await, Some(0), "{what}");
+            if stops_in_front {
+                let mut other = my(db.__url()).await;
+                let other = tokio::spawn(async move { other.batch_execute(&takes_over).await });
+                // It is granted the lock by the commit of the first phase.
+                until(async || lock_waits(&db).await == 1).await;
+                middle.go_on();
+                other.await.unwrap().unwrap();
+                let told = call.await.unwrap();
+                assert!(matches!(told, Ok(Outcome::InProgress { .. })), "{what}: {told:?}");
+            } else {
+                assert!(!is_free(&db, &takes_over).await, "{what}: its row is not locked");
+                middle.go_on();
+                finished(call.await.unwrap());
+            }
+            assert_eq!(middle.runs(), 1, "{what}");
+            let steps = db.number("SELECT count(*) FROM steps").await;
+            assert_eq!(steps, 1 + i64::from(!stops_in_front), "{what}");
+        }
+    }
+}
+
+/// Y30: where a value was deleted and not purged yet, a transaction that inserts it again into a
+/// unique secondary index locks the gaps around it. The engine's tables have no such index: a key
+/// that the reaper has deleted is created again, and delays none of its neighbours meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_key_that_is_created_again_behind_the_reaper_delays_no_neighbour() {
+    let db = Mysql::fresh().await;
+    let beside = engine(&db, &App::default());
+    finished(beside.call(&scope(), &key("k"), book(20)).await);
+    // It may read what is deleted from here on, so the server does not purge that.
+    let mut reader = my(db.__url()).await;
+    let snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+        START TRANSACTION WITH CONSISTENT SNAPSHOT";
+    reader.batch_execute(snapshot).await.unwrap();
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
+    let (middle, mut is_reached) = Middle::new();
+    let builder = Engine::builder(db.clone()).app(middle.clone()).register::<Writes>();
+    let again = builder.build().unwrap();
+    let call = again.call(&scope(), &key("k"), Writes { goes_on: true });
+    let call = tokio::spawn(call.into_future());
+    is_reached.recv().await.unwrap();
+    for neighbour in ["j", "l"] {
+        finished(beside.call(&scope(), &key(neighbour), book(20)).await);
+    }
+    middle.go_on();
+    assert!(!finished(call.await.unwrap()).replayed);
+    reader.batch_execute("ROLLBACK").await.unwrap();
 }
 
 /// Is idle in its middle for longer than the server lets it be.

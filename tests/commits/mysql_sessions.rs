@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::mysql_kills::number_of;
 use super::mysql_statements::is_free;
-use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my};
+use crate::support::db::{my, numbers, open_my, open_my_without_blocks, prepare_my, sessions};
 use crate::support::mariadb::{Server, mysqld};
-use crate::support::work::{Inbox, config};
+use crate::support::work::{Inbox, config, dies_in_its_call};
 use crate::support::*;
 
 /// Y7: a guarded update that finds its row unchanged has not lost its lease (G3).
@@ -187,6 +187,38 @@ async fn g15_the_reaper_passes_a_locked_row_by() {
     assert_eq!(db.text("SELECT idempotency_key FROM atomic_phases_keys").await, "two");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(Reaper::new(&db, config()).run_once().await.unwrap(), 1);
+}
+
+/// Y38: while the reaper's statement runs, it has locked each expired row among which it chose,
+/// also one that is unfinished. A call that needs such a row tries again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_a_call_that_meets_the_lock_of_a_running_reaper_tries_again() {
+    let db = Mysql::fresh().await;
+    // In front of all that is prepared about this table.
+    db.sql(
+        "CREATE TRIGGER slow BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
+         SET @slept = SLEEP(1)",
+    )
+    .await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("finished"), book(20)).await);
+    dies_in_its_call(&engine, "unfinished", book(20)).await;
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    db.let_leases_expire().await;
+    let mut reaper = Reaper::new(&db.another().await, config());
+    let reaping = tokio::spawn(async move { reaper.run_once().await });
+    let asleep = format!(
+        "SELECT count(*) FROM {} WHERE db = DATABASE() AND state = 'User sleep'",
+        sessions()
+    );
+    until(async || db.number(&asleep).await == 1).await;
+    if mysqld().is_none() {
+        let locks = "SELECT 1 FROM atomic_phases_keys WHERE scope = 'tenant-1' \
+            AND idempotency_key = 'unfinished' FOR UPDATE NOWAIT";
+        assert!(!is_free(&db, locks).await, "the reaper keeps no lock, so this proves nothing");
+    }
+    finished(engine.call(&scope(), &key("unfinished"), book(20)).await);
+    assert_eq!(reaping.await.unwrap().unwrap(), 1);
 }
 
 /// Y46: a time is a number of milliseconds. It does not end in 2038, as a `TIMESTAMP` does, does not move with the zone of
@@ -414,6 +446,48 @@ async fn g16_what_a_batch_does_to_its_session_ends_with_it() {
         finished(engine.call(&scope(), &key(name), takes).await);
         // The store closes the session, and the server frees the lock.
         until(async || db.number("SELECT IS_FREE_LOCK('m')").await == 1).await;
+    }
+}
+
+/// Y22: where a trigger has set `completion_type`, `COMMIT` and `ROLLBACK` end their session. Those
+/// of the engine do not: the connection goes on behind a phase, behind one that has failed, and
+/// behind the application.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_trigger_that_lets_a_commit_disconnect_ends_no_session() {
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE releases (n INT PRIMARY KEY); \
+         CREATE TRIGGER sets AFTER INSERT ON releases FOR EACH ROW \
+         SET SESSION completion_type = 'RELEASE'",
+    )
+    .await;
+    let mut conn = my(db.__url()).await;
+    conn.batch_execute("INSERT INTO releases VALUES (0)").await.unwrap();
+    conn.batch_execute("BEGIN").await.unwrap();
+    let _ = conn.batch_execute("COMMIT").await;
+    let goes_on = conn.batch_execute("DO 0").await.is_ok();
+    assert!(!goes_on, "the server keeps the session, so this proves nothing");
+
+    let blocks = open_my(db.__url(), 1).await;
+    let texts = open_my_without_blocks(db.__url(), 1).await;
+    for (form, store) in [("blocks", blocks), ("texts", texts)] {
+        db.sql("DELETE FROM releases").await;
+        let engine = engine_with(&store, &App::default(), |b| b.register::<Strays>());
+        let session = async || number_of(&mut store.connection().await.unwrap()).await;
+        let inserts = async |values: &str| {
+            let inserts = Strays(format!("INSERT INTO releases VALUES {values}"));
+            engine.call(&scope(), &key(&format!("{form}-{}", values.len())), inserts).await
+        };
+        let before = session().await;
+        finished(inserts("(1)").await);
+        assert_eq!(session().await, before, "{form}: behind a commit");
+        // The first of the two rows has set it.
+        failed(inserts("(2), (2)").await);
+        assert_eq!(session().await, before, "{form}: behind a rollback");
+        let mut conn = store.connection().await.unwrap();
+        conn.batch_execute("INSERT INTO releases VALUES (3)").await.unwrap();
+        drop(conn);
+        assert_eq!(session().await, before, "{form}: behind the application");
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use atomic_phases::Outcome;
 use atomic_phases::engine::CallError;
 use atomic_phases::store::Mysql;
-use atomic_phases::worker::{Announcer, Completer, WorkerConfig};
+use atomic_phases::worker::{Announcer, Completer, Enqueuer, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 
 use super::mysql_faults::on_own_server;
@@ -205,6 +205,35 @@ async fn g18_a_job_is_claimed_beside_a_locked_one_behind_it() {
     other.batch_execute("ROLLBACK").await.unwrap();
     until(async || db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0).await;
     drop(workers);
+    let delivered: Vec<_> = inbox.take().iter().map(|job| job.name.clone()).collect();
+    assert_eq!(delivered, ["receipt", "thanks"]);
+}
+
+/// Y40, G18: a claim asks its own table for the jobs in front of its own, and locks them, also a
+/// dead one. While another transaction revives that one, the claim sees neither its old state nor
+/// its new one, and the job is not delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_is_not_claimed_while_a_dead_one_in_front_of_it_is_revived() {
+    let db = Mysql::fresh().await;
+    let engine = engine(&db, &App::default());
+    finished(engine.call(&scope(), &key("k"), book(20)).await);
+    db.sql(
+        "UPDATE atomic_phases_staged_jobs SET run_after = IF(name = 'receipt', NULL, staged_at)",
+    )
+    .await;
+    let mut other = my(db.__url()).await;
+    let revives = "BEGIN; UPDATE atomic_phases_staged_jobs SET run_after = staged_at \
+        WHERE scope = 'tenant-1' AND name = 'receipt'";
+    other.batch_execute(revives).await.unwrap();
+    let inbox = Inbox::default();
+    let mut enqueuer = Enqueuer::new(&engine, inbox.sink(), config());
+    assert_eq!(enqueuer.run_once().await.unwrap().delivered, 0);
+    other.batch_execute("COMMIT").await.unwrap();
+    until(async || {
+        enqueuer.run_once().await.unwrap();
+        db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await == 0
+    })
+    .await;
     let delivered: Vec<_> = inbox.take().iter().map(|job| job.name.clone()).collect();
     assert_eq!(delivered, ["receipt", "thanks"]);
 }
