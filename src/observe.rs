@@ -135,3 +135,22 @@ faults! {
 pub(crate) fn sessions_are_proxied(advice: &str) {
     warn!("{advice}");
 }
+
+/// By a setting, the server may lose commits that it has acknowledged. Said once a day of each value at an address.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn commits_may_be_lost(
+    address: impl std::hash::Hash,
+    setting: &str,
+    value: &str,
+    needed: &str,
+    loss: &str,
+) {
+    if REPEATS.admits((address, setting, value), ONE_DAY).is_some() {
+        warn!(
+            setting,
+            value,
+            needed,
+            "the server may lose commits that it has acknowledged, and answers with them: {loss}"
+        );
+    }
+}

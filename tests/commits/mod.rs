@@ -7,6 +7,7 @@ mod batch_statements;
 mod changed_sessions;
 mod distributed_tables;
 mod driver;
+mod durability;
 mod hostile;
 mod infrastructure_faults;
 mod late_answers;

@@ -32,7 +32,8 @@ impl Write for Log {
 pub async fn logged<T>(work: impl Future<Output = T>) -> (T, String) {
     let log = Log::default();
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false);
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let done = work.await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

@@ -9,7 +9,7 @@ const STORES: &str = "src/store/";
 /// Who names a database above the stores, each with why.
 const PLACES: [(&str, &str); 3] = [
     ("src/lib.rs", "allows what a library with fewer stores does not use"),
-    ("src/observe.rs", "a warning that only stores with a server give"),
+    ("src/observe.rs", "warnings that only stores with a server give"),
     ("src/worker/compiled.rs", "compiles the engine once for each store"),
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `connection`, `watch`, `session`, `waits`, `pool`, `server`, `opener`, `killer` | one session: what is under way on it, what failed on it, its settings, how long it waits for a lock, when it goes back, where it is, how it is opened and ended |
+//! | `connection`, `watch`, `session`, `waits`, `pool`, `server`, `durability`, `opener`, `killer` | one session: what is under way on it, what failed on it, its settings, how long it waits for a lock, when it goes back, where it is, whether its commits are durable, how it is opened and ended |
 //! | `another` | what a dead connection could not do, on another one |
 //! | `transaction`, `batch`, `block`, `place` | a transaction of a phase, from its mark to its commit |
 //! | `store`, `keys`, `workers`, `admin`, `ops` | what the engine, the workers and operators ask for |
@@ -19,6 +19,7 @@ mod assignments;
 mod batch;
 mod block;
 mod connection;
+mod durability;
 mod erasure;
 mod error;
 #[cfg(feature = "fault-injection")]
@@ -98,7 +99,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// Rows in MariaDB 10.6 or newer, or MySQL 8.0 or newer, reached through a connection pool of the store's own.
 ///
-/// All nodes must write to one server, with `innodb_flush_log_at_trx_commit = 1`.
+/// All nodes must write to one server, with `innodb_flush_log_at_trx_commit = 1` and, if it has a binary log,
+/// `sync_binlog = 1`. The store logs a warning if a setting has another value.
 /// [Stores](https://github.com/atomic-phases/atomic-phases/blob/main/docs/stores.md) says what was tested on MariaDB only, and
 /// what differs from the other stores.
 ///

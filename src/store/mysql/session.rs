@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Row, SslOpts, UrlError, from_row_opt};
 
+use super::durability::warn_of_losses;
 use super::error::Failure;
 use super::server::{Product, Server};
 use super::waits::{LockWait, RowWaits};
@@ -179,9 +180,10 @@ fn modes(of_the_server: &str) -> String {
 
 /// Each text as it is: whatever character set the server gives to a new session (`init_connect`).
 const ASKED: &str = "SELECT CAST(VERSION() AS BINARY), @@max_allowed_packet, @@GLOBAL.innodb_lock_wait_timeout, \
-    CAST(@@SESSION.sql_mode AS BINARY), CAST(DATABASE() AS BINARY)";
+    CAST(@@SESSION.sql_mode AS BINARY), CAST(DATABASE() AS BINARY), \
+    @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog";
 
-type Told = (Vec<u8>, usize, u32, Vec<u8>, Option<Vec<u8>>);
+type Told = (Vec<u8>, usize, u32, Vec<u8>, Option<Vec<u8>>, u32, bool, u32);
 
 /// The session, and its server, as [`Server::behind`] tells it. `blocks`: the products whose servers are sent several
 /// statements as one prepared block, where the texts allow it.
@@ -192,7 +194,7 @@ pub(super) async fn set_up(
 ) -> Result<(Session, Option<Server>), Failure> {
     let told: Option<Row> = conn.query_first(ASKED).await.map_err(Failure::of)?;
     let told: Told = told.and_then(|row| from_row_opt(row).ok()).unwrap_or_default();
-    let (version, max_packet, lock_wait, sql_mode, database) = told;
+    let (version, max_packet, lock_wait, sql_mode, database, flush, has_binlog, sync_binlog) = told;
     let [version, sql_mode] =
         [version, sql_mode].map(|text| String::from_utf8_lossy(&text).into_owned());
     let database = database.map(|name| String::from_utf8_lossy(&name).into_owned());
@@ -202,6 +204,7 @@ pub(super) async fn set_up(
             "the server is {version}: MariaDB 10.6 or MySQL 8.0 is needed, or newer"
         )));
     }
+    warn_of_losses(conn.opts(), flush, has_binlog.then_some(sync_binlog));
     let row_waits = RowWaits::new(product, lock_wait);
     let waits = row_waits.settings(match purpose {
         Purpose::Requests => LockWait::AtRest,

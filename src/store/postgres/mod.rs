@@ -96,7 +96,8 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// pooling, `client_connection_check_interval` must be set for the role, or in `connect_query`; otherwise the engine logs
 /// a warning. After a migration that changes a column which the application reads, send the pooler a `RECONNECT`.
 /// [Stores](https://github.com/atomic-phases/atomic-phases/blob/main/docs/stores.md) has the reasons.
-/// All nodes must write to one primary with `synchronous_commit = on`. Leave `default_transaction_isolation` at
+/// All nodes must write to one primary with `fsync = on` and `synchronous_commit = on`: a store that opened its pool itself
+/// logs a warning if one of them is `off`. Leave `default_transaction_isolation` at
 /// `read committed` for its role: a [`Batch`](crate::Batch) that is sent as a single statement runs at that level.
 ///
 /// A connection that can only read, because it leads to a standby or its session began so, is closed when a write on it is

@@ -23,6 +23,7 @@ use super::error::is_of_a_prepared_statement;
 use super::numbered::{Shape, Shaped};
 use super::session::SAY;
 use crate::error::POOLER;
+use crate::observe;
 use crate::repeats::Repeats;
 use crate::store::left_sessions::{LeftSessions, ReadOnlyServer};
 use crate::store::{PoolSettings, StoreError};
@@ -203,14 +204,17 @@ fn not_connected(error: tokio_postgres::Error) -> ConnectionError {
 /// A connection that notices when its server is gone, and whose server notices when its client is (H13).
 async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
     let (client, mut connection) = with_bounds(url)?.connect(NoTls).await.map_err(not_connected)?;
-    let told = match select(pin!(client.simple_query(SAY)), &mut connection).await {
+    let asked = format!("{SAY}, {DURABILITY}");
+    let told = match select(pin!(client.simple_query(&asked)), &mut connection).await {
         Either::Left((told, _)) => told,
         Either::Right((Err(error), _)) => Err(error),
         Either::Right((Ok(()), told)) => told.await,
     };
-    if is_shared(&told.map_err(not_connected)?) && WARNINGS.admits(url, A_DAY).is_some() {
-        crate::observe::sessions_are_proxied(SHARED);
+    let told = told.map_err(not_connected)?;
+    if is_shared(&told) && WARNINGS.admits(url, A_DAY).is_some() {
+        observe::sessions_are_proxied(SHARED);
     }
+    warn_of_losses(url, &told);
     AsyncPgConnection::try_from_client_and_connection(client, connection).await
 }
 
@@ -220,6 +224,27 @@ async fn establish(url: &str) -> ConnectionResult<AsyncPgConnection> {
 fn is_shared(told: &[SimpleQueryMessage]) -> bool {
     let is_true = |row: &SimpleQueryRow| row.get(0) == Some("t");
     told.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if is_true(row)))
+}
+
+/// Behind [`SAY`]: by these settings, a server may lose a commit that it has acknowledged, and an answer with it (G8).
+const DURABILITY: &str = "current_setting('fsync') AS fsync, \
+    current_setting('synchronous_commit') AS synchronous_commit";
+
+const LOSSES: [(&str, &str); 2] = [
+    ("fsync", "a loss of power loses some, and may corrupt the database"),
+    ("synchronous_commit", "a crash of the server loses the last ones"),
+];
+
+/// The store opens all the same: an operator may want that, on a machine for tests for example.
+fn warn_of_losses(url: &str, told: &[SimpleQueryMessage]) {
+    for message in told {
+        let SimpleQueryMessage::Row(row) = message else { continue };
+        for (setting, loss) in LOSSES {
+            if matches!(row.try_get(setting), Ok(Some("off"))) {
+                observe::commits_may_be_lost(url, setting, "off", "on", loss);
+            }
+        }
+    }
 }
 
 const SHARED: &str = "a pooler shares its sessions between transactions, and does not bound how long the server \
