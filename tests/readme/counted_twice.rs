@@ -162,6 +162,41 @@ fn the_ratios_on_postgres_and_sqlite_are_those_that_the_bench_has_written() {
     assert_eq!(told, written, "docs/bench/results.md has other figures");
 }
 
+/// The rows of *Before and now*: how what they have now begins, with four loads or three.
+const NOW: [(&str, &str, &str, &str, &[usize]); 5] = [
+    ("`Tx` phases", FRESH, "tx", "x limit2", &[0, 1, 2, 3]),
+    ("batch, independent", FRESH, "batch, independent", "x limit2", &[0, 1, 2, 3]),
+    ("batch in order", FRESH, "batch", "x limit2", &[0, 1, 2, 3]),
+    ("replay, 1, 8 and 64 concurrent requests", "Replay", "replay", "x select1", &[0, 1, 3]),
+    ("SQLite, `Tx`", SQLITE, "sqlite engine", "x rusqlite", &[0, 1, 2, 3]),
+];
+
+#[test]
+fn what_the_paths_have_now_is_what_the_bench_has_written() {
+    for (path, heading, of, column, loads) in NOW {
+        let begins = format!("| {path} | ");
+        let row = PAGE.lines().find(|line| line.starts_with(&begins)).expect(path);
+        let figures = at_each_load(RESULTS, heading, of, column);
+        let written: Vec<&str> = loads.iter().map(|load| figures[*load]).collect();
+        assert!(cells(row)[3].starts_with(&written.join(", ")), "{written:?}: {row}");
+    }
+}
+
+/// Whose throughput is told with each size of the pool.
+#[test]
+fn the_throughputs_of_the_pools_are_those_that_the_bench_has_written() {
+    let section = PAGE.split("\n## Size of the connection pool\n").nth(1).unwrap();
+    let told = section.split("\n## ").next().unwrap().replace('\n', " ");
+    for size in ["4", "8", "16", "32", "64"] {
+        let of = format!("pool of {size}");
+        let heading = "64 concurrent over pools of several sizes";
+        let [figure] = at_each_load(RESULTS, heading, &of, "requests/s")[..] else { panic!() };
+        let figure = with_commas(figure);
+        let forms = [format!("{figure} with {size}"), format!("{figure} requests/s with {size}")];
+        assert!(forms.iter().any(|form| told.contains(form)), "{figure} with {size}: {told}");
+    }
+}
+
 #[test]
 fn the_ratios_of_a_server_on_another_machine_are_those_that_the_bench_has_written() {
     let told = super::rows(PAGE, "A server on another machine");
