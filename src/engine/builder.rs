@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
-use super::encoding::is_header_name;
+use super::encoding::{REPLAY_MARKER, is_header_name};
 use super::lease::{Heartbeats, Running};
 use super::pauses::Pauses;
 use super::quota::{Creating, RateLimits};
@@ -226,7 +226,7 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Stores and replays this header of a reply as well. The defaults are `location`, `content-location`,
     /// `etag`, `last-modified`, `link`, `content-type`, `content-encoding` and `content-language`; other lines
     /// reach the first caller only, which is right for a cookie, a date or a request id. [`build`](Self::build) refuses what is
-    /// not the name of a header.
+    /// not the name of a header, and `idempotent-replayed`: the HTTP boundary removes it from replies, and marks replays by it.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
         self.parts.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
         self
@@ -347,10 +347,16 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 }
 
-/// No reply has a line of another name, so it would never be stored.
+/// No reply has a line of another name, so it would never be stored. A marker of replays would be, and would reach no client
+/// of a boundary that has its default policy, which is checked nowhere else.
 fn check_stored_headers(names: &[String]) -> Result<(), SettingError> {
-    let Some(name) = names.iter().find(|name| !is_header_name(name)) else { return Ok(()) };
-    Err(refused("store_header", name, "the name of a header (RFC 9110, 5.1)"))
+    const NAME: &str = "the name of a header (RFC 9110, 5.1)";
+    const OWN: &str =
+        "a header of the application's own: the HTTP boundary marks replays by this one";
+    let is_wrong = |name: &&String| !is_header_name(name) || *name == REPLAY_MARKER;
+    let Some(name) = names.iter().find(is_wrong) else { return Ok(()) };
+    let bound = if name == REPLAY_MARKER { OWN } else { NAME };
+    Err(refused("store_header", name, bound))
 }
 
 /// A margin that was set holds for each window.

@@ -212,7 +212,7 @@ impl<S: Store> Core<S> {
             "transfer-encoding",
             "idempotency-key",
             "idempotency-expires",
-            "idempotent-replayed",
+            REPLAY_MARKER,
         ];
         let names = reply.headers.iter().map(|(name, _)| name.as_str());
         let known = |name: &&str| {
@@ -243,6 +243,9 @@ impl<S: Store> Core<S> {
         }))
     }
 }
+
+/// By which the HTTP boundary marks a replay, unless its policy names another header.
+pub(super) const REPLAY_MARKER: &str = "idempotent-replayed";
 
 pub(super) fn is_header_name(name: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

@@ -69,6 +69,7 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
         engine: Engine<S, A>,
         scope_of: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
     ) -> Self {
+        // The default fits each engine: `EngineBuilder::build` refuses one that stores its marker.
         Self { engine, policy: Arc::default(), scope_of: Arc::new(scope_of) }
     }
 

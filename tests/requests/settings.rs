@@ -48,6 +48,8 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("pauses_every", Box::new(move |b| b.pauses_every(ever))),
         ("store_header", Box::new(|b| b.store_header(""))),
         ("store_header", Box::new(|b| b.store_header("x-total: 1"))),
+        // The default policy of a boundary marks replays by it.
+        ("store_header", Box::new(|b| b.store_header("Idempotent-Replayed"))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(0))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(1001))),
         ("Limits::params", limits(Limits::default().params(0))),
@@ -213,7 +215,9 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
     let elsewhere = Policy::default()
         .accept_duplicates("https://api.example.com/status?key=")
         .documentation("https://example.com/keys");
-    assert!(Idempotency::new(engine, single_tenant()).with_policy(elsewhere).is_ok());
+    for works in [Policy::default(), elsewhere] {
+        assert!(Idempotency::new(engine.clone(), single_tenant()).with_policy(works).is_ok());
+    }
     // A caller has no `check`: its setter refuses.
     for limit in [0, usize::MAX] {
         let caller = Caller::new(reqwest::Client::builder()).unwrap();
