@@ -27,10 +27,8 @@ async fn g8_a_server_that_may_lose_commits_is_named_in_the_log_on_postgres() {
     cluster.change("fsync = off\nsynchronous_commit = off\n");
     let settings = "SELECT current_setting('fsync') || current_setting('synchronous_commit')";
     until(async || cluster.ask(settings) == "offoff").await;
-    let both = [
-        r#""fsync" value="off" needed="on""#,
-        r#""synchronous_commit" value="off" needed="on""#,
-    ];
+    let both =
+        [r#""fsync" value="off" needed="on""#, r#""synchronous_commit" value="off" needed="on""#];
     assert_eq!(warned_of(&opened().await), both);
     assert_eq!(warned_of(&opened().await), NONE, "said once a day");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use atomic_phases::store::{Mysql, MysqlConn};
-use atomic_phases::{Batch, Engine, PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{Batch, Engine, PhaseResult, Reply, Scope, Tx, atomic_phases};
 use diesel::sql_query;
 use serde::{Deserialize, Serialize};
 
