@@ -1,6 +1,7 @@
 //! [`Webhook`]: notifies a receiver over HTTP of requests that begin to wait.
 
 use std::num::NonZeroUsize;
+use std::str::FromStr;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -68,13 +69,21 @@ pub struct Webhook {
     within: Duration,
 }
 
+/// Why a text is not a URL. It quotes nothing of the text, which may have a secret in it (G19).
+type UrlError = <Url as FromStr>::Err;
+
 /// Why a [`Webhook`] cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// The URL is invalid.
+    /// The URL is not one.
+    #[error(
+        "the webhook's URL cannot be parsed: give the receiver's whole URL, for example https://example.com/hooks"
+    )]
+    Url(#[source] UrlError),
+    /// The URL has another scheme than `http` and `https`.
     #[error("the webhook's URL is neither http nor https: give the receiver's https URL")]
-    Url,
+    Scheme,
     /// The secret is invalid.
     #[error(
         "a webhook's secret is `whsec_` and the base64 of 24 to 64 random bytes: `openssl rand -base64 32`"
@@ -110,9 +119,9 @@ impl Webhook {
     /// # Errors
     /// [`WebhookError`] says what is invalid.
     pub fn new(url: &str, secret: &str) -> Result<Self, WebhookError> {
-        let url: Url = url.parse().map_err(|_| WebhookError::Url)?;
+        let url: Url = url.parse().map_err(WebhookError::Url)?;
         if !["http", "https"].contains(&url.scheme()) {
-            return Err(WebhookError::Url);
+            return Err(WebhookError::Scheme);
         }
         let http = one_exchange(Client::builder()).map_err(WebhookError::Client)?;
         let webhook = Self { http, url, signers: Vec::new(), link: None, within: WITHIN };
@@ -318,8 +327,8 @@ mod tests {
     fn what_cannot_work_is_refused() {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let refused = |url: &str, secret: &str| Webhook::new(url, secret).unwrap_err().to_string();
-        assert!(refused("ftp://example.com", secret).contains("URL"));
-        assert!(refused("example.com", secret).contains("URL"));
+        assert!(refused("ftp://example.com", secret).contains("neither http nor https"));
+        assert!(refused("example.com", secret).contains("cannot be parsed"));
         for secret in
             ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_c2hvcnQ=", "whsec_%"]
         {

@@ -53,6 +53,7 @@ async fn with_a_source() -> Vec<(Box<dyn Error>, usize)> {
         (Box::new(SendError::Policy(RetryPolicy::new(Duration::ZERO).check().unwrap_err())), 0),
         (Box::new(SendError::Invalid(of_http())), 2),
         (Box::new(WebhookError::Client(of_http())), 2),
+        (Box::new(Webhook::new("example.com", "").unwrap_err()), 1),
         (Box::new(webhook().within(Duration::ZERO).unwrap_err()), 0),
         (Box::new(locks("a@1.toml", "no lock")), 1),
         (Box::new(Locks::read(folder.path()).unwrap_err()), 1),
