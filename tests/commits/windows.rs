@@ -507,4 +507,20 @@ async fn g2_a_later_word_about_a_call_that_was_not_executed_contradicts_nothing<
     let told = engine.resolve(&scope(), &key("dead"), Resolution::not_executed("asked", 1)).await;
     assert_eq!(told.unwrap(), Resolved::Already);
     assert_eq!(status(&engine, "dead").await.status, Status::DeadLetter);
+    // The same behind an attempt that was released after its call; of that one, nothing is known.
+    let engine = refusing(&db, &App::default(), |builder| builder);
+    let ask = async || {
+        db.let_time_pass().await;
+        engine.call(&scope(), &key("lost"), Refused { loses_the_second: true, ..REFUSED }).await
+    };
+    failed(ask().await);
+    failed(ask().await);
+    let say = async |attempt| {
+        let word = Resolution::not_executed("asked", attempt);
+        engine.resolve(&scope(), &key("lost"), word).await
+    };
+    assert_eq!(say(1).await.unwrap(), Resolved::Already);
+    let of_the_second = say(2).await;
+    assert!(of_the_second.is_err(), "{of_the_second:?}");
+    assert_eq!(status(&engine, "lost").await.status, Status::FailedRetryable);
 }

@@ -101,18 +101,14 @@ impl<S: Store> Core<S> {
 }
 
 /// Whether the row says already that the call of `phase` in this attempt had no effect: by a resolution, or by what a
-/// release has noted, which is about the calls of all attempts up to it.
+/// release has noted. Both are about the calls of all attempts up to theirs: those of an idempotent phase are one call to its
+/// provider, and another is called again only once the call before is known to have had no effect (G2).
 pub(super) fn is_denied(row: &KeyRow, phase: &Phase, attempt: u32) -> bool {
     let Some(denial) = Denial::of(row.resolution.as_deref()) else { return false };
-    let is_covered = match row.status {
-        _ if !denial.is_note => attempt == denial.attempt,
-        _ if denial.attempt != row.attempts => false,
-        Status::FailedRetryable => attempt <= row.attempts,
-        // What is said of the last attempt is news: it lets the request run again.
-        Status::DeadLetter => attempt < row.attempts,
-        _ => false,
-    };
-    is_covered && phase.is_called(denial.phase)
+    // A run's own note leaves a dead letter as it is. What is said of its last attempt lets it run again.
+    let is_news =
+        denial.is_note && attempt == row.attempts && row.status != Status::FailedRetryable;
+    attempt <= denial.attempt && !is_news && phase.is_called(denial.phase)
 }
 
 pub(super) fn not_running(row: &KeyRow) -> Result<(), ResolveError> {

@@ -58,7 +58,8 @@ impl Resolution {
     /// [`RequestStatus::attempt`](crate::engine::RequestStatus::attempt)) had no effect and will have none:
     /// it may be made again. For an idempotent phase, this covers the calls of all attempts, because they use one derived
     /// key: the next call begins a new window. Because of the attempt, a resolution of an earlier call, delivered twice or
-    /// late, is not applied to a later call.
+    /// late, is not applied to a later call: if it is known already, also by one of a later attempt, the result is
+    /// [`Resolved::Already`].
     pub fn not_executed(phase: impl Into<String>, attempt: u32) -> Self {
         ResolutionKind::NotExecuted { phase: phase.into(), attempt }.into()
     }
