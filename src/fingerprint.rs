@@ -88,17 +88,13 @@ pub(crate) struct StoredFingerprint<'r> {
 impl<'r> StoredFingerprint<'r> {
     /// `None` where a newer process wrote it, or none did (G14).
     pub(crate) fn parse(stored: &'r str) -> Option<Self> {
-        let (fingerprint, origin) = match stored.split_once('.') {
-            Some((fingerprint, origin)) => (fingerprint, Some(origin)),
-            None => (stored, None),
+        let (fingerprint, behind) = stored.split_at_checked(V1.len() + V1_DIGITS)?;
+        let digest = fingerprint.strip_prefix(V1)?;
+        let origin = match behind {
+            "" => None,
+            _ => Some(behind.strip_prefix('.').filter(|mark| mark.len() == MARK_DIGITS)?),
         };
-        let is_hex = |text: &str, digits| {
-            text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
-        let (version, digest) = fingerprint.split_once(':')?;
-        let is_known = version == "v1"
-            && is_hex(digest, 64)
-            && origin.is_none_or(|origin| is_hex(origin, MARK_DIGITS));
+        let is_known = is_hex(digest) && origin.is_none_or(is_hex);
         is_known.then_some(Self { version: FingerprintVersion::V1, fingerprint, origin })
     }
 
@@ -108,7 +104,16 @@ impl<'r> StoredFingerprint<'r> {
     }
 }
 
+/// What a fingerprint in this form begins with, and how many digits follow.
+const V1: &str = "v1:";
+const V1_DIGITS: usize = 64;
+
 const MARK_DIGITS: usize = 16;
+
+fn is_hex(text: &str) -> bool {
+    // Without a branch for each byte.
+    text.bytes().fold(true, |so_far, byte| so_far & byte.is_ascii_hexdigit())
+}
 
 /// The mark of an origin. It is salted with the fingerprint, so that rows cannot be grouped by it.
 fn origin_mark(fingerprint: &str, origin: &RequestOrigin) -> String {
@@ -138,18 +143,14 @@ impl Fingerprint {
         [&*self.0, ".", &origin_mark(&self.0, origin)].concat()
     }
 
-    /// Whether a row's fingerprint is this one. Takes the same time for every stored text, so that timing
-    /// does not reveal its first characters.
+    /// Whether a row's fingerprint is this one. Takes the same time for every stored text of its length, so
+    /// that timing does not reveal its first characters.
     #[must_use]
     pub fn matches(&self, stored: &str) -> bool {
         let (own, stored) = (self.0.as_bytes(), stored.as_bytes());
-        let differences = own
-            .iter()
-            .zip(stored.iter().chain(std::iter::repeat(&0)))
-            .fold(u8::from(own.len() != stored.len()), |seen, (a, b)| {
-                std::hint::black_box(seen | (a ^ b))
-            });
-        differences == 0
+        let differences = own.iter().zip(stored).fold(0, |seen, (a, b)| seen | (a ^ b));
+        // The whole of it is needed, and so no part is left out.
+        own.len() == stored.len() && std::hint::black_box(differences) == 0
     }
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn fingerprint_in<T: Serialize + ?Sized>(
     match version {
         FingerprintVersion::V1 => {
             let preimage = preimage(origin, parameters)?;
-            Ok(Fingerprint(["v1:", &hex(&Sha256::digest(&preimage))].concat()))
+            Ok(Fingerprint([V1, &hex(&Sha256::digest(&preimage))].concat()))
         }
     }
 }

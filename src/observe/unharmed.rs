@@ -23,13 +23,14 @@ pub(super) fn caught(tell: impl FnOnce()) {
     let _ = catch(tell);
 }
 
-/// A span of this crate, or the one that it was called in. A subscriber that panics at it does not have it.
+/// A span of this crate, or the one that it was called in. None where no subscriber wants it, or the subscriber has panicked
+/// at it: then there is nothing to tell.
 #[derive(Debug)]
 pub(crate) struct Span(Option<tracing::Span>);
 
 impl Span {
     pub(super) fn make(make: impl FnOnce() -> tracing::Span) -> Self {
-        Self(catch(make))
+        Self(catch(|| Some(make()).filter(|span| !span.is_disabled())).flatten())
     }
 
     pub(crate) fn none() -> Self {
@@ -131,5 +132,19 @@ impl<F> Drop for Within<F> {
         let Self { span, future } = self;
         let _inside = span.enter();
         drop(future.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_that_no_subscriber_wants_is_none() {
+        let unheard = tracing::subscriber::NoSubscriber::default();
+        tracing::subscriber::with_default(unheard, || {
+            assert!(Span::make(|| tracing::info_span!("request")).of_tracing().is_none());
+            assert!(Span::current().of_tracing().is_none());
+        });
     }
 }

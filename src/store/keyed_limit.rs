@@ -1,7 +1,6 @@
 //! [`KeyedLimit`]: a semaphore for each key, within this process.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
@@ -15,40 +14,46 @@ use crate::lock::lock;
 /// The right to create a key, of one request in this process at a time.
 pub(super) type KeyPermit = KeyedPermit<(Scope, IdempotencyKey)>;
 
+/// The keys of which there are permits, or tasks that wait for one.
+type Queues<K> = Arc<Mutex<HashMap<Arc<K>, Arc<Semaphore>>>>;
+
 /// At most so many at a time for each key, in the order in which they came. Remembers a key for as long
 /// as a task holds or waits for a permit of it.
 pub(super) struct KeyedLimit<K: Eq + Hash + Clone> {
     limit: usize,
-    keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
+    queues: Queues<K>,
 }
 
 /// A permit, or a place in the queue for one. Dropping it lets the next waiter in.
 pub(super) struct KeyedPermit<K: Eq + Hash + Clone> {
-    key: K,
-    keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
+    key: Arc<K>,
+    queues: Queues<K>,
     queue: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<K: Eq + Hash + Clone> KeyedLimit<K> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), keys: Arc::default() }
+        Self { limit: limit.max(1), queues: Arc::default() }
     }
 
     /// Waits for a permit; `None` where there is none by `until`.
     pub(super) async fn take(&self, key: &K, until: Instant) -> Option<KeyedPermit<K>> {
-        let queue = lock(&self.keys)
-            .entry(key.clone())
-            .or_insert_with(|| Arc::new(Semaphore::new(self.limit)))
-            .clone();
-        let mut own = KeyedPermit {
-            key: key.clone(),
-            keys: self.keys.clone(),
-            queue: Some(queue.clone()),
-            permit: None,
-        };
+        let (key, queue) = self.queue_of(key);
+        let queues = self.queues.clone();
+        let mut own = KeyedPermit { key, queues, queue: Some(queue.clone()), permit: None };
         own.permit = Some(acquired(queue, until).await?);
         Some(own)
+    }
+
+    fn queue_of(&self, key: &K) -> (Arc<K>, Arc<Semaphore>) {
+        let mut queues = lock(&self.queues);
+        if let Some((key, queue)) = queues.get_key_value(key) {
+            return (key.clone(), queue.clone());
+        }
+        let (key, queue) = (Arc::new(key.clone()), Arc::new(Semaphore::new(self.limit)));
+        queues.insert(key.clone(), queue.clone());
+        (key, queue)
     }
 }
 
@@ -66,13 +71,11 @@ pub(super) async fn acquired(
 impl<K: Eq + Hash + Clone> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
         self.permit = None;
-        let mut keys = lock(&self.keys);
+        let mut queues = lock(&self.queues);
         self.queue = None;
         // Only under the lock does the map hand out another reference.
-        if let Entry::Occupied(queue) = keys.entry(self.key.clone())
-            && Arc::strong_count(queue.get()) == 1
-        {
-            queue.remove();
+        if queues.get(&*self.key).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+            queues.remove(&*self.key);
         }
     }
 }
@@ -100,13 +103,13 @@ mod tests {
         let waits = limit.take(&1, now() + Duration::from_secs(60));
         let (third, ()) = tokio::join!(waits, async { drop(one) });
         assert!(third.is_some());
-        assert_eq!(lock(&limit.keys).len(), 1);
+        assert_eq!(lock(&limit.queues).len(), 1);
         drop((two, third));
-        assert_eq!(lock(&limit.keys).len(), 0);
+        assert_eq!(lock(&limit.queues).len(), 0);
         let cancelled = limit.take(&3, now() + Duration::from_secs(60));
         let held = limit.take(&3, now()).await;
         tokio::select! { biased; _ = cancelled => {}, () = std::future::ready(()) => {} }
         drop(held);
-        assert_eq!(lock(&limit.keys).len(), 0);
+        assert_eq!(lock(&limit.queues).len(), 0);
     }
 }

@@ -81,7 +81,12 @@ impl<P: Pool> ConnectionGuard<P> {
     /// Returns the connection to its pool, unless its session was left since. No transaction is open on it any more.
     pub(super) fn give_back(mut self) {
         if let Some(pooled) = &mut self.pooled {
-            *pooled.handle.transaction_state() = AnsiTransactionManager::default();
+            let status =
+                AnsiTransactionManager::transaction_manager_status_mut(&mut *pooled.handle);
+            // A new one is an allocation, and most statements are sent without a transaction.
+            if !matches!(status.transaction_depth(), Ok(None)) {
+                *pooled.handle.transaction_state() = AnsiTransactionManager::default();
+            }
             self.close = pooled.pool.was_left_since(pooled.since);
         }
     }
