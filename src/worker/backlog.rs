@@ -15,16 +15,16 @@ pub(super) trait Candidate: Send {
 
     fn scope(&self) -> &Scope;
 
-    /// What changes when the row does: its fencing token.
-    fn state(&self) -> i64;
+    /// What changes when the row does: its fencing token, and of a job which one of its request's it is.
+    fn state(&self) -> [i64; 2];
 
     /// Whether it may begin ahead of its turn, where its worker allows that.
     fn may_go_ahead(&self) -> bool {
         true
     }
 
-    /// What kind of work it is: one that [must wait](super::source::Source::may_wait_long) for others of its
-    /// kind has half of its scope's queue.
+    /// What kind of work it is: one [whose room is bounded](super::source::Source::room_of_kind) has half of
+    /// its scope's queue.
     fn kind(&self) -> &str {
         ""
     }
@@ -51,12 +51,14 @@ pub(super) struct Backlog<C: Candidate> {
     ids: HashSet<C::Id>,
     /// How many of them are blocked.
     blocked: usize,
+    /// How many of each kind are not.
+    startable: HashMap<String, usize>,
 }
 
 struct Waiting<C> {
     found: u64,
     candidate: C,
-    /// It could not begin when it was found, before others of its kind have ended.
+    /// It could not begin when it was found, or not beside those of its kind that waited before it.
     is_blocked: bool,
 }
 
@@ -72,6 +74,7 @@ impl<C: Candidate> Backlog<C> {
             queues: HashMap::new(),
             ids: HashSet::new(),
             blocked: 0,
+            startable: HashMap::new(),
         }
     }
 
@@ -83,6 +86,7 @@ impl<C: Candidate> Backlog<C> {
         self.queues.clear();
         self.ids.clear();
         self.blocked = 0;
+        self.startable.clear();
     }
 
     pub(super) fn holds(&self, id: &C::Id) -> bool {
@@ -96,12 +100,20 @@ impl<C: Candidate> Backlog<C> {
         alike.count() >= share(self.per_scope)
     }
 
+    /// How many candidates of this one's kind wait that are not blocked.
+    pub(super) fn startable(&self, candidate: &C) -> usize {
+        self.startable.get(candidate.kind()).copied().unwrap_or(0)
+    }
+
     /// Queues it, if its scope's queue is not full. Where `most` wait already, a scope that has more in its queue
-    /// makes room.
+    /// makes room, or a candidate that is blocked.
     pub(super) fn push(&mut self, candidate: C, most: usize) -> Pushed {
         let waiting = self.queues.get(candidate.scope()).map_or(0, VecDeque::len);
         let is_full = self.len() >= most;
-        if waiting >= self.per_scope || is_full && !self.make_room(waiting + 1) {
+        if waiting >= self.per_scope {
+            return Pushed::TurnedAway;
+        }
+        if is_full && !self.make_room(waiting + 1) && !self.make_room_of_blocked(0) {
             return Pushed::TurnedAway;
         }
         self.queue(Waiting { found: self.found, candidate, is_blocked: false });
@@ -123,7 +135,12 @@ impl<C: Candidate> Backlog<C> {
 
     fn queue(&mut self, waiting: Waiting<C>) {
         self.ids.insert(waiting.candidate.id());
-        self.blocked += usize::from(waiting.is_blocked);
+        let kind = waiting.candidate.kind();
+        match (waiting.is_blocked, self.startable.get_mut(kind)) {
+            (true, _) => self.blocked += 1,
+            (false, Some(startable)) => *startable += 1,
+            (false, None) => drop(self.startable.insert(kind.to_owned(), 1)),
+        }
         self.queues.entry(waiting.candidate.scope().clone()).or_default().push_back(waiting);
         self.found += 1;
     }
@@ -146,9 +163,14 @@ impl<C: Candidate> Backlog<C> {
         last.is_some_and(|last| self.forget(&last))
     }
 
-    /// Removes it from the ids and the count. Returns whether it was waiting.
+    /// Removes it from the ids and the counts. Returns whether it was waiting.
     fn forget(&mut self, waiting: &Waiting<C>) -> bool {
-        self.blocked -= usize::from(waiting.is_blocked);
+        let kind = waiting.candidate.kind();
+        match (waiting.is_blocked, self.startable.get_mut(kind)) {
+            (true, _) => self.blocked -= 1,
+            (false, Some(more @ 2..)) => *more -= 1,
+            (false, _) => drop(self.startable.remove(kind)),
+        }
         self.ids.remove(&waiting.candidate.id())
     }
 
@@ -195,8 +217,8 @@ mod tests {
             &self.1
         }
 
-        fn state(&self) -> i64 {
-            0
+        fn state(&self) -> [i64; 2] {
+            [0, 0]
         }
     }
 

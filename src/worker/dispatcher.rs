@@ -77,7 +77,7 @@ pub(super) struct Dispatcher<T: Source> {
 type Id<T> = <<T as Source>::Found as Candidate>::Id;
 
 /// A row as it was found.
-type RowState<T> = (Id<T>, i64);
+type RowState<T> = (Id<T>, [i64; 2]);
 
 /// A row, and its outcome.
 type Ended<T> = (RowState<T>, <T as Source>::Ended);
@@ -292,13 +292,15 @@ impl<T: Source> Dispatcher<T> {
                 continue;
             }
             // It keeps none of another kind out of the queue.
-            let may_wait_long = self.source.may_wait_long(&row);
-            if may_wait_long && self.backlog.has_half(&row) {
+            let room_of_kind = self.source.room_of_kind(&row);
+            if room_of_kind.is_some() && self.backlog.has_half(&row) {
                 pace.passed_over = true;
                 continue;
             }
             // Nor do those of any number of scopes, where they only wait for others of their kind.
-            let is_blocked = may_wait_long && !self.source.may_begin(&row);
+            let is_blocked = room_of_kind.is_some_and(|room| {
+                self.backlog.startable(&row) >= room || !self.source.may_begin(&row)
+            });
             let is_startable = !is_blocked && room.has_share_left(row.scope());
             let pushed = match is_blocked {
                 true => self.backlog.push_blocked(row, most),

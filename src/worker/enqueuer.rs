@@ -169,8 +169,8 @@ impl Candidate for DueJob {
         &self.at.scope
     }
 
-    fn state(&self) -> i64 {
-        self.at.position.wrapping_add(self.at.attempts.into())
+    fn state(&self) -> [i64; 2] {
+        [self.at.position, self.at.attempts.into()]
     }
 
     /// One that was tried before may be what ends processes: few others are claimed beside it, whose attempts
@@ -221,8 +221,9 @@ impl<S: Store> Source for DueJobs<S> {
         self.gates.has_room(&found.at.scope, &found.name, most)
     }
 
-    fn may_wait_long(&self, found: &DueJob) -> bool {
-        self.delivery.max_concurrency(&found.name).is_some_and(|most| most < usize::MAX)
+    fn room_of_kind(&self, found: &DueJob) -> Option<usize> {
+        let most = self.delivery.max_concurrency(&found.name).filter(|most| *most < usize::MAX)?;
+        Some(self.gates.room_of(&found.name, most))
     }
 
     fn begin(&mut self, found: DueJob) -> impl Future<Output = Self::Ended> + Send + 'static {

@@ -72,6 +72,7 @@ pub(super) struct Enroller<S: Store> {
 }
 
 /// A read of a part of the index of expiry, a page at a time.
+#[derive(Clone)]
 struct Walk {
     expiry: (DateTime<Utc>, DateTime<Utc>),
     place: ExpiryPlace,
@@ -255,17 +256,11 @@ impl<S: Store> Enroller<S> {
     }
 
     async fn walk_full(&mut self) -> Result<(), StoreError> {
-        let Some(walk) = self.full.take() else { return Ok(()) };
-        match self.page(&walk).await {
-            Ok(next) => {
-                self.full = next.map(|place| Walk { place, ..walk });
-                Ok(())
-            }
-            Err(error) => {
-                self.full = Some(walk);
-                Err(error)
-            }
-        }
+        let Some(walk) = self.full.clone() else { return Ok(()) };
+        // Behind an error, and where this future is dropped meanwhile, the walk goes on with the same page.
+        let next = self.page(&walk).await?;
+        self.full = next.map(|place| Walk { place, ..walk });
+        Ok(())
     }
 
     /// Reads a page. All of its rows are watched: those whose lease has ended are entered next.
@@ -323,5 +318,27 @@ impl<S: Store> Worker for Enroller<S> {
         }
         stop.rest(rest).await;
         Ok(if self.young.is_some() || self.full.is_some() { More::Likely } else { More::No })
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::store::Sqlite;
+
+    /// As by a scheduler that gives `run_once` a time limit.
+    #[tokio::test]
+    async fn g13_a_full_walk_that_is_given_up_goes_on_at_the_next_call() {
+        let store = Sqlite::connect(":memory:").await.unwrap();
+        store.migrate().await.unwrap();
+        let engine = Engine::builder(store).registered().build().unwrap();
+        let mut enroller = Enroller::new(&engine, &WorkerConfig::default());
+        assert!(enroller.begin_full());
+        assert!(enroller.walk_full().now_or_never().is_none(), "it waits for its page");
+        assert!(enroller.begin_full(), "it is to be gone on with");
+        enroller.walk_full().await.unwrap();
+        assert!(!enroller.begin_full(), "it is over, and the next is an hour away");
     }
 }

@@ -44,9 +44,15 @@ impl Gates {
     /// Whether another job of the scope that has this name may begin, where the name has a bound.
     pub(super) fn has_room(&self, scope: &Scope, name: &str, most: Option<usize>) -> bool {
         let Some(most) = most else { return true };
-        let Some(scopes) = self.names.get(name) else { return true };
-        let held = scopes.get(scope).copied().unwrap_or(0);
-        held < share(most) && scopes.values().sum::<usize>() < most
+        let scopes = self.names.get(name);
+        let held = scopes.and_then(|scopes| scopes.get(scope)).copied().unwrap_or(0);
+        held < share(most) && self.room_of(name, most) > 0
+    }
+
+    /// How many jobs of this name have room, of all scopes.
+    pub(super) fn room_of(&self, name: &str, most: usize) -> usize {
+        let held = self.names.get(name).map_or(0, |scopes| scopes.values().sum());
+        most.saturating_sub(held)
     }
 
     pub(super) fn enter(&mut self, scope: &Scope, name: &str, most: Option<usize>) -> Way {

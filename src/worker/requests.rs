@@ -86,8 +86,8 @@ impl Candidate for DueKey {
         &self.scope
     }
 
-    fn state(&self) -> i64 {
-        self.lease_token
+    fn state(&self) -> [i64; 2] {
+        [self.lease_token, 0]
     }
 
     /// One that has never run, and was not given back: of another a call may be under way, and this one need not

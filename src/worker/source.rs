@@ -40,10 +40,11 @@ pub(super) trait Source: Send {
         true
     }
 
-    /// Whether it may come to wait for others of its [kind](Candidate::kind), however many slots are free.
-    fn may_wait_long(&self, found: &Self::Found) -> bool {
+    /// How many of its [kind](Candidate::kind) have room beside what is under way. `None`: any number. Beyond that, it waits
+    /// for others of its kind, however many slots are free.
+    fn room_of_kind(&self, found: &Self::Found) -> Option<usize> {
         let _ = found;
-        false
+        None
     }
 
     fn begin(&mut self, found: Self::Found) -> impl Future<Output = Self::Ended> + Send + 'static;

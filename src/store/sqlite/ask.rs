@@ -6,7 +6,7 @@ use diesel::{Connection, QueryResult, SqliteConnection};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::group::{Start, Waiting, Work};
+use super::group::{Queued, Start, Waiting, Work};
 use super::transaction::{SqliteTransaction, begin};
 use super::turns::ConnectionGuard;
 use super::{Sqlite, WRITER_WAIT};
@@ -32,14 +32,10 @@ impl Sqlite {
         work: impl FnOnce(&mut SqliteConnection) -> QueryResult<R> + Send + 'static,
     ) -> Result<R, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let start = Start::default();
-        let begins = start.clone();
         let statement = Work::Statement(Box::new(move |conn| {
-            if begins.take() {
-                let _ = answer.send(conn.outside(work));
-            }
+            let _ = answer.send(conn.outside(work));
         }));
-        match self.hand_over(statement, start, answered).await {
+        match self.hand_over(statement, answered).await {
             Some(answer) => answer
                 .unwrap_or_else(|_| Err(thread_gone()))
                 .map_err(|error| StoreError::database(doing, error)),
@@ -51,12 +47,12 @@ impl Sqlite {
     async fn hand_over<T>(
         &self,
         work: Work,
-        start: Start,
         mut answered: oneshot::Receiver<T>,
     ) -> Option<Result<T, oneshot::error::RecvError>> {
+        let start = Start::default();
         let _given_up = GivenUp(start.clone());
         self.handed_over.note();
-        let _ = self.work.send((self.lock.clone(), work));
+        let _ = self.work.send(Queued { lock: self.lock.clone(), start: start.clone(), work });
         match tokio::time::timeout(WRITER_WAIT, &mut answered).await {
             Err(_) if start.take() => None,
             Err(_) => Some(answered.await),
@@ -104,9 +100,8 @@ impl Sqlite {
         work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
     ) -> (Commit, Option<R>) {
         let (answer, answered) = oneshot::channel();
-        let start = Start::default();
-        let waiting = Waiting { work, came_to: None, start: start.clone(), answer };
-        match self.hand_over(Work::Transaction(Box::new(waiting)), start, answered).await {
+        let waiting = Waiting { work, came_to: None, answer };
+        match self.hand_over(Work::Transaction(Box::new(waiting)), answered).await {
             Some(Ok(told)) => told,
             Some(Err(_)) => {
                 (Commit::Unknown(StoreError::database("write the phase", thread_gone())), None)
@@ -149,7 +144,38 @@ pub(super) fn guarded_then(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::super::group::MAX_TOGETHER;
     use super::*;
+
+    /// A phase without a time limit may hold the connection for as long as it likes.
+    #[tokio::test]
+    async fn g17_what_was_given_up_is_not_kept_until_the_connection_is_free() {
+        let store = Sqlite::connect(":memory:").await.unwrap();
+        let held = store.writer(Instant::now() + WRITER_WAIT).await.unwrap();
+        let rows = Arc::new(());
+        for _ in 0..1000 {
+            let row = rows.clone();
+            let write = store.run("write", move |_| {
+                drop(row);
+                Ok(())
+            });
+            // Handed over, and given up.
+            assert!(write.now_or_never().is_none());
+        }
+        let kept = || Arc::strong_count(&rows) - 1;
+        let until = Instant::now() + Duration::from_secs(5);
+        while kept() > 2 * MAX_TOGETHER && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(kept() <= 2 * MAX_TOGETHER, "{} are kept", kept());
+        drop(held);
+        store.run("write", |_| Ok(())).await.unwrap();
+    }
 
     /// So those that wait behind a statement which kept the thread for long do not do the same one after the other.
     #[tokio::test]

@@ -9,6 +9,8 @@
 //! succeeds or fails by itself: what one does is undone by its savepoint, and where the sharing itself
 //! goes wrong, everything is undone and each runs alone.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,14 +28,11 @@ use super::watched::{WatchedConnection, end};
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
-const MAX_TOGETHER: usize = 64;
+pub(super) const MAX_TOGETHER: usize = 64;
 
 /// A transaction, to be run by the connection's thread. It may run again after all that it did
 /// was undone.
 pub(super) trait QueuedTransaction: Send {
-    /// Whether the caller still wants it. After `true` it may run.
-    fn begin(&self) -> bool;
-
     /// `false`: the row is another holder's, and nothing is to be written.
     fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool>;
 
@@ -44,7 +43,6 @@ pub(super) trait QueuedTransaction: Send {
 pub(super) struct Waiting<W, R> {
     pub(super) work: W,
     pub(super) came_to: Option<R>,
-    pub(super) start: Start,
     pub(super) answer: oneshot::Sender<(Commit, Option<R>)>,
 }
 
@@ -56,6 +54,10 @@ impl Start {
     pub(super) fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
+
+    fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl<W, R> QueuedTransaction for Waiting<W, R>
@@ -63,10 +65,6 @@ where
     W: FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send,
     R: Send,
 {
-    fn begin(&self) -> bool {
-        self.start.take()
-    }
-
     fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool> {
         // A value that panics as it is bound must not take the others along.
         let came_to = caught(|| (self.work)(conn));
@@ -83,26 +81,67 @@ where
 /// What waits for the connection.
 pub(super) enum Work {
     Transaction(Box<dyn QueuedTransaction>),
-    /// It answers by itself, and looks whether its caller still wants it.
+    /// It answers by itself.
     Statement(Box<dyn FnOnce(&mut WatchedConnection) + Send>),
 }
 
-pub(super) type Queued = (ConnectionLock, Work);
+pub(super) struct Queued {
+    pub(super) lock: ConnectionLock,
+    pub(super) start: Start,
+    pub(super) work: Work,
+}
+
+/// What was taken out of the queue while the connection was not free. Whatever holds that, a caller waits for it for a while
+/// only, and what it gave up is not kept: it has the caller's rows.
+struct Pending {
+    all: VecDeque<Queued>,
+    /// How many there are when those that were given up are looked for.
+    look_at: usize,
+}
+
+impl Pending {
+    fn new() -> Self {
+        Self { all: VecDeque::new(), look_at: MAX_TOGETHER }
+    }
+
+    fn push(&mut self, queued: Queued) {
+        if self.all.len() >= self.look_at {
+            self.all.retain(|queued| !queued.start.is_taken());
+            self.look_at = MAX_TOGETHER.max(2 * self.all.len());
+        }
+        self.all.push_back(queued);
+    }
+}
 
 /// Does what waits, whenever the connection is free.
 pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
-    while let Some((lock, first)) = queue.recv().await {
-        let mut conn = lock.acquire().await;
-        let (mut group, mut statements, mut next) = (Vec::new(), Vec::new(), Some(first));
-        while let Some(work) = next {
+    let mut pending = Pending::new();
+    loop {
+        if pending.all.is_empty() {
+            let Some(queued) = queue.recv().await else { return };
+            pending.push(queued);
+        }
+        let Some(lock) = pending.all.front().map(|first| first.lock.clone()) else { return };
+        let mut acquiring = pin!(lock.acquire());
+        let mut conn = loop {
+            tokio::select! {
+                biased;
+                conn = &mut acquiring => break conn,
+                Some(queued) = queue.recv() => pending.push(queued),
+            }
+        };
+        let (mut group, mut statements) = (Vec::new(), Vec::new());
+        while group.len() + statements.len() < MAX_TOGETHER {
+            let next = pending.all.pop_front().or_else(|| queue.try_recv().ok());
+            let Some(Queued { start, work, .. }) = next else { break };
+            if !start.take() {
+                continue;
+            }
             match work {
                 Work::Transaction(transaction) => group.push(transaction),
                 Work::Statement(statement) => statements.push(statement),
             }
-            let is_full = group.len() + statements.len() >= MAX_TOGETHER;
-            next = if is_full { None } else { queue.try_recv().ok().map(|(_, work)| work) };
         }
-        group.retain(|transaction| transaction.begin());
         // On this very thread, so it cannot be gone; and each is answered by itself.
         if !group.is_empty() {
             let run = |conn: &mut WatchedConnection| {

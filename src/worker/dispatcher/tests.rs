@@ -23,8 +23,8 @@ impl Candidate for Row {
         &SCOPE
     }
 
-    fn state(&self) -> i64 {
-        0
+    fn state(&self) -> [i64; 2] {
+        [0, 0]
     }
 
     /// Below ten: one that was tried before.
@@ -180,8 +180,8 @@ impl Candidate for OfScope {
         &self.1
     }
 
-    fn state(&self) -> i64 {
-        0
+    fn state(&self) -> [i64; 2] {
+        [0, 0]
     }
 }
 
@@ -358,8 +358,8 @@ impl Source for NoRoom {
         false
     }
 
-    fn may_wait_long(&self, _: &OfScope) -> bool {
-        true
+    fn room_of_kind(&self, _: &OfScope) -> Option<usize> {
+        Some(0)
     }
 
     fn begin(&mut self, row: OfScope) -> impl Future<Output = u32> + Send + 'static {
@@ -441,4 +441,117 @@ async fn g17_what_was_tried_before_is_begun_although_its_scope_is_busy() {
     let mut dispatcher = Dispatcher::new(busy, &WorkerConfig::default());
     dispatcher.forever(tokio::time::sleep(Duration::from_secs(30))).await;
     assert!(tried.load(Ordering::SeqCst) >= 10, "in 30 s of other work of its scope");
+}
+
+/// Behind a rest, many jobs of a name whose bound is four become due, each of another scope; and behind them one of another
+/// name.
+struct Burst {
+    rests_for: Duration,
+    began: Instant,
+    bounded: u32,
+    /// How long each of them takes, if it does not hang.
+    takes: Option<Duration>,
+    under_way: Arc<AtomicU32>,
+    other_begun: Arc<AtomicU32>,
+}
+
+struct Named(OfScope, &'static str);
+
+impl Candidate for Named {
+    type Id = u32;
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn scope(&self) -> &Scope {
+        self.0.scope()
+    }
+
+    fn state(&self) -> [i64; 2] {
+        self.0.state()
+    }
+
+    fn kind(&self) -> &str {
+        self.1
+    }
+}
+
+impl Source for Burst {
+    type Place = u32;
+    type Found = Named;
+    type Ended = bool;
+
+    const CLAIMS_AHEAD: bool = true;
+
+    fn name(&self) -> &'static str {
+        "burst"
+    }
+
+    fn search(&self, after: u32, limit: u32) -> Searching<Named, u32> {
+        let (bounded, is_due) = (self.bounded, self.began.elapsed() >= self.rests_for);
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let due = if is_due { bounded + 1 } else { 0 };
+            let end = (after + limit).min(due);
+            let of = |row: u32| {
+                let of_scope = OfScope(row, Scope::new(format!("tenant-{row}")).unwrap());
+                Named(of_scope, if row == bounded { "other" } else { "mail" })
+            };
+            Ok(Page { rows: (after..end).map(of).collect(), next: (end < due).then_some(end) })
+        })
+    }
+
+    fn admits(&mut self, _: &Named) -> bool {
+        true
+    }
+
+    fn may_begin(&self, found: &Named) -> bool {
+        self.room_of_kind(found) != Some(0)
+    }
+
+    fn room_of_kind(&self, found: &Named) -> Option<usize> {
+        let under_way = self.under_way.load(Ordering::SeqCst) as usize;
+        (found.1 == "mail").then(|| 4_usize.saturating_sub(under_way))
+    }
+
+    fn begin(&mut self, found: Named) -> impl Future<Output = bool> + Send + 'static {
+        let is_bounded = found.1 == "mail";
+        self.under_way.fetch_add(u32::from(is_bounded), Ordering::SeqCst);
+        self.other_begun.fetch_add(u32::from(!is_bounded), Ordering::SeqCst);
+        let takes = if is_bounded { self.takes } else { Some(Duration::ZERO) };
+        async move {
+            match takes {
+                Some(takes) => tokio::time::sleep(takes).await,
+                None => std::future::pending().await,
+            }
+            is_bounded
+        }
+    }
+
+    fn settle(&mut self, is_bounded: bool) -> Settled {
+        self.under_way.fetch_sub(u32::from(is_bounded), Ordering::SeqCst);
+        Settled::Progress
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g16_a_bounded_name_of_many_scopes_delays_no_other_name() {
+    let burst = |bounded, rests_for, takes| {
+        let (under_way, other_begun) = <(Arc<AtomicU32>, Arc<AtomicU32>)>::default();
+        let seen = other_begun.clone();
+        let began = Instant::now();
+        (Burst { rests_for, began, bounded, takes, under_way, other_begun }, seen)
+    };
+    // Found in pages of a thousand, by a worker that had nothing to do.
+    let (source, other_begun) = burst(1_100, Duration::from_secs(5), None);
+    let mut dispatcher = Dispatcher::new(source, &WorkerConfig::default());
+    let work = dispatcher.forever(std::future::pending());
+    let _ = tokio::time::timeout(Duration::from_secs(10), work).await;
+    // It is found again: nothing takes a row out of the index here.
+    assert!(other_begun.load(Ordering::SeqCst) > 0, "by one that works on");
+    // In a single pass, whose batch they fill.
+    let (source, other_begun) = burst(100, Duration::ZERO, Some(Duration::from_secs(5)));
+    Dispatcher::new(source, &WorkerConfig::default()).one_pass().await.unwrap();
+    assert!(other_begun.load(Ordering::SeqCst) > 0, "in a single pass");
 }
