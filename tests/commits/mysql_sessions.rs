@@ -449,6 +449,42 @@ async fn g16_what_a_batch_does_to_its_session_ends_with_it() {
     }
 }
 
+/// An `INSERT IGNORE` of a row that is there generates no number, and leaves the last one of the session, which is another
+/// tenant's.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_the_last_generated_number_of_a_phase_is_not_the_next_ones() {
+    let db = Mysql::fresh().await;
+    db.sql(
+        "CREATE TABLE accounts (id BIGINT AUTO_INCREMENT PRIMARY KEY, name INT UNIQUE); \
+         CREATE TABLE charges (account BIGINT)",
+    )
+    .await;
+    const GENERATES: &str = "INSERT INTO accounts (name) VALUES (NULL)";
+    const USES: &str = "INSERT INTO charges VALUES (LAST_INSERT_ID())";
+    let blocks = open_my(db.__url(), 1).await;
+    let texts = open_my_without_blocks(db.__url(), 1).await;
+    for (form, store) in [("blocks", blocks), ("texts", texts)] {
+        let engine = engine_with(&store, &App::default(), |b| {
+            b.register::<Strays>().register::<StraysInABatch>()
+        });
+        let named = |nth: &str| key(&format!("{form}-{nth}"));
+        finished(engine.call(&scope(), &named("1"), Strays(GENERATES.to_owned())).await);
+        finished(engine.call(&scope(), &named("2"), Strays(USES.to_owned())).await);
+        finished(engine.call(&scope(), &named("3"), Strays(GENERATES.to_owned())).await);
+        finished(engine.call(&scope(), &named("4"), StraysInABatch(USES.to_owned())).await);
+        finished(engine.call(&scope(), &named("5"), StraysInABatch(GENERATES.to_owned())).await);
+        finished(engine.call(&scope(), &named("6"), Strays(USES.to_owned())).await);
+        // And the application's.
+        let mut conn = store.connection().await.unwrap();
+        conn.batch_execute(GENERATES).await.unwrap();
+        drop(conn);
+        finished(engine.call(&scope(), &named("7"), Strays(USES.to_owned())).await);
+        assert_eq!(db.number("SELECT COUNT(*) FROM charges").await, 4, "{form}");
+        assert_eq!(db.number("SELECT COUNT(*) FROM charges WHERE account <> 0").await, 0, "{form}");
+        db.sql("DELETE FROM charges").await;
+    }
+}
+
 /// Y22: where a trigger has set `completion_type`, `COMMIT` and `ROLLBACK` end their session. Those
 /// of the engine do not: the connection goes on behind a phase, behind one that has failed, and
 /// behind the application.

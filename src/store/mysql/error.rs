@@ -62,6 +62,9 @@ const CHECK: [u16; 2] = [3819, 4025];
 /// The server runs with an option that forbids the statement. With `--read-only`, as in a switch-over, it refuses a `COMMIT`,
 /// too. Others are `--secure-file-priv` and `--skip-grant-tables`.
 const READ_ONLY_SERVER: u16 = 1290;
+/// A node of a cluster that has lost the others, or was told to reject statements. It keeps its sessions, and answers each
+/// statement so, while new connections may reach another node.
+const NODE_APART: u16 = 1047;
 /// The server, the transaction or the cluster's node is read only.
 const READ_ONLY: [u16; 4] = [READ_ONLY_SERVER, 1792, 1836, 3100];
 /// What a value was not: too long, out of range, malformed.
@@ -158,7 +161,8 @@ impl Failure {
         let Self::Server { code, message } = self else { return matches!(self, Self::Client(_)) };
         match *code {
             DURING_COMMIT => message.starts_with(CONFLICT_DURING_COMMIT),
-            READ_ONLY_SERVER => true,
+            // Others are no refusal: `--max-session-mem-used` ends a statement in its middle, or behind it.
+            READ_ONLY_SERVER => is_read_only(*code, message),
             code => [&UNDONE[..], &UNIQUE, &FOREIGN_KEY, &NOT_NULL, &CHECK]
                 .iter()
                 .any(|codes| codes.contains(&code)),
@@ -168,8 +172,10 @@ impl Failure {
     /// Whether it is certain that a statement which commits by itself was not executed: it failed on the
     /// way to its commit.
     pub(super) fn is_certain_of_a_statement(&self) -> bool {
-        let of_the_statement =
-            |code| [&LOCKED[..], &BAD_VALUE, &READ_ONLY].iter().any(|codes| codes.contains(&code));
+        let of_the_statement = |code| {
+            let codes = [&LOCKED[..], &BAD_VALUE, &READ_ONLY];
+            code != READ_ONLY_SERVER && codes.iter().any(|codes| codes.contains(&code))
+        };
         self.is_certain_at_commit()
             || self.code().is_some_and(|code| of_the_statement(code) || is_of_the_text(code))
     }
@@ -236,11 +242,14 @@ impl DatabaseErrorInformation for Told {
     }
 }
 
-/// Whether the server, the transaction or the cluster's node is read only: the name of an option is the same in each
-/// language.
+/// Whether the server, the transaction or the cluster's node is read only, or takes no statement at all: its connections are
+/// left. The name of an option is the same in each language.
 fn is_read_only(code: u16, message: &str) -> bool {
     let names_it = || ["read-only", "read_only"].iter().any(|name| message.contains(name));
-    READ_ONLY.contains(&code) && (code != READ_ONLY_SERVER || names_it())
+    match code {
+        READ_ONLY_SERVER => names_it(),
+        code => code == NODE_APART || READ_ONLY.contains(&code),
+    }
 }
 
 fn kind_of(code: u16, message: &str) -> DatabaseErrorKind {
@@ -326,7 +335,18 @@ mod tests {
     #[test]
     fn g7_only_what_is_known_to_have_written_nothing_is_certain_at_commit() {
         let certain = |code: u16| server(code).is_certain_at_commit();
-        assert!([1213, 1020, 1290, 3101, 1062, 1452].into_iter().all(certain));
+        assert!([1213, 1020, 3101, 1062, 1452].into_iter().all(certain));
+        for (option, is_certain) in [
+            ("--read-only", true),
+            ("--super-read-only", true),
+            ("--max-session-mem-used=8192", false),
+            ("--secure-file-priv", false),
+        ] {
+            let message = format!("The MariaDB server is running with the {option} option");
+            let failure = Failure::Server { code: 1290, message };
+            assert_eq!(failure.is_certain_at_commit(), is_certain, "{option}");
+            assert_eq!(failure.is_certain_of_a_statement(), is_certain, "{option}");
+        }
         let unknown =
             [1205, 1969, 3024, 3572, 1317, 1047, 1792, 1836, 3100, 1114, 1021, 1206, 1040, 1203];
         assert!(!unknown.into_iter().any(certain));
@@ -354,6 +374,8 @@ mod tests {
             (1290, "--secure-file-priv", false),
             (1290, "--skip-grant-tables", false),
             (1836, "", true),
+            // Galera: it is not ready for statements.
+            (1047, "", true),
         ] {
             let message = format!("The server is running with the {option} option");
             let failure = Failure::Server { code, message };

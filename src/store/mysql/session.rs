@@ -136,7 +136,8 @@ fn name_a_provider() {
 /// Settings that do not depend on the server's, as a part of one statement, because each statement costs an answer.
 /// The rest of the engine's SQL is written so that no `sql_mode` changes its meaning; a strict one keeps a value
 /// that does not fit from being cut off (G8). And what an administrator limits for careless people is not a limit
-/// here: a list that is cut off lacks a pause.
+/// here: a list that is cut off lacks a pause. `LAST_INSERT_ID()` is 0 as in a new session: a statement that generates no
+/// number leaves the one before, which may be of another tenant's row (G16).
 ///
 /// A block sets neither `sql_mode` nor `sql_select_limit`: at its end the server gives the session back those that it had in
 /// front of the block.
@@ -158,6 +159,7 @@ fn settings(product: Product, sql_mode: Option<&str>, waits: &str) -> String {
     let outside_of_blocks = sql_mode.map(outside_of_blocks).unwrap_or_default();
     format!(
         "SESSION completion_type = 0, SESSION time_zone = '+00:00', SESSION timestamp = DEFAULT, \
+         SESSION last_insert_id = 0, \
          SESSION lc_messages = 'en_US', {outside_of_blocks}SESSION sql_safe_updates = 0, \
          SESSION sql_big_selects = 1, \
          {waits}, {of_the_server}, NAMES utf8mb4"
