@@ -57,6 +57,8 @@ struct Shared {
     /// How many statements clients sent.
     statements: AtomicUsize,
     answer_ms: AtomicUsize,
+    /// How many bytes of answers pass in a second; 0: any number.
+    bytes_per_second: AtomicUsize,
 }
 
 /// The port of the server that a URL names.
@@ -114,6 +116,11 @@ impl Proxy {
     /// Each answer takes this much longer to arrive: those that are on their way, too.
     pub fn answer_slowly(&self, millis: usize) {
         self.shared.answer_ms.store(millis, Ordering::SeqCst);
+    }
+
+    /// So many bytes of answers pass in a second, on each connection.
+    pub fn narrow(&self, bytes_per_second: usize) {
+        self.shared.bytes_per_second.store(bytes_per_second, Ordering::SeqCst);
     }
 
     /// Round trips so far: exact where answers are slow.
@@ -321,6 +328,10 @@ async fn backward(
         let length = from.read_u32().await?;
         let mut body = vec![0; length as usize - 4];
         from.read_exact(&mut body).await?;
+        let narrow = shared.bytes_per_second.load(Ordering::SeqCst);
+        if narrow > 0 {
+            tokio::time::sleep(Duration::from_secs_f64(body.len() as f64 / narrow as f64)).await;
+        }
         let until = passing.mute.load(Ordering::SeqCst);
         if until > 0 {
             // CommandComplete of the COMMIT or of the update; or ReadyForQuery.

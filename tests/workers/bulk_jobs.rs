@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::proxy::proxied;
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::store::Postgres;
-use atomic_phases::worker::{DeliveryError, Enqueuer, Job, JobSink};
+use atomic_phases::worker::{DeliveryError, Enqueuer, Handlers, Job, JobSink};
 use diesel_async::SimpleAsyncConnection;
 
 /// A job that hangs is let go by then, or its test has failed.
@@ -377,4 +378,33 @@ async fn g16_a_job_whose_row_is_locked_keeps_none_that_was_claimed_with_it_from_
     until(async || db.number(LEFT).await == 0).await;
     drop(workers);
     assert!(sink.0.is_in_order() && sink.0.len() == 6);
+}
+
+/// Jobs whose arguments take longer to arrive together than an answer is waited for: 24 s instead of 15. The server ends a
+/// claim that it cannot answer, so they are as due as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_jobs_whose_arguments_do_not_arrive_in_time_together_arrive_in_smaller_groups() {
+    const JOBS: usize = 12;
+    const BYTES: usize = 8 << 20;
+    let (db, behind, proxy) = proxied().await;
+    let delivered = Arc::new(AtomicUsize::new(0));
+    let seen = delivered.clone();
+    let handlers = Handlers::new().on("large", move |args: String, _| {
+        seen.fetch_add(usize::from(args.len() == BYTES), Ordering::SeqCst);
+        std::future::ready(Ok::<_, DeliveryError>(()))
+    });
+    let engine = engine(&behind, &App::default());
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, \
+         args, staged_at, run_after) SELECT 'tenant-' || n, gen_random_uuid(), 0, gen_random_uuid(), 'k', 'large', \
+         convert_to('\"' || repeat('1', {BYTES}) || '\"', 'UTF8'), clock_timestamp(), clock_timestamp() \
+         FROM generate_series(1, {JOBS}) AS n"
+    ))
+    .await;
+    proxy.narrow(BYTES / 2);
+    let enqueuer = Enqueuer::new(&engine, handlers, config().concurrency(2 * JOBS));
+    let worker = tokio::spawn(enqueuer.run(std::future::pending()));
+    until_none_is_left(&db, Duration::from_secs(100)).await;
+    worker.abort();
+    assert_eq!(delivered.load(Ordering::SeqCst), JOBS);
 }
