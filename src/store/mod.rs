@@ -234,11 +234,12 @@ pub trait Store:
     #[doc(hidden)]
     fn database_time(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
 
-    /// Closes the connections of the pool, if there is one, that may fail as the one did on which a phase got this error,
-    /// before the phase is run again.
+    /// Before something is tried again that ended with this error: closes the connections of the pool, if there is one,
+    /// that may fail as that one did, and waits where its server needs the time.
     #[doc(hidden)]
-    fn recover_from(&self, error: &StoreError) {
+    fn recover_from(&self, error: &StoreError) -> impl Future<Output = ()> + Send {
         let _ = error;
+        std::future::ready(())
     }
 
     /// Begins the transaction of a phase whose row is guarded by `guard`. One that keeps what it saw at

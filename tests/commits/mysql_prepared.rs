@@ -211,7 +211,8 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free
         let engine = engine(&store, &App::default());
         let mut other = my(db.__url()).await;
         keep_many_prepared(&mut other).await;
-        allow_statements(&server, prepared(&server));
+        // Those that are left of the connections of before may go meanwhile.
+        allow_statements(&server, MANY);
         let ends = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             drop(other);
@@ -222,6 +223,81 @@ async fn g17_a_server_that_prepares_no_more_statements_is_given_the_time_to_free
         allow_statements(&server, 16_382);
     }
     assert_eq!(db.number("SELECT count(*) FROM rides").await, 2);
+}
+
+/// Each of its later phases begins when others have just prepared as many statements as the server prepares, and they keep
+/// them for some time.
+#[derive(Clone, Serialize, Deserialize)]
+struct CrowdedTwice;
+
+#[derive(Clone)]
+struct Crowds {
+    server: Arc<Server>,
+    url: Arc<str>,
+    /// How many phases have had theirs.
+    seen: Arc<AtomicU32>,
+}
+
+impl Crowds {
+    async fn crowds(&self, phase: u32) {
+        if AtomicU32::load(&self.seen, Ordering::SeqCst) > phase {
+            return;
+        }
+        self.seen.fetch_add(1, Ordering::SeqCst);
+        allow_statements(&self.server, 16_382);
+        let mut other = my(&self.url).await;
+        keep_many_prepared(&mut other).await;
+        allow_statements(&self.server, MANY);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            drop(other);
+        });
+    }
+}
+
+#[atomic_phases(name = "crowded_twice", version = 1, app = Crowds)]
+impl CrowdedTwice {
+    #[phase]
+    async fn begun(&self, tx: &mut Tx<'_, Mysql>) -> PhaseResult<()> {
+        Mysql::insert_step(tx, "r", "begun").await?;
+        Ok(())
+    }
+
+    #[phase]
+    async fn written(&self, tx: &mut Tx<'_, Mysql>, app: &Crowds) -> PhaseResult<()> {
+        app.crowds(0).await;
+        // A text that the connection has not prepared.
+        let insert = sql_query("INSERT INTO steps (request, step) VALUES ('r', 'written')");
+        diesel_async::RunQueryDsl::execute(insert, tx).await?;
+        Ok(())
+    }
+
+    #[phase]
+    async fn handed_over(&self, batch: &mut Batch<'_, Mysql>, app: &Crowds) -> PhaseResult<Reply> {
+        app.crowds(1).await;
+        batch.add(sql_query("INSERT INTO steps (request, step) VALUES ('r', 'handed over')"));
+        Ok(Reply::new(204))
+    }
+}
+
+/// A statement that the server does not prepare undoes its phase. That runs again, and not before the server has had some
+/// time.
+#[tokio::test(flavor = "multi_thread")]
+async fn g17_a_phase_whose_statement_is_not_prepared_runs_again_when_the_server_had_time() {
+    let (server, db) = on_own_server(&[]).await;
+    for has_blocks in [true, false] {
+        let store = match has_blocks {
+            true => open_my(db.__url(), 1).await,
+            false => open_my_without_blocks(db.__url(), 1).await,
+        };
+        let app = Crowds { server: server.clone(), url: db.__url().into(), seen: Arc::default() };
+        let builder = Engine::builder(store).app(app).register::<CrowdedTwice>();
+        let engine = builder.build().unwrap();
+        let name = key(&format!("blocks-{has_blocks}"));
+        finished(engine.call(&scope(), &name, CrowdedTwice).await);
+        allow_statements(&server, 16_382);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 6);
 }
 
 /// How many statements a phase hands over, each with a text of its own.

@@ -306,6 +306,7 @@ impl<S: Store> Run<S> {
                 return Err(error.into());
             }
             self.reruns += 1;
+            self.core.store.recover_from(&error).await;
             self.pause().await;
         }
     }
@@ -324,7 +325,11 @@ impl<S: Store> Run<S> {
         Ok(match self.commit(writing, BATCH_TIME_LIMIT, &transition, &[]).await? {
             CommitFate::Applied(sent) => self.arrive(transition, sent),
             CommitFate::EndsRound(end) => Break(end),
-            CommitFate::NotCommitted(failure) => Break(RoundEnd::Restart(failure.worth_a_rerun()?)),
+            CommitFate::NotCommitted(failure) => {
+                let error = failure.worth_a_rerun()?;
+                self.core.store.recover_from(&error).await;
+                Break(RoundEnd::Restart(error))
+            }
         })
     }
 

@@ -77,7 +77,7 @@ impl<S: Store> Run<S> {
             };
             self.outputs.truncate(index);
             if let Undone::Again(error) = &undone {
-                self.core.store.recover_from(error);
+                self.core.store.recover_from(error).await;
             }
             let (cause, after) = match undone {
                 Undone::Rejected(reply) => return self.finish(phase, reply, new).await,

@@ -15,6 +15,9 @@ use crate::store::StoreError;
 /// In milliseconds: the pauses between the tries on a server that prepares no more statements.
 const PAUSES: [u64; 5] = [50, 100, 200, 400, 800];
 
+/// What is tried again by the engine, in whose transaction such a server prepared no statement: it does so five times.
+pub(super) const PAUSE_OF_A_RERUN: Duration = Duration::from_millis(300);
+
 /// Why another connection may do better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {

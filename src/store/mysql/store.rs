@@ -8,9 +8,11 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
+use super::another::PAUSE_OF_A_RERUN;
 use super::ask::{ask_again, bound};
 use super::batch::{Created, refusal, row_times};
 use super::block::Block;
+use super::error::is_of_too_many_statements;
 use super::literal::BoundStatement;
 use super::ops_statements::InsertAudit;
 use super::pool::Checkout;
@@ -130,9 +132,12 @@ impl Store for Mysql {
         sql::time(rows.into_iter().next().unwrap_or(i64::MAX), "now")
     }
 
-    fn recover_from(&self, error: &StoreError) {
+    async fn recover_from(&self, error: &StoreError) {
         if error.is_of_the_connection() {
             self.forget_idle();
+        }
+        if is_of_too_many_statements(error) {
+            tokio::time::sleep(PAUSE_OF_A_RERUN).await;
         }
     }
 

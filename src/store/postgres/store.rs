@@ -93,7 +93,7 @@ impl<P: Pool> Store for Postgres<P> {
         }
     }
 
-    fn recover_from(&self, error: &StoreError) {
+    async fn recover_from(&self, error: &StoreError) {
         if error.is_of_the_connection() {
             self.pool.forget_idle();
         } else if may_be_of_a_replaced_type(error) {
