@@ -95,6 +95,32 @@ const STORED_HEADERS: [&str; 8] = [
     "content-language",
 ];
 
+/// By which the HTTP boundary marks a replay, unless its policy names another header.
+pub(crate) const REPLAY_MARKER: &str = "idempotent-replayed";
+
+/// Headers that no replay takes from the stored reply: those of one exchange or one connection (RFC 9110, 7.6.1), and those
+/// that the HTTP boundary or a layer in front of it sets on each answer.
+pub(crate) const NEVER_STORED: [&str; 18] = [
+    "connection",
+    "content-length",
+    "date",
+    "idempotency-expires",
+    "idempotency-key",
+    REPLAY_MARKER,
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "retry-after",
+    "set-cookie",
+    "stripe-should-retry",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+];
+
 /// Caps for each scope; see [`EngineBuilder::quota`](crate::engine::EngineBuilder::quota).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]

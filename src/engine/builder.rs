@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
-use super::encoding::{REPLAY_MARKER, is_header_name};
+use super::encoding::is_header_name;
 use super::lease::{Heartbeats, Running};
 use super::pauses::Pauses;
 use super::quota::{Creating, RateLimits};
@@ -16,7 +16,7 @@ use super::traced::Traces;
 use super::waiting::WAITING_JOB;
 use super::{Core, Engine, Wakeups};
 use crate::codec::{Codec, PlainCodec};
-use crate::config::{Limits, OnDuplicate, Quota, Settings};
+use crate::config::{Limits, NEVER_STORED, OnDuplicate, Quota, Settings};
 use crate::definition::{Definition, EffectClass, PhaseKind};
 use crate::derived_key::DerivedKeys;
 use crate::observe::{self, Scopes};
@@ -226,7 +226,9 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     /// Stores and replays this header of a reply as well. The defaults are `location`, `content-location`,
     /// `etag`, `last-modified`, `link`, `content-type`, `content-encoding` and `content-language`; other lines
     /// reach the first caller only, which is right for a cookie, a date or a request id. [`build`](Self::build) refuses what is
-    /// not the name of a header, and `idempotent-replayed`: the HTTP boundary removes it from replies, and marks replays by it.
+    /// not the name of a header, and what belongs to a single answer or connection or is set by the HTTP boundary:
+    /// `set-cookie`, `date`, `vary`, `retry-after`, `stripe-should-retry`, `content-length`, `transfer-encoding` and the other
+    /// hop-by-hop headers, `idempotency-key`, `idempotency-expires` and `idempotent-replayed`.
     pub fn store_header(mut self, name: impl AsRef<str>) -> Self {
         self.parts.settings.stored_headers.push(name.as_ref().to_ascii_lowercase());
         self
@@ -347,16 +349,21 @@ impl<S: Store, A: Send + Sync + 'static, D> EngineBuilder<S, A, D> {
     }
 }
 
-/// No reply has a line of another name, so it would never be stored. A marker of replays would be, and would reach no client
-/// of a boundary that has its default policy, which is checked nowhere else.
+/// No reply has a line of another name, so it would never be stored. One of [`NEVER_STORED`] would be, and a replay would set an
+/// old cookie, or describe a message or a connection that is not its own.
 fn check_stored_headers(names: &[String]) -> Result<(), SettingError> {
     const NAME: &str = "the name of a header (RFC 9110, 5.1)";
-    const OWN: &str =
-        "a header of the application's own: the HTTP boundary marks replays by this one";
-    let is_wrong = |name: &&String| !is_header_name(name) || *name == REPLAY_MARKER;
-    let Some(name) = names.iter().find(is_wrong) else { return Ok(()) };
-    let bound = if name == REPLAY_MARKER { OWN } else { NAME };
-    Err(refused("store_header", name, bound))
+    const OF_THE_RESULT: &str = "a header that describes the result: this one belongs to a single answer or connection, or the \
+        HTTP boundary sets it";
+    for name in names {
+        if !is_header_name(name) {
+            return Err(refused("store_header", name, NAME));
+        }
+        if NEVER_STORED.contains(&name.as_str()) {
+            return Err(refused("store_header", name, OF_THE_RESULT));
+        }
+    }
+    Ok(())
 }
 
 /// A margin that was set holds for each window.

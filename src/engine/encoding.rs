@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::Core;
 use super::outcome::{CallError, FailureCause, unreadable};
 use crate::codec::{CodecError, Place};
+use crate::config::NEVER_STORED;
 use crate::job::{JobId, StagedJob};
 use crate::key::{IdempotencyKey, Scope};
 use crate::phase::{Outputs, Reply};
@@ -204,20 +205,10 @@ impl<S: Store> Core<S> {
 
     /// The names of the reply's header lines that a replay will not have, and is not known to do without.
     pub(super) fn not_replayed<'r>(&self, reply: &'r Reply) -> impl Iterator<Item = &'r str> {
-        /// Of this one exchange, or the HTTP boundary's own.
-        const EXPECTED: [&str; 7] = [
-            "set-cookie",
-            "date",
-            "content-length",
-            "transfer-encoding",
-            "idempotency-key",
-            "idempotency-expires",
-            REPLAY_MARKER,
-        ];
         let names = reply.headers.iter().map(|(name, _)| name.as_str());
         let known = |name: &&str| {
             let stored = self.settings.stored_headers.iter().map(String::as_str);
-            stored.chain(EXPECTED).any(|known| known.eq_ignore_ascii_case(name))
+            stored.chain(NEVER_STORED).any(|known| known.eq_ignore_ascii_case(name))
         };
         names.filter(move |name| !known(name))
     }
@@ -243,9 +234,6 @@ impl<S: Store> Core<S> {
         }))
     }
 }
-
-/// By which the HTTP boundary marks a replay, unless its policy names another header.
-pub(super) const REPLAY_MARKER: &str = "idempotent-replayed";
 
 pub(super) fn is_header_name(name: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

@@ -5,14 +5,11 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::Method;
 use http::Uri;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER,
-    SET_COOKIE, TRANSFER_ENCODING, VARY,
-};
+use http::header::{HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
 
 use super::header::{IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, KeySyntax, segment_of_key};
 use super::profile::{Profile, SHOULD_RETRY};
-use crate::config::OnDuplicate;
+use crate::config::{NEVER_STORED, OnDuplicate, REPLAY_MARKER};
 use crate::key::IdempotencyKey;
 use crate::setting::{HOUR, MILLISECOND, SettingError, duration, number, refused};
 
@@ -80,7 +77,7 @@ impl Default for Policy {
             on_duplicate: None,
             challenge: HeaderValue::from_static("Bearer"),
             status_prefix: None,
-            marker: HeaderName::from_static("idempotent-replayed"),
+            marker: HeaderName::from_static(REPLAY_MARKER),
             documentation: "/idempotency".to_owned(),
         }
     }
@@ -109,13 +106,11 @@ impl Policy {
 
     /// The boundary removes the marker from replies, so no reply may need it, and not the boundary or the server itself.
     fn check_marker(&self, stored: &[String]) -> Result<(), SettingError> {
-        let ours = [IDEMPOTENCY_KEY, IDEMPOTENCY_EXPIRES, RETRY_AFTER, SHOULD_RETRY];
-        let of_the_exchange =
-            [CONNECTION, CONTENT_LENGTH, DATE, SET_COOKIE, TRANSFER_ENCODING, VARY];
-        let is_stored = stored.iter().any(|name| name == self.marker.as_str());
-        if is_stored || ours.contains(&self.marker) || of_the_exchange.contains(&self.marker) {
+        let marker = self.marker.as_str();
+        let mut taken = stored.iter().map(String::as_str).chain(NEVER_STORED);
+        if marker != REPLAY_MARKER && taken.any(|name| name == marker) {
             let bound = "a header that no answer has for another reason";
-            return Err(refused("Policy::replay_marker", self.marker.as_str(), bound));
+            return Err(refused("Policy::replay_marker", marker, bound));
         }
         Ok(())
     }

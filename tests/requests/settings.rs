@@ -15,7 +15,7 @@ use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{PoolSettings, Postgres, Sqlite, StoreError};
 use atomic_phases::worker::{Completer, Enqueuer, Handlers, Webhook, WebhookError, WorkerConfig};
 use atomic_phases::{Batch, Engine, ForeignCall, PhaseResult, Reply, atomic_phases};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
 use serde::{Deserialize, Serialize};
 
 use crate::support::*;
@@ -48,8 +48,6 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
         ("pauses_every", Box::new(move |b| b.pauses_every(ever))),
         ("store_header", Box::new(|b| b.store_header(""))),
         ("store_header", Box::new(|b| b.store_header("x-total: 1"))),
-        // The default policy of a boundary marks replays by it.
-        ("store_header", Box::new(|b| b.store_header("Idempotent-Replayed"))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(0))),
         ("scopes_in_metrics", Box::new(|b| b.scopes_in_metrics(1001))),
         ("Limits::params", limits(Limits::default().params(0))),
@@ -107,6 +105,41 @@ async fn numbers_that_cannot_work_are_refused_with_their_bounds() {
     for lease in [zero, ever] {
         let refused = InFlight::read_with_lease(&db, lease).await;
         assert!(matches!(refused, Err(StoreError::Setting(_))), "{refused:?}");
+    }
+}
+
+/// WIRE 75: a replay would set an old cookie, or describe a message or a connection that is not its own.
+#[tokio::test]
+async fn a_header_of_a_single_exchange_or_of_the_boundary_cannot_be_stored() {
+    let db = Sqlite::connect(":memory:").await.unwrap();
+    for name in [
+        "Set-Cookie",
+        "Date",
+        "Connection",
+        "Keep-Alive",
+        "Upgrade",
+        "Trailer",
+        "TE",
+        "Proxy-Connection",
+        "Proxy-Authenticate",
+        "Proxy-Authorization",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Vary",
+        "Retry-After",
+        "Stripe-Should-Retry",
+        "Idempotency-Key",
+        "Idempotency-Expires",
+        // The default policy of a boundary marks replays by it.
+        "Idempotent-Replayed",
+    ] {
+        let builder = Engine::builder(db.clone()).store_header(name);
+        let Err(BuildError::Setting(error)) = builder.build() else { panic!("{name} is stored") };
+        let told = error.to_string();
+        let name = name.to_ascii_lowercase();
+        let says = format!("store_header is {name:?}, but it must be a header that describes");
+        assert!(told.starts_with(&says), "{told}");
+        assert!(told.contains("belongs to a single answer or connection"), "{told}");
     }
 }
 
@@ -188,6 +221,7 @@ async fn a_policy_of_a_client_or_a_boundary_that_cannot_work_is_refused_before_i
         ("Policy::replay_marker", Policy::default().replay_marker(CONTENT_TYPE)),
         ("Policy::replay_marker", Policy::default().replay_marker(IDEMPOTENCY_KEY)),
         ("Policy::replay_marker", Policy::default().replay_marker(CONTENT_LENGTH)),
+        ("Policy::replay_marker", Policy::default().replay_marker(UPGRADE)),
         ("Policy::replay_marker", Policy::default().replay_marker(stored)),
         ("Policy::accept_duplicates", Policy::default().accept_duplicates("")),
         ("Policy::accept_duplicates", Policy::default().accept_duplicates("payouts/status/")),
