@@ -187,12 +187,14 @@ pub(crate) struct Problem {
     pub(crate) retry_after: Option<Duration>,
     /// A header that the status asks for, as 401 does for `WWW-Authenticate`.
     pub(crate) header: Option<(HeaderName, HeaderValue)>,
+    /// Whether the call certainly began nothing.
+    began_nothing: bool,
 }
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        let retryable = kind.facts().retryable;
-        Self { kind, detail: detail.into(), retryable, retry_after: None, header: None }
+        let (detail, retryable) = (detail.into(), kind.facts().retryable);
+        Self { kind, detail, retryable, retry_after: None, header: None, began_nothing: false }
     }
 
     pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
@@ -203,9 +205,14 @@ impl Problem {
         Self { retry_after: Some(after), ..Self::new(kind, detail) }
     }
 
-    /// The form for a client that sent no key: a retry of it is another request.
+    /// One of a call that was refused before anything was begun.
+    fn began_nothing(kind: Kind, detail: impl Into<Cow<'static, str>>, after: Duration) -> Self {
+        Self { began_nothing: true, ..Self::later(kind, detail, after) }
+    }
+
+    /// The form for a client that sent no key: its retry is another request, which is safe only if this one began nothing.
     pub(crate) fn without_key(self) -> Self {
-        if !self.retryable || self.kind == Kind::RateExceeded {
+        if !self.retryable || self.began_nothing {
             return self;
         }
         let detail = "Part of it may be done, and the rest may follow. Without an Idempotency-Key, \
@@ -282,20 +289,20 @@ impl From<CallError> for Problem {
                 let detail = format!(
                     "Nothing was done. A caller may send at most {limit} new requests in {period:?}: try again later."
                 );
-                Self::later(Kind::RateExceeded, detail, retry_after)
+                Self::began_nothing(Kind::RateExceeded, detail, retry_after)
             }
             CallError::CreatingOthers { limit, retry_after } => {
                 let detail = format!(
                     "Other requests of this caller are being stored first, and a caller may have at most {limit} \
                      keys. Try again later."
                 );
-                Self::later(Kind::RateExceeded, detail, retry_after)
+                Self::began_nothing(Kind::RateExceeded, detail, retry_after)
             }
             CallError::TooManyKeys { limit } => {
                 let detail = format!(
                     "Nothing was done. A caller may have at most {limit} keys: try again when one has expired."
                 );
-                Self::later(Kind::TooManyKeys, detail, LATER)
+                Self::began_nothing(Kind::TooManyKeys, detail, LATER)
             }
             CallError::NotRegistered { .. } => Self::new(
                 Kind::Misconfigured,
@@ -307,11 +314,15 @@ impl From<CallError> for Problem {
                 Self::new(Kind::RecordDeleted, detail)
             }
             CallError::Unreadable { .. } => Self::not_continued_here(SOON),
-            // What happened inside is the log's, not the client's.
-            CallError::Unavailable(_)
-            | CallError::NotEncoded { .. }
-            | CallError::ShuttingDown
-            | CallError::TaskLost => Self::unavailable(),
+            CallError::ShuttingDown => {
+                let detail =
+                    "This server is shutting down, and began nothing. Send the same request again.";
+                Self::began_nothing(Kind::Unavailable, detail, SOON)
+            }
+            // What happened inside is the log's, not the client's. `NotEncoded` may follow a commit that got no answer.
+            CallError::Unavailable(_) | CallError::NotEncoded { .. } | CallError::TaskLost => {
+                Self::unavailable()
+            }
         }
     }
 }

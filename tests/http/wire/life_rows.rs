@@ -621,3 +621,19 @@ pub async fn a_request_without_a_key_is_told_the_truth_by_a_quota_and_takes_no_k
     assert!(text.contains("Nothing was done") && !text.contains("key"), "{text}");
     assert_eq!(slow.effects(), 1);
 }
+
+/// The engine refuses it before it reads anything, so another server can do it without repeating an effect.
+pub async fn a_request_without_a_key_that_meets_a_shutdown_may_be_sent_again<S: TestDb>(
+    db: S,
+    profile: Profile,
+) {
+    let optional = Wire::setup(db, profile).policy(|p| p.key(KeyRule::Optional));
+    let wire = optional.start().await;
+    wire.engine.shutdown(Duration::from_secs(30)).await.unwrap();
+    let keyless = wire.book("").without("idempotency-key").send().await;
+    is_error(&keyless, profile, "temporarily_unavailable");
+    let text = String::from_utf8(keyless.body.clone()).unwrap();
+    assert!(text.contains("began nothing") && !text.contains("key"), "{text}");
+    is_error(&wire.book("k").send().await, profile, "temporarily_unavailable");
+    assert_eq!(wire.effects(), 0);
+}

@@ -67,6 +67,7 @@ macro_rules! rows {
             w41_a_dead_letter_is_409_and_not_retryable,
             a_quota_is_429_and_its_requests_are_not_stored,
             a_request_without_a_key_is_told_the_truth_by_a_quota_and_takes_no_key_of_it,
+            a_request_without_a_key_that_meets_a_shutdown_may_be_sent_again,
         }
         crate::wire::rows_of! { $profile, request_rows, Sqlite => on_sqlite_request:
             w50_another_value_method_path_or_query_is_a_mismatch,
