@@ -94,7 +94,7 @@ pub enum Reason {
     /// All attempts of the policy are used up.
     #[error("the last attempt that was allowed failed; send the request later with the same key")]
     Attempts,
-    /// The next wait would end past the deadline.
+    /// Even the shortest wait before the next attempt would end past the deadline.
     #[error(
         "no further attempt fits before the deadline; send the request later with the same key"
     )]
@@ -115,19 +115,31 @@ pub fn decide(policy: &RetryPolicy, attempt: &Attempt) -> Decision {
     if attempt.number >= policy.attempts {
         return Decision::GiveUp(Reason::Attempts);
     }
-    let wait = match server_wait {
+    match wait(policy, attempt, server_wait) {
+        Some(wait) => Decision::RetryAfter(wait),
+        None => Decision::GiveUp(Reason::Deadline),
+    }
+}
+
+/// The wait before the next attempt; `None` if even the least one would not end before the deadline.
+fn wait(
+    policy: &RetryPolicy,
+    attempt: &Attempt,
+    server_wait: Option<Duration>,
+) -> Option<Duration> {
+    let (least, jitter) = match server_wait {
         // Never sooner than the server asked for; up to a tenth later, because it may have told many
         // clients the same second.
-        Some(after) if !after.is_zero() => {
-            after.saturating_add(fraction(after / 10, attempt.random))
-        }
+        Some(after) if !after.is_zero() => (after, after / 10),
         // A loop needs a pause: zero would spin.
-        _ => policy.backoff_after(attempt.number, attempt.random),
+        _ => {
+            let least = policy.backoff_after(attempt.number, 0);
+            (least, policy.backoff_after(attempt.number, u32::MAX) - least)
+        }
     };
-    match attempt.elapsed.checked_add(wait) {
-        Some(next) if next < policy.deadline => Decision::RetryAfter(wait),
-        _ => Decision::GiveUp(Reason::Deadline),
-    }
+    let left = policy.deadline.checked_sub(attempt.elapsed)?.checked_sub(least)?;
+    // At most half of what is left is jitter: the rest is for the attempt.
+    (!left.is_zero()).then(|| least + fraction(jitter.min(left / 2), attempt.random))
 }
 
 /// What the end of one attempt says, whatever the policy.

@@ -163,6 +163,21 @@ fn the_jitter_of_a_retry_after_is_a_tenth_and_never_less() {
     assert_eq!(decide(&policy(), &most), Decision::RetryAfter(secs(33)));
 }
 
+#[test]
+fn a_wait_that_fits_before_the_deadline_is_not_given_up_for_its_jitter() {
+    let policy = RetryPolicy::new(secs(30)).backoff(secs(8), secs(8));
+    let asked = End::Answered(answer(429, &[("retry-after", "28")], ""));
+    let unanswered = End::Unanswered(Transport::Unknown);
+    // Half of the second that is left is the attempt's.
+    for (end, elapsed, wait) in [(asked, 1, 28_500), (unanswered, 25, 4_500)] {
+        let most = Attempt { number: 1, end, elapsed: secs(elapsed), random: u32::MAX };
+        let fits = Decision::RetryAfter(Duration::from_millis(wait));
+        assert_eq!(decide(&policy, &most), fits, "{end:?}");
+        let later = Attempt { elapsed: secs(elapsed + 1), random: 0, ..most };
+        assert_eq!(decide(&policy, &later), Decision::GiveUp(Reason::Deadline), "{end:?}");
+    }
+}
+
 const PROBLEM: (&str, &str) = ("content-type", "application/problem+json");
 const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
 

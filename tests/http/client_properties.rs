@@ -84,13 +84,17 @@ proptest! {
         let attempt = Attempt { number, end, elapsed, random };
         let decision = decide(&policy, &attempt);
         prop_assert_eq!(decision, decide(&policy, &attempt), "the same again");
+        let asked = match end {
+            End::Answered(answer) => answer.retry_after.filter(|after| !after.is_zero()),
+            End::Unanswered(_) => None,
+        };
+        if decision == Decision::GiveUp(Reason::Deadline) {
+            let least = asked.unwrap_or_else(|| policy.backoff_after(number, 0));
+            prop_assert!(elapsed.checked_add(least).is_none_or(|then| then >= deadline));
+        }
         if let Decision::RetryAfter(wait) = decision {
             prop_assert!(elapsed.checked_add(wait).is_some_and(|then| then < deadline));
             prop_assert!(number < attempts);
-            let asked = match end {
-                End::Answered(answer) => answer.retry_after.filter(|after| !after.is_zero()),
-                End::Unanswered(_) => None,
-            };
             match asked {
                 Some(asked) => prop_assert!(asked <= wait && wait <= asked + asked / 10),
                 None => prop_assert!(wait <= most),
