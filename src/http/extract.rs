@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts};
-use axum::extract::{OriginalUri, Path, Request};
+use axum::extract::{OriginalUri, RawPathParams, Request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use http::HeaderMap;
@@ -20,6 +21,8 @@ use super::problem::{Kind, Problem};
 use super::respond::Answer;
 use crate::fingerprint::RequestOrigin;
 use crate::store::Store;
+
+type PathParams = Result<RawPathParams, RawPathParamsRejection>;
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
@@ -191,8 +194,10 @@ impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {
     pub fn status_resource<St: Clone + Send + Sync + 'static>(&self) -> Router<St> {
         let Some(route) = self.policy().status_route() else { return Router::new() };
         let idempotency = self.clone();
-        let status = async move |Path(key): Path<String>, request: Request| {
-            idempotency.status(&request.into_parts().0, &key).await
+        let status = async move |params: PathParams, request: Request| {
+            // A path that is not text names no request, as the empty key: the answer is a problem, behind the authentication.
+            let key = params.iter().flatten().last().map(|(_, key)| key.to_owned());
+            idempotency.status(&request.into_parts().0, &key.unwrap_or_default()).await
         };
         Router::new().route(&route, get(status))
     }

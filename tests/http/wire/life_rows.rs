@@ -309,7 +309,13 @@ pub async fn w30_an_accepted_request_is_202_before_it_runs<S: TestDb>(db: S, pro
     let never = wire.request("GET", "/book/requests/never").send().await;
     is_error(&never, profile, "no_such_request");
     let stranger = wire.request("GET", "/book/requests/k").without("x-tenant").send().await;
-    for told in [&seen, &never, &stranger] {
+    // A path that is not text: a problem in the dialect, and behind the authentication, as any other.
+    let no_text = wire.request("GET", "/book/requests/%FF");
+    let unnamed = no_text.send().await;
+    is_error(&unnamed, profile, "no_such_request");
+    let unknown = no_text.without("x-tenant").send().await;
+    is_error(&unknown, profile, "unauthenticated");
+    for told in [&seen, &never, &stranger, &unnamed, &unknown] {
         assert_eq!(told.header("cache-control"), Some("no-store"), "{told:?}");
     }
     let workers = wire.engine.spawn_workers(WorkerConfig::default()).unwrap();
