@@ -15,6 +15,7 @@ use http::header::{ACCEPT, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, VAR
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
+use super::body::{NotRead, read_whole};
 use super::boundary::{Idempotency, Keyed};
 use super::policy::Policy;
 use super::problem::{Kind, Problem};
@@ -143,18 +144,11 @@ async fn read_body(policy: &Policy, headers: &HeaderMap, body: Body) -> Result<B
     if announced.is_some_and(|length: u64| length > policy.body_limit as u64) {
         return Err(policy.body_too_large());
     }
-    let read = axum::body::to_bytes(body, policy.body_limit);
-    match tokio::time::timeout(policy.body_timeout, read).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if is_over(&error) => Err(policy.body_too_large()),
-        _ => Err(Problem::new(Kind::BodyNotRead, "Nothing was done. Send it again.")),
-    }
-}
-
-/// Over a limit: this one, or one of a layer in front.
-fn is_over(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .any(|error| error.is::<http_body_util::LengthLimitError>())
+    let read = read_whole(body, policy.body_limit, policy.body_timeout).await;
+    read.map_err(|not_read| match not_read {
+        NotRead::TooLarge => policy.body_too_large(),
+        NotRead::NotArrived => Problem::new(Kind::BodyNotRead, "Nothing was done. Send it again."),
+    })
 }
 
 impl<S: Store, A: Send + Sync + 'static> Idempotency<S, A> {

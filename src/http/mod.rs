@@ -7,6 +7,8 @@
 //! The path of a request: [`Idempotency::admit`] (method, scope, key) → [`Policy::parameters`] (body)
 //! → [`Keyed::answer`] → the engine → [`Policy::answer`] (status, headers, bytes).
 
+#[cfg(feature = "axum")]
+mod body;
 mod boundary;
 mod describe;
 #[cfg(feature = "axum")]
@@ -25,6 +27,8 @@ mod retry_after;
 mod status;
 mod unique;
 
+#[cfg(any(feature = "console", feature = "ops-api"))]
+pub(crate) use body::{NotRead, read_whole};
 pub use boundary::{Idempotency, Keyed, single_tenant};
 pub use describe::Description;
 #[cfg(feature = "axum")]

@@ -6,8 +6,10 @@ use std::time::Duration;
 use atomic_phases::console::Console;
 use atomic_phases::ops::{Actor, BulkAct, OperatorStore, Permissions, Scopes, Selection};
 use atomic_phases::store::Sqlite;
+use axum::body::Body;
 use reqwest::{Method, RequestBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tower::ServiceExt;
 use uuid::Uuid;
 
 use super::cast::*;
@@ -579,5 +581,15 @@ async fn a_form_that_does_not_arrive_is_refused_and_is_no_act() {
     let told = String::from_utf8_lossy(&told[..read]).into_owned();
     assert!(told.starts_with("HTTP/1.1 408"), "{told}");
     assert!(told.contains("Nothing was done"), "{told}");
+    // One that breaks off is not too large either.
+    let parts = [Ok("act="), Err(std::io::Error::other("the connection is gone"))];
+    let broken = Body::from_stream(futures_util::stream::iter(parts));
+    let act = http::Request::post(format!("/requests/{id}/act"));
+    let act = act.header("sec-fetch-site", "same-origin").body(broken).unwrap();
+    let page = Console::new(engine.clone(), operator).router().oneshot(act).await.unwrap();
+    assert_eq!(page.status(), 408);
+    let text = axum::body::to_bytes(page.into_body(), usize::MAX).await.unwrap();
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("Nothing was done"), "{text}");
     assert!(admin(&engine).audit(None, None, 1).await.unwrap().rows.is_empty());
 }

@@ -30,6 +30,7 @@ pub(crate) use self::route::Route;
 use super::access::Access;
 use super::largest_body;
 use crate::engine::Engine;
+use crate::http::{NotRead, read_whole};
 use crate::ops::{Actor, OperatorStore};
 use crate::setting::SettingError;
 
@@ -181,17 +182,16 @@ const EVERYWHERE: [(HeaderName, &str); 4] = [
 
 /// The whole body in time, or nothing of it.
 async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Problem> {
-    let read = axum::body::to_bytes(body, most_bytes);
-    match tokio::time::timeout(BODY_WITHIN, read).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => {
+    let read = read_whole(body, most_bytes, BODY_WITHIN).await;
+    read.map_err(|not_read| match not_read {
+        NotRead::TooLarge => {
             let detail = format!(
                 "A body has {most_bytes} bytes at most: send a smaller one. Nothing was done."
             );
-            Err(Problem::new(Kind::BodyTooLarge, detail))
+            Problem::new(Kind::BodyTooLarge, detail)
         }
-        Err(_) => Err(Problem::of(Kind::BodyNotRead)),
-    }
+        NotRead::NotArrived => Problem::of(Kind::BodyNotRead),
+    })
 }
 
 impl<S: OperatorStore> std::fmt::Debug for Api<S> {

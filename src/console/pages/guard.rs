@@ -18,6 +18,7 @@ use super::format::Now;
 use super::frame::{Frame, Section};
 use super::trouble::{NoAnswer, Sent};
 use super::{Console, trouble};
+use crate::http::{NotRead, read_whole};
 use crate::ops::{Actor, OperatorStore, Ops, OpsError};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -77,11 +78,10 @@ pub(super) async fn guard<S: OperatorStore>(
     let form = match is_form {
         true => {
             let largest = console.largest_form();
-            let arriving = axum::body::to_bytes(body, largest);
-            match tokio::time::timeout(limit, arriving).await {
-                Ok(Ok(form)) => form,
-                Ok(Err(_)) => return with_headers(trouble::too_large(&frame, largest)),
-                Err(_) => return with_headers(trouble::not_arrived(&frame)),
+            match read_whole(body, largest, limit).await {
+                Ok(form) => form,
+                Err(NotRead::TooLarge) => return with_headers(trouble::too_large(&frame, largest)),
+                Err(NotRead::NotArrived) => return with_headers(trouble::not_arrived(&frame)),
             }
         }
         false => Bytes::new(),

@@ -213,9 +213,10 @@ fn again(Sent { to, form, is_read }: &Sent<'_>) -> Markup {
     }
 }
 
-/// A form that did not arrive in time: the network has it, or a browser that was closed.
+/// A form that broke off, or did not arrive in time: the network has it, or a browser that was closed.
 pub(super) fn not_arrived(frame: &Frame) -> Response {
-    let text = html! { p { "It did not arrive in time. Nothing was done: send it again." } };
+    let text =
+        html! { p { "It did not arrive, or not in time. Nothing was done: send it again." } };
     let title = "The form did not arrive";
     frame.page(StatusCode::REQUEST_TIMEOUT, Section::None, title, titled(title, &text))
 }

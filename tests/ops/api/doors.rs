@@ -128,6 +128,13 @@ async fn what_cannot_be_served_is_a_problem_as_it_is_described<S: TestDb + Opera
     let most = 6 * ((1 << 20) + (16 << 10)) + (64 << 10);
     let detail = told.json["detail"].as_str().unwrap();
     assert!(detail.contains(&format!("{most} bytes")), "{detail}");
+    // One that breaks off may be as small as it has to be.
+    let parts = [Ok("{"), Err(std::io::Error::other("the connection is gone"))];
+    let broken = Body::from_stream(futures_util::stream::iter(parts));
+    let typed = typed("application/json");
+    let told = send_body(&routes, Some(Caller::admin()), typed, broken).await;
+    told.is(408, "body_not_read");
+    assert_eq!(told.json["retryable"], true);
     assert_eq!(get(&routes, &path).await.version(), version, "nothing was done");
 
     // If the router is nested, a problem's link still leads to its description.

@@ -96,6 +96,16 @@ pub async fn send(
     body: Option<&Value>,
 ) -> Told {
     let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+    send_body(routes, caller, request, body).await
+}
+
+/// With a body of any kind.
+pub async fn send_body(
+    routes: &Router,
+    caller: Option<Caller>,
+    request: http::request::Builder,
+    body: Body,
+) -> Told {
     let mut request = request.body(body).unwrap();
     if let Some(caller) = caller {
         request.extensions_mut().insert(caller);
