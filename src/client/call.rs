@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::key::IdempotencyKey;
+use crate::setting::{SettingError, refused};
 
 use super::decide::{Attempt, Decision, End, decide};
 use super::policy::RetryPolicy;
@@ -24,7 +25,8 @@ pub struct KeyedCall {
 #[non_exhaustive]
 pub enum KeyForm {
     /// As is: what Stripe and most others expect. Right for keys of letters, digits, `-` and `_`,
-    /// such as those created here and those derived for foreign systems.
+    /// such as those created here and those derived for foreign systems. A key that begins with `"` is
+    /// [refused](KeyedCall::check), because a server would read it as the quoted form of another key.
     #[default]
     Bare,
     /// As a quoted structured-field string, as the IETF draft requires. Right for every key.
@@ -48,6 +50,23 @@ impl KeyedCall {
     #[must_use]
     pub fn key(&self) -> &IdempotencyKey {
         &self.key
+    }
+
+    /// Whether the policy can work, and a server cannot take the key in this form for another one. `Caller::send` asks before
+    /// it sends anything; an application that sends by itself asks before the first attempt.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting that cannot work, and for a key the form to use.
+    pub fn check(&self, form: KeyForm) -> Result<(), SettingError> {
+        const BOUND: &str =
+            "Quoted for a key that begins with a double quote: a server would read another key";
+        self.policy.check()?;
+        match form {
+            KeyForm::Bare if self.key.as_str().starts_with('"') => {
+                Err(refused("KeyForm", "Bare", BOUND))
+            }
+            KeyForm::Bare | KeyForm::Quoted => Ok(()),
+        }
     }
 
     /// The value of the `Idempotency-Key` header.

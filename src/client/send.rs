@@ -78,7 +78,7 @@ pub enum SendError {
     /// The body is a stream, which cannot be sent twice: give the request its bytes.
     #[error("the request's body is a stream and cannot be sent again: give it as bytes")]
     NotRepeatable,
-    /// The call's policy cannot work. Nothing was sent.
+    /// The call's policy cannot work, or its key needs another [`KeyForm`]. Nothing was sent.
     #[error(transparent)]
     Policy(#[from] SettingError),
     /// `reqwest` cannot send this request at all, whatever the network: its URL is not valid, or it is an `https` URL and
@@ -179,7 +179,7 @@ impl Caller {
         mut request: Request,
         mut watch: impl FnMut(Tried),
     ) -> Result<Answered, SendError> {
-        call.policy().check()?;
+        call.check(self.key_form)?;
         if let Ok(mut key) = HeaderValue::from_str(&call.header_value(self.key_form)) {
             // Keeps the key out of the HTTP library's own logs (G19).
             key.set_sensitive(true);

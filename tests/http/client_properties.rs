@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use atomic_phases::IdempotencyKey;
 use atomic_phases::client::*;
+use atomic_phases::http::{KeySyntax, parse_key};
 use proptest::prelude::*;
 
 /// A header's value, present in `share` of the cases.
@@ -121,5 +123,19 @@ proptest! {
         prop_assert!(wait <= full && full <= longest);
         prop_assert!(wait >= full / 2);
         prop_assert!(policy.backoff_after(number + 1, random) >= wait);
+    }
+
+    /// By the server half of this crate.
+    #[test]
+    fn no_key_that_is_sent_is_read_as_another(
+        key in prop_oneof!["[!-~]{1,60}", "\"[a-z]{1,20}\"(;[a-z]=[0-9])?"],
+    ) {
+        let key = IdempotencyKey::new(key).unwrap();
+        let call = KeyedCall::with_key(key.clone(), RetryPolicy::new(Duration::from_secs(1)));
+        let read = |form| parse_key(call.header_value(form).as_bytes(), KeySyntax::default());
+        let bare = read(KeyForm::Bare);
+        prop_assert!(call.check(KeyForm::Bare).is_err() || bare.is_err() || bare == Ok(key.clone()));
+        prop_assert!(call.check(KeyForm::Quoted).is_ok());
+        prop_assert_eq!(read(KeyForm::Quoted), Ok(key));
     }
 }

@@ -282,6 +282,25 @@ async fn the_strict_form_and_another_marker() {
     assert!(server.seen()[0].contains("idempotency-key: \"a\\\"b\"\r\n"));
 }
 
+/// A server would read its bare form as the key between the quotes.
+#[tokio::test]
+async fn a_key_that_begins_with_a_quote_is_sent_in_quoted_form_only() {
+    let server = rides(&[CREATED]).await;
+    let key = IdempotencyKey::new(r#""canary""#).unwrap();
+    match send(&server, KeyedCall::with_key(key.clone(), policy())).await {
+        Err(SendError::Policy(error)) => {
+            let text = error.to_string();
+            assert!(text.starts_with("KeyForm is \"Bare\", but it must be Quoted"), "{text}");
+            assert!(!text.contains("canary"), "G19: {text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.seen().len(), 0);
+    let quoted = caller().key_form(KeyForm::Quoted);
+    quoted.send(KeyedCall::with_key(key, policy()), post(&server.url)).await.unwrap();
+    assert!(server.seen()[0].contains("idempotency-key: \"\\\"canary\\\"\"\r\n"));
+}
+
 #[tokio::test]
 async fn what_cannot_be_sent_says_so_without_its_content() {
     for url in ["ftp://canary.example/canary", "http://canary@[::1]:1/canary"] {
