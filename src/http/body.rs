@@ -1,6 +1,5 @@
 //! [`read_whole`]: a body in time, or nothing of it.
 
-use std::error::Error;
 use std::iter::successors;
 use std::time::Duration;
 
@@ -31,6 +30,6 @@ pub(crate) async fn read_whole(
 }
 
 /// Over a limit: this one, or one of a layer in front.
-fn is_over(error: &(dyn Error + 'static)) -> bool {
+fn is_over(error: &(dyn std::error::Error + 'static)) -> bool {
     successors(Some(error), |error| error.source()).any(|error| error.is::<LengthLimitError>())
 }
