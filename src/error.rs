@@ -32,7 +32,12 @@ impl DbError {
             Error::AlreadyInTransaction => "a transaction is open already",
             Error::NotInTransaction => "no transaction is open",
             Error::BrokenTransactionManager => "the connection's transaction state is broken",
-            Error::DatabaseError(kind, about) => match kind {
+            Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, about)
+                if about.message() == NOT_ENCODED =>
+            {
+                UNSENDABLE
+            }
+            Error::DatabaseError(kind, about) if !is_unsent(&self.0) => match kind {
                 DatabaseErrorKind::UniqueViolation => "unique violation",
                 DatabaseErrorKind::ForeignKeyViolation => "foreign key violation",
                 DatabaseErrorKind::NotNullViolation => "not-null violation",
@@ -82,19 +87,22 @@ impl DbError {
 
     /// Whether running the same transaction once more may succeed (H9): judged by the kind where
     /// diesel has one (40001), and otherwise by what is known to be passing. A deadlock (40P01), a
-    /// lock or statement timeout all arrive as `Unknown`, without an SQLSTATE.
+    /// lock or statement timeout all arrive as `Unknown`, without an SQLSTATE. A statement that was refused for what it is
+    /// made of is refused each time.
     pub(crate) fn is_worth_a_rerun(&self) -> bool {
-        matches!(
-            self.0,
-            Error::BrokenTransactionManager
-                | Error::DatabaseError(
-                    DatabaseErrorKind::SerializationFailure
-                        | DatabaseErrorKind::UnableToSendCommand
-                        | DatabaseErrorKind::ClosedConnection
-                        | DatabaseErrorKind::Unknown,
-                    _,
-                )
-        )
+        let is_refused_each_time = is_unsent(&self.0) || self.kind() == TOO_MANY_VALUES;
+        !is_refused_each_time
+            && matches!(
+                self.0,
+                Error::BrokenTransactionManager
+                    | Error::DatabaseError(
+                        DatabaseErrorKind::SerializationFailure
+                            | DatabaseErrorKind::UnableToSendCommand
+                            | DatabaseErrorKind::ClosedConnection
+                            | DatabaseErrorKind::Unknown,
+                        _,
+                    )
+            )
     }
 
     /// Whether no answer came in time: diesel-async has no use for this kind, the store has.
@@ -124,6 +132,8 @@ const NO_TABLE: &str = "a table is missing";
 const NO_COLUMN: &str = "a column is missing";
 const EARLIER_SCHEMA: &str =
     "a migration changed a type that the session remembers: behind a pooler, let it RECONNECT";
+const TOO_MANY_VALUES: &str = "more values in one statement than the database takes (65,535 on MariaDB and MySQL, 32,766 on \
+    SQLite): use several statements";
 
 /// The kind of an error that diesel has none for. One function serves all stores, because the engine prints an error without
 /// knowing its store, and no message of one database is another's with a different meaning.
@@ -155,6 +165,7 @@ fn kind_by_the_code(code: u16) -> Option<&'static str> {
         1665 => "binlog_format is STATEMENT: MIXED or ROW is needed",
         1205 | 3572 => "lock timeout",
         1317 => "the statement was cancelled",
+        1390 => TOO_MANY_VALUES,
         1969 | 3024 => "statement timeout",
         _ => return None,
     })
@@ -177,7 +188,7 @@ const NAMING: [(&str, &str, &str); 9] = [
 ];
 
 /// Messages of servers that speak English. The whole of each, so that it holds no value.
-const KNOWN: [(&str, &str); 10] = [
+const KNOWN: [(&str, &str); 11] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
     ("canceling statement due to statement timeout", "statement timeout"),
@@ -197,7 +208,13 @@ const KNOWN: [(&str, &str); 10] = [
     ),
     ("attempt to write a readonly database", "read-only transaction"),
     ("database or disk is full", DISK_FULL),
+    ("too many SQL variables", TOO_MANY_VALUES),
 ];
+
+/// What PostgreSQL's client says of a statement that does not fit into a message. diesel-async does not pass on why.
+const NOT_ENCODED: &str = "error encoding message to server";
+const UNSENDABLE: &str = "more than 65,535 values in one statement (bind an array, or use several statements), or over 2 GiB, \
+    or a NUL in its text";
 
 /// What a client must not send to MySQL: the server would close the connection without an error. The store refuses it
 /// with this text; it is here because [`DbError::kind`] repeats it.
@@ -274,13 +291,27 @@ pub(crate) fn is_of_a_stale_session(error: &Error) -> bool {
 
 /// Whether the connection itself is gone.
 pub(crate) fn is_lost(error: &Error) -> bool {
-    matches!(
+    let is_of_a_connection = matches!(
         error,
         Error::DatabaseError(
             DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection,
             _,
         )
-    )
+    );
+    is_of_a_connection && !is_unsent(error)
+}
+
+/// Whether PostgreSQL's client refused the statement: it sent nothing of it, and the connection is as good as before.
+/// diesel-async reports that by the kind of a lost connection. The words are tokio-postgres' own, in every language: what a
+/// server says has another kind, and what other stores say of a lost connection does not begin so.
+pub(crate) fn is_unsent(error: &Error) -> bool {
+    let Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, about) = error else {
+        return false;
+    };
+    let message = about.message();
+    message == NOT_ENCODED
+        || message.starts_with("error serializing parameter ")
+        || (message.starts_with("expected ") && message.contains(" parameters but got "))
 }
 
 /// Whether a write was refused because the database can only be read, or the session: by its own default, or on a standby.

@@ -102,7 +102,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the database itself said no, so that it is certain that nothing was written.
+    /// Whether the database itself said no, or the client, so that it is certain that nothing was written.
     pub(crate) fn is_from_server(&self) -> bool {
         self.of_diesel().is_some_and(|error| !is_lost(error))
     }

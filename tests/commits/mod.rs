@@ -13,6 +13,7 @@ mod infrastructure_faults;
 mod late_answers;
 mod lease;
 mod lost_answers;
+mod many_values;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]

@@ -409,10 +409,12 @@ mod tests {
             (1064, "syntax"),
             (1205, "lock timeout"),
             (1969, "statement timeout"),
+            (1390, "more values in one statement"),
             (9999, "an error that the database reported"),
         ] {
             let error = DbError(Error::from(server(code)));
             assert!(error.kind().contains(cause), "{code}: {}", error.kind());
+            assert_eq!(error.is_worth_a_rerun(), code != 1390, "{code}");
         }
         let message =
             "Got error 28 \"No space left on device\" from storage engine InnoDB".to_owned();

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use diesel::result::{DatabaseErrorKind, Error};
 use uuid::Uuid;
 
-use crate::error::{has_no_kind, is_lost, is_of_a_stale_session, unknown_message};
+use crate::error::{has_no_kind, is_lost, is_of_a_stale_session, is_unsent, unknown_message};
 use crate::store::StoreError;
 
 /// What a statement of the engine's raises, by the cast of a text that is not a number: an error with
@@ -81,22 +81,15 @@ impl Mark {
 
 /// Whether the server refused the statement: then it undoes the transaction, with `COMMIT` or without.
 pub(super) fn is_of_the_server(error: &Error) -> bool {
-    matches!(error, Error::DatabaseError(..)) && !is_lost(error)
+    matches!(error, Error::DatabaseError(..)) && !is_lost(error) && !is_unsent(error)
 }
 
 /// Whether the client refused the statement in its turn: neither it nor `COMMIT` behind it was sent.
 pub(super) fn is_of_the_client(error: &Error) -> bool {
     match error {
-        // tokio-postgres counts the binds, and has no kind of error for it that diesel passes on. It
-        // is the client's own text: what the server says has another kind.
-        Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, about) => {
-            let message = about.message();
-            ["parameters but got", "serializing parameter", "encoding message"]
-                .iter()
-                .any(|of_the_client| message.contains(of_the_client))
-        }
+        Error::DatabaseError(..) => is_unsent(error),
         // Of an answer, which the client cannot read: `COMMIT` was sent, and may have been executed.
-        Error::DatabaseError(..) | Error::DeserializationError(_) | Error::NotFound => false,
+        Error::DeserializationError(_) | Error::NotFound => false,
         _ => true,
     }
 }
@@ -207,6 +200,28 @@ mod tests {
             assert!(!is_of_the_client(&unread), "{unread:?}");
         }
         assert!(is_of_the_client(&Error::SerializationError("a time".into())));
+    }
+
+    /// No other connection would send it either, nor the same one later.
+    #[test]
+    fn g16_what_the_client_refuses_to_send_is_not_of_the_connection() {
+        let told = |text| raised(DatabaseErrorKind::UnableToSendCommand, text);
+        for (text, kind) in [
+            ("error encoding message to server", "more than 65,535 values"),
+            ("error serializing parameter 3", "an error of the query or the driver"),
+            ("expected 1 parameters but got 0", "an error of the query or the driver"),
+        ] {
+            assert!(is_of_the_client(&told(text)), "{text}");
+            assert!(!is_lost(&told(text)) && !is_of_the_server(&told(text)), "{text}");
+            let error = StoreError::database("run the phase", told(text));
+            assert!(!error.is_of_the_connection() && !error.is_worth_a_rerun(), "{text}");
+            assert!(error.kind().starts_with(kind), "{text}: {}", error.kind());
+        }
+        for text in ["connection closed", "error communicating with the server"] {
+            assert!(!is_of_the_client(&told(text)) && is_lost(&told(text)), "{text}");
+            let error = StoreError::database("run the phase", told(text));
+            assert!(error.is_of_the_connection() && error.is_worth_a_rerun(), "{text}");
+        }
     }
 
     const STALE_TYPE: &str = "cache lookup failed for type 16385";
