@@ -25,8 +25,10 @@ use crate::store::{ByText, Store};
 /// `SET LOCAL search_path`) must leave the engine's tables accessible, before any other tables of the same
 /// names, or restore the settings before it returns; otherwise it is refused. Session settings that a phase changes
 /// (`SET`, `RESET ALL`) stay on the connection, as usual in PostgreSQL, except the two limits that the engine
-/// relies on, which it sets again before the next phase. A phase with an `isolation` of its own keeps the
-/// key's row locked until it ends.
+/// relies on, which it sets again before the next phase. A `LISTEN` and a temporary table without `ON COMMIT DROP` stay, too,
+/// and a session's advisory lock (`pg_advisory_lock`) stays even if the phase fails: use `pg_advisory_xact_lock`, `SET LOCAL`
+/// and `ON COMMIT DROP`, which end with the transaction. A phase with an `isolation` of its own keeps the key's row locked
+/// until it ends.
 ///
 /// On PostgreSQL, a statement [executed](AsyncConnectionCore::execute_returning_count) on a `Tx` is
 /// prepared once for each connection, even an `UPDATE`, which diesel itself prepares anew each time (for the
