@@ -132,8 +132,9 @@ pub struct Quota {
 impl Quota {
     /// Allows at most `keys` stored keys sent by the scope's clients and not past their
     /// retention: running, waiting, or finished and still replayed. They are counted in the database, by one more
-    /// statement for each new key, which reads at most `keys` entries of an index, and 10,000 entries of expired keys
-    /// that the reaper has not yet deleted.
+    /// statement for each new key, or for several that arrive together: a process counts the keys of a scope once at a
+    /// time. A count reads at most `keys` entries of an index, and 10,000 entries of expired keys that the reaper has not
+    /// yet deleted.
     ///
     /// The limit is exact within a process: if the remaining quota is uncertain, calls wait for earlier calls that are
     /// creating keys, at most five seconds. Processes do not see each other's uncommitted keys. Each of them

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use super::Core;
 use super::creation::Creation;
@@ -99,6 +100,11 @@ pub(crate) struct Creating(Arc<Mutex<HashMap<Scope, Creations>>>);
 struct Creations {
     begun: u64,
     ended: u64,
+    /// How many counts have begun.
+    counts: u64,
+    /// One call at a time counts, and waits for others to end. Those behind it go by its count, if they can: however many
+    /// wait for room, the database counts for one of them (G16).
+    turn: Arc<tokio::sync::Mutex<Counted>>,
     /// Rung when one ends.
     ended_one: Arc<Notify>,
     /// How many calls look at this.
@@ -107,10 +113,55 @@ struct Creations {
     keys: HashMap<IdempotencyKey, usize>,
 }
 
+/// What the last count came to.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    /// Which of the counts it was, from 1.
+    number: u64,
+    /// How many creations had ended when it began.
+    ended: u64,
+    /// How many keys the limit leaves.
+    left: u64,
+}
+
+impl Counted {
+    /// How many keys this process creates at a time.
+    fn most(self) -> u64 {
+        (self.left / PARTS_OF_THE_REST).max(LEAST_AT_A_TIME).min(self.left)
+    }
+}
+
+/// What a call does that has its turn.
+enum Next {
+    Create,
+    Refuse,
+    /// As the count of this number, when so many had ended.
+    Count {
+        number: u64,
+        ended: u64,
+    },
+    WaitFor(OwnedNotified),
+}
+
 impl Creations {
-    /// How many may not be among those that a count saw which began when `ended` had ended.
-    fn uncounted(&self, ended: u64) -> u64 {
-        self.begun - ended
+    /// What a call does that came when `came` counts had begun. It goes by a later one: what these saw may have expired.
+    fn next(&mut self, counted: Counted, came: u64) -> Next {
+        let is_later = counted.number > came;
+        if is_later && counted.left == 0 {
+            return Next::Refuse;
+        }
+        // Those that had not ended may not be among what it saw.
+        let uncounted = self.begun - counted.ended;
+        if is_later && (uncounted < counted.most() || mutated!(CountCommittedOnly)) {
+            self.begun += 1;
+            return Next::Create;
+        }
+        if is_later && counted.ended == self.ended {
+            // Listens from here on: who ends later is heard.
+            return Next::WaitFor(self.ended_one.clone().notified_owned());
+        }
+        self.counts += 1;
+        Next::Count { number: self.counts, ended: self.ended }
     }
 }
 
@@ -215,37 +266,32 @@ impl Creating {
         F: Future<Output = Result<u32, StoreError>>,
     {
         let until = tokio::time::Instant::now() + WAIT;
-        self.change(scope, |creations| creations.users += 1);
+        let (came, turn) = self.change(scope, |creations| {
+            creations.users += 1;
+            (creations.counts, creations.turn.clone())
+        });
         let _looking = Looking(self, scope);
+        let waited_in_vain = || CallError::CreatingOthers { limit, retry_after: WAIT };
+        let its_turn = tokio::time::timeout_at(until, turn.lock());
+        let Some(Ok(mut counted)) = caller.unless_gone(its_turn).await else {
+            return Err(waited_in_vain());
+        };
         loop {
-            let ended = self.change(scope, |creations| creations.ended);
-            let left = u64::from(limit.saturating_sub(count().await?));
-            if left == 0 {
-                return Err(CallError::TooManyKeys { limit });
-            }
-            let most = (left / PARTS_OF_THE_REST).max(LEAST_AT_A_TIME).min(left);
-            let waiting = self.change(scope, |creations| {
-                if creations.uncounted(ended) < most || mutated!(CountCommittedOnly) {
-                    creations.begun += 1;
-                    return None;
+            match self.change(scope, |creations| creations.next(*counted, came)) {
+                Next::Create => return Ok(self.begin(scope, key, Counts::Yes, token)),
+                Next::Refuse => return Err(CallError::TooManyKeys { limit }),
+                Next::Count { number, ended } if tokio::time::Instant::now() < until => {
+                    let left = u64::from(limit.saturating_sub(count().await?));
+                    *counted = Counted { number, ended, left };
                 }
-                // Listens from here on: who ends later is heard.
-                let is_counted = creations.begun == creations.ended;
-                Some((!is_counted).then(|| creations.ended_one.clone().notified_owned()))
-            });
-            match waiting {
-                None => return Ok(self.begin(scope, key, Counts::Yes, token)),
-                // All of them ended while it counted.
-                Some(None) if tokio::time::Instant::now() < until => continue,
-                Some(None) => {}
-                Some(Some(ended_one)) => {
+                Next::Count { .. } => return Err(waited_in_vain()),
+                Next::WaitFor(ended_one) => {
                     let ended_one = tokio::time::timeout_at(until, ended_one);
-                    if let Some(Ok(())) = caller.unless_gone(ended_one).await {
-                        continue;
-                    }
+                    let Some(Ok(())) = caller.unless_gone(ended_one).await else {
+                        return Err(waited_in_vain());
+                    };
                 }
             }
-            return Err(CallError::CreatingOthers { limit, retry_after: WAIT });
         }
     }
 }
@@ -295,7 +341,117 @@ impl<S: Store> Core<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use futures_util::future::{join, join_all, join4};
+    use tokio::time::{sleep, timeout};
+
     use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    async fn admit<F>(
+        creating: &Creating,
+        name: &str,
+        limit: u32,
+        caller: &Caller,
+        count: impl Fn() -> F,
+    ) -> Result<Admission, CallError>
+    where
+        F: Future<Output = Result<u32, StoreError>>,
+    {
+        let (scope, key) = (Scope::single_tenant(), IdempotencyKey::new(name).unwrap());
+        creating.admit(&scope, &key, limit, caller, None, count).await
+    }
+
+    /// A hundred calls that find room for two at a time, and whose first phases fail: each end makes room for one.
+    #[tokio::test(start_paused = true)]
+    async fn g16_calls_that_wait_for_room_do_not_all_count_again_when_one_ends() {
+        let (creating, counts) = (&Creating::default(), &AtomicU32::new(0));
+        let count = || async move {
+            counts.fetch_add(1, Ordering::Relaxed);
+            sleep(5 * MS).await;
+            Ok::<u32, StoreError>(198)
+        };
+        let calls = (0..100).map(|number: u32| async move {
+            let name = number.to_string();
+            let admission = admit(creating, &name, 200, &Caller::here(), count).await;
+            sleep(20 * MS).await;
+            admission.map(drop)
+        });
+        let admitted = join_all(calls).await;
+        assert!(admitted.iter().all(Result::is_ok), "each of them in its time");
+        let counts = counts.load(Ordering::Relaxed);
+        assert!(counts <= 2 * 100, "{counts} counts for 100 calls");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_calls_that_come_during_a_count_go_by_the_next_one_together() {
+        let (creating, counts) = (&Creating::default(), &AtomicU32::new(0));
+        let count = || async move {
+            counts.fetch_add(1, Ordering::Relaxed);
+            sleep(5 * MS).await;
+            Ok::<u32, StoreError>(0)
+        };
+        let calls = (0..100).map(|number: u32| async move {
+            admit(creating, &number.to_string(), 10_000, &Caller::here(), count).await
+        });
+        assert!(join_all(calls).await.iter().all(Result::is_ok));
+        assert_eq!(counts.load(Ordering::Relaxed), 2, "the first call's, and the others'");
+    }
+
+    /// What a count saw that began before may have expired since.
+    #[tokio::test(start_paused = true)]
+    async fn g16_a_call_is_refused_by_a_count_that_began_after_it_came() {
+        let (creating, stored) = (&Creating::default(), &AtomicU32::new(1));
+        let count = || async move {
+            let seen = stored.swap(0, Ordering::Relaxed);
+            sleep(5 * MS).await;
+            Ok::<u32, StoreError>(seen)
+        };
+        let here = Caller::here();
+        let first = admit(creating, "first", 1, &here, count);
+        let second = async {
+            sleep(MS).await;
+            admit(creating, "second", 1, &here, count).await
+        };
+        let (first, second) = join(first, second).await;
+        assert!(matches!(first, Err(CallError::TooManyKeys { limit: 1 })));
+        assert!(second.is_ok());
+    }
+
+    /// One gives up while it counts, one while it waits for room, and the caller of one is gone.
+    #[tokio::test(start_paused = true)]
+    async fn g16_g17_a_call_that_gives_up_leaves_its_turn_to_the_next() {
+        let creating = &Creating::default();
+        let count = || async move {
+            sleep(5 * MS).await;
+            Ok::<u32, StoreError>(0)
+        };
+        let here = Caller::here();
+        let held = admit(creating, "held", 1, &here, count).await.unwrap();
+        let counts = timeout(2 * MS, admit(creating, "counts", 1, &here, count));
+        let waits = timeout(100 * MS, admit(creating, "waits", 1, &here, count));
+        let (present, caller) = Caller::elsewhere();
+        let leaves = admit(creating, "leaves", 1, &caller, count);
+        let stays = async {
+            // Behind the others.
+            sleep(MS).await;
+            admit(creating, "stays", 1, &here, count).await
+        };
+        let ends = async {
+            sleep(200 * MS).await;
+            drop(present);
+            sleep(100 * MS).await;
+            drop(held);
+        };
+        let (gave_up, left, stayed, ()) = join4(join(counts, waits), leaves, stays, ends).await;
+        assert!(gave_up.0.is_err() && gave_up.1.is_err());
+        assert!(matches!(left, Err(CallError::CreatingOthers { limit: 1, .. })));
+        assert!(stayed.is_ok());
+        drop(stayed);
+        assert!(lock(&creating.0).is_empty(), "the scope is forgotten");
+    }
 
     #[test]
     fn g16_a_scope_that_is_out_of_tokens_takes_none_from_another() {
