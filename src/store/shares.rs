@@ -97,12 +97,14 @@ impl Shares {
         }
     }
 
-    /// Waits for the share of the scope only: for a statement whose wait in the database is bounded.
+    /// Waits for the share of the scope only: for a statement whose wait in the database is bounded. `None` where there is
+    /// no place by `until`.
     pub(super) async fn for_a_statement(
         &self,
         scope: &Scope,
-    ) -> Result<KeyedPermit<Scope>, StoreError> {
-        self.of_the_scope(scope, Instant::now() + self.wait).await
+        until: Instant,
+    ) -> Option<KeyedPermit<Scope>> {
+        self.scopes.take(scope, until).await
     }
 
     async fn of_the_scope(
