@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::db::{open_pg, url_of};
+use crate::support::proxy::{Proxy, port_of};
 use crate::support::*;
 use atomic_phases::phase::ForeignError;
 use atomic_phases::store::{DeadpoolPool, PoolSettings, Postgres};
@@ -227,6 +228,22 @@ async fn who_waits_for_a_connection_is_not_told_that_the_key_is_busy() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     drop(conn);
     finished(task.await.unwrap());
+}
+
+/// However late the server's refusal of a single statement arrives, over a slow line or on a busy machine: the writes are
+/// then sent one by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_statement_that_is_refused_late_is_sent_one_by_one() {
+    let db = Postgres::fresh().await;
+    db.sql("CREATE TABLE ruled (id int)").await;
+    db.sql("CREATE RULE also AS ON INSERT TO ruled DO ALSO DELETE FROM rides").await;
+    let proxy = Proxy::start(port_of(&url_of(&db))).await;
+    let engine = engine_of(&open_pg(&proxy.url(&url_of(&db)), 1).await);
+    let ruled = texts(&[], &["INSERT INTO ruled VALUES (1)"]);
+    finished(engine.call(&scope(), &key("prompt"), ruled.clone()).await);
+    proxy.answer_slowly(300);
+    finished(engine.call(&scope(), &key("late"), ruled).await);
+    assert_eq!(db.number("SELECT count(*) FROM ruled").await, 2);
 }
 
 /// A table changes while a connection has statements on it prepared.

@@ -115,11 +115,20 @@ pub(super) fn is_refused_by_server(error: &Error) -> bool {
 
 /// Whether the server may have refused a statement for what it is made of: a part that changes a table
 /// with a rule, say, what a server of another make does not do, or a transaction that was left open. What a stale session
-/// refuses, it refuses in any form.
+/// refuses, it refuses in any form; and a wait that the server ended would be as long again.
 pub(super) fn may_be_refused_as_single_statement(error: &Error) -> bool {
     has_no_kind(error)
         && !is_of_a_stale_session(error)
+        && !is_of_a_wait(error)
         && matches!(Mark::of(error), None | Some(Mark::LeftOpen))
+}
+
+/// Whether the server ended a statement for a time limit, at an operator's request, or for a deadlock. Recognised in a
+/// server that speaks English: elsewhere the same writes are sent once more, in another form.
+fn is_of_a_wait(error: &Error) -> bool {
+    unknown_message(error).is_some_and(|message| {
+        message == "deadlock detected" || message.starts_with("canceling statement due to ")
+    })
 }
 
 /// Whether a statement of the engine's was answered that its transaction had failed before. Recognised
@@ -246,6 +255,24 @@ mod tests {
         }
         let other = told("type of parameter 5 is not known");
         assert!(!is_of_a_stale_session(&other) && may_be_refused_as_single_statement(&other));
+    }
+
+    /// However long it took: a refusal may arrive late, and what has waited would wait as long again.
+    #[test]
+    fn a_wait_that_the_server_ended_is_no_refusal_of_a_single_statement() {
+        let told = |message| raised(DatabaseErrorKind::Unknown, message);
+        for ended in [
+            "canceling statement due to statement timeout",
+            "canceling statement due to lock timeout",
+            "canceling statement due to user request",
+            "deadlock detected",
+        ] {
+            assert!(!may_be_refused_as_single_statement(&told(ended)), "{ended}");
+        }
+        let rule = "DO ALSO rules are not supported for data-modifying statements in WITH";
+        for refused in [rule, "the writer said: deadlock detected"] {
+            assert!(may_be_refused_as_single_statement(&told(refused)), "{refused}");
+        }
     }
 
     #[test]

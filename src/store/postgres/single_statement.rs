@@ -6,7 +6,7 @@
 //! The engine's part raises where the row is not ours, which undoes the others.
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
@@ -28,10 +28,6 @@ use crate::store::Writes;
 
 /// Most binds in a single statement: PostgreSQL takes 65,535 at most.
 const MAX_BINDS: usize = 10_000;
-
-/// A server that does not take writes as a single statement says so before it executes them, and so immediately.
-/// What takes longer is an error of the writes themselves, a time limit say, and need not be heard twice.
-const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 
 /// The result of a transaction that was sent in one message.
 pub(super) enum Answer {
@@ -72,7 +68,6 @@ where
     S: Shaped + QueryId + Query + QueryFragment<Pg>,
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
-    let began = Instant::now();
     let ready = origin.is_application().then(|| Ready {}.execute(&mut conn));
     let sent = numbered::send(conn, &statement);
     let restore = origin.is_application().then(|| Restore {}.execute(&mut conn));
@@ -102,11 +97,7 @@ where
             && (is_refused_by_server(&error)
                 || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());
         match undone {
-            true if may_be_refused_as_single_statement(&error)
-                && began.elapsed() < REFUSED_WITHIN =>
-            {
-                None
-            }
+            true if may_be_refused_as_single_statement(&error) => None,
             true => Some(Answer::Refused { error, reusable: true }),
             false => Some(Answer::Lost(error)),
         }
