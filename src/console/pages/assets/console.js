@@ -74,7 +74,8 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     // Not a page of the console: a sign-in page, for example.
     if (page.body.dataset.search === undefined) throw new Error("another page");
-    if (isBusy()) return;
+    // The reader may have begun something meanwhile.
+    if (isBusy() || isPaused()) return;
     for (const section of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(section.id);
       if (fresh === null) continue;
