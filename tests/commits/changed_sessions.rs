@@ -295,12 +295,14 @@ async fn g4_where_prepared_statements_were_discarded_nothing_commits_by_itself()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_timeout_closes_no_other_connection() {
     let db = Postgres::fresh().await;
-    let url = format!("{}?options=-c%20statement_timeout%3D200", url_of(&db));
-    let store = open_pg(&url, 8).await;
+    let store = open_pg(&url_of(&db), 8).await;
     let engine = engine(&store, &App::default());
     let mut held = Vec::new();
     for _ in 0..8 {
-        held.push(store.pool().get().await.unwrap());
+        let mut conn = store.pool().get().await.unwrap();
+        // Only now: on a busy machine, to open a connection would take longer.
+        conn.batch_execute("SET statement_timeout = 200").await.unwrap();
+        held.push(conn);
     }
     drop(held);
     let mut aside = crate::support::db::pg(&url_of(&db)).await;

@@ -136,7 +136,9 @@ async fn pool_of_one<S: TestDb>(db: S) -> S {
     #[cfg(feature = "mysql")]
     if let Some(mysql) = (&db as &dyn std::any::Any).downcast_ref::<atomic_phases::store::Mysql>() {
         let settings = PoolSettings::default().max_size(1).wait(WAIT);
-        let one = atomic_phases::store::Mysql::connect_with(mysql.__url(), settings).await.unwrap();
+        let url = mysql.__url();
+        let connect = async || atomic_phases::store::Mysql::connect_with(url, settings).await;
+        let one = answer_within(LONG, connect).await;
         return *(Box::new(one) as Box<dyn std::any::Any>).downcast().unwrap();
     }
     match (&db as &dyn std::any::Any).downcast_ref::<Postgres>() {

@@ -20,10 +20,11 @@ use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 async fn g16_duplicates_of_uncommitted_keys_leave_the_pool_to_others() {
     let db = Postgres::fresh().await;
     let app = App::default();
+    // On a busy machine, the requests behind all these duplicates wait for a connection for some time.
+    let settings = PoolSettings::default().max_size(4).wait(Duration::from_secs(60));
+    let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
     let engine =
-        engine_with(&crate::support::db::open_pg(&url_of(&db), 4).await, &app, |builder| {
-            builder.creation_wait(Duration::from_secs(600))
-        });
+        engine_with(&store, &app, |builder| builder.creation_wait(Duration::from_secs(600)));
     finished(engine.call(&scope(), &key("other"), book(20)).await);
     finished(
         engine.call(&scope(), &key("parcel"), Form::SingleStatement.parcel(Trouble::None)).await,
@@ -116,7 +117,7 @@ struct WaitsInBatch(At);
 
 #[atomic_phases(name = "waits_in_batch", version = 1, app = Gate)]
 impl<P: Pool> WaitsInBatch {
-    #[phase(commit)]
+    #[phase(commit, timeout = "5m")]
     async fn begun(&self, batch: &mut Batch<'_, Postgres<P>>) -> PhaseResult<Begun> {
         if self.0 == At::First {
             batch.add(diesel::sql_query(WAIT));
@@ -124,7 +125,7 @@ impl<P: Pool> WaitsInBatch {
         Ok(Begun)
     }
 
-    #[phase]
+    #[phase(timeout = "5m")]
     async fn answered(&self, batch: &mut Batch<'_, Postgres<P>>) -> PhaseResult<Reply> {
         if self.0 == At::Last {
             batch.add(diesel::sql_query(WAIT));
@@ -140,7 +141,7 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
     let gate = Gate::default();
     let engine = Engine::builder(store).app(gate.clone());
     let engine = engine.register::<WaitsInTx>().register::<WaitsInBatch>();
-    let engine = engine.lease(Duration::from_secs(3)).build().unwrap();
+    let engine = engine.lease(Duration::from_secs(6)).build().unwrap();
     finished(engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await);
     let holder =
         tokio::spawn(engine.call(&scope(), &key("held"), WaitsInTx(At::Call)).into_future());
@@ -163,7 +164,7 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
         });
         let slow: Vec<_> = slow.collect();
         until(async || db.number(WAITING).await == 2).await;
-        for number in 0..8 {
+        for number in 0..3 {
             let replay = engine.call(&scope(), &key("old"), WaitsInTx(At::Nowhere)).await;
             assert!(finished(replay).replayed, "{name}");
             let other = Scope::new(format!("tenant-{number}")).unwrap();
@@ -193,8 +194,8 @@ async fn slow_phases_leave_connections_to_others<P: Pool>(store: Postgres<P>, db
 type Manager = AsyncDieselConnectionManager<AsyncPgConnection>;
 
 /// How long the requests of these tests wait for a connection. They fail if they wait for one that another request
-/// holds.
-const POOL_WAIT: Duration = Duration::from_secs(20);
+/// holds: the slow ones hold theirs until the others have ended.
+const POOL_WAIT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_slow_phases_of_a_scope_leave_the_engines_pool_to_others() {
@@ -218,7 +219,8 @@ async fn g16_slow_phases_of_a_scope_leave_an_applications_pool_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
     let db = Postgres::fresh().await;
-    let pool = bb8::Pool::builder().max_size(8).build(Manager::new(url_of(&db))).await.unwrap();
+    let pool = bb8::Pool::builder().max_size(8).connection_timeout(POOL_WAIT);
+    let pool = pool.build(Manager::new(url_of(&db))).await.unwrap();
     let store = Postgres::with_pool(pool).pool_size(8).unwrap().connections_per_scope(2).unwrap();
     slow_phases_leave_connections_to_others(store, &db).await;
 }
@@ -229,7 +231,9 @@ async fn g16_slow_phases_of_a_scope_leave_bb8s_pool_to_others() {
 async fn g16_a_request_that_waits_too_long_for_its_scope_is_refused() {
     let db = Postgres::fresh().await;
     let settings = PoolSettings::default().max_size(4).wait(Duration::from_secs(2));
-    let store = Postgres::connect_with(&url_of(&db), settings).await.unwrap();
+    let url = url_of(&db);
+    let connect = async || Postgres::connect_with(&url, settings).await;
+    let store = answer_within(Duration::from_secs(60), connect).await;
     for connections in [0, 4] {
         let refused = store.clone().connections_per_scope(connections).err().unwrap().to_string();
         let says =

@@ -9,7 +9,7 @@ use crate::support::*;
 use atomic_phases::config::OnDuplicate;
 use atomic_phases::engine::CallError;
 use atomic_phases::request::RequestDefinition;
-use atomic_phases::store::Postgres;
+use atomic_phases::store::{PoolSettings, Postgres};
 use atomic_phases::{Engine, Outcome, PhaseResult, Reply, Tx, atomic_phases};
 use diesel_async::SimpleAsyncConnection;
 use tokio::sync::Semaphore;
@@ -321,7 +321,10 @@ async fn g10_in_progress_is_told_by_what_the_server_knows() {
         .unwrap();
     for limit in ["10", "400", "0"] {
         let url = format!("{}?options=-c%20statement_timeout%3D{limit}", url_of(&db));
-        let store = crate::support::db::open_pg(&url, 4).await;
+        let settings = PoolSettings::default().max_size(4);
+        // To open a connection may take longer than such a limit, too.
+        let connect = async || Postgres::connect_with(&url, settings).await;
+        let store = answer_within(Duration::from_secs(60), connect).await;
         let engine = engine_with(&store, &app, |b| b.creation_wait(Duration::from_millis(600)));
         // On a busy machine any statement may take longer than such a limit.
         let is_told = |told: Result<Outcome, CallError>| match told {
