@@ -232,7 +232,7 @@ async fn an_erased_scope_is_told_no_more<S: TestDb>(db: S) {
 async fn an_answer_that_comes_late_does_not_outlive_its_erasure<S: TestDb>(db: S) {
     for whole_scope in [false, true] {
         let (app, cache) = (App::default(), FakeCache::default());
-        let engine = cached(&db, &app, cache.cached().time_limit(Duration::from_secs(1)));
+        let engine = cached(&db, &app, cache.cached());
         let mut on_its_way = cache.hold_values_back();
         let name = key(&format!("{whole_scope}"));
         finished(engine.call(&scope(), &name, book(20)).await);
