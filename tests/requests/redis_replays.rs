@@ -122,7 +122,7 @@ async fn a_replay_that_redis_answers_sends_nothing_to_postgres() {
     // For the first one, the engine reads the database's clock, and does so once a minute at most.
     is_read_from(&redis, &engine, "k").await;
     // Round trips are exact where answers are slow.
-    proxy.answer_slowly(30);
+    proxy.answer_slowly(100);
     let before = hits(&redis).await;
     let sent = sent_for_replays(&engine, &proxy, REPLAYS, &first).await;
     assert_eq!(sent, (0, 0), "statements and round trips of {REPLAYS} replays");

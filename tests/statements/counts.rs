@@ -102,7 +102,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
         [(Form::OneByOne, &one_by_one[..]), (Form::SingleStatement, &single_statement)]
     {
         finished(engine.call(&scope(), &key(&format!("warm-{form:?}")), Hop(form)).await);
-        proxy.answer_slowly(30);
+        proxy.answer_slowly(100);
         let (before, turns) = (look().await, proxy.turns());
         sent();
         finished(engine.call(&scope(), &key(&format!("{form:?}")), Hop(form)).await);
@@ -122,7 +122,7 @@ async fn a_fresh_request_commits_twice_and_a_replay_is_one_statement() {
 
     // An update of plain diesel in a `Tx` is prepared once, and then costs the one round trip.
     finished(engine.call(&scope(), &key("warm-touch"), Touch).await);
-    proxy.answer_slowly(30);
+    proxy.answer_slowly(100);
     let turns = proxy.turns();
     finished(engine.call(&scope(), &key("touch"), Touch).await);
     assert_eq!(proxy.turns() - turns, 4, "look, reservation, update, commit");
@@ -314,7 +314,7 @@ async fn a_batch_in_an_applications_session_is_two_statements_more_and_no_round_
         finished(
             engine.call(&scope(), &key(&format!("{name}-more")), Hop(Form::SingleStatement)).await,
         );
-        proxy.answer_slowly(30);
+        proxy.answer_slowly(100);
         let turns = proxy.turns();
         sent();
         finished(engine.call(&scope(), &key(name), Hop(Form::SingleStatement)).await);
@@ -355,7 +355,7 @@ async fn traces_cost_no_statement_no_commit_and_no_round_trip() {
             let (once, retried) = (key(name), key(&format!("{name}-retried")));
             let [one, other] =
                 ["one-by-one", "single-statement"].map(|form| key(&format!("{name}-{form}")));
-            proxy.answer_slowly(if name == "warm" { 0 } else { 30 });
+            proxy.answer_slowly(if name == "warm" { 0 } else { 100 });
             let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
             let (before, turns) = (db.number(xid).await, proxy.turns());
             sent();
@@ -404,7 +404,7 @@ async fn a_request_in_an_applications_session_is_one_statement_more() {
     });
     finished(engine.call(&scope(), &key("warm"), book(20)).await);
     finished(engine.call(&scope(), &key("more"), book(20)).await);
-    proxy.answer_slowly(30);
+    proxy.answer_slowly(100);
     let turns = proxy.turns();
     sent();
     finished(engine.call(&scope(), &key("fresh"), book(20)).await);

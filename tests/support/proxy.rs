@@ -113,7 +113,8 @@ impl Proxy {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
-    /// Each answer takes this much longer to arrive: those that are on their way, too.
+    /// Each answer takes this much longer to arrive, those that are on their way, too: of statements that were sent
+    /// together, the last one.
     pub fn answer_slowly(&self, millis: usize) {
         self.shared.answer_ms.store(millis, Ordering::SeqCst);
     }
@@ -351,7 +352,9 @@ async fn backward(
         // An answer that comes before the client has sent all that it has to send would make two
         // round trips of one.
         if kind == b'Z' {
-            shared.wait_to_answer().await;
+            if passing.heard.owed.load(Ordering::SeqCst) == 1 {
+                shared.wait_to_answer().await;
+            }
             if passing.stalled.swap(false, Ordering::SeqCst) {
                 shared.held.notified().await;
             }

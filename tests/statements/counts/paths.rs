@@ -228,7 +228,7 @@ async fn each_path_costs_as_much_as_was_counted_on_postgres() {
     let proxy = Proxy::start(cluster.port()).await;
     let store = open_pg(&proxy.url(&url_of(&db)), 1).await;
     // Round trips are exact where answers are slow.
-    proxy.answer_slowly(30);
+    proxy.answer_slowly(50);
     let counted = async || {
         let xid = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         let (trips, statements) = (proxy.turns() as i64, proxy.statements() as i64);
