@@ -84,11 +84,7 @@ impl Redis {
 
     /// From now on it is a replica of the other one, as after a failover: it stays, and refuses what writes.
     pub async fn becomes_replica_of(&self, primary: &Self) {
-        let client = redis::Client::open(self.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let port = primary.port.to_string();
-        let mut command = redis::cmd("REPLICAOF");
-        let () = command.arg("127.0.0.1").arg(port).query_async(&mut connection).await.unwrap();
+        let () = self.command(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]).await;
     }
 
     pub fn kill_9(&mut self) {

@@ -174,7 +174,7 @@ async fn g16_what_was_claimed_ahead_of_requests_that_hang_delays_no_other_scope<
 async fn g11_what_waits_too_long_for_its_turn_goes_back_as_it_was<S: TestDb>(db: S) {
     let places = Places::default();
     // They wait for a sixth of it.
-    let engine = node(&db, &places, Duration::from_secs(6));
+    let engine = node(&db, &places, Duration::from_secs(18));
     accept(&engine, "one", REQUESTS).await;
     let workers = engine.spawn_workers(config()).unwrap();
     places.hang(&db).await;

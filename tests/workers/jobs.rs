@@ -364,16 +364,21 @@ async fn g18_a_job_whose_claim_is_answered_late_is_given_back_uncounted() {
     let app = App::default();
     let (slow, prompt) = (engine(&behind, &app), engine(&db, &app));
     let inbox = Inbox::default();
-    let config = config().delivery(Duration::from_secs(4));
+    let config = config().delivery(Duration::from_secs(12));
     let mut enqueuer = Enqueuer::new(&slow, inbox.sink(), config);
-    // Its connection and its statements are prepared before answers become slow.
+    // Its connection and its statements are prepared before an answer becomes slow.
     finished(prompt.call(&scope(), &key("first"), book(20)).await);
     while enqueuer.run_once().await.unwrap().delivered > 0 {}
     assert_eq!(inbox.take().len(), 2);
 
     finished(prompt.call(&scope(), &key("k"), book(20)).await);
-    proxy.answer_slowly(2800);
-    assert_eq!(enqueuer.run_once().await.unwrap().lost, 1);
+    proxy.arm("UPDATE atomic_phases_staged_jobs AS j SET attempts", 1, Cut::Stall);
+    let slowly = tokio::spawn(async move { enqueuer.run_once().await.unwrap() });
+    until(async || proxy.fired() == 1).await;
+    // Past two thirds of the claim.
+    tokio::time::sleep(Duration::from_millis(8400)).await;
+    proxy.arrive_now();
+    assert_eq!(slowly.await.unwrap().lost, 1);
     assert!(inbox.take().is_empty());
     let uncounted = "SELECT count(*) FROM atomic_phases_staged_jobs \
         WHERE attempts = 1 AND forgiven_attempts = 1";

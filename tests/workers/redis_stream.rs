@@ -49,8 +49,7 @@ async fn g18_jobs_reach_the_stream_through_a_crash_of_redis<S: TestDb>(db: S) {
     }
     assert_eq!(db.number("SELECT count(*) FROM atomic_phases_staged_jobs").await, 0);
 
-    let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis.connection().await;
     let stream: StreamRangeReply = connection.xrange_all("jobs").await.unwrap();
     let field = |at: usize, name: &str| stream.ids[at].get::<String>(name).unwrap();
     let ids: HashSet<String> = (0..stream.ids.len()).map(|at| field(at, "id")).collect();
@@ -123,8 +122,7 @@ async fn g18_a_redis_that_answers_within_the_time_of_a_delivery_gets_each_job_on
     let mut enqueuer = Enqueuer::new(&engine, sink, config);
     way.answer_slowly(Duration::from_secs(1));
     let delivered = deliveries_in_rounds(&db, &mut enqueuer, 3).await;
-    let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis.connection().await;
     let length: u32 = connection.xlen("jobs").await.unwrap();
     assert_eq!((delivered, length), (2, 2), "delivered, and in the stream");
 }
@@ -153,8 +151,7 @@ async fn jobs_that_begin_together_are_sent_to_redis_together() {
     }
     let turns = way.turns() - before;
     assert!(turns <= 2 * REQUESTS as usize / 5, "{turns} round trips for {delivered} jobs");
-    let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis.connection().await;
     let length: u32 = connection.xlen("jobs").await.unwrap();
     assert_eq!(length, 2 * REQUESTS);
 }

@@ -97,9 +97,10 @@ async fn g15_beside_a_row_that_is_not_deleted_the_others_are_deleted_many_at_a_t
 /// are full again, also beside a row that the server refuses to delete.
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_g17_a_batch_that_is_too_slow_for_one_answer_is_deleted_in_parts() {
+    const ROWS: u32 = 20;
     let db = Postgres::fresh().await;
     let engine = engine(&db, &App::default());
-    for number in 0..12 {
+    for number in 0..ROWS {
         finished(engine.call(&scope(), &key(&format!("k-{number:02}")), book(20)).await);
     }
     db.sql(
@@ -112,7 +113,7 @@ async fn g15_g17_a_batch_that_is_too_slow_for_one_answer_is_deleted_in_parts() {
     .await;
     let mut reaper = Reaper::new(&db, config().reap_batch(8));
     assert!(reaper.run_once().await.is_err(), "no answer within 15 seconds");
-    assert_eq!(db.number(KEPT).await, 12);
+    assert_eq!(db.number(KEPT).await, i64::from(ROWS));
     // The server notices that its client is gone, and undoes what it deleted.
     let deletes = "SELECT count(*) FROM pg_locks WHERE mode = 'RowExclusiveLock' \
         AND relation = 'atomic_phases_keys'::regclass \
@@ -127,8 +128,17 @@ async fn g15_g17_a_batch_that_is_too_slow_for_one_answer_is_deleted_in_parts() {
     )
     .await;
     assert_eq!(reaper.run_once().await.unwrap(), 3, "four at a time, of which one is refused");
-    assert_eq!(reaper.run_once().await.unwrap(), 8);
-    assert_eq!(db.number(KEPT).await, 1);
+    let mut left = ROWS - 3;
+    loop {
+        let deleted = reaper.run_once().await.unwrap();
+        left -= deleted;
+        // Behind a batch that was slow on a busy machine, the next one is as small.
+        if deleted != 4 {
+            assert_eq!(deleted, 8);
+            break;
+        }
+    }
+    assert_eq!(db.number(KEPT).await, i64::from(left));
 }
 
 /// Of the rows that expired first, more are refused than a batch tries before it ends: the next one begins behind those.
@@ -156,7 +166,7 @@ async fn g15_g17_a_batch_ends_behind_twenty_refused_rows_and_the_next_one_begins
     assert_eq!(db.number(KEPT).await, 21);
 }
 
-/// A batch takes two seconds.
+/// A batch takes two seconds, and the reaper rests for five behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn g17_a_resting_reaper_stops_at_shutdown() {
     let db = Postgres::fresh().await;
@@ -174,5 +184,5 @@ async fn g17_a_resting_reaper_stops_at_shutdown() {
     .await;
     let workers = engine.spawn_workers(config().reap_batch(20)).unwrap();
     until(async || db.number(KEPT).await == 0).await;
-    workers.shutdown(Duration::from_secs(3)).await.unwrap();
+    workers.shutdown(Duration::from_secs(4)).await.unwrap();
 }

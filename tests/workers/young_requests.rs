@@ -59,7 +59,7 @@ async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestD
     let mut completer = Completer::new(&engine, config());
     assert_eq!(completer.run_once().await.unwrap().total(), 0, "the full sweep at its start");
     dies_in_its_call(&engine, "k", book(20)).await;
-    age(&db, 1500).await;
+    age(&db, 4000).await;
     assert_eq!(completer.run_once().await.unwrap().total(), 0, "its lease lives");
     assert_eq!(db.number(HIDDEN).await, 1);
     until(async || completer.run_once().await.unwrap().finished == 1).await;
@@ -76,10 +76,10 @@ async fn g17_rows_that_moved_on_keep_no_other_waiting<S: TestDb>(db: S) {
     for number in 0..ROWS {
         dies_in_its_call(&engine, &format!("k-{number}"), book(20)).await;
     }
-    age(&db, 1000).await;
+    age(&db, 4000).await;
     assert_eq!(slow.run_once().await.unwrap().total(), 0, "their leases live");
     // Longer than the slow node believes that they live.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(4500)).await;
     let mut fast = Completer::new(&engine, config().batch(ROWS));
     let mut finished = 0;
     while finished < ROWS {
