@@ -136,7 +136,10 @@ async fn g13_several_dropped_futures_free_their_locks_on_a_server_that_is_full()
     let server = tokio::task::spawn_blocking(server).await.unwrap();
     // With more privileges it could connect to a full server.
     server.ask("CREATE USER app@'%'; GRANT ALL ON `t\\_%`.* TO app@'%'");
+    let open = format!("SELECT count(*) FROM {} WHERE db IS NOT NULL", sessions());
     is_free_within_a_second(async || {
+        // Those of the round before have ended.
+        until(async || server.ask(&open).parse::<u32>().unwrap() < 5).await;
         let url = server.new_database();
         let db = prepare_my(&url).await;
         let app = url.replace("root@", "app@");
@@ -258,8 +261,8 @@ async fn keeps_the_living_session(server: &Arc<Server>) -> bool {
     }
     assert!(numbers.contains(&number), "{number} is not one of {numbers:?}");
     drop(conn);
-    // Of the store's own, of the one that was kept, and of three in its place that found another start.
-    until(async || proxy.accepted() == 5 && proxy.ended() == 5).await;
+    // Of the store's own, of the one that was kept, and of some in its place that found another start.
+    until(async || proxy.accepted() > 2 && proxy.ended() == proxy.accepted()).await;
     for session in &mut living {
         session.batch_execute("DO 0").await.unwrap();
     }

@@ -197,7 +197,7 @@ async fn g15_a_call_that_meets_the_lock_of_a_running_reaper_tries_again() {
     // In front of all that is prepared about this table.
     db.sql(
         "CREATE TRIGGER slow BEFORE DELETE ON atomic_phases_keys FOR EACH ROW \
-         SET @slept = SLEEP(1)",
+         SET @waited = GET_LOCK('reaper', 60) + RELEASE_LOCK('reaper')",
     )
     .await;
     let engine = engine(&db, &App::default());
@@ -205,19 +205,26 @@ async fn g15_a_call_that_meets_the_lock_of_a_running_reaper_tries_again() {
     dies_in_its_call(&engine, "unfinished", book(20)).await;
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
     db.let_leases_expire().await;
+    let mut other = my(db.__url()).await;
+    other.batch_execute("DO GET_LOCK('reaper', 0)").await.unwrap();
     let mut reaper = Reaper::new(&db.another().await, config());
     let reaping = tokio::spawn(async move { reaper.run_once().await });
-    let asleep = format!(
-        "SELECT count(*) FROM {} WHERE db = DATABASE() AND state = 'User sleep'",
+    let waits = format!(
+        "SELECT count(*) FROM {} WHERE db = DATABASE() AND state = 'User lock'",
         sessions()
     );
-    until(async || db.number(&asleep).await == 1).await;
+    until(async || db.number(&waits).await == 1).await;
     if mysqld().is_none() {
         let locks = "SELECT 1 FROM atomic_phases_keys WHERE scope = 'tenant-1' \
             AND idempotency_key = 'unfinished' FOR UPDATE NOWAIT";
         assert!(!is_free(&db, locks).await, "the reaper keeps no lock, so this proves nothing");
     }
-    finished(engine.call(&scope(), &key("unfinished"), book(20)).await);
+    let call = tokio::spawn(engine.call(&scope(), &key("unfinished"), book(20)).into_future());
+    // By then it has met the lock, unless the machine is very busy.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!reaping.is_finished(), "the reaper waits for the test");
+    other.batch_execute("DO RELEASE_LOCK('reaper')").await.unwrap();
+    finished(call.await.unwrap());
     assert_eq!(reaping.await.unwrap().unwrap(), 1);
 }
 

@@ -11,7 +11,7 @@ use atomic_phases::worker::{Announcer, Completer, Enqueuer, WorkerConfig};
 use diesel_async::SimpleAsyncConnection;
 
 use super::mysql_faults::on_own_server;
-use crate::support::db::{my, open_my, open_my_without_blocks};
+use crate::support::db::{my, open_my, open_my_without_blocks, sessions};
 use crate::support::mariadb::mysqld;
 use crate::support::mysql_proxy::MysqlProxy;
 use crate::support::work::{Inbox, config};
@@ -299,7 +299,8 @@ async fn g16_a_backup_that_holds_back_writes_keeps_no_replay() {
 /// store waits at the server for as long as the server says, a day.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_locked_table_is_waited_for_as_a_locked_row_is() {
-    const PROMPTLY: Duration = Duration::from_secs(10);
+    /// Less than the store waits for an answer, by which it would hear of a statement that waits at the server.
+    const PROMPTLY: Duration = Duration::from_secs(14);
     let db = Mysql::fresh().await;
     let store = open_my(db.__url(), 1).await;
     let engine = engine(&store, &App::default());
@@ -366,17 +367,29 @@ async fn g17_a_table_that_is_locked_behind_a_takeover_takes_no_attempt() {
     engine.call(&scope(), &key("k"), book(20)).accept().await.unwrap();
     db.sql(
         "CREATE TRIGGER slow AFTER UPDATE ON atomic_phases_keys FOR EACH ROW \
-         SET @slept = IF(NEW.lease_token > OLD.lease_token, SLEEP(1), 0)",
+         SET @waited = IF(NEW.lease_token > OLD.lease_token, \
+         GET_LOCK('takeover', 60) + RELEASE_LOCK('takeover'), 0)",
     )
     .await;
-    let mut other = my(db.__url()).await;
-    let sleeps = "SELECT count(*) FROM information_schema.processlist \
-        WHERE state = 'User sleep' AND db = DATABASE()";
+    let (mut other, mut holder) = (my(db.__url()).await, my(db.__url()).await);
+    holder.batch_execute("DO GET_LOCK('takeover', 0)").await.unwrap();
+    let waits_for = async |what: &str| {
+        let waits = format!(
+            "SELECT count(*) FROM {} WHERE db = DATABASE() AND state LIKE '{what}%'",
+            sessions()
+        );
+        until(async || db.number(&waits).await > 0).await;
+    };
     let locks = async {
-        until(async || db.number(sleeps).await > 0).await;
+        waits_for("User lock").await;
         // It waits for the end of the takeover, and no other statement comes between.
         let locked = "LOCK TABLES atomic_phases_keys WRITE; DO SLEEP(0.3); UNLOCK TABLES";
-        other.batch_execute(locked).await.unwrap();
+        let takeover_ends = async {
+            waits_for("Waiting for table metadata lock").await;
+            holder.batch_execute("DO RELEASE_LOCK('takeover')").await.unwrap();
+        };
+        let (locked, ()) = tokio::join!(other.batch_execute(locked), takeover_ends);
+        locked.unwrap();
     };
     let completes = async { Completer::new(&engine, config()).run_once().await };
     let (completed, ()) = tokio::join!(completes, locks);
