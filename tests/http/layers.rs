@@ -83,7 +83,7 @@ async fn compression_cors_and_tracing_in_front_change_nothing() {
         assert!(exposed.contains(own), "{exposed}");
         // The log names a header line that replays will lack, without its value.
         let lines = request.clone().path("/echo").set("idempotency-key", "echo");
-        assert_eq!(lines.json(r#"{"how":"Headers"}"#).send().await.status, 201);
+        assert_eq!(lines.json(r#"{"how":"Logged"}"#).send().await.status, 201);
         let missing = request.clone().without("idempotency-key").send().await;
         crate::wire::expect::is_error(&missing, profile, "idempotency_key_missing");
         assert_eq!(provider.effects(), 2);
@@ -94,7 +94,7 @@ async fn compression_cors_and_tracing_in_front_change_nothing() {
     let told = |name: &str| {
         log.lines().filter(|line| line.contains("this answer only") && line.contains(name)).count()
     };
-    assert_eq!((told("x-request-id"), told("set-cookie")), (1, 0), "{log}");
+    assert_eq!((told("x-logged"), told("set-cookie")), (1, 0), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

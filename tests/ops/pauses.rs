@@ -223,7 +223,8 @@ async fn a_process_that_stood_still_does_not_begin_a_phase_that_was_paused_meanw
                 engine.call(&scope(), &key(&format!("k-{round}")), Frozen).await
             })
         });
-        assert_eq!(seen.recv().await, Some("called"));
+        let called = tokio::time::timeout(Duration::from_secs(60), seen.recv()).await;
+        assert_eq!(called.expect("it ended without its call"), Some("called"));
         let stands = Instant::now();
         ops.pause("frozen", "charged", None, "the bank is closed").await.unwrap();
         // What it has read of the pauses is no longer trusted by then.

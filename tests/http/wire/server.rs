@@ -49,6 +49,8 @@ pub enum How {
     Forged,
     /// A header value that would be two lines.
     Split,
+    /// A header line of which the log tells once a day, so that only one test asks for it.
+    Logged,
 }
 
 pub const BYTES: &[u8] = b"\x00\xff\xfe\r\n\r\n\x80";
@@ -93,6 +95,9 @@ impl<Db: TestDb> Echo {
                 .header("idempotent-replayed", "true")
                 .header("content-encoding", "gzip")
                 .body(BYTES),
+            How::Logged => Reply::new(201)
+                .header("x-logged", "canary-id")
+                .header("set-cookie", "session=canary-cookie"),
             How::Split => Reply::new(200).header("x-a", "b\r\nset-cookie: c=d"),
             How::Fail => {
                 return Err(PhaseError::reject(Reply::json(500, &json!({ "final": true }))?));
