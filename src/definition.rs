@@ -118,6 +118,12 @@ impl Phase {
         self.kind.isolation() == Some(Isolation::ReadCommitted)
     }
 
+    /// Whether the phase, as the first one, creates the key's row by the commit of its own statements: the row is visible
+    /// when they have been executed.
+    pub(crate) fn creates_the_row(&self) -> bool {
+        self.shares_the_reservation() && self.kind.is_batch()
+    }
+
     /// Whether the key has to be reserved before the phase runs as the first one: it shares the commit, and
     /// writes before it.
     pub(crate) fn needs_a_reservation(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::lease::Entered;
 use super::outcome::{CallError, FailureCause, Outcome};
@@ -123,6 +124,13 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.core.settings
+    }
+
+    /// The longest time limit of a registered first phase that creates its row with its own commit.
+    pub(crate) fn longest_first_batch(&self) -> Option<Duration> {
+        let first =
+            self.core.registry.entries().filter_map(|entry| entry.definition.phases.first());
+        first.filter(|phase| phase.creates_the_row()).filter_map(|phase| phase.time_limit()).max()
     }
 
     pub(crate) fn wakeups(&self) -> &Wakeups {

@@ -107,7 +107,8 @@ impl WorkerConfig {
 
     /// How often the completer reads the whole table for requests whose holder died; default 1 h, at least a second, and at
     /// its start. It reads a page at a time, with rests, and takes a fifth of one connection's time. Between these scans it
-    /// reads each row once, soon after it was created, which is enough if all nodes have the same
+    /// reads each row once, soon after it was created; and, if a registered definition begins with a
+    /// [`Batch`](crate::Batch), once more when the time limit of that has passed. That is enough if all nodes have the same
     /// [`retention`](crate::engine::EngineBuilder::retention).
     pub fn full_sweep(mut self, full_sweep: Duration) -> Self {
         self.full_sweep = full_sweep;

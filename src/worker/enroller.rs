@@ -2,9 +2,11 @@
 //!
 //! A request that runs its usual way is never in that index, and so one whose holder dies in its first
 //! seconds is not either. The index of expiry has every row, in the order of creation as long as nodes
-//! agree on the retention. Two walks read it:
+//! agree on the retention. These walks read it:
 //!
 //! * the *young* walk follows the rows as they are created, a few seconds behind, and reads each once;
+//! * a second young walk follows so far behind that it also reads what a slow first [`Batch`](crate::Batch) has created: such
+//!   a row has the time at which its batch began, and is visible when that has ended;
 //! * the *full* walk reads all of them, at the start and then every
 //!   [`full_sweep`](WorkerConfig::full_sweep): rows of another retention, and of a clock that was set back.
 //!
@@ -19,6 +21,7 @@ use chrono::{DateTime, Utc};
 use super::pace::rest_behind;
 use super::watched::{WatchKey, Watched};
 use super::{More, Stop, Worker, WorkerConfig};
+use crate::config::Settings;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::setting::CENTURY;
@@ -28,7 +31,10 @@ use crate::store::{Enrolled, ExpiryPlace, HeldKey, Store, StoreError};
 /// guarded update. Plus what a commit may take.
 const ENROLLED_BY: Duration = Duration::from_secs(10);
 
-/// How far back the young walk begins. What died before that is found by the full walk.
+/// The second young walk begins once in so many polls.
+const POLLS_PER_LATE_WALK: u32 = 10;
+
+/// How far back the young walks begin. What died before that is found by the full walk.
 const BEFORE_THE_START: Duration = Duration::from_secs(600);
 
 /// How many rows of the index a search reads: some ten milliseconds.
@@ -62,13 +68,46 @@ pub(super) struct Enroller<S: Store> {
     grace: Duration,
     poll: Duration,
     full_sweep: Duration,
-    /// Up to which expiry the young walk has read what was visible late enough, and when it asked.
-    read: Option<(DateTime<Utc>, Moment)>,
-    young: Option<Walk>,
+    young: Vec<YoungWalk>,
     full: Option<Walk>,
     /// When the last full walk began.
     swept: Option<Moment>,
     watched: Watched,
+}
+
+/// Follows the rows as they are created, read by read.
+struct YoungWalk {
+    /// How old a row is when it is read first, and when it is read last.
+    ages: (Duration, Duration),
+    /// The shortest time between two reads.
+    every: Duration,
+    /// Up to which expiry it has read what was visible late enough, and when it asked.
+    read: Option<(DateTime<Utc>, Moment)>,
+    /// The read that is under way.
+    walk: Option<Walk>,
+}
+
+impl YoungWalk {
+    fn new(ages: (Duration, Duration), every: Duration) -> Self {
+        Self { ages, every, read: None, walk: None }
+    }
+
+    fn is_due(&self) -> bool {
+        self.read.is_none_or(|(_, asked)| asked.elapsed() >= self.every)
+    }
+
+    /// What it reads next, by a database's clock that said `now` after `asked`.
+    fn next(&self, now: DateTime<Utc>, asked: Moment, settings: &Settings) -> Walk {
+        let born = |ago: Duration| now + settings.retention - ago;
+        let (first, last) = self.ages;
+        let from = match self.read {
+            // From where the last one ended; by the clock of now where it was set back since.
+            Some((read, then)) => read.min(born(last + asked.since(then))),
+            None => born(BEFORE_THE_START.max(settings.lease) + last),
+        };
+        let (expiry, reads) = ((from, born(first)), (born(last), asked));
+        Walk { expiry, place: ExpiryPlace::default(), reads }
+    }
 }
 
 /// A read of a part of the index of expiry, a page at a time.
@@ -82,21 +121,27 @@ struct Walk {
 
 impl<S: Store> Enroller<S> {
     pub(super) fn new(engine: &Engine<S>, config: &WorkerConfig) -> Self {
+        // What is younger than `ENROLLED_BY` is read again. It is read only where leases are that short.
+        let first = engine.settings().lease.min(ENROLLED_BY);
+        let mut young = vec![YoungWalk::new((first, ENROLLED_BY), Duration::ZERO)];
+        young.extend(engine.longest_first_batch().map(|limit| {
+            let late = ENROLLED_BY + limit;
+            YoungWalk::new((late, late), config.poll.saturating_mul(POLLS_PER_LATE_WALK))
+        }));
         Self {
             engine: engine.clone(),
             batch: config.batch,
             grace: config.grace,
             poll: config.poll,
             full_sweep: config.full_sweep,
-            read: None,
-            young: None,
+            young,
             full: None,
             swept: None,
             watched: Watched::default(),
         }
     }
 
-    /// For a worker that polls once: the young walk to its end, and then the full one, until rows were
+    /// For a worker that polls once: the young walks to their end, and then the full one, until rows were
     /// entered. No more than it takes to run: the rest waits for the next call. Says how many were entered.
     pub(super) async fn enrol_some(&mut self) -> Result<usize, StoreError> {
         let stop = Stop::default();
@@ -105,7 +150,7 @@ impl<S: Store> Enroller<S> {
             return Ok(known);
         }
         self.walk_young().await?;
-        while self.young.is_some() && self.watched.has_room() {
+        while self.is_young_under_way() && self.watched.has_room() {
             self.walk_young().await?;
         }
         let mut entered = self.enter_until_some(&stop).await?;
@@ -212,34 +257,29 @@ impl<S: Store> Enroller<S> {
         places.iter().for_each(|place| self.watched.watch_on(*place, Moment::now()));
     }
 
-    /// A page of the young walk, which begins where the last one ended.
+    /// A page of each young walk that is under way; if none is, of each that is due.
     async fn walk_young(&mut self) -> Result<(), StoreError> {
-        let walk = match self.young.take() {
-            Some(walk) => walk,
-            None => self.young_walk().await?,
-        };
-        match self.page(&walk).await? {
-            Some(place) => self.young = Some(Walk { place, ..walk }),
-            None => self.read = Some(walk.reads),
+        let is_under_way = self.is_young_under_way();
+        for nth in 0..self.young.len() {
+            let walk = match self.young[nth].walk.take() {
+                Some(walk) => walk,
+                None if is_under_way || !self.young[nth].is_due() => continue,
+                None => {
+                    let asked = Moment::now();
+                    let now = self.engine.store().database_time().await?;
+                    self.young[nth].next(now, asked, self.engine.settings())
+                }
+            };
+            match self.page(&walk).await? {
+                Some(place) => self.young[nth].walk = Some(Walk { place, ..walk }),
+                None => self.young[nth].read = Some(walk.reads),
+            }
         }
         Ok(())
     }
 
-    async fn young_walk(&self) -> Result<Walk, StoreError> {
-        let asked = Moment::now();
-        let now = self.engine.store().database_time().await?;
-        let settings = self.engine.settings();
-        let born = |ago: Duration| now + settings.retention - ago;
-        let (from, reads) = match self.read {
-            // From where the last walk ended; by the clock of now where it was set back since.
-            Some((read, then)) => {
-                (read.min(born(ENROLLED_BY + asked.since(then))), born(ENROLLED_BY))
-            }
-            None => (born(BEFORE_THE_START.max(settings.lease) + ENROLLED_BY), born(ENROLLED_BY)),
-        };
-        // What is younger than that is read again. It is read now only where leases are that short.
-        let to = born(settings.lease.min(ENROLLED_BY));
-        Ok(Walk { expiry: (from, to), place: ExpiryPlace::default(), reads: (reads, asked) })
+    fn is_young_under_way(&self) -> bool {
+        self.young.iter().any(|young| young.walk.is_some())
     }
 
     /// Begins the full walk where it is time for one. Whether one is under way.
@@ -308,7 +348,7 @@ impl<S: Store> Worker for Enroller<S> {
             return Ok(More::No);
         }
         if !self.begin_full() {
-            return Ok(if self.young.is_some() { More::Likely } else { More::No });
+            return Ok(if self.is_young_under_way() { More::Likely } else { More::No });
         }
         let began = tokio::time::Instant::now();
         self.walk_full().await?;
@@ -317,7 +357,8 @@ impl<S: Store> Worker for Enroller<S> {
             return Ok(More::Likely);
         }
         stop.rest(rest).await;
-        Ok(if self.young.is_some() || self.full.is_some() { More::Likely } else { More::No })
+        let is_more = self.is_young_under_way() || self.full.is_some();
+        Ok(if is_more { More::Likely } else { More::No })
     }
 }
 

@@ -12,6 +12,7 @@ use diesel_async::SimpleAsyncConnection;
 on_every_store! {
     g17_a_young_request_is_found_between_two_full_sweeps,
     g17_a_young_request_with_another_lease_is_found_when_that_ends,
+    g17_a_young_request_that_was_visible_late_is_found_between_two_full_sweeps,
     g17_rows_that_moved_on_keep_no_other_waiting,
 }
 
@@ -20,18 +21,23 @@ const HIDDEN: &str = "SELECT count(*) FROM atomic_phases_keys WHERE run_after IS
 
 /// Makes the rows in progress ten seconds older; their lease ends in this many milliseconds.
 async fn age<S: TestDb>(db: &S, lease_ends_in: i64) {
+    age_by(db, 10_000, lease_ends_in).await;
+}
+
+async fn age_by<S: TestDb>(db: &S, millis: i64, lease_ends_in: i64) {
     let sql = match is_postgres::<S>() {
         false => format!(
-            "expires_at = expires_at - 10000, \
+            "expires_at = expires_at - {millis}, \
              locked_until = round(unixepoch('subsec') * 1000) + {lease_ends_in}"
         ),
         true => {
-            let earlier =
-                "SELECT (expires_at - interval '10 s')::text FROM atomic_phases_keys LIMIT 1";
+            let earlier = format!(
+                "SELECT (expires_at - interval '{millis} ms')::text FROM atomic_phases_keys LIMIT 1"
+            );
             format!(
                 "expires_at = '{}', \
              locked_until = (SELECT clock_timestamp() + {lease_ends_in} * interval '1 ms')",
-                db.text(earlier).await
+                db.text(&earlier).await
             )
         }
     };
@@ -62,6 +68,21 @@ async fn g17_a_young_request_with_another_lease_is_found_when_that_ends<S: TestD
     age(&db, 4000).await;
     assert_eq!(completer.run_once().await.unwrap().total(), 0, "its lease lives");
     assert_eq!(db.number(HIDDEN).await, 1);
+    until(async || completer.run_once().await.unwrap().finished == 1).await;
+    assert_eq!(app.provider.effects(), 1);
+}
+
+/// Its first batch, which may take 15 s, has taken so long that the row is visible behind what the completer has read by
+/// then: it has the time at which the batch began. Its holder died with it.
+async fn g17_a_young_request_that_was_visible_late_is_found_between_two_full_sweeps<S: TestDb>(
+    db: S,
+) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    let mut completer = Completer::new(&engine, config());
+    assert_eq!(completer.run_once().await.unwrap().total(), 0, "the full sweep at its start");
+    dies_in_its_call(&engine, "k", Form::SingleStatement.parcel(Trouble::None)).await;
+    age_by(&db, 24_500, -1000).await;
     until(async || completer.run_once().await.unwrap().finished == 1).await;
     assert_eq!(app.provider.effects(), 1);
 }
@@ -160,7 +181,8 @@ async fn a_locked_row_delays_no_other<S: LocksRows>(db: S) {
 #[cfg(feature = "simulation")]
 mod simulated {
     use super::*;
-    use atomic_phases::simulation::{Database, Memory, simulate};
+    use atomic_phases::request::RequestDefinition;
+    use atomic_phases::simulation::{Database, Memory, Network, Passage, Perfect, simulate};
     use atomic_phases::worker::WorkerConfig;
 
     const fn seconds(seconds: u64) -> Duration {
@@ -176,21 +198,40 @@ mod simulated {
         WasSetBack(Duration),
     }
 
+    /// A row that its first batch creates is committed twelve seconds after the time that it has.
+    struct SlowCreation;
+
+    impl Network for SlowCreation {
+        fn passage(&self, what: &'static str) -> Passage {
+            let commit = if what == "create" { seconds(12) } else { Duration::ZERO };
+            Passage { commit, ..Passage::default() }
+        }
+    }
+
     /// How long a request of a node with this lease, which dies young, waits for workers of one with 30 s.
     fn settled_after(lease: Duration, clock: Clock) -> Duration {
+        settles(book(20), Perfect, lease, clock)
+    }
+
+    fn settles<R: RequestDefinition<Memory, App>>(
+        request: R,
+        network: impl Network,
+        lease: Duration,
+        clock: Clock,
+    ) -> Duration {
         simulate(1, || async move {
             let database = Database::default();
             let app = App::default();
-            let with = |lease| {
-                engine_with(&Memory::connect(&database), &app, |builder| builder.lease(lease))
-            };
-            let (dying, living) = (with(lease), with(seconds(30)));
+            let with =
+                |store: Memory, lease| engine_with(&store, &app, |builder| builder.lease(lease));
+            let dying = with(Memory::connect_through(&database, network, 16), lease);
+            let living = with(Memory::connect(&database), seconds(30));
             let workers = living.spawn_workers(WorkerConfig::default()).unwrap();
             tokio::time::sleep(seconds(30)).await;
             if let Clock::WasSetBack(by) = clock {
                 database.set_clock_back(by);
             }
-            dies_in_its_call(&dying, "k", book(20)).await;
+            dies_in_its_call(&dying, "k", request).await;
             drop(dying);
             match clock {
                 Clock::IsSetForward(by) => database.set_clock_forward(by),
@@ -218,6 +259,13 @@ mod simulated {
     #[test]
     fn g17_with_one_lease_and_a_steady_clock() {
         is_within(settled_after(seconds(30), Clock::IsSteady), 30);
+    }
+
+    /// The young walk has passed the time of the row when that is visible.
+    #[test]
+    fn g17_behind_a_first_batch_that_is_slow() {
+        let parcel = Form::SingleStatement.parcel(Trouble::None);
+        is_within(settles(parcel, SlowCreation, seconds(60), Clock::IsSteady), 60);
     }
 
     /// As in a rolling deploy that shortens the lease, or with two engines on one database.
